@@ -8,14 +8,16 @@ PROTO_FILES := $(wildcard proto/common/wire/v1/*.proto)
 GENERATED := common/wire/v1
 RUNTIME_STAMP := $(VENV)/.installed-runtime
 DEVELOPMENT_STAMP := $(VENV)/.installed-development
+SPARK := build/spark
+SPARK_STAMP := $(SPARK)/.installed
 PIP_INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
-# Two processes, each taking whole files: daemons and data that a file shares are started once. Files are taken
-# in the order of tests/conftest.py.
-PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
+# Three processes, which two processors are enough for, since tests wait for daemons half of the time. Each takes
+# whole files: daemons and data that a file shares are started once. Files are taken in the order of tests/conftest.py.
+PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-runtime demo programs test fuzz chaos bench papers lint format types imports proto check-generated lock dist clean
+.PHONY: help setup setup-runtime spark demo programs test fuzz chaos bench papers notebooks screenshots lint format types imports proto check-generated docs lock dist clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -44,6 +46,15 @@ setup: $(DEVELOPMENT_STAMP) ## make .venv with everything for development
 
 setup-runtime: $(RUNTIME_STAMP) ## make .venv with only what the programs need
 
+# Spark has 450 MB, which only its tests and benchmarks need: beside the environment, found by tests/conftest.py.
+$(SPARK_STAMP): requirements-spark.lock $(RUNTIME_STAMP)
+	@echo "installing Spark into $(SPARK)"
+	@rm -rf $(SPARK)
+	@$(PIP_INSTALL) --require-hashes --no-deps --no-build-isolation --target $(SPARK) -r requirements-spark.lock
+	@touch $@
+
+spark: $(SPARK_STAMP) ## install Spark into build/spark, for the tests of its engine (Java 17 comes from elsewhere)
+
 # --- use ---
 
 demo: $(RUNTIME_STAMP) ## real owner daemons, an aggregator, two releases under build/demo
@@ -60,13 +71,19 @@ fuzz: $(DEVELOPMENT_STAMP) ## ten thousand mutations of every message and docume
 
 RUNS ?= 200
 chaos: $(DEVELOPMENT_STAMP) ## crash releases at random: RUNS=200, again with the SEED that it prints (make test runs some)
-	@$(RUN) -m tests.chaos --runs $(RUNS) $(if $(SEED),--seed $(SEED))
+	@PYTHONPATH=$(SPARK) $(RUN) -m tests.chaos --runs $(RUNS) $(if $(SEED),--seed $(SEED))
 
-bench: $(DEVELOPMENT_STAMP) ## measure speed and memory
-	@$(RUN) -m tests.benchmarks
+bench: $(DEVELOPMENT_STAMP) ## measure speed and memory (the Spark engine after make spark)
+	@PYTHONPATH=$(SPARK) $(RUN) -m tests.benchmarks
 
-papers: $(DEVELOPMENT_STAMP) ## repeat the papers' experiments, half an hour: TESSERA_DATA names the data
-	@$(RUN) -m tests.papers --page docs/papers.md --page docs/risk.md
+papers: $(DEVELOPMENT_STAMP) ## repeat the experiments of the pages, an hour: TESSERA_DATA names the data
+	@$(RUN) -m tests.papers --page docs/papers.md --page docs/risk.md --page docs/decisions.md
+
+notebooks: $(DEVELOPMENT_STAMP) ## go through the tutorial, run docs/notebooks and write what they show: TESSERA_DATA names the data
+	@$(RUN) -m tests.notebooks
+
+screenshots: $(DEVELOPMENT_STAMP) ## take the pictures of docs/console.md and the tutorial, from real daemons in Chromium
+	@$(RUN) -m tests.screenshots
 
 # --- checks ---
 
@@ -100,21 +117,28 @@ check-generated: $(DEVELOPMENT_STAMP) ## fail if common/wire/v1 differs from wha
 	@diff -ru --exclude=__init__.py --exclude=__pycache__ $(GENERATED) build/generated/$(GENERATED) || { \
 	  echo "error: $(GENERATED) is not what proto/ gives; run: make proto" >&2; exit 1; }
 
+# --- documentation ---
+
+docs: $(DEVELOPMENT_STAMP) ## build the site of the documentation into build/site, links checked
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --quiet
+
 # --- packaging ---
 
 # One set of versions for Python 3.11 and newer on Linux and macOS; no index is written down.
-COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
-  --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate --no-config \
-  --extra postgresql --extra console pyproject.toml
+RESOLVE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
+  --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate --no-config
+COMPILE := $(RESOLVE) --extra postgresql --extra console pyproject.toml
 
 lock: ## re-make the lock files (UPGRADE=--upgrade to move to newer versions)
 	@test -x $(BIN)/uv || { echo "error: no uv in $(VENV); run: make setup" >&2; exit 2; }
 	@$(COMPILE) $(UPGRADE) --group build -o requirements.lock
 	@$(COMPILE) $(UPGRADE) --extra explore --group build --group dev -c requirements.lock -o requirements-dev.lock
-	@! grep -n -i -E 'https?://|--(extra-)?index|find-links' requirements.lock requirements-dev.lock
+	@$(RESOLVE) $(UPGRADE) --group spark -c requirements.lock -o requirements-spark.lock
+	@! grep -n -i -E 'https?://|--(extra-)?index|find-links' requirements*.lock
 
-dist: $(DEVELOPMENT_STAMP) ## source archive and wheel in dist/
-	@$(RUN) -m build --no-isolation --outdir dist .
+dist: $(DEVELOPMENT_STAMP) ## source archive and wheel in dist/ (the wheel always has the same bytes)
+	@$(RUN) -m build --sdist --no-isolation --outdir dist .
+	@$(RUN) -m deploy.wheel_environment dist
 
 clean: ## remove what was built (not .venv)
 	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,4 +1,4 @@
-"""`aggregator.toml`: the settings of an aggregator (DESIGN §5)."""
+"""`aggregator.toml`: the settings of an aggregator."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from common.daemon.audit import AuditSection
-from common.daemon.settings import Duration, ListenAddress, MetricsSection, Name, TrustDomain
+from common.daemon.console import ConsoleSection
+from common.daemon.notify import NotifySection
+from common.daemon.settings import Duration, EngineSection, ListenAddress, MetricsSection, Name, TrustDomain
 from common.settings import FilePath, Problem, Section, TlsSection, locate, read, validate
 
 FILE_NAME = "aggregator.toml"
@@ -74,8 +76,11 @@ class _File(Section):
     tls: Annotated[TlsSection, Field(description="the table [tls] names ca, cert and key")]
     deadlines: DeadlineSettings = field(default_factory=DeadlineSettings)
     enrolment: EnrolmentSection = field(default_factory=EnrolmentSection)
+    engine: EngineSection = field(default_factory=EngineSection)
     audit: AuditSection = field(default_factory=AuditSection)
     metrics: MetricsSection = field(default_factory=MetricsSection)
+    notify: NotifySection = field(default_factory=NotifySection)
+    console: ConsoleSection = field(default_factory=ConsoleSection)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

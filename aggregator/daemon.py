@@ -4,7 +4,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 
@@ -21,18 +22,23 @@ from aggregator.ca.renewal import Renewals, renew_own
 from aggregator.config import AggregatorConfig
 from aggregator.drive.conductor import Conductor
 from aggregator.drive.deadlines import elapsed
+from aggregator.drive.notices import NOTICES, note_due
 from aggregator.drive.operations import Operations
 from aggregator.drive.presence import OwnerPresence
 from aggregator.metrics import COUNTED, AggregatorMetrics
 from aggregator.store.database import FILE_NAME
 from aggregator.store.intake import Intake
 from aggregator.store.journal import Journal
+from aggregator.store.notices import FILE_NAME as NOTICES_FILE
+from aggregator.store.notices import NoticeList
 from aggregator.store.schemas import OfferedSchemas
+from common.cli.console import web_packages
 from common.clock import utc_now
 from common.daemon.audit import Delivery, open_sinks
 from common.daemon.metrics import Endpoint
+from common.daemon.notify import notice_sinks
 from common.daemon.process import READY, STOPPING, notify, raise_file_limit, stop_event
-from common.errors import ConfigurationError
+from common.errors import CannotListenError, ConfigurationError, TesseraError
 from common.files import RELEASE_DIRECTORY, exclusive_lock, private_directory, remove_leftovers
 from common.trust.credentials import Credentials
 from common.trust.identity import Party, PartyKind
@@ -41,6 +47,7 @@ from common.wire.v1.control_pb2_grpc import add_ControlServiceServicer_to_server
 from common.wire.v1.owner_pb2_grpc import add_OwnerServiceServicer_to_server
 
 _GRACE_SECONDS = 2.0
+_NOTE_SECONDS = 60.0
 _MOST_CONNECTIONS = 4096
 """Most connections of owners, counted before their handshake: anybody on the network can open one."""
 _FILES_PER_CONNECTION = 2
@@ -50,16 +57,17 @@ _KEPT_FILES = 256
 _LONGEST_SOCKET_PATH = 100
 """Systems allow about 104 bytes for the path of a Unix socket."""
 _OF_A_RELEASE = (
-    "aggregator.release.joining", "aggregator.release.linking", "aggregator.release.publication",
+    "aggregator.release.assembly", "aggregator.release.linking", "aggregator.release.publication",
     "common.release.table", "common.release.report", "common.wire.decoding", "pyarrow.parquet", "pandas",
 )  # fmt: skip
 _log = logging.getLogger(__name__)
 
 
-def _load_libraries() -> None:
-    """Import what a release needs, so that the first one does not wait for it."""
+def _load_libraries(threads: int) -> None:
+    """Import what a release needs, so that the first one does not wait for it; set its number of threads."""
     for name in _OF_A_RELEASE:
         import_module(name)
+    import_module("pyarrow").set_cpu_count(threads)
 
 
 class AggregatorDaemon:
@@ -95,6 +103,8 @@ class AggregatorDaemon:
         self._stack.enter_context(exclusive_lock(state / "aggregator.lock", "aggregator serve"))
         remove_leftovers(state)
         _make_folder(section.release_dir)
+        workspace = self._config.engine.workspace(section.state_dir)
+        await asyncio.to_thread(workspace.clear)
         credentials = await asyncio.to_thread(self._credentials)
         journal = Journal(state / FILE_NAME)
         self._stack.callback(journal.close)
@@ -107,11 +117,13 @@ class AggregatorDaemon:
             signer=credentials,
             release_dir=section.release_dir,
             ca=self._config.tls.ca,
+            workspace=workspace,
             clock=time.time,
             elapsed=elapsed,
         )
         self._stack.push_async_callback(conductor.stop)
         conductor.resume()
+        self._tell_people(conductor, journal, credentials)
         uploads = Uploads(conductor, intake, credentials, time.time)
         enrolment = Enrolment(journal.db, journal.operators, utc_now)
         service = self._owner_service(conductor, journal, presence, intake, uploads, credentials, enrolment)
@@ -134,8 +146,12 @@ class AggregatorDaemon:
             metrics = AggregatorMetrics(about, conductor, journal, presence)
             endpoint = Endpoint(self._config.metrics.listen, metrics.families, COUNTED)
             self._stack.push_async_callback(endpoint.close)
+        if self._config.console.listen:
+            with web_packages():
+                from aggregator.console.serving import serve
+            self._stack.push_async_callback(serve(self._config).close)
         _log.info("ready", extra={"aggregator": section.name, "address": self.address})
-        self._loading = asyncio.create_task(asyncio.to_thread(_load_libraries))
+        self._loading = asyncio.create_task(asyncio.to_thread(_load_libraries, workspace.threads))
 
     def _deliver_audit(self, journal: Journal) -> None:
         """Copy operators' actions to the configured audit sinks, including those noted during shutdown."""
@@ -146,6 +162,45 @@ class AggregatorDaemon:
             journal.operators.listen(delivery.wake)
             self._spawn(delivery.run())
             self._spawn(journal.watch())
+
+    def _tell_people(self, conductor: Conductor, journal: Journal, credentials: Credentials) -> None:
+        """Tell operators what `[notify]` asks for, after every event and every minute."""
+        section, loop = self._config.aggregator, asyncio.get_running_loop()
+        sinks = notice_sinks(self._config.notify, NOTICES, f"aggregator {section.name}")
+        if not sinks:
+            return
+        notices = NoticeList(section.state_dir / NOTICES_FILE, section.name, int(time.time()))
+        self._stack.callback(notices.close)
+        delivery, changed = Delivery(notices, sinks), asyncio.Event()
+
+        def committed() -> None:
+            loop.call_soon_threadsafe(changed.set)
+
+        journal.db.committed = committed
+        notices.committed = delivery.wake
+
+        async def watch() -> None:
+            while True:
+                changed.clear()
+                try:
+                    certificates = self._certificates(journal, credentials)
+                    note_due(notices, conductor.releases, conductor.halted, certificates, utc_now())
+                except TesseraError as error:
+                    # A full disk, for example: releases go on, and a minute later it is tried again.
+                    _log.warning("people not notified", extra={"reason": error.message})
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_NOTE_SECONDS):
+                        await changed.wait()
+
+        self._spawn(watch())
+        self._spawn(delivery.run())
+
+    @staticmethod
+    def _certificates(journal: Journal, credentials: Credentials) -> dict[str, datetime]:
+        """Return when certificates end, by owner; the own under an empty text."""
+        owners = journal.owners().values()
+        ends = {each.id: datetime.fromtimestamp(each.certificate_expires, UTC) for each in owners}
+        return ends | {"": credentials.current_signer().certificate.not_valid_after_utc}
 
     async def stop(self) -> None:
         """Accept no more calls, wait for writes in progress, close everything."""
@@ -203,7 +258,7 @@ class AggregatorDaemon:
         try:
             port = server.add_secure_port(listen, server_credentials(lambda: credentials.current))
         except RuntimeError:
-            raise ConfigurationError(
+            raise CannotListenError(
                 f"{listen} cannot be listened on", hint="is another process using this port?"
             ) from None
         await server.start()

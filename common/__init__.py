@@ -1,3 +1,3 @@
 """What owner node and aggregator share: the words of the protocol, its checks, and its wire form."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"

@@ -14,6 +14,10 @@ SortableArray = NDArray[np.bytes_]
 """Tokens as single elements; shape (n_records,)."""
 
 
+_PACKED_RECORDS = 1 << 20
+"""Most records whose numbers are part of the keys that `random_order` sorts; a power of two."""
+
+
 def sortable(tokens: TokenArray) -> SortableArray:
     """View tokens as elements that numpy sorts and compares; all sixteen bytes count, zeros too.
 
@@ -29,8 +33,10 @@ def sortable(tokens: TokenArray) -> SortableArray:
 def random_order(n_records: int) -> Int64Array:
     """Return a permutation of 0…n_records-1 from the system's secure randomness.
 
-    The records are sorted by 64-bit random keys. Two of n keys are equal with a probability below
-    n²/2^65; such a pair keeps its order, nothing else.
+    The records are sorted by random keys. All keys are drawn anew if two of them are equal, so that every
+    order has exactly the same probability. Keys have 64 bits; up to 2^20 records, the lower 20 give way to
+    the number of the record, because sorting numbers takes a third of the time of sorting positions. Then
+    keys are drawn anew in one case in 30 at most.
 
     Args:
         n_records: Number of records.
@@ -38,5 +44,28 @@ def random_order(n_records: int) -> Int64Array:
     Returns:
         Positions, shape (n_records,).
     """
-    keys = np.frombuffer(os.urandom(8 * n_records), dtype=np.uint64)
-    return np.argsort(keys).astype(np.int64, copy=False)
+    while True:
+        keys = np.frombuffer(bytearray(os.urandom(8 * n_records)), dtype=np.uint64)
+        if n_records <= _PACKED_RECORDS:
+            mask = np.uint64(_PACKED_RECORDS - 1)
+            keys &= ~mask
+            keys |= np.arange(n_records, dtype=np.uint64)
+            keys.sort()
+            order = (keys & mask).astype(np.int64)
+            keys &= ~mask
+            if not np.any(keys[1:] == keys[:-1]):
+                return order
+            continue
+        order = np.argsort(keys)
+        ordered = keys[order]
+        if not np.any(ordered[1:] == ordered[:-1]):
+            return order.astype(np.int64, copy=False)
+
+
+def order_of(keys: NDArray[np.uint64]) -> Int64Array:
+    """Return the order of records by their keys, equal ones by their positions, shape (n_records,)."""
+    order = np.argsort(keys)
+    ascending = keys[order]
+    if np.any(ascending[1:] == ascending[:-1]):
+        order = np.argsort(keys, kind="stable")
+    return order.astype(np.int64, copy=False)

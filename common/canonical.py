@@ -1,7 +1,7 @@
 """Canonical JSON: the one byte string that a document is digested and signed as.
 
-UTF-8, keys sorted, no spaces, numbers as strings (DESIGN §7). Numbers as strings keep a decimal exact
-through any JSON reader; `None` and booleans stay what they are.
+UTF-8, keys sorted, no spaces, numbers as strings. Numbers as strings keep a decimal exact through any JSON
+reader; `None` and booleans stay what they are.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
@@ -23,6 +23,8 @@ OMITTED = {"omitted": True}
 Positive = Annotated[Decimal, "positive"]
 """A decimal above 0, such as an epsilon."""
 _DECIMAL = re.compile(r"[0-9]{1,40}(?:\.[0-9]{1,40})?")
+_LATER_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+"""What a field of a later version may be called."""
 
 
 def _plain(value: Any) -> Any:
@@ -68,10 +70,14 @@ class Document:
     `to_document` or `from_document`; documents that contain it follow.
     """
 
-    __slots__ = ()
+    __slots__ = ("_received",)
+    _received: bytes
+    """The bytes that it was read from, where they have fields that this version does not know."""
+    derived: ClassVar[tuple[str, ...]] = ()
+    """Names in its document that are no fields of the class."""
 
     def to_document(self) -> dict[str, Any]:
-        """Return the document."""
+        """Return the document, without fields that this version does not know."""
         return _writer(type(self))(self)
 
     @classmethod
@@ -85,31 +91,94 @@ class Document:
         return found
 
     def to_bytes(self) -> bytes:
-        """Return the canonical bytes, which are what is signed."""
-        return canonical(self.to_document())
+        """Return the canonical bytes, which are what is signed: those received, or those of `to_document`."""
+        received: bytes | None = getattr(self, "_received", None)
+        return canonical(self.to_document()) if received is None else received
 
     @property
     def digest(self) -> str:
         """SHA-256 of the canonical bytes."""
         return digest(self.to_bytes())
 
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Names of the fields that it was read with and that this version does not know."""
+        received: bytes | None = getattr(self, "_received", None)
+        if received is None:
+            return ()
+        return tuple(sorted(_added(json.loads(canonical(self.to_document())), json.loads(received))))
+
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read it, and refuse every byte string that is not exactly its canonical form.
+        """Read it; refuse bytes that are not canonical, or state a known field otherwise than this version.
 
-        So two byte strings never mean the same, and a field that is not known is refused.
+        Fields that a later version added are ignored, and stay in the bytes that are digested and verified.
+        Such a field has a name that no document in this one has; what must not be ignored is a feature of
+        the plan (`common.model.compatibility`).
 
         Raises:
-            ValueError: If it is not; the message holds nothing of the data.
+            ValueError: If it is none; the message holds nothing of the data.
+            VersionError: If it needs a later version.
         """
         kind = cls.__name__
         try:
-            found = cls.from_document(json.loads(data))
+            received = json.loads(data)
+            found = cls.from_document(received)
+            own = found.to_bytes()
+            same = own == data
+            later = (
+                not same and canonical(received) == data and adds_to(json.loads(own), received, _names(cls))
+            )
         except (KeyError, TypeError, AttributeError, ArithmeticError, ValueError, RecursionError) as problem:
             raise ValueError(f"not a valid {kind} ({type(problem).__name__})") from None
-        if found.to_bytes() != data:
+        if later:
+            object.__setattr__(found, "_received", data)
+        elif not same:
             raise ValueError(f"not the canonical form of a {kind}")
         return found
+
+
+def adds_to(own: Any, received: Any, known: frozenset[str]) -> bool:
+    """Whether a received document states the same as the own form of it, but for fields with new names.
+
+    Args:
+        own: The document as it is here.
+        received: The document as it was received.
+        known: Names that new fields do not have.
+    """
+    if isinstance(own, dict) and isinstance(received, dict):
+        return all(
+            key in received and adds_to(value, received[key], known) for key, value in own.items()
+        ) and all(key not in known and _LATER_NAME.fullmatch(key) for key in received.keys() - own.keys())
+    if isinstance(own, list) and isinstance(received, list):
+        return len(own) == len(received) and all(
+            adds_to(each, other, known) for each, other in zip(own, received, strict=True)
+        )
+    return bool(own == received)
+
+
+def _added(own: Any, received: Any) -> set[str]:
+    """Return the names of fields that a received document has beyond the own form of it, at any depth."""
+    if isinstance(own, dict):
+        inside = (_added(value, received[key]) for key, value in own.items())
+        return set(received.keys() - own.keys()).union(*inside)
+    if isinstance(own, list):
+        return set().union(*map(_added, own, received))
+    return set()
+
+
+def _collect_names(kind: Any) -> frozenset[str]:
+    """Return the names of all fields in the documents of a class, nested ones included."""
+    own = frozenset({*kind.derived, *(str(each.metadata.get("name", each.name)) for each in fields(kind))})
+    return own.union(*map(_names, _nested(tuple(get_type_hints(kind).values()))))
+
+
+_names: Callable[[Any], frozenset[str]] = cache(_collect_names)
+
+
+def _nested(kinds: tuple[Any, ...]) -> set[type[Document]]:
+    own = {kind for kind in kinds if _is_document(kind)}
+    return own.union(*(_nested(get_args(kind)) for kind in kinds))
 
 
 _converter = Converter(detailed_validation=False, unstruct_collection_overrides={tuple: list})

@@ -5,24 +5,27 @@ other writer, whatever process it is in; readers never wait.
 """
 
 import fcntl
+import logging
 import os
 import sqlite3
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from common.errors import ConfigurationError, IntegrityError, InternalError, TesseraError
+from common.errors import CannotStoreError, ConfigurationError, IntegrityError, InternalError, TesseraError
 from common.files import PRIVATE_FILE, private_directory, sync_directory
 
 Transaction = sqlite3.Connection
 """What `SqliteDatabase.transaction` yields: a connection with a write transaction open."""
 FIRST_VERSION = 101
-"""Number of the first released schema. Lower numbers were used during development."""
+"""Number of the schema of version 0.1.0. Lower numbers were used during development."""
+_BUSY_TIMEOUT = "busy_timeout = 30000"  # milliseconds
 _SETTINGS = (
-    "busy_timeout = 30000",  # milliseconds; before the first setting that needs a lock
+    _BUSY_TIMEOUT,  # before the first setting that needs a lock
     "journal_mode = WAL",
     "synchronous = FULL",
     "fullfsync = ON",
@@ -39,14 +42,8 @@ _DAMAGED = (
     "SQLITE_SCHEMA",
 )
 """SQLite's codes for damage. All statements are constants, so one that is an error meets damaged tables."""
+_log = logging.getLogger(__name__)
 _UNAVAILABLE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
-
-
-class CannotStoreError(ConfigurationError):
-    """The disk is full, read-only or failing, or another process locks the file: a retry may succeed.
-
-    Nothing of the transaction happened.
-    """
 
 
 def append_only(table: str) -> tuple[str, ...]:
@@ -58,6 +55,11 @@ def append_only(table: str) -> tuple[str, ...]:
     )
 
 
+def copies_before(path: Path) -> list[Path]:
+    """Return the copies of a database that conversions of it left beside, oldest first."""
+    return sorted(path.parent.glob(f"{path.name}.before-*"))
+
+
 class SqliteDatabase:
     """A database; one object serves all threads of a process. Subclasses set the schema.
 
@@ -67,14 +69,17 @@ class SqliteDatabase:
             created.
 
     Raises:
-        ConfigurationError: If the folder or the file cannot be used, or another version wrote the file.
+        ConfigurationError: If the folder or the file cannot be used, a newer version wrote the file, or it
+            has to be converted while another process uses it.
         TesseraError: `damaged`, if the file is no intact database.
     """
 
-    version: ClassVar[int] = FIRST_VERSION
-    """Number of the schema; a later one comes with the statements that convert the one before."""
     schema: ClassVar[Sequence[str]] = ()
     """Statements that create all tables."""
+    migrations: ClassVar[Sequence[Sequence[str]]] = ()
+    """By number, from that after `FIRST_VERSION` on: statements that convert a database of the number before.
+
+    Released ones never change: converted step by step, every database has the tables of `schema`."""
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
@@ -159,6 +164,15 @@ class SqliteDatabase:
         with self._lock, self._explained():
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
+    def copy_to(self, path: Path) -> None:
+        """Write a copy as of one moment, while other processes go on writing.
+
+        Args:
+            path: A new file, in a folder that only its user can enter.
+        """
+        with self._lock, self._explained(), closing(sqlite3.connect(path)) as target:
+            self._connection.backup(target)
+
     def close(self) -> None:
         """Close the database; it cannot be used afterwards."""
         with self._lock:
@@ -180,16 +194,60 @@ class SqliteDatabase:
                 f"(schema {found})",
                 hint="it is not converted: use the version that wrote it, or move the file away",
             )
-        elif found != self.version:
+        elif found > self._newest:
             raise ConfigurationError(
                 f"{self.path} was written by a newer version of this software (schema {found})",
-                hint="install that version again; a database is never converted back",
+                hint="install that version again; a database is never converted back (docs/upgrading.md)",
             )
+        elif found < self._newest:
+            self._convert(found)
+
+    @property
+    def _newest(self) -> int:
+        """Number of the present schema."""
+        return FIRST_VERSION + len(self.migrations)
 
     def _create_tables(self) -> None:
+        self._run(self.schema)
+
+    def _run(self, statements: Iterable[str]) -> None:
         with self.transaction() as tx:
-            for statement in (*self.schema, f"PRAGMA user_version = {self.version}"):
+            for statement in (*statements, f"PRAGMA user_version = {self._newest}"):
                 tx.execute(statement)
+
+    def _convert(self, found: int) -> None:
+        """Convert a database of an older version, in one transaction, and leave a copy of it beside.
+
+        Raises:
+            ConfigurationError: If another process, perhaps of the older version, has it open.
+        """
+        self._exclude_others(found)
+        copy = self.path.with_name(f"{self.path.name}.before-{self._newest}")
+        part = self.path.with_name(f"{self.path.name}.part")
+        part.unlink(missing_ok=True)
+        with closing(_connect(part)) as target:
+            self._connection.backup(target)
+            target.execute("PRAGMA journal_mode = DELETE")
+        part.replace(copy)
+        sync_directory(copy.parent)
+        self._run(chain.from_iterable(self.migrations[found - FIRST_VERSION :]))
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        about = {"file": self.path.name, "from_schema": found, "to_schema": self._newest, "copy": str(copy)}
+        _log.warning("database converted", extra=about)
+
+    def _exclude_others(self, found: int) -> None:
+        """Leave WAL mode, which SQLite allows only to the only connection; who opens it now waits."""
+        self._connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            self._connection.execute("PRAGMA journal_mode = DELETE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise
+            raise ConfigurationError(
+                f"{self.path} has to be converted from schema {found}, and another process uses it",
+                hint="stop the daemon of the older version first",
+            ) from None
+        self._connection.execute(f"PRAGMA {_BUSY_TIMEOUT}")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -23,15 +23,25 @@ class ExitCode(IntEnum):
     """Exit codes of both command lines."""
 
     DONE = 0
+    """Done."""
     INTERNAL = 1
+    """An internal fault."""
     USAGE = 2
+    """Wrong usage or configuration, or bad data found by an owner's own command."""
     CONFLICT = 3
+    """Schemas or linkage keys conflict, persons overlap, or groups hold different persons."""
     REFUSED = 4
+    """A policy or a person refused, or an owner's data cannot be used (fewer than k records included)."""
     BALANCE = 5
+    """Every refusal was for lack of balance."""
     NOT_CONNECTED = 6
+    """Not connected, a daemon does not run or cannot now (a full disk), or transport or identity failed."""
     INTEGRITY = 7
+    """A digest, a signature or a chain does not hold."""
     ENDED = 8
+    """A deadline passed, or the release was cancelled."""
     INTERRUPTED = 130
+    """Ctrl-C."""
 
 
 class TesseraError(Exception):
@@ -93,6 +103,17 @@ class ConfigurationError(TesseraError):
         self.problems = tuple(problems)
 
 
+class CannotStoreError(ConfigurationError):
+    """Disk or memory do not suffice, a disk is not mounted, or another process locks a file: it may pass.
+
+    Nothing of a transaction happened.
+    """
+
+
+class CannotListenError(ConfigurationError):
+    """Another process listens at an address, or this machine does not have the address, perhaps not yet."""
+
+
 class DataError(TesseraError):
     """The data set cannot be used: exit 2 at an owner's own command, 4 when a release meets it."""
 
@@ -105,6 +126,12 @@ class ConflictError(TesseraError):
 
     code = "conflict"
     exit_code = ExitCode.CONFLICT
+
+
+class VersionError(ConflictError):
+    """One side runs a version that the other does not understand, or that lacks a feature of a release."""
+
+    code = "version"
 
 
 class RefusedError(TesseraError):
@@ -140,7 +167,7 @@ class BalanceError(RefusedError):
 
     def __init__(self, budget: str, requested: str, remaining: str) -> None:
         super().__init__(
-            f"budget {budget!r} has {remaining} left, the release would charge {requested}",
+            f"budget {budget!r} has {remaining} left, and {requested} would be charged",
             "ask for a smaller epsilon; a budget is for the lifetime of its data and does not refill",
             {"budget": budget, "requested": requested, "remaining": remaining},
         )
@@ -151,6 +178,10 @@ class NotConnectedError(TesseraError):
 
     code = "not_connected"
     exit_code = ExitCode.NOT_CONNECTED
+
+
+class CannotRunError(NotConnectedError):
+    """A daemon ended for a reason that may pass: a service manager is to start it again."""
 
 
 class SourceUnreachableError(NotConnectedError):

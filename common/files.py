@@ -7,6 +7,7 @@ they exist, not after a later `chmod`.
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from common.errors import ConfigurationError, ProtocolError, UsageError
+from common.errors import CannotStoreError, ConfigurationError, ProtocolError, UsageError
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
@@ -35,6 +36,40 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let errors of the disk in a block name a path: an error of an open file names none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        # Libraries add words of their own to those of the system.
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
+
+
+def disk_reason(error: OSError) -> str:
+    """Return why the disk cannot be used, and which part of it."""
+    place = f"{error.filename} cannot be used" if error.filename else "the disk cannot be used"
+    return f"{place}: {error.strerror or type(error).__name__}"
+
+
+@contextmanager
+def explaining_disk() -> Iterator[None]:
+    """Turn errors of the disk in a block into words for a person; other errors have no number, and stay.
+
+    Raises:
+        ConfigurationError: Naming the file or folder that cannot be used.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        hint = "make room there, and check whose it is; then retry"
+        raise ConfigurationError(disk_reason(error), hint=hint) from None
 
 
 @contextmanager
@@ -81,6 +116,11 @@ def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
         stream.write(data)
 
 
+def is_leftover(path: Path) -> bool:
+    """Whether a file is one that is being written, or that an interrupted write left."""
+    return path.name.startswith(".") and path.name.endswith(_PARTIAL_SUFFIX)
+
+
 def remove_leftovers(directory: Path) -> int:
     """Delete what interrupted writes left in a folder.
 
@@ -104,7 +144,7 @@ def private_directory(path: Path) -> Path:
     """Make a folder that only its user can enter, or check that it is one.
 
     Args:
-        path: The folder; its parents are made where they are absent.
+        path: The folder. Absent parents are made private as well: one can be a folder that has to be.
 
     Returns:
         `path`.
@@ -113,8 +153,9 @@ def private_directory(path: Path) -> Path:
         ConfigurationError: If it exists and is no folder, or others can enter it.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+        for each in reversed((path, *path.parents)):
+            if not each.is_dir():
+                each.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise ConfigurationError(
             f"{path} is not a folder", hint="name a folder, or a place where one can be made"
@@ -169,27 +210,33 @@ def exclusive_lock(path: Path, holder: str) -> Iterator[None]:
 
     Raises:
         UsageError: If another process holds it; names that process and what it said it is.
-        ConfigurationError: If the file cannot be written.
+        CannotStoreError: If the file cannot be written.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     except OSError as error:
-        raise ConfigurationError(
-            f"{path} cannot be written: {error.strerror}", hint="check the disk and whose folder it is"
-        ) from None
+        raise _cannot_write(path, error) from None
     with os.fdopen(descriptor, "r+b") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise _held(path, stream.read()) from None
         stream.truncate()
-        stream.write(json.dumps({"pid": os.getpid(), "holder": holder}).encode())
-        stream.flush()
+        try:
+            os.write(descriptor, json.dumps({"pid": os.getpid(), "holder": holder}).encode())
+        except OSError as error:
+            raise _cannot_write(path, error) from None
         try:
             yield
         finally:
             stream.seek(0)
             stream.truncate()
+
+
+def _cannot_write(path: Path, error: OSError) -> CannotStoreError:
+    return CannotStoreError(
+        f"{path} cannot be written: {error.strerror}", hint="check the disk and whose folder it is"
+    )
 
 
 def _held(path: Path, content: bytes) -> UsageError:
@@ -286,6 +333,12 @@ def flushed(path: Path) -> Iterator[BinaryIO]:
         os.fsync(stream.fileno())
 
 
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file as lower-case hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def read_chunks(path: Path, offset: int = 0, chunk_bytes: int = CHUNK_BYTES) -> Iterator[memoryview]:
     """Read a file from an offset to its end.
 
@@ -305,20 +358,10 @@ def read_chunks(path: Path, offset: int = 0, chunk_bytes: int = CHUNK_BYTES) -> 
     if not 0 <= offset <= size:
         raise ProtocolError(
             f"offset {offset} is not within the {size} bytes of {path.name}",
-            "ask how much the other side holds and go on from there",
+            "ask how much the other side holds, and continue from there",
         )
     place = memoryview(bytearray(min(chunk_bytes, size - offset)))
     with path.open("rb", buffering=0) as stream:
         stream.seek(offset)
         while n_bytes := stream.readinto(place):
             yield place[:n_bytes]
-
-
-def free_memory() -> int | None:
-    """Return the bytes of memory that are free or can be freed; None where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return int(found[0]) * 1024 if found else None

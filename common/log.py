@@ -110,6 +110,12 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def joined(text: str, after_first: str = ": ") -> str:
+    """Return an error's text of several lines, the first of which is what they are about, on one line."""
+    first, *others = (line.strip() for line in text.splitlines() or [""])
+    return after_first.join([first, "; ".join(others)]) if others else first
+
+
 def one_line(text: str) -> str:
     """Return a text with its control characters escaped: what a peer sends cannot steer a terminal."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -1,9 +1,9 @@
 """A certificate authority for development and demonstrations, never for real data.
 
-Its certificates follow DESIGN §8: P-256 keys; aggregators get serverAuth, their DNS and IP names and a SPIFFE
-ID; owners get clientAuth and only a SPIFFE ID. All private keys, including the CA's, are written to one
-folder, which a real deployment must never do: there, keys are generated where they are used, and certificates
-come by enrolment or from the organisation's own CA.
+Its certificates are those of docs/enrolment.md: P-256 keys; aggregators get serverAuth, their DNS and IP
+names and a SPIFFE ID; owners get clientAuth and only a SPIFFE ID. All private keys, including the CA's, are
+written to one folder, which a real deployment must never do: there, keys are generated where they are used,
+and certificates come by enrolment or from the organisation's own CA.
 
     python -m deploy.development_ca --out DIR --trust-domain D --aggregator NAME --san localhost \
         --san 127.0.0.1 --owner a --owner b

@@ -127,7 +127,8 @@ class LocalCluster:
         """
         daemon = self.aggregator if program == "aggregator" else self.owners[owner]
         pipe = None if show else subprocess.PIPE
-        process = start_program(program, arguments, daemon.config.parent, stdout=pipe, stderr=pipe)
+        place, programs = daemon.config.parent, daemon.programs
+        process = start_program(program, arguments, place, programs=programs, stdout=pipe, stderr=pipe)
         self._commands.append(process)
         return process
 

@@ -44,16 +44,17 @@ class LocalProcessError(TesseraError):
     code = "local_process"
 
 
-def program_path(program: str) -> Path:
+def program_path(program: str, programs: Path | None = None) -> Path:
     """Return the path of an installed program.
 
     Args:
         program: "aggregator" or "owner-node".
+        programs: The folder of the programs; None: the one that `PROGRAMS` names, or this interpreter's.
 
     Raises:
         LocalProcessError: If it is not installed.
     """
-    path = Path(os.environ.get(PROGRAMS) or Path(sys.executable).parent) / program
+    path = (programs or Path(os.environ.get(PROGRAMS) or Path(sys.executable).parent)) / program
     if not path.is_file():
         raise LocalProcessError(f"{path.parent} has no {program}", "install the project there: make setup")
     return path
@@ -64,6 +65,7 @@ def start_program(
     arguments: Sequence[str | Path],
     folder: Path,
     *,
+    programs: Path | None = None,
     stdout: int | None = subprocess.PIPE,
     stderr: int | None = subprocess.PIPE,
 ) -> subprocess.Popen[str]:
@@ -73,6 +75,7 @@ def start_program(
         program: "aggregator" or "owner-node".
         arguments: Its arguments.
         folder: Folder to run it in.
+        programs: As in `program_path`.
         stdout: As in `subprocess.Popen`; None shows what it prints.
         stderr: The same for standard error.
 
@@ -82,7 +85,15 @@ def start_program(
     Raises:
         LocalProcessError: If the program is not installed.
     """
-    launch = [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), str(program_path(program))]
+    launch = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        _LAUNCH,
+        str(os.getpid()),
+        str(program_path(program, programs)),
+    ]
     # The installed package runs, not the one that this process would import.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.Popen(
@@ -152,6 +163,8 @@ class LocalDaemon:
 
     def __init__(self, program: str, name: str, config: Path, log_file: Path) -> None:
         self.program, self.name, self.config, self.log_file = program, name, config, log_file
+        self.programs: Path | None = None
+        """Folder of the programs that it runs from its next start on; None as in `program_path`."""
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._changed = threading.Condition()
@@ -188,7 +201,9 @@ class LocalDaemon:
         self._join()
         verb = "serve" if self.program == "aggregator" else "run"
         arguments: list[str | Path] = [verb, "--config", self.config]
-        process = start_program(self.program, arguments, self.config.parent, stderr=subprocess.STDOUT)
+        process = start_program(
+            self.program, arguments, self.config.parent, programs=self.programs, stderr=subprocess.STDOUT
+        )
         assert process.stdout is not None  # noqa: S101 - a pipe was asked for
         self._entries, self._lines, self._silent = [], [], False
         self._process = process

@@ -31,6 +31,8 @@ DATA_FOLDERS = ("deploy/samples", "deploy/systemd")
 _COMPLETE = "complete"
 _SOURCES = "sources"
 _MOST_SAID = 2000
+_FIRST_MOMENT = "315532800"
+"""1980-01-01, the first time that an archive can state: that of every file in the wheel."""
 _PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 
@@ -58,9 +60,46 @@ def programs(kept: Path = KEPT) -> Path:
         made = kept / f"programs-{_digest(Path(source))}"
         _use(made)
         if not (made / _COMPLETE).exists():
-            _install(Path(source), made, _dependencies(kept))
+            _make_environment(made)
+            _note_sources(Path(source), made)
+            _install(_build(Path(source), made / "dist"), made, _dependencies(kept))
         _remove_unused(kept)
     return made / "bin"
+
+
+def programs_of(wheel: Path, kept: Path = KEPT) -> Path:
+    """Return the folder of the programs that a wheel of another version installs, made if absent.
+
+    Args:
+        wheel: The wheel; its dependencies are those of the present lock file.
+        kept: Where environments are kept.
+
+    Raises:
+        WheelError: If it cannot be installed.
+    """
+    kept.mkdir(parents=True, exist_ok=True)
+    with _locked(kept / "lock"):
+        dependencies = _dependencies(kept)
+        made = kept / f"programs-{_digest(wheel, PROJECT / 'requirements.lock')}"
+        _use(made)
+        if not (made / _COMPLETE).exists():
+            _make_environment(made)
+            _install(wheel, made, dependencies)
+    return made / "bin"
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel of the present sources, the same bytes on every machine with the same build tools.
+
+    Args:
+        folder: Where the wheel is put.
+
+    Raises:
+        WheelError: If it cannot be built.
+    """
+    with tempfile.TemporaryDirectory() as source:
+        _copy_sources(Path(source))
+        return _build(Path(source), folder.resolve())
 
 
 def built_wheel(bin_folder: Path) -> tuple[Path, frozenset[str]]:
@@ -86,6 +125,9 @@ def _copy_sources(folder: Path) -> None:
         shutil.copytree(PROJECT / name, folder / name, ignore=ignored)
     for name in ("pyproject.toml", "README.md", "LICENSE", "requirements.lock"):
         shutil.copy(PROJECT / name, folder / name)
+    # A wheel has the modes of its files, and those of a checkout depend on whose it is.
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def _digest(*paths: Path) -> str:
@@ -112,16 +154,24 @@ def _dependencies(kept: Path) -> Path:
     return made
 
 
-def _install(source: Path, made: Path, dependencies: Path) -> None:
-    _make_environment(made)
+def _note_sources(source: Path, made: Path) -> None:
     files = [path for package in PACKAGES for path in sorted((source / package).rglob("*")) if path.is_file()]
     (made / _SOURCES).write_text("\n".join(str(path.relative_to(source)) for path in files))
-    dist = made / "dist"
-    _run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", dist, source)
-    _run(*_PIP, "--python", made / "bin" / "python", "install", "--no-index", "--no-deps", *dist.glob("*"))
+
+
+def _install(wheel: Path, made: Path, dependencies: Path) -> None:
+    _run(*_PIP, "--python", made / "bin" / "python", "install", "--no-index", "--no-deps", wheel)
     # The path file makes the dependencies importable; the marker names them, so that unused ones are known.
     (_site_packages(made) / "dependencies.pth").write_text(f"{_site_packages(dependencies)}\n")
     (made / _COMPLETE).write_text(dependencies.name)
+
+
+def _build(source: Path, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as fresh:
+        _run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", fresh, source)
+        (wheel,) = Path(fresh).glob("*.whl")
+        return wheel.replace(folder / wheel.name)
 
 
 def _make_environment(folder: Path) -> None:
@@ -159,6 +209,7 @@ def _remove_unused(kept: Path) -> None:
 
 def _run(*command: str | Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["SOURCE_DATE_EPOCH"] = _FIRST_MOMENT
     ended = subprocess.run(
         [str(each) for each in command],
         # Not in the checkout, where the folder `build` would shadow the module of that name.
@@ -168,6 +219,7 @@ def _run(*command: str | Path) -> None:
         capture_output=True,
         text=True,
         check=False,
+        umask=0o022,  # modes of generated files are in the wheel, too
     )
     if ended.returncode:
         words = " ".join(ended.args[1:4])
@@ -176,4 +228,4 @@ def _run(*command: str | Path) -> None:
 
 
 if __name__ == "__main__":
-    print(programs())
+    print(build_wheel(Path(sys.argv[1])) if len(sys.argv) > 1 else programs())

@@ -1,1 +1,1 @@
-"""An organisation's own daemon: the only process that sees original data."""
+"""An organisation's own daemon and commands: the only programs that read original data."""

@@ -4,25 +4,28 @@ import asyncio
 import logging
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from operator import attrgetter
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from common import __version__
+from common.cli.console import web_packages
 from common.clock import utc_now
 from common.daemon.audit import Delivery, open_sinks
 from common.daemon.metrics import Endpoint, gauges
 from common.daemon.notify import NotifySection, notice_sinks
 from common.daemon.process import READY, STOPPING, in_thread, notify, stop_event
 from common.errors import ConfigurationError, TesseraError
+from common.files import private_directory
 from common.trust.credentials import Credentials
 from owner_node.config import KnownAggregator, OwnerConfig
 from owner_node.connection.client import SENT_BYTES
 from owner_node.connection.connection import Connection
 from owner_node.connection.credentials import Renewal, own_credentials, own_party
 from owner_node.connection.recall import LedgerGuard
-from owner_node.connection.worker import STEP_SECONDS
+from owner_node.connection.worker import LONG_THREADS, STEP_SECONDS
 from owner_node.notices import NOTICES, NoticeFeed, note_due
 from owner_node.release.node import Node
 from owner_node.release.records import Records
@@ -116,6 +119,7 @@ class OwnerMetrics:
 
 
 _NOTE_SECONDS = 60.0
+_PROGRESS_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -157,10 +161,15 @@ class OwnerDaemon:
                 metrics = OwnerMetrics(self._config, records, credentials)
                 endpoint = Endpoint(self._config.metrics.listen, metrics.families, [SENT_BYTES, STEP_SECONDS])
                 stack.push_async_callback(endpoint.close)
+            if self._config.console.listen:
+                with web_packages():
+                    from owner_node.console.serving import serve
+                stack.push_async_callback(serve(self._config).close)
             _log.info("ready", extra={"owner": self._config.owner.id, "version": __version__})
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(connection.run()) for connection in connections]
-                tasks += [group.create_task(credentials.watch()), group.create_task(audit.run())]
+                others = (credentials.watch(), audit.run(), _write_progress(records))
+                tasks += [group.create_task(each) for each in others]
                 if self._config.notify != NotifySection():
                     tasks += [group.create_task(notices.run()), group.create_task(self._note_due(records))]
                 notify(READY)
@@ -171,7 +180,10 @@ class OwnerDaemon:
         _log.info("stopped")
 
     def _open(self, stack: AsyncExitStack) -> Records:
-        state_dir = self._config.owner.state_dir
+        state_dir = private_directory(self._config.owner.state_dir)
+        # The records of releases that were interrupted lie there, and may leave no room for what comes next.
+        # What another process uses is locked.
+        self._config.workspace.clear()
         records = Records.open(state_dir, utc_now)
         stack.callback(records.db.close)
         stack.enter_context(daemon_lock(state_dir))
@@ -195,7 +207,7 @@ class OwnerDaemon:
         owner = self._config.owner.id
         feed = AuditFeed(records.db, records.history, owner)
         audit = Delivery(feed, open_sinks(self._config.audit, "tessera-owner-node"))
-        sinks = notice_sinks(self._config.notify, NOTICES)
+        sinks = notice_sinks(self._config.notify, NOTICES, f"owner {owner}")
         notices = Delivery(NoticeFeed(records.db, records.history, owner), sinks)
 
         def committed() -> None:
@@ -212,7 +224,7 @@ class OwnerDaemon:
                 await in_thread(note_due, self._config, records, utc_now)
             except TesseraError as error:
                 # A full disk, for example: releases go on, and a minute later it is tried again.
-                _log.warning("people not told", extra={"reason": error.message})
+                _log.warning("people not notified", extra={"reason": error.message})
             await asyncio.sleep(_NOTE_SECONDS)
 
     def _connections(
@@ -238,12 +250,25 @@ class OwnerDaemon:
         return [connection(aggregator) for aggregator in self._config.aggregators]
 
 
+async def _write_progress(records: Records) -> None:
+    """Write how far long steps are, for commands and pages, until cancelled."""
+    while True:
+        await asyncio.sleep(_PROGRESS_SECONDS)
+        await in_thread(records.presence.write_progress)
+
+
 _SWITCH_SECONDS = 0.0005
 """How long one thread keeps the interpreter. While plans of 2 MB of another aggregator are decided, a release
 takes 2.5 s; with Python's 5 ms it takes 4.1 s, and 0.9 s alone (all parties in one process)."""
 
 
+_SHORT_THREADS = 4
+"""Threads for what is soon done, such as reading the database, while every aggregator has long work."""
+
+
 async def run(config: OwnerConfig) -> None:
     """Run an owner node until a stop signal arrives."""
     sys.setswitchinterval(_SWITCH_SECONDS)
+    n_threads = LONG_THREADS * len(config.aggregators) + _SHORT_THREADS
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(n_threads))
     await OwnerDaemon(config).run(stop_event())

@@ -1,6 +1,5 @@
 """The checks of `owner-node doctor`, in the order of their dependencies."""
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,13 +25,17 @@ from common.cli.doctor import (
 from common.cli.doctor_network import skew
 from common.clock import utc_now
 from common.errors import TesseraError
+from common.model.compatibility import Software, common_protocol
 from common.trust.credentials import Identity
 from common.trust.identity import Party, PartyKind
+from common.trust.proxy import proxy_to
 from owner_node import config
 from owner_node.config import DatasetConfig, KnownAggregator, OwnerConfig
-from owner_node.connection.client import PROTOCOL, greet
+from owner_node.config.engine import EngineKind
 from owner_node.connection.client import explain as explain_handshake
+from owner_node.connection.client import greet, host_and_port
 from owner_node.connection.credentials import own_party
+from owner_node.engines.choice import engine_of
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
 from owner_node.release.attempts import Attempts
@@ -43,11 +46,12 @@ from owner_node.state.presence import DaemonPresence
 from owner_node.state.sessions import Sessions
 
 
-def examination(path: Path | None) -> Iterator[Finding]:
+def examination(path: Path | None, *, examples: bool) -> Iterator[Finding]:
     """Check everything that an owner node needs, enrolled or not.
 
     Args:
         path: Value of `--config`.
+        examples: Whether a finding names similar columns and files: on a terminal, never on a page.
 
     Yields:
         Findings, as soon as they are made.
@@ -61,7 +65,7 @@ def examination(path: Path | None) -> Iterator[Finding]:
     yield from examine(_local(owner))
     findings, own = identity("identity", owner.tls, own_party(owner), "client", utc_now())
     yield from findings
-    yield from examine(_of_data(owner))
+    yield from examine(_of_data(owner, examples=examples))
     for aggregator in owner.aggregators:
         yield from examine(_of_aggregator(owner, aggregator, own))
     if not owner.aggregators:
@@ -73,10 +77,54 @@ def _local(owner: OwnerConfig) -> Iterator[tuple[str, Check]]:
     state = owner.owner.state_dir
     yield "state", lambda: private_folder("state", state)
     yield "disk", lambda: free_disk("disk", state)
+    yield "engine", lambda: _engine(owner)
     yield "clock", kept_clock
     yield "database", lambda: database("database", state / FILE_NAME)
     if (state / FILE_NAME).is_file():
         yield "ledger", lambda: _ledger(owner)
+
+
+def _engine(owner: OwnerConfig) -> Iterator[Finding]:
+    """Check that DuckDB starts, and that scratch is private and has room for the largest data set."""
+    from owner_node.engines.sorting import Sorter
+
+    workspace = owner.workspace
+    free, needed = workspace.free(), 0
+    with workspace.folder("doctor") as folder:
+        Sorter(workspace, folder).close()
+    for dataset in owner.datasets:
+        choice = engine_of(dataset, owner.engine, workspace)
+        needed = max(needed, choice.scratch_bytes or 0)
+        said = f"data set {dataset.name!r}: {choice.text}"
+        if choice.too_large:
+            yield warned("engine", said, "raise engine.memory_limit in owner.toml, or bring fewer records")
+        else:
+            yield passed("engine", said)
+    if owner.uses_spark:
+        yield from _spark(owner)
+    found = f"{free / 1e9:,.1f} GB free in {workspace.scratch}"
+    if needed > free:
+        text = f"{found}, a release may need {needed / 1e9:,.1f} GB"
+        yield warned("engine", text, "free some, or name a folder on a larger disk: engine.scratch")
+    else:
+        yield passed("engine", f"DuckDB starts; {found}")
+
+
+def _spark(owner: OwnerConfig) -> Iterator[Finding]:
+    """Check that pyspark, Java and the master are there, and that an executor runs what releases need."""
+    from owner_node.engines.spark import Cluster
+
+    settings = owner.engine.spark(owner.workspace)
+    masks = owner.engine.kind is EngineKind.SPARK
+    with settings.workspace.folder("doctor") as folder:
+        Cluster(settings, folder, masks=masks).close()
+    yield passed("engine", f"Spark starts, master {settings.master}")
+    if not settings.is_protected:
+        yield warned(
+            "engine",
+            "the executors of the Spark cluster send original values unencrypted",
+            "set spark.authenticate.secret in engine.conf, and for its master and workers",
+        )
 
 
 def _ledger(owner: OwnerConfig) -> Iterator[Finding]:
@@ -98,19 +146,19 @@ def _ledger(owner: OwnerConfig) -> Iterator[Finding]:
                 yield passed("attempts", str(each))
 
 
-def _of_data(owner: OwnerConfig) -> Iterator[tuple[str, Check]]:
+def _of_data(owner: OwnerConfig, *, examples: bool) -> Iterator[tuple[str, Check]]:
     for dataset in owner.datasets:
-        yield f"data set {dataset.name!r}", _source_of(dataset)
-    if any(dataset.identifier for dataset in owner.datasets):
+        yield f"data set {dataset.name!r}", _source_of(dataset, examples=examples)
+    if any(dataset.person_columns for dataset in owner.datasets):
         yield "linkage key", lambda: _linkage_key(owner)
 
 
-def _source_of(dataset: DatasetConfig) -> Check:
+def _source_of(dataset: DatasetConfig, *, examples: bool) -> Check:
     def check() -> Iterator[Finding]:
         name = f"data set {dataset.name!r}"
         if dataset.password_file is not None:
             yield from private_file(name, dataset.password_file)
-        probe(dataset, examples=True)
+        probe(dataset, examples=examples)
         yield passed(name, f"{dataset.place} can be read and has the declared columns")
 
     return check
@@ -136,48 +184,50 @@ def _network(
     owner: OwnerConfig, aggregator: KnownAggregator, own: Identity | None, check: str
 ) -> Iterator[Finding]:
     """Check the route to an aggregator step by step, up to the first failure."""
-    host, port = _place(aggregator)
-    taken, direct = network.proxy(f"{check}, proxy", host, os.environ)
-    yield taken
-    names = [*network.name(f"{check}, name", host)]
-    yield from names
-    if direct and any(each.outcome is CheckOutcome.FAIL for each in names):
-        return
-    found, seen = network.reach(f"{check}, TLS", host, port, direct=direct)
+    host, port = host_and_port(aggregator.address)
+    through = proxy_to(host)
+    yield network.proxy(f"{check}, proxy", host, through)
+    if through is None:
+        names = [*network.name(f"{check}, name", host)]
+        yield from names
+        if any(each.outcome is CheckOutcome.FAIL for each in names):
+            return
+    else:
+        yield skipped(f"{check}, name", f"the proxy looks {host} up")
+    found, seen = network.reach(f"{check}, TLS", host, port, through)
     yield found
     if seen is not None:
         party = Party(PartyKind.AGGREGATOR, aggregator.name, owner.owner.trust_domain)
         shown = f"{check}, certificate"
         yield from examine([(shown, lambda: network.shown_names(shown, host, seen, party, utc_now()))])
         if own is None:
-            yield from examine([(shown, lambda: network.issued_under(shown, host, port, owner.tls.ca))])
+            yield from examine(
+                [(shown, lambda: network.issued_under(shown, host, port, owner.tls.ca, through))]
+            )
     if own is None:
         yield skipped(f"{check}, calls", "they need a certificate of this owner")
-    elif seen is not None or not direct:
-        yield from _calls(owner, aggregator, own, check, explain=seen is not None)
+    elif seen is not None:
+        yield from _calls(owner, aggregator, own, check)
 
 
-def _place(aggregator: KnownAggregator) -> tuple[str, int]:
-    host, _, port = aggregator.address.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def _calls(
-    owner: OwnerConfig, aggregator: KnownAggregator, own: Identity, check: str, *, explain: bool
-) -> Iterator[Finding]:
+def _calls(owner: OwnerConfig, aggregator: KnownAggregator, own: Identity, check: str) -> Iterator[Finding]:
     """Call the aggregator as the daemon does, and compare versions and clocks."""
-    reason: TesseraError | None = explain_handshake(aggregator, owner.tls, utc_now()) if explain else None
+    reason: TesseraError | None = explain_handshake(aggregator, owner.tls, utc_now())
     before = time.time()
     if reason is None:
         try:
-            version, theirs = greet(aggregator.address, own, [each.name for each in owner.datasets])
+            software, theirs = greet(owner, aggregator, own)
         except TesseraError as error:
             reason = error
         else:
-            yield passed(f"{check}, calls", f"taken; version {version}, protocol {PROTOCOL} as here")
+            yield passed(f"{check}, calls", f"taken; version {software.version}, {_spoken(software)}")
             yield skew(f"{check}, clock", theirs, before, time.time())
             return
     yield failed_with(f"{check}, calls", reason)
+
+
+def _spoken(software: Software) -> str:
+    return f"protocol {common_protocol('this owner node', {'the aggregator': software})} on both sides"
 
 
 def _daemon(owner: OwnerConfig) -> Iterator[Finding]:

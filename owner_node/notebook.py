@@ -4,7 +4,8 @@ It needs no daemon, aggregator or certificate. Charges and promises are the same
 with an owner's own folder, the ledger is the same, too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, time
 from decimal import Decimal
@@ -27,6 +28,7 @@ from common.release.reading import to_frame
 from common.settings import Problem, validate
 from owner_node.config import DatasetConfig, PolicyConfig, load
 from owner_node.config.dataset import DatasetTable, misdeclared
+from owner_node.engines.pinned import PinnedData, in_memory
 from owner_node.explore.assessment import ALL_MEASURES, Grid
 from owner_node.explore.models import is_installed
 from owner_node.explore.sweep import ExploredTable, ExploreRequest, check_question
@@ -37,14 +39,7 @@ from owner_node.local.mask import ORIGINAL, make_masked, prepare_mask
 from owner_node.local.masked_tables import MaskedTables
 from owner_node.local.query import answer_query, error_text, prepare_query
 from owner_node.masking.engine import MemoryEngine
-from owner_node.masking.questions import (
-    Question,
-    QuestionKind,
-    Range,
-    counted_range,
-    histogram_ranges,
-    range_texts,
-)
+from owner_node.masking.questions import Asked, range_texts
 from owner_node.release.decisions import this_person
 from owner_node.release.records import Records
 from owner_node.risk.trials import DRAWS, Randomness
@@ -245,10 +240,10 @@ class Workspace:
             rank_noise=_rank_noise_texts(rank_noise),
         )
         loaded, of_records, index = self._loaded(frame, dataset, arguments.attributes)
-        job = prepare_mask(
-            arguments, dataset, loaded, of_records, policy=self._policy, order=ORIGINAL, now=utc_now()
-        )
-        with (records := self._records()).db:
+        with self._charged(dataset, loaded) as (records, data):
+            job = prepare_mask(
+                arguments, dataset, data, of_records, policy=self._policy, order=ORIGINAL, now=utc_now()
+            )
             charges, tables = LocalCharges(records, this_person()), MaskedTables(self.folder)
             if charges.standing(job.work) is Standing.NEW:
                 charges.judge(job.work, job.foresee)
@@ -297,27 +292,14 @@ class Workspace:
         """
         dataset = self._declared(schema, identifier, max_records_per_person, missing)
         loaded, of_records, _ = self._loaded(frame, dataset, [attribute])
-        try:
-            kind = QuestionKind(statistic)
-        except ValueError:
-            raise UsageError(
-                f"there is no statistic {statistic!r}", f"one of {', '.join(QuestionKind)}"
-            ) from None
-        about = of_records.by_name[attribute]
-        ranges: tuple[Range, ...] = ()
-        if kind is QuestionKind.COUNT:
-            ranges = counted_range(about, equals, at_least, below)
-        elif kind is QuestionKind.HISTOGRAM:
-            ranges = histogram_ranges(about, list(bins))
-        exact = None if share is None else Decimal(str(share))
-        question = Question(
-            kind, about, parse_epsilon(str(epsilon)), dataset.max_records_per_person, ranges, exact
-        )
+        which = None if share is None else str(share)
+        asked = Asked(statistic, str(epsilon), which, equals, at_least, below, list(bins))
+        question = asked.about(of_records.by_name[attribute], dataset.max_records_per_person)
         work_id = new_id("query", utc_now) if id is None else id
-        query = prepare_query(
-            question, dataset, loaded, policy=self._policy, work_id=work_id, today=utc_now().date()
-        )
-        with (records := self._records()).db:
+        with self._charged(dataset, loaded) as (records, data):
+            query = prepare_query(
+                question, dataset, data, policy=self._policy, work_id=work_id, today=utc_now().date()
+            )
             charges = LocalCharges(records, this_person())
             new = charges.standing(query.work) is Standing.NEW
             if new:
@@ -421,6 +403,16 @@ class Workspace:
         findings.check(dataset.name, _SOURCE)
         schema = schema_of(dataset, allowed, loaded.n_records, self._policy.limits)
         return loaded, schema, frame.index[np.flatnonzero(source.kept)]
+
+    @contextmanager
+    def _charged(self, dataset: DatasetConfig, loaded: LoadedData) -> Iterator[tuple[Records, PinnedData]]:
+        """Open the state, and pin the data with what recognises them."""
+        records = self._records()
+        with (
+            records.db,
+            closing(in_memory(dataset, loaded, source_key=records.own_keys.source_key())) as data,
+        ):
+            yield records, data
 
     def _records(self) -> Records:
         return Records.open(self.folder, utc_now)

@@ -1,8 +1,8 @@
 """Checks of signatures that an owner node trusts: by one aggregator, by other owners, and by itself.
 
 The certificate of a TLS session identifies the host that was dialled. The author of a plan is identified by
-the plan's own signature, which is checked here (DESIGN §8). A ledger head that the aggregator returns is
-trusted if this owner itself signed it.
+the plan's own signature, which is checked here. A ledger head that the aggregator returns is trusted if this
+owner itself signed it.
 """
 
 from collections.abc import Callable, Sequence

@@ -22,7 +22,7 @@ _READ = 1 << 16
 _ARGUMENTS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
     *("--remote-debugging-pipe", "--disable-background-networking", "--disable-component-update"),
-    *("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--hide-scrollbars"),
+    *("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.*", "--hide-scrollbars"),
 )
 Message = Mapping[str, Any]
 
@@ -58,7 +58,9 @@ class Page:
         self.do("Runtime.evaluate", expression=waiting, awaitPromise=True)
 
     def go(self, address: str) -> None:
-        """Open another address in this page and wait until it is loaded."""
+        """Open another address in this page, bring it to the front and wait until it is loaded."""
+        # Timers of a page behind another one run once a minute.
+        self.do("Page.bringToFront")
         self.leads_to_page(lambda: self.do("Page.navigate", url=address))
 
     def leads_to_page(self, action: Callable[[], object]) -> None:
@@ -74,6 +76,27 @@ class Page:
                 "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **shown
             )
 
+    def fill(self, name: str, text: str) -> None:
+        """Write a text into the field of a form with this name, in place of what is there."""
+        field = f"document.querySelector('[name={name}]')"
+        self.evaluate(f"{field}.focus(); {field}.select(); 0")
+        self.do("Input.insertText", text=text)
+
+    def click(self, selector: str) -> None:
+        """Click on the first element that a selector of CSS finds, where it is."""
+        at = self.evaluate(
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView(); "
+            "const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2] })()"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            self.do("Input.dispatchMouseEvent", type=kind, x=at[0], y=at[1], button="left", clickCount=1)
+
+    def resize(self, width: int) -> None:
+        """Make the page this wide, in pixels."""
+        self.do(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
+        )
+
     def prefer(self, scheme: str) -> None:
         """Take "light" or "dark" for what the reader prefers."""
         self.do("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
@@ -85,7 +108,9 @@ class Page:
 
     def printed(self) -> bytes:
         """Return the page as PDF."""
-        return base64.b64decode(self.do("Page.printToPDF", printBackground=False)["data"])
+        return base64.b64decode(
+            self.do("Page.printToPDF", printBackground=False, preferCSSPageSize=True)["data"]
+        )
 
     def accessible(self) -> list[tuple[str, str]]:
         """Return role and name of everything that a screen reader meets, in its order."""
@@ -125,9 +150,7 @@ class Browser:
         page = self._pages[session] = Page(self, session)
         for domain in ("Page", "Network", "Runtime", "Log", "Accessibility"):
             page.do(f"{domain}.enable")
-        page.do(
-            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
-        )
+        page.resize(width)
         page.go(file if isinstance(file, str) else file.resolve().as_uri())
         return page
 

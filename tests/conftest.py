@@ -2,6 +2,8 @@
 
 import os
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,6 +16,10 @@ for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
 
 # Programs are started hundreds of times: without bytecode most of that time is compiling.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# `make spark` installs Spark there; behind everything else, so that no other package is taken from it.
+if (_spark := Path(__file__).parents[1] / "build" / "spark").is_dir():
+    sys.path.append(str(_spark))
 
 pytest_plugins = ["tests.needs", "pytester"]
 
@@ -29,7 +35,7 @@ settings.register_profile(
 settings.load_profile("tessera")
 
 _FIRST = (
-    *(f"tests/system/test_{name}.py" for name in ("compose", "kill", "lost_ledger", "demo")),
+    *(f"tests/system/test_{name}.py" for name in ("compose", "tutorial", "kill", "lost_ledger", "demo")),
     *("tests/system/", "tests/chaos/", "tests/wire/", "tests/"),
 )
 """Files and folders of tests, the longest first."""

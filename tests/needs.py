@@ -1,4 +1,4 @@
-"""What a test may need that a machine may lack: data sets, Docker, PostgreSQL, a browser, systemd, a tmpfs.
+"""What a test may need that a machine may lack: data sets, Docker, PostgreSQL, a browser, systemd and more.
 
 A test marked `@pytest.mark.needs("data")` is skipped with the reason where the thing is missing. Where
 `TESSERA_REQUIRE` names the thing (comma or space separated), the same test fails instead, so that a machine
@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 from ctypes.util import find_library
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,14 @@ def missing_data() -> str | None:
         return "TESSERA_DATA does not name the folder of the data sets"
     absent = [name for name in DATA_SETS if not (Path(folder) / name).is_file()]
     return f"the folder that TESSERA_DATA names lacks {', '.join(absent)}" if absent else None
+
+
+def missing_febrl() -> str | None:
+    """Return why the generated persons of FEBRL cannot be read, or None."""
+    folder = os.environ.get("TESSERA_DATA", "")
+    if folder and (Path(folder) / "febrl" / "dataset4a.csv").is_file():
+        return None
+    return "TESSERA_DATA does not name a folder with febrl/dataset4a.csv (see tests/papers/febrl.py)"
 
 
 def missing_docker() -> str | None:
@@ -74,6 +83,15 @@ def missing_systemd() -> str | None:
     return None if find_library("seccomp") else "there is no libseccomp"
 
 
+def missing_nftables() -> str | None:
+    """Return why no firewall of a network of our own can be set up, or None."""
+    if shutil.which("nft") is None or shutil.which("ip") is None:
+        return "the commands nft and ip are not both there"
+    if not _succeeds("unshare", "--net", "nft", "list", "ruleset"):
+        return "no network namespace with nftables can be made here"
+    return None
+
+
 def missing_tmpfs() -> str | None:
     """Return why no small file system of our own can be mounted, or None."""
     if os.geteuid() != 0:
@@ -82,6 +100,13 @@ def missing_tmpfs() -> str | None:
         if not _succeeds("mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder):
             return "a tmpfs cannot be mounted here"
         return None if _succeeds("umount", folder) else "a mounted tmpfs cannot be unmounted"
+
+
+def missing_spark() -> str | None:
+    """Return why no Spark session can be started, or None."""
+    if find_spec("pyspark") is None:
+        return "pyspark is not installed (make spark)"
+    return None if _succeeds("java", "-version") else "there is no Java (openjdk-17-jre-headless)"
 
 
 def _succeeds(*command: str) -> bool:
@@ -97,11 +122,14 @@ def _succeeds(*command: str) -> bool:
 
 PROBES: dict[str, Callable[[], str | None]] = {
     "data": cache(missing_data),
+    "febrl": cache(missing_febrl),
     "docker": cache(missing_docker),
     "postgres": cache(missing_postgres),
     "chromium": cache(missing_chromium),
     "systemd": cache(missing_systemd),
     "tmpfs": cache(missing_tmpfs),
+    "nftables": cache(missing_nftables),
+    "spark": cache(missing_spark),
 }
 
 

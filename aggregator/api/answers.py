@@ -1,7 +1,6 @@
 """Converts owners' answers to events, after checking everything in them."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from datetime import datetime
 
@@ -11,21 +10,23 @@ from aggregator.protocol.release import Release, apply
 from aggregator.store.intake import Blob, BlobKind, Intake
 from aggregator.store.journal import Journal
 from aggregator.store.ledger_heads import StoredHead
-from common.canonical import canonical
 from common.errors import ConflictError, ProtocolError
 from common.model.fragment import Consent, FragmentStatement
 from common.model.schema import Schema, fault_of_cell, most_records
 from common.model.task import Assignment
 from common.trust.signing import Domain
+from common.wire.software import read_software
 from common.wire.v1 import owner_pb2 as wire
 
 TOKEN_BYTES = 16
 _LARGEST_SCHEMA = 2 * 1024 * 1024
 _MOST_ATTRIBUTES = 10_000
 _LONGEST_NAME = 256
-_MOST_RECORDS = 2**28
-"""Most records of one owner: its tokens are compared and its fragment is joined in memory."""
+_MOST_RECORDS = 2**34
+"""Most records of one owner."""
 _MORE_COMPLETE = 100
+_MOST_UNPLANNED = 2**28
+"""Most records of an owner that brings more than its schema counts: they fill the disk unasked."""
 _MOST_PER_PERSON = 2**20
 _INT64 = 2**63
 _COMPATIBLE = "the owner node must run a compatible version"
@@ -66,7 +67,8 @@ class Answers:
         kind = request.WhichOneof("answer")
         if kind == "described":
             schema = await self._schema(release, owner, request.described.schema)
-            return Described(at=at, owner=owner, schema=schema)
+            software = read_software(request.described.software)
+            return Described(at=at, owner=owner, schema=schema, software=software)
         if kind == "acknowledged":
             return Acknowledged(at=at, owner=owner)
         check_plan(release, request.plan_digest)
@@ -128,7 +130,7 @@ class Answers:
         event = Linked(at=at, owner=owner, records=answer.n_records, tokens_digest=answer.tokens_digest)
         known = release.progress[owner].linked
         if plan.linking.tokens and known is None:
-            size = TOKEN_BYTES * answer.n_records
+            size = answer.tokens_size if plan.passes else TOKEN_BYTES * answer.n_records
             blob = Blob(release.id, owner, BlobKind.TOKENS, answer.tokens_digest, size)
             if not await asyncio.to_thread(self._intake.verify, blob):
                 raise ProtocolError("the token list has not arrived", "upload it, then answer")
@@ -209,12 +211,9 @@ def read_schema(data: bytes) -> str:
     if len(data) > _LARGEST_SCHEMA:
         raise ProtocolError(f"a schema of {len(data)} bytes is not accepted", _COMPATIBLE)
     try:
-        schema = Schema.from_document(json.loads(data))
-        same = canonical(schema.to_document()) == data
-    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as problem:
-        raise ProtocolError(f"this is no schema ({type(problem).__name__})", _COMPATIBLE) from None
-    if not same:
-        raise ProtocolError("this is not the canonical form of a schema", _COMPATIBLE)
+        schema = Schema.from_bytes(data)
+    except ValueError as problem:
+        raise ProtocolError(str(problem), _COMPATIBLE) from None
     _check_sizes(schema)
     return data.decode()
 
@@ -249,10 +248,11 @@ def most_linked(assignment: Assignment) -> int:
     """Return the most records that an owner may link: the number that its joint bounds hold for.
 
     Where these do not depend on the number, an owner that leaves out records without a value may have more
-    records for a choice of its attributes than its schema counts: up to `_MORE_COMPLETE` times as many.
+    records for a choice of its attributes than its schema counts: up to `_MORE_COMPLETE` times as many, if
+    they are no more than `_MOST_UNPLANNED`.
     """
     most, planned = assignment.most_records, most_records(assignment.records_rounded)
-    return max(min(_MORE_COMPLETE * planned, _MOST_RECORDS), planned) if most is None else most
+    return max(min(_MORE_COMPLETE * planned, _MOST_UNPLANNED), planned) if most is None else most
 
 
 def _size_limit(release: Release, owner: str) -> int:

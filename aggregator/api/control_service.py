@@ -1,5 +1,6 @@
 """The gRPC service for the aggregator's command line, on a Unix socket that only its user can reach."""
 
+import asyncio
 import secrets
 import time
 from collections import Counter
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from google.protobuf.json_format import MessageToDict
 
-from aggregator.api.views import action_view, first_piece, owner_view, release_view
+from aggregator.api.views import MOST_AT_ONCE, action_view, event_view, first_piece, owner_view, release_view
 from aggregator.ca.enrolment import Enrolment
 from aggregator.drive.conductor import Conductor
 from aggregator.drive.operations import Operations
@@ -23,7 +24,7 @@ from aggregator.store.intake import Intake
 from aggregator.store.journal import Journal
 from aggregator.store.operator_log import USER_KEY, Action
 from common import __version__
-from common.errors import TesseraError
+from common.errors import TesseraError, UsageError
 from common.planning.arguments import parse_arguments
 from common.trust.credentials import Credentials
 from common.wire.status import raises
@@ -117,7 +118,12 @@ class ControlService(ControlServiceServicer):
         revoked = self._enrolment.revoked_keys()
         known = self._journal.owners(after=request.after).values()
         owners, more = first_piece(
-            owner_view(owner, self._presence, revoked=owner.fingerprint in revoked) for owner in known
+            (
+                owner_view(owner, self._presence, revoked=owner.fingerprint in revoked)
+                for owner in known
+                if request.only in ("", owner.id)
+            ),
+            _most(request.most),
         )
         return wire.ListOwnersResponse(owners=owners, last=owners[-1].id if more else "")
 
@@ -159,8 +165,8 @@ class ControlService(ControlServiceServicer):
     async def ListReleases(
         self, request: wire.ListReleasesRequest, context: Context
     ) -> wire.ListReleasesResponse:
-        """List all releases, oldest first, without the plans, a page at a time."""
-        releases, more = first_piece(self._listed(request.after))
+        """List all releases, oldest or newest first, without the plans, a page at a time."""
+        releases, more = first_piece(self._listed(request), _most(request.most))
         return wire.ListReleasesResponse(releases=releases, last=releases[-1].release if more else "")
 
     @raises
@@ -188,10 +194,51 @@ class ControlService(ControlServiceServicer):
                 await wait(self._conductor.signal(release.id).ticket(), left)
 
     @raises
+    async def WatchAll(self, request: wire.WatchAllRequest, context: Context) -> AsyncIterator[wire.Changed]:
+        """Send a message now and after every change of any release."""
+        while True:
+            ticket = self._conductor.anything.ticket()
+            yield wire.Changed()
+            await wait(ticket, None)
+            await asyncio.sleep(_REFRESH_SECONDS)
+
+    @raises
+    async def ListEvents(self, request: wire.ListEventsRequest, context: Context) -> wire.ListEventsResponse:
+        """List what happened to a release, newest first, a page at a time."""
+        self._conductor.release(request.release)
+        most = _most(request.most)
+        found = self._journal.newest_events(request.release, request.before, most)
+        events = [event_view(event) for _, event in found]
+        more = len(found) == most and found[-1][0] > 1
+        return wire.ListEventsResponse(events=events, last=found[-1][0] if more else 0)
+
+    @raises
+    async def ShowSchema(self, request: wire.SchemaRequest, context: Context) -> wire.SchemaView:
+        """Return the newest schema that an owner has sent of a data set."""
+        found = self._conductor.described(request.owner, request.dataset)
+        if found is None:
+            raise UsageError(
+                f"owner {request.owner} has not sent a schema of data set {request.dataset!r} yet",
+                "aggregator plan asks the owners for theirs, without a charge",
+                {"owner": request.owner, "dataset": request.dataset},
+            )
+        release, sent = found
+        return wire.SchemaView(
+            owner=request.owner, dataset=request.dataset, release=release.id, described=sent.at,
+            schema=sent.schema.encode(),
+        )  # fmt: skip
+
+    @raises
     async def Cancel(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
         """Cancel a release."""
         with self._noted(context, "cancel", request.release) as action:
             return self._view(self._operations.cancel(request.release, action))
+
+    @raises
+    async def Resume(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
+        """Go on with a release that is halted, or that ended after owners may have spent."""
+        with self._noted(context, "resume", request.release) as action:
+            return self._view(self._operations.resume(request.release, action))
 
     @raises
     async def Delete(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
@@ -225,11 +272,13 @@ class ControlService(ControlServiceServicer):
                 self._journal.operators.note(replace(action, outcome=outcome))
             raise
 
-    def _listed(self, after: str) -> Iterator[wire.ReleaseView]:
+    def _listed(self, request: wire.ListReleasesRequest) -> Iterator[wire.ReleaseView]:
         """Yield the releases that come after one, or all, each without its plan."""
-        releases = self._conductor.releases
-        begin = releases.index(self._conductor.release(after)) + 1 if after else 0
+        releases = self._conductor.releases[:: -1 if request.newest_first else 1]
+        begin = releases.index(self._conductor.release(request.after)) + 1 if request.after else 0
         for release in releases[begin:]:
+            if request.open and release.ended:
+                continue
             view = self._view(release)
             view.ClearField("plan")
             yield view
@@ -239,7 +288,11 @@ class ControlService(ControlServiceServicer):
 
     def _view(self, release: Release) -> wire.ReleaseView:
         waiting, halted = self._conductor.waiting(release.id), self._conductor.halted(release.id)
-        return release_view(release, self._presence, self._intake, waiting, halted)
+        progress = self._conductor.progress(release.id)
+        resumable = self._operations.can_resume(release)
+        return release_view(
+            release, self._presence, self._intake, waiting, halted, progress, resumable=resumable
+        )
 
     def _new_id(self, dataset: str) -> str:
         """Return an id that no release has: the day, the data set, four random digits."""
@@ -249,6 +302,10 @@ class ControlService(ControlServiceServicer):
             release = f"{day}-{name}-{secrets.token_hex(2)}"
             if self._conductor.find(release) is None:
                 return release
+
+
+def _most(wanted: int) -> int:
+    return min(wanted or MOST_AT_ONCE, MOST_AT_ONCE)
 
 
 def _user(context: Context) -> str:

@@ -28,14 +28,15 @@ from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
 from aggregator.store.journal import Journal, KnownOwner
 from aggregator.store.schemas import OfferedSchemas
-from common import __version__
 from common.errors import NotConnectedError, ProtocolError, UsageError
 from common.files import CHUNK_BYTES
+from common.model.compatibility import common_protocol
 from common.model.plan import is_trial
 from common.trust.identity import fingerprint, party_of_certificate
 from common.trust.signing import Domain, SignerSource
 from common.trust.tls import TIME_KEY, peer_certificate
 from common.wire.answers import NONCE_BYTES, signed_answer
+from common.wire.software import read_software, software_here
 from common.wire.status import abort, raises
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceServicer
@@ -43,7 +44,6 @@ from common.wire.v1.owner_pb2_grpc import OwnerServiceServicer
 if TYPE_CHECKING:
     import grpc
 
-PROTOCOL = 1
 POLL_SECONDS = 25.0
 """How long a poll stays open when there is nothing to do."""
 _MOST_DATASETS = 1000
@@ -113,11 +113,8 @@ class OwnerService(OwnerServiceServicer):
         """Register a connected owner; returns the newest ledger head that it has signed."""
         certificate = await self._admit(context, request.ByteSize())
         owner = party_of_certificate(certificate).name
-        if request.protocol != PROTOCOL:
-            raise ProtocolError(
-                f"protocol {request.protocol} is not spoken here, {PROTOCOL} is",
-                f"the aggregator runs version {__version__}: bring both sides to compatible versions",
-            )
+        software = read_software(request.software)
+        common_protocol("the aggregator", {f"owner {owner}": software})
         names = tuple(request.datasets)
         if len(names) > _MOST_DATASETS or any(len(name) > _LONGEST_TEXT for name in names):
             raise ProtocolError("too many data sets, or too long names", "offer fewer to this aggregator")
@@ -126,14 +123,14 @@ class OwnerService(OwnerServiceServicer):
         await context.send_initial_metadata(((TIME_KEY, str(now)),))
         expires = int(certificate.not_valid_after_utc.timestamp())
         key = fingerprint(certificate.public_key())
-        version = request.version[:_LONGEST_TEXT]
         self._enrolment.note_seen(certificate)
-        self._journal.seen(KnownOwner(owner, now, now, version, names, key, expires))
+        self._journal.seen(KnownOwner(owner, now, now, software.version, names, key, expires))
         # No head comes with this call: they come with polls, consents and seals, once the owner has compared
         # its ledger with the one that is returned here. A restored ledger cannot replace it.
-        response = wire.ConnectResponse(version=__version__, newest_ledger_head=self._newest_head(owner))
+        head = self._newest_head(owner)
+        response = wire.ConnectResponse(software=software_here(), newest_ledger_head=head)
         self._sign(response, owner, request.nonce)
-        _log.info("owner connected", extra={"owner": owner, "version": version})
+        _log.info("owner connected", extra={"owner": owner, "version": software.version})
         return response
 
     @raises
@@ -195,7 +192,8 @@ class OwnerService(OwnerServiceServicer):
         owner = self._name(await self._admit(context, request.ByteSize()))
         self._presence.heard(owner)
         release = self._release(request.blob.release, owner)
-        return wire.UploadStateResponse(offset=await self._uploads.offset(release, owner, request.blob))
+        offset = await self._uploads.offset(release, owner, request.blob)
+        return wire.UploadStateResponse(offset=offset, zstd=True)
 
     @raises
     async def Upload(

@@ -26,6 +26,7 @@ from common.errors import (
 )
 from common.model.fragment import Receipt
 from common.trust.signing import Domain, SignerSource
+from common.wire.chunks import data_of
 from common.wire.v1 import owner_pb2 as wire
 
 if TYPE_CHECKING:
@@ -152,13 +153,12 @@ class Uploads:
         self, blob: Blob, first: wire.UploadChunk, rest: AsyncIterator[wire.UploadChunk]
     ) -> AsyncIterator[bytes]:
         """Yield the bytes of an upload; an offset on a later chunk must be where that chunk belongs."""
-        data = first.data
+        data = data_of(first)
         position = first.offset + len(data)
         RECEIVED_BYTES.labels(blob.kind).inc(len(data))
         yield data
         async for chunk in rest:
-            # Every access to the field copies its bytes.
-            data = chunk.data
+            data = data_of(chunk)
             if chunk.offset not in (0, position):
                 raise ProtocolError(f"a chunk for byte {chunk.offset} came at byte {position}")
             if self._conductor.release(blob.release).ended:
@@ -231,8 +231,14 @@ def _check_tokens(release: Release, blob: Blob) -> bool:
     plan = release.the_plan()
     if release.state is not State.LINKING or not plan.linking.tokens:
         raise ProtocolError(f"release {release.id} is {release.state}: no tokens are expected")
-    most = TOKEN_BYTES * most_linked(plan.assignment_of(blob.owner))
-    if blob.size % TOKEN_BYTES or not 0 < blob.size <= most:
+    linked_at_most = most_linked(plan.assignment_of(blob.owner))
+    if plan.passes:
+        from common.matching.lists import largest_blob
+
+        possible = 0 < blob.size <= largest_blob(len(plan.passes), linked_at_most)
+    else:
+        possible = not blob.size % TOKEN_BYTES and 0 < blob.size <= TOKEN_BYTES * linked_at_most
+    if not possible:
         raise ProtocolError(f"{blob.size} bytes cannot be the tokens of the described records")
     return False
 

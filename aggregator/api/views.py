@@ -8,6 +8,7 @@ from google.protobuf.message import Message
 
 from aggregator.drive.endings import halted_by, operator_error, spent_by
 from aggregator.drive.presence import OwnerPresence
+from aggregator.protocol.events import Ending, Event, OwnerEvent
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
 from aggregator.store.intake import BlobKind, Intake
@@ -18,22 +19,24 @@ from common.model.task import Assignment
 from common.wire.v1 import control_pb2 as wire
 from common.words.linking import found
 
-_MOST_AT_ONCE = 200
+MOST_AT_ONCE = 200
+"""Most messages of one answer."""
 _MOST_BYTES = 1 << 20
 _Message = TypeVar("_Message", bound=Message)
 
 
-def first_piece(views: Iterable[_Message]) -> tuple[list[_Message], bool]:
+def first_piece(views: Iterable[_Message], most: int = MOST_AT_ONCE) -> tuple[list[_Message], bool]:
     """Return the first of some messages, as many as one answer holds, and whether there are more.
 
     Args:
         views: The messages; an iterator makes them on demand.
+        most: The most to return.
     """
     piece: list[_Message] = []
     room = _MOST_BYTES
     for view in views:
         room -= view.ByteSize()
-        if piece and (room < 0 or len(piece) == _MOST_AT_ONCE):
+        if piece and (room < 0 or len(piece) == most):
             return piece, True
         piece.append(view)
     return piece, False
@@ -66,6 +69,9 @@ def release_view(
     intake: Intake,
     waiting: str = "",
     halted: TesseraError | None = None,
+    progress: str = "",
+    *,
+    resumable: bool = False,
 ) -> wire.ReleaseView:
     """Return the message about a release for the command line.
 
@@ -73,8 +79,10 @@ def release_view(
         release: The release.
         presence: Who is connected.
         intake: How much has been uploaded.
-        waiting: What the aggregator itself waits for.
+        waiting: What the aggregator itself waits for; shown while its own step shows no progress.
         halted: The error that halted publication until an operator retries it; None if it is not halted.
+        progress: How far the aggregator's own step is; empty if it runs none.
+        resumable: Whether an operator can have it go on.
     """
     view = wire.ReleaseView(
         release=release.id,
@@ -86,7 +94,8 @@ def release_view(
         layout=str(release.request.layout),
         plan_digest=release.plan_digest,
         deleted=release.deleted.at if release.deleted else 0,
-        note=f"waits: {waiting}" if waiting and not release.ended else "",
+        note="" if release.ended else progress or (f"waits: {waiting}" if waiting else ""),
+        resumable=resumable,
     )
     assignments = {} if release.plan is None else release.plan.assignments
     view.owners.extend(
@@ -118,6 +127,16 @@ def action_view(action: Action) -> wire.ActionView:
         release=action.release,
         arguments=json.dumps(action.arguments, ensure_ascii=False, sort_keys=True),
         outcome=action.outcome,
+    )
+
+
+def event_view(event: Event) -> wire.EventView:
+    """Return the message of an event of a release, without its documents."""
+    return wire.EventView(
+        time=event.at,
+        event=event.name,
+        owner=event.owner if isinstance(event, OwnerEvent | Ending) else "",
+        text=event.message if isinstance(event, Ending) else "",
     )
 
 

@@ -1,4 +1,4 @@
-"""The certificate authority: certificates to the letter of DESIGN §8, for the key of a request.
+"""The certificate authority: certificates as docs/enrolment.md states them, for the key of a request.
 
 Owners get clientAuth and a SPIFFE ID alone, aggregators serverAuth, a SPIFFE ID and the hosts that owners
 dial.

@@ -67,13 +67,13 @@ class LogEntry:
     actor: str
     """User of the aggregator's machine, or owner/ID for what an owner requested over its connection."""
     action: str
-    """approve, renew, replace or revoke."""
+    """approve, refuse, renew, replace or revoke."""
     owner: str
     """Owner id."""
     fingerprint: str
     """Fingerprint of its key."""
     serial: str
-    """Of the certificate."""
+    """Of the certificate; empty for a request that was refused."""
 
 
 class Enrolment:
@@ -209,6 +209,17 @@ class Enrolment:
             self._store(tx, issued, "approved")
             self._log(tx, actor, "approve", *_named(issued))
         return issued
+
+    def refuse(self, request: CertificateRequest, party: Party, actor: str) -> None:
+        """Note that a request is not approved. The same request can be approved later.
+
+        Args:
+            request: The request.
+            party: Whom the certificate would have named.
+            actor: Who refuses.
+        """
+        with self._changing() as tx:
+            self._log(tx, actor, "refuse", party.name, fingerprint(request.key), "")
 
     def revoke(self, actor: str, owner: str = "", serial: str = "") -> list[Enrolled]:
         """Revoke an owner's certificates, or one by its serial number, and their keys, from the next call on.

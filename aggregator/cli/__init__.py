@@ -6,7 +6,7 @@ from common import __version__
 from common.cli import console
 from common.cli.program import Command, program
 
-_ABOUT = "Joins the protected fragments of several owners into one release. Sees no original data."
+_ABOUT = "Joins the protected fragments of several owners into one release. Gets no original table."
 _COMMANDS = {
     "init": Command("aggregator.cli.init:init", "Make or take a CA, and write aggregator.toml."),
     "doctor": Command("aggregator.cli.doctor:doctor", "Check configuration, certificates and machine."),
@@ -21,8 +21,11 @@ _COMMANDS = {
     "watch": Command("aggregator.cli.inspect:watch", "Follow a release to its end."),
     "cancel": Command("aggregator.cli.inspect:cancel", "Cancel a release that is not joined yet."),
     "delete": Command("aggregator.cli.inspect:delete", "Remove the data of a release that has ended."),
+    "console": Command("aggregator.cli.web:console", "Show releases, owners and certificates as web pages."),
     "history": Command("aggregator.cli.history:history", "Show the operators' actions, oldest first."),
     "verify": Command("aggregator.cli.verify:verify", "Check a published release folder."),
+    "backup": Command("aggregator.cli.backup:backup", "Write state, keys and settings into one file."),
+    "restore": Command("aggregator.cli.backup:restore", "Put a backup back where no database is."),
     "enroll": Command("aggregator.cli.enroll:app", "Approve, revoke and list certificates of owners."),
 }
 

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from aggregator import config
-from aggregator.cli.connection import daemon
 from aggregator.config import AggregatorConfig
+from aggregator.control.connection import daemon
 from aggregator.store.database import FILE_NAME
 from common.cli import console
 from common.cli.doctor import (
@@ -42,6 +42,7 @@ from common.trust.identity import (
     party_of_certificate,
 )
 from common.wire.v1.control_pb2 import StatusRequest
+from common.workspace import Workspace, machine_memory
 
 _LOCAL_HOSTS = {"0.0.0.0": "127.0.0.1", "[::]": "::1", "::": "::1"}
 
@@ -78,8 +79,22 @@ def _local(found: AggregatorConfig) -> Iterator[tuple[str, Check]]:
     yield "releases", lambda: _release_folder(section.release_dir)
     yield "disk", lambda: free_disk("disk, state", section.state_dir)
     yield "disk", lambda: free_disk("disk, releases", section.release_dir)
+    workspace = found.engine.workspace(section.state_dir)
+    yield "scratch", lambda: private_folder("scratch", workspace.scratch)
+    yield "disk", lambda: free_disk("disk, scratch", workspace.scratch)
+    yield "memory", lambda: _memory(workspace)
     yield "clock", kept_clock
     yield "database", lambda: database("database", section.state_dir / FILE_NAME)
+
+
+def _memory(workspace: Workspace) -> Iterator[Finding]:
+    """Check that the steps of a release may not take more memory than there is."""
+    limit, memory = workspace.memory / 2**30, machine_memory() / 2**30
+    text = f"steps may take {limit:,.1f} GiB ([engine] memory_limit), this machine has {memory:,.1f} GiB"
+    if limit > memory:
+        yield warned("memory", text, "lower it: the system ends a daemon that takes more than there is")
+    else:
+        yield passed("memory", text)
 
 
 def _release_folder(path: Path) -> Iterator[Finding]:
@@ -144,7 +159,7 @@ def _listens(found: AggregatorConfig) -> str | None:
 
 
 def _own_handshake(host: str, port: int, party: Party) -> Iterator[Finding]:
-    found, seen = reach("port", host, port, direct=True)
+    found, seen = reach("port", host, port)
     yield found
     if seen is not None:
         check_validity(seen.certificate, utc_now())

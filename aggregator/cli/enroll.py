@@ -4,33 +4,38 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from cryptography.hazmat.primitives.serialization import Encoding
 
-from aggregator.ca.authority import Authority
-from aggregator.ca.enrolment import open_register, parse_serial
-from aggregator.cli.connection import os_user
+from aggregator.ca.enrolment import open_register, parse_serial, serial_number
 from aggregator.config import load
+from aggregator.control import enrolling
+from aggregator.control.connection import os_user
+from aggregator.control.documents import iso
+from aggregator.control.enrolling import (
+    authority,
+    certificate_document,
+    certificate_state,
+    compare_fingerprint,
+    named_party,
+)
 from common.cli import console
 from common.clock import utc_now
-from common.errors import ExitCode, IntegrityError, UsageError
+from common.errors import ExitCode, UsageError
 from common.files import write_atomic
 from common.trust import identity
-from common.trust.enrolment import Bundle, read_request
-from common.trust.identity import Party, PartyKind, parse_fingerprint, spoken
-from common.trust.signing import load_chain
+from common.trust.enrolment import read_request
+from common.trust.identity import Party, spoken
 
 if TYPE_CHECKING:
-    from aggregator.ca.enrolment import Enrolled, Enrolment
+    from aggregator.ca.enrolment import Enrolment
     from aggregator.config import AggregatorConfig
     from common.trust.enrolment import CertificateRequest
 
 
 _MOST_READ = 1 << 20
 _PUBLIC_FILE = 0o644
-_SOON_SECONDS = 30 * 86400
 
 app = typer.Typer(help="Approve, revoke and list the certificates of owners.", no_args_is_help=True)
 
@@ -78,27 +83,21 @@ def approve(
 ) -> None:
     """Issue the certificate that an owner requests. Enrolling alone does not admit an owner to a release."""
     settings = load(config)
-    ca_key = settings.enrolment.ca_key
-    if ca_key is None:
-        raise UsageError(
-            "this aggregator is no certificate authority",
-            "name the CA's key: [enrolment] ca_key, aggregator.toml",
-        )
-    authority = Authority.load(load_chain(settings.tls.ca), ca_key)
+    authority(settings)
     request = _request(file)
-    party, key = _party(settings, request, owner), identity.fingerprint(request.key)
-    _compare(key, party, fingerprint, yes=yes)
-    with _register(settings) as register:
-        issued = register.approve(authority, request, party, os_user(), replace=replace)
-    _write_bundle(out, party, issued, authority.certificate)
-    ca, expires = identity.fingerprint(authority.certificate.public_key()), issued.not_valid_after_utc
+    party, key = named_party(settings, request, owner or ""), identity.fingerprint(request.key)
+    _compare(request, party, fingerprint, yes=yes)
+    issued = enrolling.approve(settings, request, party, os_user(), replace=replace)
+    _write_bundle(out, issued.bundle)
+    ca, expires = issued.ca, issued.certificate.not_valid_after_utc
+    serial = serial_number(issued.certificate)
     if as_json:
-        document = {"owner": party.name, "fingerprint": key, "serial": f"{issued.serial_number:x}"}
+        document = {"owner": party.name, "fingerprint": key, "serial": serial}
         console.print_json(
             {**document, "expires": expires.isoformat(), "bundle": out.absolute(), "ca_fingerprint": ca}
         )
         return
-    console.print_line(f"{party.uri}: certificate {issued.serial_number:x}, until {expires:%Y-%m-%d}")
+    console.print_line(f"{party.uri}: certificate {serial}, until {expires:%Y-%m-%d}")
     console.print_line(f"send {out} to the owner; it is not secret")
     console.print_line(f"fingerprint of the CA, to read to the owner on the telephone: {identity.spoken(ca)}")
 
@@ -129,7 +128,7 @@ def revoke(
     with _register(settings) as register:
         revoked = register.revoke(os_user(), owner or "", parse_serial(serial) if serial else "")
     if as_json:
-        console.print_json({"revoked": [_document(each) for each in revoked]})
+        console.print_json({"revoked": [certificate_document(each) for each in revoked]})
         return ExitCode.DONE
     for each in revoked:
         console.print_line(f"revoked: owner {each.owner}, serial {each.serial}, key {each.fingerprint[:16]}")
@@ -145,8 +144,9 @@ def list_(config: console.ConfigOption = None, as_json: console.JsonOption = Fal
         certificates, log = register.certificates(), register.log()
     now = utc_now().timestamp()
     if as_json:
-        acts = [{**_fields(each), "time": _iso(each.time)} for each in log]
-        console.print_json({"certificates": [_document(each) for each in certificates], "log": acts})
+        acts = [{**asdict(each), "time": iso(each.time)} for each in log]
+        known = [certificate_document(each) for each in certificates]
+        console.print_json({"certificates": known, "log": acts})
         return
     console.table(
         "",
@@ -154,7 +154,7 @@ def list_(config: console.ConfigOption = None, as_json: console.JsonOption = Fal
         [
             (
                 *(each.owner, each.serial, each.fingerprint[:16], each.origin, _day(each.since)),
-                *(_day(each.expires), _state(each, now)),
+                *(_day(each.expires), certificate_state(each, now)),
             )
             for each in certificates
         ],
@@ -173,73 +173,26 @@ def _request(file: Path) -> "CertificateRequest":
         raise UsageError(f"{file} cannot be read: {error.strerror}", "name the owner's request") from None
 
 
-def _party(settings: "AggregatorConfig", request: "CertificateRequest", owner: str | None) -> "Party":
-    """Return the party to name: as the operator says, else as requested, within the own trust domain."""
-    asked, domain = request.party, settings.aggregator.trust_domain
-    if owner is None:
-        if asked is None or asked.kind is not PartyKind.OWNER or asked.trust_domain != domain:
-            raise UsageError(
-                f"the request asks for {asked.uri if asked else 'no name'}, not for an owner of {domain}",
-                "name the owner's id with --id, or have the owner correct its owner.toml and ask again",
-            )
-        return asked
-    try:
-        return Party(PartyKind.OWNER, owner, domain)
-    except ValueError as problem:
-        raise UsageError(str(problem), "name the owner's id with --id") from None
-
-
-def _compare(key: str, party: "Party", heard: str | None, *, yes: bool) -> None:
+def _compare(request: "CertificateRequest", party: "Party", heard: str | None, *, yes: bool) -> None:
     """Compare the key's fingerprint with the one that the owner reads on the telephone."""
     if heard is not None:
-        try:
-            same = parse_fingerprint(heard) == key
-        except ValueError as problem:
-            raise UsageError(f"--fingerprint: {problem}", "type it as the owner reads it") from None
-        if not same:
-            raise IntegrityError(
-                "the request is not for the key with that fingerprint",
-                "the file was exchanged on its way, or is an older one: have the owner send it again",
-                {"fingerprint": key},
-            )
+        compare_fingerprint(request, heard)
         return
     console.note(f"request for {party.uri}")
-    console.note(f"fingerprint of its key: {spoken(key)}")
+    console.note(f"fingerprint of its key: {spoken(identity.fingerprint(request.key))}")
     question = "Does the owner read the same fingerprint on the telephone?"
     hint = "compare it on the telephone, and give what the owner reads: --fingerprint F"
     if not yes and not console.confirm(question, hint):
         raise typer.Exit(int(ExitCode.REFUSED))
 
 
-def _write_bundle(out: Path, party: "Party", issued: Any, ca: Any) -> None:
-    bundle = Bundle(party, issued.public_bytes(Encoding.PEM).decode(), ca.public_bytes(Encoding.PEM).decode())
+def _write_bundle(out: Path, bundle: bytes) -> None:
     try:
-        write_atomic(out, bundle.to_bytes(), _PUBLIC_FILE)
+        write_atomic(out, bundle, _PUBLIC_FILE)
     except OSError as error:
         raise UsageError(
             f"{out} cannot be written: {error.strerror}", "name a file in a folder that is there; ask again"
         ) from None
-
-
-def _document(each: "Enrolled") -> dict[str, Any]:
-    times = {"since": _iso(each.since), "expires": _iso(each.expires)}
-    return {**_fields(each), **times, "revoked": None if each.revoked is None else _iso(each.revoked)}
-
-
-def _fields(each: Any) -> dict[str, Any]:
-    return asdict(each)
-
-
-def _state(each: "Enrolled", now: float) -> str:
-    if each.revoked is not None:
-        return "revoked"
-    if each.expires < now:
-        return "expired"
-    return "ends soon" if each.expires - now < _SOON_SECONDS else "valid"
-
-
-def _iso(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
 def _day(seconds: int) -> str:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aggregator.cli.connection import daemon, pages
 from aggregator.cli.inspect import moment
-from aggregator.cli.outcome import iso, state
+from aggregator.control.connection import daemon, pages
+from aggregator.control.documents import action_document, state
 from common.cli import console
 from common.wire.v1.control_pb2 import ListActionsRequest, ListReleasesRequest
 
@@ -33,7 +33,7 @@ def history(
         actions: list[ActionView] = [action for answer in answers for action in answer.actions]
         listed = pages(calls.ListReleases, ListReleasesRequest())
         states = {view.release: state(view) for answer in listed for view in answer.releases}
-    found = [_document(each, states) for each in actions]
+    found = [action_document(each, states) for each in actions]
     if as_json:
         console.print_json({"actions": found})
         return
@@ -57,15 +57,3 @@ def _text(arguments: dict[str, Any]) -> str:
 
 def _value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _document(action: "ActionView", states: dict[str, str]) -> dict[str, Any]:
-    return {
-        "time": iso(action.time),
-        "user": action.user or None,
-        "action": action.action,
-        "release": action.release or None,
-        "arguments": json.loads(action.arguments),
-        "outcome": action.outcome,
-        "release_state": states.get(action.release),
-    }

@@ -2,18 +2,26 @@
 
 import json
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aggregator.cli.connection import daemon, pages, stated_user
-from aggregator.cli.outcome import COLUMNS, document, error_of, finish, has_ended, is_over, iso, rows, state
-from aggregator.cli.release import interrupted, watch_until
+from aggregator.cli.release import finish, interrupted, watch_until
 from aggregator.config import load
+from aggregator.control.connection import daemon, pages, stated_user
+from aggregator.control.documents import (
+    COLUMNS,
+    document,
+    error_of,
+    has_ended,
+    is_over,
+    iso,
+    rows,
+    state,
+    stored_releases,
+)
 from common.cli import console
 from common.clock import utc_now
 from common.errors import ExitCode, NotConnectedError, UsageError
@@ -94,25 +102,6 @@ def releases(config: console.ConfigOption = None, as_json: console.JsonOption = 
             for view in views
         ],
     )
-
-
-def stored_releases(state_dir: Path) -> list["ReleaseView"]:
-    """Return the releases of the journal, oldest first, while no daemon serves it."""
-    from aggregator.api.views import release_view
-    from aggregator.drive.deadlines import elapsed
-    from aggregator.drive.presence import OwnerPresence
-    from aggregator.store.database import FILE_NAME
-    from aggregator.store.intake import Intake
-    from aggregator.store.journal import Journal
-
-    if not (state_dir / FILE_NAME).exists():
-        return []
-    presence, intake = OwnerPresence(time.time, elapsed), Intake(state_dir / "incoming")
-    journal = Journal(state_dir / FILE_NAME)
-    try:
-        return [release_view(release, presence, intake) for release in journal.replay().values()]
-    finally:
-        journal.close()
 
 
 def show(

@@ -1,10 +1,10 @@
 """`aggregator owners`: all owners that have ever connected, with their state."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from aggregator.cli.connection import daemon, pages
 from aggregator.cli.inspect import moment, warn_of_expiry
-from aggregator.cli.outcome import iso
+from aggregator.control.connection import daemon, pages
+from aggregator.control.documents import owner_document
 from common.cli import console
 from common.trust.identity import OWNER_RENEWS
 from common.wire.v1.control_pb2 import ListOwnersRequest
@@ -19,7 +19,7 @@ def owners(config: console.ConfigOption = None, as_json: console.JsonOption = Fa
         answers = pages(calls.ListOwners, ListOwnersRequest())
         found: list[OwnerView] = [owner for answer in answers for owner in answer.owners]
     if as_json:
-        console.print_json({"owners": [_document(owner) for owner in found]})
+        console.print_json({"owners": [owner_document(owner) for owner in found]})
         return
     console.table(
         "",
@@ -39,17 +39,3 @@ def owners(config: console.ConfigOption = None, as_json: console.JsonOption = Fa
     for owner in found:
         if not owner.revoked:
             warn_of_expiry(f"owner {owner.id}", owner.certificate_expires, OWNER_RENEWS)
-
-
-def _document(owner: "OwnerView") -> dict[str, Any]:
-    return {
-        "id": owner.id,
-        "connected": owner.connected,
-        "since": iso(owner.since),
-        "first_seen": iso(owner.first_seen),
-        "version": owner.version,
-        "datasets": list(owner.datasets),
-        "certificate_expires": iso(owner.certificate_expires),
-        "revoked": owner.revoked,
-        "fingerprint": owner.fingerprint,
-    }

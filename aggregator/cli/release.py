@@ -1,15 +1,16 @@
 """`aggregator plan` and `aggregator release`: start a release and watch it to its end."""
 
-import secrets
+import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from aggregator.cli.connection import daemon, stated_user
-from aggregator.cli.outcome import COLUMNS, finish, has_ended, is_over, rows
 from aggregator.cli.plan_text import show_plan
+from aggregator.control.asking import start_request
+from aggregator.control.connection import daemon, stated_user
+from aggregator.control.documents import COLUMNS, document, error_of, has_ended, is_over, rows, state
 from common.cli import console
 from common.cli.release_options import (
     Attributes,
@@ -27,14 +28,13 @@ from common.cli.release_options import (
     Weights,
 )
 from common.errors import ExitCode, NotConnectedError, UsageError
-from common.model.plan import TRIAL, Plan, is_trial
-from common.planning.arguments import split_groups, split_names
-from common.wire.v1.control_pb2 import OwnerGroup, ReleaseRequest, StartRequest
+from common.model.plan import Plan
+from common.wire.v1.control_pb2 import ReleaseRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from common.wire.v1.control_pb2 import ReleaseView
+    from common.wire.v1.control_pb2 import ReleaseView, StartRequest
     from common.wire.v1.control_pb2_grpc import ControlServiceStub
 
 
@@ -106,17 +106,6 @@ def plan(
     )  # fmt: skip
 
 
-def named_id(named: str | None, *, trial: bool) -> str:
-    """Return the id of a release, which says whether it is a trial; empty to have one chosen."""
-    if not trial:
-        if named is not None and is_trial(named):
-            raise UsageError(
-                f"ids that begin with {TRIAL!r} are those of trials", "add --trial, or choose another id"
-            )
-        return named or ""
-    return named if named is not None and is_trial(named) else f"{TRIAL}{named or secrets.token_hex(4)}"
-
-
 def release(
     dataset: Dataset,
     layout: LayoutName,
@@ -146,28 +135,29 @@ def release(
     as_json: console.JsonOption = False,
 ) -> None:
     """Make a release: plan it, ask for confirmation, then wait for all owners and show their progress."""
-    # As text: the daemon checks the arguments.
-    request = StartRequest(
-        release=named_id(release_id, trial=trial),
+    request = start_request(
+        release=release_id,
         dataset=dataset,
         layout=layout,
-        groups=[OwnerGroup(owners=group) for group in split_groups(layout, owners, groups)],
+        owners=owners,
+        groups=groups,
         epsilon=epsilon,
         k=k,
         mechanism=mechanism,
-        attributes=split_names(attributes),
+        attributes=attributes,
         budget_split=budget_split,
-        weights=split_names(weights),
-        rank_noise=split_names(rank_noise),
+        weights=weights,
+        rank_noise=rank_noise,
         max_overlap=max_overlap,
         on_mismatch=on_mismatch,
         min_common=min_common,
         owner_column=owner_column,
         purpose=purpose,
-        formats=split_names(formats),
+        formats=formats,
         out=str(out.absolute()) if out else "",
+        trial=trial,
         dry_run=dry_run,
-        confirmed=yes and not dry_run,
+        confirmed=yes,
     )
     if not (yes or dry_run) and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("there is no terminal to ask at", "add --yes to go on without being asked")
@@ -202,8 +192,8 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, details: boo
         interrupted(view.release)
     except NotConnectedError as error:
         raise NotConnectedError(
-            f"the daemon went away while release {view.release} was going on",
-            f"once it runs again, it goes on with the release: aggregator watch {view.release}",
+            f"the daemon went away while release {view.release} was in progress",
+            f"once it runs again, it continues the release: aggregator watch {view.release}",
             error.details,
         ) from None
     if request.dry_run and view.state == "planned" and not (as_json or view.HasField("error")):
@@ -264,7 +254,7 @@ def watch_until(
 
 def interrupted(release: str) -> NoReturn:
     """End the command, not the release, and print how to watch it again."""
-    console.note(f"release {release} goes on; to watch it: aggregator watch {release}")
+    console.note(f"release {release} continues; to watch it: aggregator watch {release}")
     raise typer.Exit(int(ExitCode.INTERRUPTED))
 
 
@@ -274,3 +264,33 @@ def _detached(view: "ReleaseView", *, as_json: bool) -> None:
     else:
         console.print_line(f"release {view.release} is {view.state}")
         console.print_line(f"to watch it: aggregator watch {view.release}")
+
+
+def finish(view: "ReleaseView", *, as_json: bool, out: str = "") -> None:
+    """Show how a release ended, or why it is halted, and end the command with the exit code that says it.
+
+    Raises:
+        typer.Exit: With that code, unless the release is published or was only planned.
+    """
+    if view.HasField("error"):
+        error = error_of(view)
+        code = console.report(error, as_json=as_json)
+        if not as_json:
+            console.table(f"release {view.release}: {view.state}", COLUMNS, rows(view))
+            console.print_line(view.note)
+        # Bad data are the operator's own usage error at an owner's command line; here they are an owner's.
+        raise typer.Exit(int(ExitCode.REFUSED) if error.code == "bad_data" else code)
+    if as_json:
+        console.print_json(document(view) | {"plan": _plan(view)})
+        return
+    console.table(f"release {view.release}: {state(view)}", COLUMNS, rows(view))
+    if view.directory:
+        console.print_line(f"release folder: {view.directory}")
+    if view.note:
+        console.print_line(view.note)
+    elif out:
+        console.print_line(f"copy: {out}")
+
+
+def _plan(view: "ReleaseView") -> Any:
+    return json.loads(view.plan) if view.plan else None

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from common.cli import console
+from common.cli.progress_bar import shown_progress
 from common.release.verification import parse_pins, verify_release
 
 FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.", show_default=False)]
@@ -34,7 +35,8 @@ def verify(
     as_json: console.JsonOption = False,
 ) -> None:
     """Re-check signatures, consents, numbers and digests of a release; names the first that does not hold."""
-    verified = verify_release(folder, ca, parse_pins(owner or []))
+    with shown_progress(silent=as_json) as progress:
+        verified = verify_release(folder, ca, parse_pins(owner or []), progress=progress)
     if as_json:
         console.print_json(verified.to_document())
         return

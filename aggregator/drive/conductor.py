@@ -6,8 +6,8 @@ therefore the same as going on: the journal is replayed, and the state determine
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from aggregator.drive.stages import (
     signed_plan,
 )
 from aggregator.drive.steps import Steps
-from aggregator.protocol.events import Confirmed, Event, OwnerEvent, Published, Refused, Started
+from aggregator.protocol.events import Confirmed, Described, Event, OwnerEvent, Published, Refused, Started
 from aggregator.protocol.release import Release, apply, begin
 from aggregator.protocol.states import ENDS, State
 from aggregator.protocol.work import Work, work_for
@@ -36,8 +36,10 @@ from aggregator.store.journal import Journal
 from aggregator.store.operator_log import Action
 from common.daemon.metrics import Stopwatch, step_histogram
 from common.errors import TesseraError, UsageError
-from common.files import remove_folder
+from common.files import remove_folder, remove_leftover
+from common.progress import Progress
 from common.trust.signing import SignerSource
+from common.workspace import Workspace
 
 STEP_SECONDS = step_histogram(
     "tessera_aggregator_step_seconds",
@@ -57,6 +59,7 @@ class Conductor:
         signer: The aggregator's key.
         release_dir: Where release folders appear.
         ca: PEM file of the CAs that all identities of a release must lead to.
+        workspace: Memory and scratch folder of the heavy steps.
         clock: The time in Unix seconds.
         elapsed: Monotonic seconds (`aggregator.drive.deadlines.elapsed`).
     """
@@ -70,6 +73,7 @@ class Conductor:
         signer: SignerSource,
         release_dir: Path,
         ca: Path,
+        workspace: Workspace,
         clock: Callable[[], float],
         elapsed: Callable[[], float],
     ) -> None:
@@ -79,14 +83,21 @@ class Conductor:
         self._signer = signer
         self._release_dir = release_dir
         self._ca = ca
+        self._workspace = workspace
         self._clock = clock
         self._releases: dict[str, Release] = {}
         self._of_owner: dict[str, set[str]] = {}
         self._signals: dict[str, Signal] = {}
+        self.anything = Signal()
+        """Fired at every change of any release."""
         self._documents: dict[str, Document | None] = {}
         self._deadlines = Deadlines(self._deadline_passed, clock, elapsed)
         self._stopwatch = Stopwatch(STEP_SECONDS, elapsed)
-        self._steps = Steps(self.fail, self._keeps, lambda release: self.signal(release).fire())
+        self._elapsed = elapsed
+        self._progress: dict[str, Progress] = {}
+        self._publishing = asyncio.Lock()
+        self._stopping = False
+        self._steps = Steps(self.fail, self._keeps, self._changed)
 
     # --- queries -------------------------------------------------------------------------------------
 
@@ -121,6 +132,16 @@ class Conductor:
         """Return the signal of a release's changes."""
         return self._signals.setdefault(release, Signal())
 
+    def described(self, owner: str, dataset: str) -> tuple[Release, Described] | None:
+        """Return the newest schema that an owner has sent of a data set, and the release that it was for."""
+        sent = [
+            (release, answer)
+            for each in self._of_owner.get(owner, ())
+            if (release := self._releases[each]).request.dataset == dataset
+            and (answer := release.progress[owner].described) is not None
+        ]
+        return max(sent, key=lambda found: found[1].at, default=None)
+
     def work(self, owner: str) -> list[tuple[Release, Work]]:
         """Return everything that an owner should do now."""
         mine = [self._releases[each] for each in sorted(self._of_owner.get(owner, ()))]
@@ -139,13 +160,26 @@ class Conductor:
         """Return what the aggregator itself waits for before the release can go on; empty if nothing."""
         return self._steps.waiting(release)
 
+    def progress(self, release: str) -> str:
+        """Return how far the aggregator's own step of a release is; empty if it runs none, or not long."""
+        progress = self._progress.get(release)
+        return "" if progress is None else progress.text()
+
+    def attempting(self, release: str) -> bool:
+        """Whether an attempt of the aggregator's own long step is in progress."""
+        return release in self._progress
+
     def halted(self, release: str) -> TesseraError | None:
         """Return the error that halted publication until an operator retries it, or None."""
         return self._steps.halted(release)
 
     def stuck(self, release: str) -> bool:
-        """Whether a release cannot be published now, and nothing of it is public."""
-        return bool(self.waiting(release)) and not has_appeared(self._releases[release], self.folder(release))
+        """Whether a release cannot be published now: no attempt is in progress, and nothing of it is public.
+
+        An attempt that is in progress can make the folder appear at any moment.
+        """
+        waits = bool(self.waiting(release)) and not self.attempting(release)
+        return waits and not has_appeared(self._releases[release], self.folder(release))
 
     # --- events --------------------------------------------------------------------------------
 
@@ -217,8 +251,13 @@ class Conductor:
         if before is None or after.state is not before.state:
             self._entered(after)
         self._go_on(self._releases[release])
-        self.signal(release).fire()
+        self._changed(release)
         return self._releases[release]
+
+    def _changed(self, release: str) -> None:
+        """Wake whoever watches a release."""
+        self.signal(release).fire()
+        self.anything.fire()
 
     def _entered(self, release: Release) -> None:
         """Act on a new state: wake all owners, watch the deadline, remove files that are no longer needed."""
@@ -276,22 +315,58 @@ class Conductor:
     async def _link(self, release: str) -> None:
         known = self._releases[release]
         if known.state is State.LINKING:
-            event = await asyncio.to_thread(signed_addendum, known, self._intake, self._signer, self.now)
+            with self._shown(release, State.LINKING) as progress:
+                event = await asyncio.to_thread(
+                    signed_addendum,
+                    known,
+                    self._intake,
+                    self._signer,
+                    self.now,
+                    self._workspace,
+                    progress,
+                )
             if self._releases[release].state is State.LINKING:
                 self.record(release, event)
 
     async def _publish(self, release: str) -> None:
+        # Each may take all the memory that is allowed.
+        async with self._publishing:
+            await self._publish_next(release)
+
+    async def _publish_next(self, release: str) -> None:
         known = self._releases[release]
         if known.state is not State.JOINING:
             return
         folder, moment = self.folder(release), datetime.fromtimestamp(self.now, UTC)
-        digest = await asyncio.to_thread(
-            publish_release, known, self._intake, folder.parent, self._signer, self._ca, moment
-        )
+        with self._shown(release, State.JOINING) as progress:
+            digest = await asyncio.to_thread(
+                publish_release,
+                known,
+                self._intake,
+                folder.parent,
+                self._signer,
+                self._ca,
+                moment,
+                self._workspace,
+                progress,
+            )
         # A folder that has appeared is published, even if storing that event needs several attempts.
         note = await asyncio.to_thread(note_of, folder, known.request.out)
         published = Published(at=self.now, manifest_digest=digest, directory=str(folder), note=note)
         self.record(release, published)
+
+    @contextmanager
+    def _shown(self, release: str, state: State) -> Iterator[Progress]:
+        """Show the progress of a step; stop it when the release leaves the state, or the daemon stops."""
+
+        def is_due() -> bool:
+            return not self._stopping and self._releases[release].state is state
+
+        self._progress[release] = Progress(release, self._elapsed, is_due)
+        try:
+            yield self._progress[release]
+        finally:
+            del self._progress[release]
 
     async def _expire(self, release: str) -> None:
         known = self._releases[release]
@@ -309,6 +384,7 @@ class Conductor:
             OSError: If they cannot be removed now; the next call resumes.
         """
         self._intake.remove_all(release)
+        remove_leftover(self.folder(release))
         # A release that was not published did not make a folder of this name.
         if self._releases[release].published is not None:
             remove_folder(self.folder(release))
@@ -334,6 +410,7 @@ class Conductor:
                 self._steps.take(release.id, partial(self._remove, release.id))
 
     async def stop(self) -> None:
-        """Stop. Waits for a step that runs in a thread: it is short, or would be repeated."""
+        """Stop. Waits for a step that runs in a thread: it ends soon, and is repeated at the next start."""
+        self._stopping = True
         self._deadlines.stop()
         await self._steps.stop()

@@ -6,11 +6,12 @@ from aggregator.protocol.events import Conflicted, Ending, Expired, Failed, Refu
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import TRANSITIONS, State
 from aggregator.protocol.work import awaited
-from common.errors import InternalError, TesseraError, by_code, from_document
+from common.errors import ConflictError, InternalError, TesseraError, by_code, from_document
 from common.log import one_line
 
 _LONGEST_MESSAGE = 500
 _HINTS = {
+    "version": "upgrade this owner, or leave out what it does not know",
     "refused": "ask this owner: owner-node history there names the rule, or the person, that decided",
     "balance": "ask for a smaller epsilon; a budget is for the lifetime of its data and does not refill",
     "unusable_data": "ask this owner, owner-node history there says why; or ask for a smaller k",
@@ -39,7 +40,7 @@ def failed_at_owner(at: int, owner: str, code: str, message: str) -> Ending:
 def ended_by(at: int, error: TesseraError, owner: str, state: State) -> Ending:
     """Return the event that ends a release because of an error at the aggregator."""
     kind: type[Ending] = Failed
-    if error.code == "conflict" and "conflicted" in TRANSITIONS[state]:
+    if isinstance(error, ConflictError) and "conflicted" in TRANSITIONS[state]:
         kind = Conflicted
     elif error.code == "refused" and state is State.INVITING:
         kind = Refused
@@ -74,11 +75,14 @@ def expired(at: int, release: Release, connected: Callable[[str], bool]) -> Endi
             hint="start the owner nodes (owner-node run), then ask for it again under another --id",
             details={"owners": away},
         )
+    reason, see = f"no answer from {', '.join(late)}", "see at these owners what they wait for"
+    if not late:
+        reason, see = "all owners had answered, the aggregator was not done", "see the aggregator's log"
     return Expired(
         at=at,
         code="deadline",
-        message=f"the deadline of {release.state} passed; no answer from {', '.join(late) or 'anyone'}",
-        hint="see at these owners what they wait for; [deadlines] in aggregator.toml sets the time",
+        message=f"the deadline of {release.state} passed; {reason}",
+        hint=f"{see}; [deadlines] in aggregator.toml sets the time",
         details={"owners": late, "state": str(release.state)},
     )
 

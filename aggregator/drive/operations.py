@@ -114,13 +114,29 @@ class Operations:
                 "choose another --id, or repeat the same arguments to watch it",
                 {"release": request.release},
             )
-        if existing.deleted is not None:
-            raise UsageError(
-                f"the data of release {request.release} were deleted",
-                f"choose another --id; its history stays: aggregator show {request.release}",
-                {"release": request.release},
-            )
+        _check_has_data(existing)
         return self._again(existing, action, confirmed=confirmed)
+
+    def resume(self, release: str, action: Action) -> Release:
+        """Go on with a release that is halted, or that ended after owners may have spent.
+
+        Raises:
+            UsageError: If there is no such release, its data were deleted, or there is nothing to resume.
+        """
+        known = self._conductor.release(release)
+        _check_has_data(known)
+        if not self.can_resume(known):
+            raise UsageError(
+                f"release {release} is {known.state}: there is nothing to resume",
+                "start another release, with another id",
+                {"release": release, "state": str(known.state)},
+            )
+        return self._again(known, action, confirmed=False)
+
+    def can_resume(self, release: Release) -> bool:
+        """Whether a release is halted, or ended after owners may have spent and can go on."""
+        halted = self._conductor.halted(release.id) is not None and not release.ended
+        return halted or release.resumable
 
     def _again(self, existing: Release, action: Action, *, confirmed: bool) -> Release:
         if confirmed and _open_plan(existing):
@@ -159,12 +175,14 @@ class Operations:
             self._journal.operators.note(replace(action, outcome=UNCHANGED))
             return known
         if known.ended or (known.state is State.JOINING and not self._conductor.stuck(release)):
-            folder = self._conductor.folder(release)
+            hint = "it is being published; should that fail, it can be cancelled then"
+            if known.ended:
+                hint = "no step is in progress that could be stopped"
+            elif self._conductor.waiting(release) and not self._conductor.attempting(release):
+                hint = f"it may have appeared: see {self._conductor.folder(release)}; move that away first"
             raise UsageError(
                 f"release {release} is {known.state} and cannot be cancelled",
-                f"it may have appeared: see {folder}; move that away first"
-                if self._conductor.halted(release) is not None
-                else "no step is in progress that could be stopped",
+                hint,
                 {"release": release, "state": str(known.state)},
             )
         event = Cancelled(
@@ -203,6 +221,15 @@ class Operations:
                 hint=f"see that the aggregator may write there, then repeat: aggregator delete {release}",
             ) from None
         return known
+
+
+def _check_has_data(release: Release) -> None:
+    if release.deleted is not None:
+        raise UsageError(
+            f"the data of release {release.id} were deleted",
+            f"choose another --id; its history stays: aggregator show {release.id}",
+            {"release": release.id},
+        )
 
 
 def _open_plan(release: Release) -> bool:

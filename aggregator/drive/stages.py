@@ -3,9 +3,12 @@
 numpy and pyarrow are imported here, when the first release needs them.
 """
 
+import errno
 import hashlib
 import json
 import logging
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,27 +21,35 @@ from aggregator.store.intake import BlobKind, Intake
 from common import __version__
 from common.canonical import digest
 from common.errors import IntegrityError, InternalError, TesseraError, UsageError
-from common.files import free_memory, write_atomic
+from common.files import remove_leftover, write_atomic
+from common.model.compatibility import check_features, common_protocol, features_of
 from common.model.fragment import Addendum, Consent
 from common.model.schema import Schema
 from common.model.task import Assignment
 from common.planning.attributes import check_records
 from common.planning.limits import check_limits
 from common.planning.planner import make_plan
+from common.progress import Progress
 from common.release.evidence import Evidence, OwnerEvidence, Signed
 from common.trust.signing import Domain, SignerSource
+from common.workspace import Workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pyarrow as pa
 
+    from aggregator.release.linking import LinkingResult
+    from common.model.plan import Plan
     from common.wire.decoding import FragmentCheck
 
 _log = logging.getLogger(__name__)
+_SHARE_OF_PIECE = 8
+"""A piece of the released table takes one part in so many of the memory."""
 _SMALLEST_CONSENT = 700
 """Bytes: signature and certificate. Those of all owners are one document."""
-_TOKEN_BYTES = 16
-_LINKING_MEMORY = 6
-"""Bytes of memory that linking takes per byte of tokens, at most."""
+_SHARE_OF_LINKING = 2
+"""The tokens that are compared at once take one part in so many of the memory."""
 
 
 def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
@@ -46,15 +57,17 @@ def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
 
     Raises:
         ConflictError: With every conflict between their schemas.
+        VersionError: Naming every owner whose version is too old for what the release uses.
         UsageError: As `common.planning.planner.make_plan`; or if the plan is too large.
         UnusableDataError: If an owner has fewer than k records.
         RefusedError: If the plan exceeds limits that owners state.
     """
-    schemas = {
-        owner: Schema.from_document(json.loads(progress.described.schema))
+    described = {
+        owner: progress.described
         for owner, progress in release.progress.items()
         if progress.described is not None
     }
+    schemas = {owner: Schema.from_document(json.loads(each.schema)) for owner, each in described.items()}
     found = conflicts(release.request, schemas)
     if found:
         raise conflict_error(found)
@@ -66,7 +79,11 @@ def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
         )
     created = datetime.fromtimestamp(at, UTC).isoformat()
     key = signer.current_signer()
+    software = {owner: each.software for owner, each in described.items()}
+    protocol = common_protocol("the aggregator", {f"owner {owner}": each for owner, each in software.items()})
     plan = make_plan(release.request, schemas, aggregator=key.party.uri, created=created, version=__version__)
+    plan = replace(plan, protocol=protocol)
+    check_features(features_of(plan), software)
     check_records(plan.tasks, schemas)
     check_limits(plan, schemas)
     data = plan.to_bytes()
@@ -99,7 +116,9 @@ def compare_keys(release: Release) -> None:
         )
 
 
-def signed_addendum(release: Release, intake: Intake, signer: SignerSource, at: int) -> Addended:
+def signed_addendum(
+    release: Release, intake: Intake, signer: SignerSource, at: int, workspace: Workspace, progress: Progress
+) -> Addended:
     """Compare the token lists of all owners, and sign what that finds.
 
     Args:
@@ -107,25 +126,42 @@ def signed_addendum(release: Release, intake: Intake, signer: SignerSource, at: 
         intake: Where their token lists are.
         signer: The aggregator's key.
         at: Unix time.
+        workspace: Memory and scratch folder.
+        progress: How far it is.
 
     Raises:
-        ConflictError, UnusableDataError, ProtocolError: As `aggregator.release.linking.link`.
+        ConflictError, UnusableDataError, ProtocolError: As `aggregator.release.linking.link_runs`.
+        UsageError: If joining needs more memory, or more room on the disk, than there is.
     """
     import numpy as np
 
-    from aggregator.release.linking import link
+    from aggregator.release.linking import LINKING_BYTES, link_runs
+    from aggregator.release.match_linking import check_memory, link_by_passes
+    from common.arrays import random_order
+    from common.runs import FileRun
+    from common.wire.encoding import TOKEN_BYTES
 
     compare_keys(release)
     plan = release.the_plan()
     records = {owner: each.linked.records for owner, each in release.progress.items() if each.linked}
-    tokens = {}
-    if plan.linking.tokens:
-        _check_memory(sum(records.values()))
-        for owner in plan.owners:
+    paths = {owner: intake.path(release.id, owner, BlobKind.TOKENS) for owner in plan.owners}
+    tokens: dict[str, FileRun] = {}
+    kind = np.dtype(f"S{TOKEN_BYTES}")
+    with ExitStack() as open_files:
+        if plan.passes:
+            check_memory(plan, sum(records.values()), workspace.memory)
             # Mapped, not read: the system can drop its pages when memory is short.
-            path = intake.path(release.id, owner, BlobKind.TOKENS)
-            tokens[owner] = np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, _TOKEN_BYTES)
-    linked = link(plan, records, tokens)
+            mapped = {owner: np.memmap(path, dtype=np.uint8, mode="r") for owner, path in paths.items()}
+            linked = link_by_passes(plan, records, mapped, random_order)
+        else:
+            for owner, path in paths.items() if plan.linking.tokens else ():
+                stream = open_files.enter_context(path.open("rb", buffering=0))
+                tokens[owner] = FileRun(stream, 0, path.stat().st_size // kind.itemsize, kind)
+            # They are checked and counted; where groups may differ, they are matched and selected, too.
+            progress.begin("comparing tokens", sum(records.values()) * (4 if plan.linking.intersects else 2))
+            at_once = workspace.memory // _SHARE_OF_LINKING // LINKING_BYTES
+            linked = link_runs(plan, records, tokens, at_once, progress.advance)
+    _check_workspace(plan, linked, workspace)
     for owner, selection in linked.selections.items():
         # On disk before the addendum, which has its digest, is: owners ask for it until they have masked.
         write_atomic(intake.path(release.id, owner, BlobKind.SELECTION), selection)
@@ -139,6 +175,7 @@ def signed_addendum(release: Release, intake: Intake, signer: SignerSource, at: 
         linked.released,
         linked.common,
         {owner: digest(selection) for owner, selection in linked.selections.items()},
+        linked.match_quality,
     )
     data = addendum.to_bytes()
     key = signer.current_signer()
@@ -146,19 +183,29 @@ def signed_addendum(release: Release, intake: Intake, signer: SignerSource, at: 
     return Addended(at=at, addendum=data.decode(), signature=signature, certificate=key.chain_pem)
 
 
-def _check_memory(n_records: int) -> None:
-    """Check, before any memory is taken, that comparing so many tokens fits into what is free.
+def _check_workspace(plan: "Plan", linked: "LinkingResult", workspace: Workspace) -> None:
+    """Check, before any owner spends, that the release can be joined on this machine.
 
     Raises:
-        UsageError: If it does not; the release ends with nothing spent.
+        UsageError: If memory or scratch folder are too small; the release ends with nothing spent.
     """
-    needed, free = _LINKING_MEMORY * _TOKEN_BYTES * n_records, free_memory()
-    if free is not None and needed > free:
+    from aggregator.release.assembly import needed_in_memory, needed_on_disk
+
+    needed = needed_in_memory(plan)
+    if needed > workspace.memory:
         raise UsageError(
-            f"comparing the tokens of {n_records:,} records needs {needed >> 20:,} MB of memory, "
-            f"{free >> 20:,} MB are free",
-            "link on a machine with more memory, or release fewer owners at a time; nothing was spent",
-            {"needed": needed, "free": free},
+            f"joining takes {needed >> 20:,} MB of memory, [engine] memory_limit allows "
+            f"{workspace.memory >> 20:,} MB",
+            "raise it in aggregator.toml, or release fewer attributes; nothing was spent",
+            {"needed": needed, "memory_limit": workspace.memory},
+        )
+    n_records = linked.released or sum(linked.records[owner] for owner in plan.owners_of(0))
+    missing = _missing_room(workspace, needed_on_disk(plan, linked.records, n_records, workspace))
+    if missing:
+        raise UsageError(
+            f"{workspace.scratch} is too small: {missing}",
+            "make room there, or name a folder on another disk: [engine] scratch in aggregator.toml; "
+            "nothing was spent",
         )
 
 
@@ -181,7 +228,14 @@ def fragment_check(release: Release, owner: str) -> "FragmentCheck":
 
 
 def publish_release(
-    release: Release, intake: Intake, release_dir: Path, signer: SignerSource, ca: Path, now: datetime
+    release: Release,
+    intake: Intake,
+    release_dir: Path,
+    signer: SignerSource,
+    ca: Path,
+    now: datetime,
+    workspace: Workspace,
+    progress: Progress,
 ) -> str:
     """Join the fragments of a release and publish it.
 
@@ -192,37 +246,65 @@ def publish_release(
         signer: Signs the manifest.
         ca: PEM file of the CAs that all identities in the release must lead to.
         now: The moment that the release will be judged at, with a time zone.
+        workspace: Memory and scratch folder.
+        progress: How far it is.
 
     Returns:
         The manifest's digest.
 
     Raises:
+        StepStoppedError: If `progress` says so; another attempt begins anew.
         LostFragmentError: If a fragment is not the one that its owner sealed.
         IntegrityError: If the fragments do not fit together, the release would not hold for those who verify
             it, or its folder holds something else.
-        OSError: If the folder cannot be written.
+        OSError: If the release folder or the scratch folder cannot be written.
     """
-    from aggregator.release.joining import join
+    from aggregator.release.assembly import assemble, needed_on_disk
     from aggregator.release.publication import publish, published_digest
-    from common.arrays import random_order
+    from aggregator.release.records import to_release
     from common.release.summary import n_records
 
     plan, evidence = release.the_plan(), _evidence(release)
+    # At once: this attempt may fail, and an operator who then ends the release wants nothing of it to stay.
+    remove_leftover(release_dir / release.id)
     # After a crash the folder may be there, and the fragments may be gone.
-    kept = published_digest(release_dir, plan.digest, release.id)
+    kept = published_digest(release_dir, plan.digest, release.id, workspace)
     if kept is not None:
         return kept
-    parts = {owner: _fragment(release, own, intake) for owner, own in plan.assignments.items()}
-    table = join(plan, parts, random_order(n_records(plan, evidence.addendum)))
-    # The fragments are not needed any more, and publishing needs memory of its own.
-    parts.clear()
-    key = signer.current_signer()
-    return publish(release_dir, evidence, table, key, now, release.request.formats, ca)
+    counts, n_released = evidence.addendum.records, n_records(plan, evidence.addendum)
+    missing = _missing_room(workspace, needed_on_disk(plan, counts, n_released, workspace))
+    if missing:
+        raise OSError(errno.ENOSPC, missing, str(workspace.scratch))
+    fragments = {owner: _fragment(release, own, intake) for owner, own in plan.assignments.items()}
+    # Every record of a fragment is read, and every record of the release is written; then it is verified.
+    progress.begin("publishing", sum(counts.values()) + n_released)
+    with closing(assemble(plan, fragments, counts, n_released, workspace, progress.advance)) as records:
+        pieces = to_release(plan, records, workspace.memory // _SHARE_OF_PIECE)
+        key = signer.current_signer()
+        return publish(
+            release_dir,
+            evidence,
+            pieces,
+            key,
+            now,
+            release.request.formats,
+            ca,
+            workspace=workspace,
+            progress=progress,
+        )
 
 
-def _fragment(release: Release, assignment: Assignment, intake: Intake) -> "pa.Table":
+def _missing_room(workspace: Workspace, needed: int) -> str:
+    """Say that the scratch folder has not the room that a release needs; empty if it has."""
+    free = workspace.free() if needed else 0
+    if needed <= free:
+        return ""
+    return f"joining writes {needed >> 20:,} MB there, {free >> 20:,} MB are free"
+
+
+def _fragment(release: Release, assignment: Assignment, intake: Intake) -> "Iterator[pa.RecordBatch]":
     """Read a fragment that was checked when it arrived, if it is still the one that its owner sealed."""
-    from common.wire.decoding import decode
+    from common.wire.decoding import decoded_batches
 
     statement, owner = release.statement(assignment.owner), assignment.owner
     if statement is None:
@@ -239,15 +321,22 @@ def _fragment(release: Release, assignment: Assignment, intake: Intake) -> "pa.T
             "check that disk, and who may write to its state directory",
             {"owner": owner, "sealed": statement.fragment_digest, "found": found},
         )
-    return decode(path, release.the_plan(), assignment, statement.records)
+    yield from decoded_batches(path, release.the_plan(), assignment, statement.records)
 
 
 def has_appeared(release: Release, folder: Path) -> bool:
-    """Whether a folder may be that of a release: one that holds another release is not."""
+    """Whether a folder may be that of a release: one that holds another release is not.
+
+    One that cannot be looked at now may be.
+    """
     from common.release.verification import MANIFEST_FILE
 
-    if not folder.exists():
+    try:
+        folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError:
+        return True
     try:
         found = json.loads((folder / MANIFEST_FILE).read_bytes())["plan"]["digest"]
     except (OSError, ValueError, KeyError, TypeError):

@@ -13,6 +13,8 @@ from typing import Any
 from aggregator.drive.presence import wait
 from aggregator.store.database import CannotStoreError
 from common.errors import InternalError, TesseraError
+from common.files import disk_reason
+from common.progress import StepStoppedError
 
 _FIRST_BACKOFF_SECONDS = 2.0
 _LONGEST_BACKOFF_SECONDS = 60.0
@@ -98,6 +100,8 @@ class Steps:
             await step()
         except (OSError, CannotStoreError):
             raise
+        except StepStoppedError:
+            return None
         except TesseraError as known:
             error = known
         except Exception as fault:  # noqa: BLE001 - a release must end with an error message, whatever went wrong
@@ -122,7 +126,4 @@ class Steps:
 
 
 def _reason(error: OSError | CannotStoreError) -> str:
-    if isinstance(error, CannotStoreError):
-        return error.message
-    place = f"{error.filename} cannot be used" if error.filename else "the disk cannot be used"
-    return f"{place}: {error.strerror or type(error).__name__}"
+    return error.message if isinstance(error, CannotStoreError) else disk_reason(error)

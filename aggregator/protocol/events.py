@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
-from common.errors import InternalError
+from common.errors import ConfigurationError
+from common.model.compatibility import Software
 from common.planning.arguments import ReleaseArguments
 
 
@@ -57,6 +58,8 @@ class Described(OwnerEvent):
 
     schema: str
     """Canonical JSON."""
+    software: Software
+    """What the owner runs."""
 
     @property
     def content(self) -> tuple[object, ...]:
@@ -282,14 +285,17 @@ def from_json(text: str) -> Event:
     """Read what `to_json` wrote.
 
     Raises:
-        InternalError: If this version does not know the event.
+        ConfigurationError: If this version does not know the event.
     """
     fields = json.loads(text)
-    kind = EVENTS.get(fields.pop("event", ""))
+    kind = EVENTS.get(fields.pop("event", "")) if isinstance(fields, dict) else None
     if kind is None:
-        raise InternalError(
-            "the journal holds an event unknown to this version", "run the version that wrote it"
+        raise ConfigurationError(
+            "the journal holds an event unknown to this version",
+            hint="run the version that wrote it; if it was this one, the database is damaged: restore it",
         )
     if kind is Started:
         fields["request"] = ReleaseArguments.from_document(fields["request"])
+    if kind is Described:
+        fields["software"] = Software.from_document(fields["software"])
     return kind(**fields)

@@ -11,7 +11,7 @@ from common.errors import ProtocolError
 
 
 class State(StrEnum):
-    """Where a release is (DESIGN §2)."""
+    """Where a release is."""
 
     INVITING = "inviting"
     PLANNED = "planned"

@@ -99,14 +99,44 @@ def missing_identifiers(
         if each is None:
             yield owner, f"no identifier is declared, but {why}", "declare the identifier of the data set"
         elif reference is not None and each != declared[reference]:
-            yield (
-                owner,
-                f"the identifier rules are {_told(each)}, {_told(declared[reference])} at {reference}",
-                "declare as many columns, in the same order, with the same normalise steps everywhere",
-            )
+            yield from _differing(owner, each, reference, declared[reference])
+
+
+def _differing(
+    owner: str, rules: IdentifierRules, reference: str, expected: IdentifierRules
+) -> Iterator[tuple[str, str, str]]:
+    if not (rules.passes and expected.passes):
+        yield (
+            owner,
+            f"the identifier rules are {_told(rules)}, {_told(expected)} at {reference}",
+            "declare as many columns, in the same order, with the same normalise steps everywhere"
+            if not (rules.passes or expected.passes)
+            else "declare the same passes as [[dataset.match]], or the same identifier, everywhere",
+        )
+        return
+    fix = "declare the same passes, in the same order, as [[dataset.match]] everywhere"
+    if rules.version != expected.version:
+        yield (
+            owner,
+            f"match keys have version {rules.version}, {expected.version} at {reference}",
+            ("use the same version of the software everywhere"),
+        )
+    ours, theirs = ({each.name: each for each in side.passes} for side in (rules, expected))
+    for name in [*theirs, *(each for each in ours if each not in theirs)]:
+        if name not in ours:
+            yield owner, f"pass {name!r} of match keys is not declared, but at {reference}", fix
+        elif name not in theirs:
+            yield owner, f"pass {name!r} of match keys is declared, but not at {reference}", fix
+        elif ours[name] != theirs[name]:
+            keys = [", ".join(each.keys) for each in (ours[name], theirs[name])]
+            yield owner, f"pass {name!r} compares {keys[0]}, and {keys[1]} at {reference}", fix
+    if set(ours) == set(theirs) and list(ours) != list(theirs):
+        yield owner, f"the passes of match keys are in another order than at {reference}", fix
 
 
 def _told(rules: IdentifierRules) -> str:
+    if rules.passes:
+        return f"match keys in {len(rules.passes)} passes"
     steps = ", ".join(rules.normalise) or "no normalisation"
     for column, also in enumerate(rules.also, 1):
         steps += f", column {column} also {', '.join(also)}" if also else ""

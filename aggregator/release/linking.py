@@ -5,26 +5,32 @@ composition holds only then), or share persons as far as the plan allows and cha
 persons must be the same, or are reduced to the common ones if the plan says so. A horizontal release has no
 second group to compare, a vertical one no second part, a mixed one has both.
 
-The sets of tokens are sorted arrays; the functions on them know nothing of plans. Results contain only
-counts, and for each owner which of its own records are common; never a token.
+The sets of tokens are sorted arrays; the functions on them know nothing of plans. Lists of any length are
+compared range by range of tokens, and what was counted is added up. Results contain only counts, and for each
+owner which of its own records are common; never a token.
 
 References:
     Del Vasto-Terrientes et al. 2025, §4.2.1 (disjoint records) and §4.2.2 (disjoint attributes).
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.arrays import Int64Array, SortableArray, TokenArray, sortable
 from common.errors import ConflictError, ProtocolError, UnusableDataError
+from common.model.match_quality import MatchQuality
 from common.model.matches import Match, describe_mismatches, likely_cause
 from common.model.plan import LinkingFound, Plan
+from common.runs import ArrayRun, Run, in_ranges
+
+LINKING_BYTES = 6 * 16
+"""Bytes of memory that comparing takes per token, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +62,8 @@ def compare_key_checks(reported: Mapping[str, KeyCheck]) -> None:
     listed = " | ".join(_text(camps[key], keys[key]) for key in ranked)
     raise ConflictError(
         f"the owners have different linkage keys: {listed}",
-        f"give all the same: owner-node linkage-key export at {newest[0]}, then linkage-key import --replace "
-        f"at {', '.join(older)}; nothing was spent",
+        f"give all owners one key: owner-node linkage-key export at {newest[0]}, then "
+        f"linkage-key import --replace at {', '.join(older)}; nothing was spent",
         {
             "different": older,
             "same": [camps[key] for key in ranked],
@@ -163,10 +169,9 @@ def match_groups(groups: Mapping[int, Sequence[tuple[str, SortableArray]]]) -> t
         groups: Owner ids with their distinct tokens, sorted, each of shape (n_persons,), by group.
 
     Returns:
-        One match per pair of groups, in their order. If there are more than `MOST_GROUPS` groups, those with
-        the fewest persons are compared.
+        One match per pair of groups, in their order.
     """
-    chosen = sorted(sorted(groups, key=lambda group: _size(groups[group]))[:MOST_GROUPS])
+    chosen = sorted(groups)
     cells = [(group, owner) for group in chosen for owner, _ in groups[group]]
     person, cell = _numbered([tokens for group in chosen for _, tokens in groups[group]])
     group_of = np.array([chosen.index(group) for group, _ in cells])[cell]
@@ -188,10 +193,6 @@ def match_groups(groups: Mapping[int, Sequence[tuple[str, SortableArray]]]) -> t
         )
         for g, h in combinations(range(len(chosen)), 2)
     )
-
-
-def _size(parts: Sequence[tuple[str, SortableArray]]) -> int:
-    return sum(len(tokens) for _, tokens in parts)
 
 
 def _numbered(lists: Sequence[SortableArray]) -> tuple[Int64Array, Int64Array]:
@@ -221,17 +222,40 @@ class LinkingResult:
     common: int | None = None
     """Number of persons that all groups hold, where records are left out for that."""
     selections: Mapping[str, bytes] = field(default_factory=dict)
-    """By owner id, where records are left out: a bit per record in the order of its tokens, 1 to mask it."""
+    """By owner id, where records are left out: a bit per record in the order of its tokens, 1 to mask it; or
+    where persons are numbered, the number of each in the order of their handles."""
+    match_quality: MatchQuality | None = None
+    """What the passes of match keys linked; None where there are none."""
 
 
 def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[str, TokenArray]) -> LinkingResult:
-    """Compare the token lists of a release.
+    """Compare the token lists of a release that are in memory; see `link_runs`.
 
     Args:
         plan: The plan.
         records: The number of records that each owner declared.
         tokens: Sorted token lists by owner id, each of shape (n_records, 16); empty where the plan wants
             none.
+    """
+    runs = {owner: ArrayRun(sortable(each)) for owner, each in tokens.items()}
+    return link_runs(plan, records, runs, sum(run.n_records for run in runs.values()))
+
+
+def link_runs(
+    plan: Plan,
+    records: Mapping[str, int],
+    runs: Mapping[str, Run],
+    n_tokens: int,
+    advance: Callable[[int], None] = lambda _n_tokens: None,
+) -> LinkingResult:
+    """Compare the token lists of a release, one range of tokens after the other.
+
+    Args:
+        plan: The plan.
+        records: The number of records that each owner declared.
+        runs: Sorted tokens of 16 bytes by owner id; empty where the plan wants none.
+        n_tokens: About how many tokens of all lists are compared at once, `LINKING_BYTES` of memory each.
+        advance: Called with a number of tokens that were read, once each time that they are.
 
     Returns:
         What was found.
@@ -246,60 +270,176 @@ def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[str, TokenArray
     _check_k(plan, records)
     if not plan.linking.tokens:
         return LinkingResult("asserted", {owner: records[owner] for owner in plan.owners})
-    lists = {owner: _checked(plan, owner, tokens.get(owner), records) for owner in plan.owners}
+    for owner in plan.owners:
+        _check_list(plan, owner, runs.get(owner), records[owner], n_tokens)
+        advance(records[owner])
+    ordered = [runs[owner] for owner in plan.owners]
+
+    def ranges() -> Iterator[TokenLists]:
+        for lists in in_ranges(ordered, n_tokens):
+            yield dict(zip(plan.owners, lists, strict=True))
+            advance(sum(map(len, lists)))
+
+    return _compared(plan, ranges)
+
+
+def link_persons(plan: Plan, records: Mapping[str, int], persons: "TokenLists") -> LinkingResult:
+    """Compare the persons of a release that match keys linked; see `link_runs`.
+
+    Args:
+        plan: The plan.
+        records: The number of records that each owner declared.
+        persons: The persons of each owner, sorted, each of shape (n_records,).
+    """
+    _check_k(plan, records)
+    return _compared(plan, lambda: iter([persons]))
+
+
+TokenLists: TypeAlias = Mapping[str, SortableArray]
+"""Sorted tokens by owner id: all that the owners have, or those in one range of tokens."""
+_Ranges: TypeAlias = Callable[[], Iterator[TokenLists]]
+"""Reads the lists of all owners, range by range, from the beginning."""
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What is counted range by range. No person is in two ranges, so that counts of ranges are added up."""
+
+    records: Counter[str] = field(default_factory=Counter)
+    """By owner."""
+    persons: Counter[str] = field(default_factory=Counter)
+    """By owner: distinct tokens, where not all groups are compared in pairs."""
+    groups: Counter[int] = field(default_factory=Counter)
+    """By group: persons."""
+    everybody: int = 0
+    """Persons of all groups."""
+    common: int = 0
+    """Persons that all groups hold."""
+    shared: Counter[tuple[int, int, int]] = field(default_factory=Counter)
+    """By group and the places of two of its owners: persons that both hold, where one owner is allowed."""
+    too_many: Counter[int] = field(default_factory=Counter)
+    """By group: persons at more owners than allowed, where several are."""
+    multiples: Counter[int] = field(default_factory=Counter)
+    """By group: the largest number of owners that hold one person, where several are allowed."""
+    released: int = 0
+    """Records of the release, where all groups hold the same persons."""
+
+
+def _tally(plan: Plan, ranges: Iterable[TokenLists]) -> _Tally:
+    tally = _Tally()
+    for lists in ranges:
+        for owner in plan.owners:
+            tally.records[owner] += len(lists[owner])
+            if plan.n_groups > MOST_GROUPS:
+                tally.persons[owner] += len(distinct(lists[owner]))
+        holders = [_count_group(plan, group, lists, tally) for group in range(plan.n_groups)]
+        if plan.n_groups > 1:
+            # With one group there is no other to compare with, so nobody needs the union of its parts.
+            sets = [union([lists[owner] for owner in owners]) for owners in plan.groups]
+            everybody = union(sets)
+            tally.groups.update({group: len(each) for group, each in enumerate(sets)})
+            tally.everybody += len(everybody)
+            differ = any(len(each) < len(everybody) for each in sets)
+            tally.common += len(intersection(sets)) if differ else len(everybody)
+            if not differ and plan.linking.max_overlap > 1:
+                # A person has as many records as the group that has most of it (`joining`).
+                tally.released += int(np.maximum.reduce(holders).sum())
+    return tally
+
+
+def _count_group(plan: Plan, group: int, lists: TokenLists, tally: _Tally) -> Int64Array:
+    """Count the owners of a group that hold the same persons.
+
+    Returns:
+        By person, how many owners hold it; empty where the plan allows one.
+    """
+    parts = [lists[owner] for owner in plan.groups[group]]
+    if plan.linking.max_overlap == 1:
+        tally.shared.update({(group, *pair): count for pair, count in shared_by_pairs(parts).items()})
+        return np.empty(0, dtype=np.int64)
+    holders = count_holders(parts)[1]
+    tally.multiples[group] = max(tally.multiples[group], int(holders.max(initial=0)))
+    tally.too_many[group] += int((holders > plan.linking.max_overlap).sum())
+    return holders
+
+
+def _compared(plan: Plan, ranges: _Ranges) -> LinkingResult:
+    """Compare the sorted persons of all owners."""
+    tally = _tally(plan, ranges())
+    overlaps = _overlaps(plan, tally)
     if plan.n_groups == 1:
-        # There is no other group to compare with, so nobody needs the union of the parts.
-        overlaps = _overlaps(plan, lists)
         if overlaps:
             raise _conflict(plan, overlaps, [], (), 0)
-        return _found(plan, lists, ())
-    sets = [union([lists[owner] for owner in owners]) for owners in plan.groups]
-    everybody = union(sets)
-    differ = any(len(each) < len(everybody) for each in sets)
-    if not (differ and plan.linking.intersects):
-        overlaps = _overlaps(plan, lists)
-        lacking = _lacking(plan, sets, len(everybody))
-        if overlaps or lacking:
-            matches = _matches(plan, lists) if lacking else ()
-            raise _conflict(plan, overlaps, lacking, matches, len(intersection(sets)) if lacking else 0)
-        return _found(plan, lists, _all_match(plan, len(everybody)))
-    return _intersected(plan, lists, intersection(sets))
+        return _found(plan, tally, ())
+    lacking = _lacking(plan, tally)
+    if lacking and plan.linking.intersects:
+        return _intersected(plan, ranges, tally)
+    if overlaps or lacking:
+        matches = _matches(plan, ranges, tally) if lacking else ()
+        raise _conflict(plan, overlaps, lacking, matches, tally.common if lacking else 0)
+    return _found(plan, tally, _all_match(plan, tally.everybody))
 
 
-def _intersected(plan: Plan, lists: Mapping[str, SortableArray], common: SortableArray) -> LinkingResult:
+def _intersected(plan: Plan, ranges: _Ranges, everything: _Tally) -> LinkingResult:
     """Reduce all owners to the persons that all groups hold."""
-    matches = _matches(plan, lists)
+    matches, common = _matches(plan, ranges, everything), everything.common
     least = plan.linking.min_common
-    if len(common) < least:
+    if common < least:
         raise ConflictError(
-            f"{len(common)} persons are common to all groups, at least {least} are agreed; "
+            f"{common} persons are common to all groups, at least {least} are agreed; "
             f"{describe_mismatches(matches)}",
             f"{likely_cause(matches)}; nothing was spent",
-            {"common": len(common), "min_common": least, "matches": [each.to_document() for each in matches]},
+            {"common": common, "min_common": least, "matches": [each.to_document() for each in matches]},
         )
-    chosen = {owner: is_member(each, common) for owner, each in lists.items()}
-    kept = {owner: each[chosen[owner]] for owner, each in lists.items()}
-    _check_k(plan, {owner: len(each) for owner, each in kept.items()}, "common records")
-    overlaps = _overlaps(plan, kept)
+    selections = {owner: _Bits() for owner in plan.owners}
+
+    def kept() -> Iterator[TokenLists]:
+        for lists in ranges():
+            sets = [union([lists[owner] for owner in owners]) for owners in plan.groups]
+            wanted = intersection(sets)
+            chosen = {owner: is_member(each, wanted) for owner, each in lists.items()}
+            for owner, bits in chosen.items():
+                selections[owner].append(bits)
+            yield {owner: each[chosen[owner]] for owner, each in lists.items()}
+
+    tally = _tally(plan, kept())
+    _check_k(plan, tally.records, "common records")
+    overlaps = _overlaps(plan, tally)
     if overlaps:
-        raise _conflict(plan, overlaps, [], (), len(common))
-    selections = {owner: np.packbits(each).tobytes() for owner, each in chosen.items()}
-    found = _found(plan, kept, matches)
-    return replace(found, kind="intersected", common=len(common), selections=selections)
+        raise _conflict(plan, overlaps, [], (), common)
+    found = _found(plan, tally, matches)
+    packed = {owner: bits.packed() for owner, bits in selections.items()}
+    return replace(found, kind="intersected", common=common, selections=packed)
 
 
-def _found(plan: Plan, lists: Mapping[str, SortableArray], matches: tuple[Match, ...]) -> LinkingResult:
+class _Bits:
+    """Packs bits that come in pieces, the first one in the highest bit of the first byte."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._rest = np.zeros(0, dtype=np.bool_)
+
+    def append(self, bits: NDArray[np.bool_]) -> None:
+        """Add bits, shape (n_bits,)."""
+        bits = np.concatenate([self._rest, bits])
+        whole = len(bits) // 8 * 8
+        self._bytes += np.packbits(bits[:whole]).tobytes()
+        self._rest = bits[whole:]
+
+    def packed(self) -> bytes:
+        """Return all of them, filled up with zeros to a whole byte."""
+        return bytes(self._bytes) + np.packbits(self._rest).tobytes()
+
+
+def _found(plan: Plan, tally: _Tally, matches: tuple[Match, ...]) -> LinkingResult:
     """Return the result of linking where the token lists allow the release."""
-    records = {owner: len(each) for owner, each in lists.items()}
+    records = {owner: tally.records[owner] for owner in plan.owners}
     kind: LinkingFound = "equal" if plan.n_groups > 1 else "disjoint"
     if plan.linking.max_overlap == 1:
         return LinkingResult(kind, records, matches)
-    holders = [count_holders([lists[owner] for owner in owners])[1] for owners in plan.groups]
-    multiples = tuple(int(each.max()) for each in holders)
-    if plan.n_groups > 1:
-        # A person has as many records as the group that has most of it (`aggregator.release.joining`).
-        released = int(np.maximum.reduce(holders).sum())
-    else:
+    multiples = tuple(tally.multiples[group] for group in range(plan.n_groups))
+    released = tally.released
+    if plan.n_groups == 1:
         released = sum(records.values())
         kind = "overlapping" if multiples[0] > 1 else "disjoint"
     return LinkingResult(kind, records, matches, multiples, released)
@@ -322,20 +462,21 @@ def _check_k(plan: Plan, records: Mapping[str, int], what: str = "records") -> N
         )
 
 
-def _checked(plan: Plan, owner: str, tokens: TokenArray | None, records: Mapping[str, int]) -> SortableArray:
-    """Return an owner's list as sortable elements, checked as untrusted input."""
-    if tokens is None:
+def _check_list(plan: Plan, owner: str, run: Run | None, n_records: int, n_tokens: int) -> None:
+    """Check an owner's list as untrusted input, reading some tokens at once."""
+    if run is None:
         raise _malformed(owner, "is absent")
-    if len(tokens) != records[owner]:
-        raise _malformed(owner, f"has {len(tokens)} tokens, {records[owner]} records were declared")
-    view = sortable(tokens)
-    if np.any(view[1:] < view[:-1]):
-        raise _malformed(owner, "is not sorted")
+    if run.n_records != n_records:
+        raise _malformed(owner, f"has {run.n_records} tokens, {n_records} records were declared")
     # Groups are aligned record by record, so there a token names one record whatever g is.
     g = plan.max_records_per_person if plan.n_groups == 1 else 1
-    if np.any(view[g:] == view[: max(len(view) - g, 0)]):
-        raise _malformed(owner, f"has a token more than {g} times")
-    return view
+    for start in range(0, n_records, max(n_tokens, 1)):
+        # The tokens before, too, with which these are compared.
+        view = run.read(max(start - g, 0), min(start + max(n_tokens, 1), n_records))
+        if np.any(view[1:] < view[:-1]):
+            raise _malformed(owner, "is not sorted")
+        if np.any(view[g:] == view[: max(len(view) - g, 0)]):
+            raise _malformed(owner, f"has a token more than {g} times")
 
 
 def _malformed(owner: str, what: str) -> ProtocolError:
@@ -346,45 +487,48 @@ def _malformed(owner: str, what: str) -> ProtocolError:
     )
 
 
-def _overlaps(plan: Plan, lists: Mapping[str, SortableArray]) -> list[dict[str, Any]]:
+def _overlaps(plan: Plan, tally: _Tally) -> list[dict[str, Any]]:
     """Return where more owners of a group hold a person than the plan allows.
 
     If the plan allows one owner: the number of shared persons for every pair of owners that share any.
     Otherwise, by group: the number of persons that too many owners hold.
     """
-    found: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = [
+        {"group": group, "owners": [plan.groups[group][first], plan.groups[group][second]], "shared": count}
+        for (group, first, second), count in sorted(tally.shared.items())
+    ]
     for group, owners in enumerate(plan.groups):
-        parts = [lists[owner] for owner in owners]
-        if plan.linking.max_overlap == 1:
-            found += [
-                {"group": group, "owners": [owners[first], owners[second]], "shared": count}
-                for (first, second), count in shared_by_pairs(parts).items()
-            ]
-            continue
-        holders = count_holders(parts)[1]
-        too_many = int((holders > plan.linking.max_overlap).sum())
-        if too_many:
-            most = int(holders.max())
-            found.append({"group": group, "owners": list(owners), "shared": too_many, "holders": most})
+        if tally.too_many[group]:
+            most = tally.multiples[group]
+            shared = tally.too_many[group]
+            found.append({"group": group, "owners": list(owners), "shared": shared, "holders": most})
     return found
 
 
-def _lacking(plan: Plan, sets: Sequence[SortableArray], everybody: int) -> list[dict[str, Any]]:
+def _lacking(plan: Plan, tally: _Tally) -> list[dict[str, Any]]:
     """Return, for every group that lacks records of the union of all groups, how many it lacks."""
     return [
-        {"group": group, "owners": list(plan.groups[group]), "lacking": everybody - len(tokens)}
-        for group, tokens in enumerate(sets)
-        if len(tokens) < everybody
+        {"group": group, "owners": list(owners), "lacking": tally.everybody - tally.groups[group]}
+        for group, owners in enumerate(plan.groups)
+        if tally.groups[group] < tally.everybody
     ]
 
 
-def _matches(plan: Plan, lists: Mapping[str, SortableArray]) -> tuple[Match, ...]:
-    """Return what every two groups have in common."""
-    return match_groups(
-        {
-            group: [(owner, distinct(lists[owner])) for owner in owners]
-            for group, owners in enumerate(plan.groups)
-        }
+def _matches(plan: Plan, ranges: _Ranges, tally: _Tally) -> tuple[Match, ...]:
+    """Return what every two groups have in common; of too many groups, those with the fewest persons."""
+    sizes = [sum(tally.persons[owner] for owner in owners) for owners in plan.groups]
+    chosen = sorted(sorted(range(plan.n_groups), key=sizes.__getitem__)[:MOST_GROUPS])
+    both: Counter[int] = Counter()
+    only: dict[int, Counter[str]] = {}
+    pairs: dict[int, Match] = {}
+    for lists in ranges():
+        groups = {g: [(owner, distinct(lists[owner])) for owner in plan.groups[g]] for g in chosen}
+        for place, match in enumerate(match_groups(groups)):
+            pairs[place] = match
+            both[place] += match.both
+            only.setdefault(place, Counter()).update(match.only)
+    return tuple(
+        Match(match.groups, both[place], dict(only[place])) for place, match in sorted(pairs.items())
     )
 
 

@@ -13,21 +13,29 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common.canonical import canonical, digest
 from common.errors import IntegrityError
 from common.files import check_out, flushed, remove_leftover, whole_folder
 from common.model.plan import Plan
 from common.planning.arguments import FORMATS
+from common.progress import Progress
 from common.release.evidence import Evidence
 from common.release.summary import manifest_document
 from common.release.verification import MANIFEST_FILE, REPORT_FILE, SIGNATURE_FILE, verify_release
 from common.trust.signing import Domain, Signer
+from common.workspace import Workspace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from common.release.column_summary import ColumnSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +71,28 @@ _log = logging.getLogger(__name__)
 def publish(
     release_dir: Path,
     evidence: Evidence,
-    table: Any,
+    pieces: Iterable["pa.Table"],
     signer: Signer,
     published: datetime,
     formats: Sequence[str] = ("parquet",),
     ca: Path | None = None,
+    *,
+    workspace: Workspace,
+    progress: Progress | None = None,
 ) -> str:
     """Write a release folder; without a report if that cannot be made (`missing_report`).
 
     Args:
         release_dir: Where release folders are; the new one is called as the release.
         evidence: What was signed while the release was made.
-        table: The joined table (`aggregator.release.joining.join`), a `pyarrow.Table`.
+        pieces: The released records in order (`aggregator.release.records.to_release`). Each piece becomes a
+            row group of the Parquet file.
         signer: The aggregator's key.
         published: Now, with a time zone.
         formats: Any of `FORMATS`.
         ca: PEM file of the CAs that all identities must lead to; None leaves them unchecked.
+        workspace: Memory and scratch folder.
+        progress: Advanced by the records that are written; verifying them is a step of its own.
 
     Returns:
         The digest of the manifest.
@@ -88,19 +102,20 @@ def publish(
             the new one would not hold for those who verify it. Then none appears.
         OSError: If it cannot be written.
     """
+    progress = progress or Progress()
     final = release_dir / evidence.plan.release
     remove_leftover(final)
-    kept = published_digest(release_dir, evidence.plan.digest, evidence.plan.release)
+    kept = published_digest(release_dir, evidence.plan.digest, evidence.plan.release, workspace)
     if kept is not None:
         return kept
     with whole_folder(final) as folder:
         document = manifest_document(evidence, signer.chain_pem, published)
-        _write_data(folder, evidence.plan, document, table, formats)
-        _write_report(folder, document, evidence, table, formats)
+        summaries = _write_data(folder, evidence.plan, document, pieces, formats, workspace, progress)
+        _write_report(folder, document, evidence, summaries, formats)
         manifest = to_bytes(document, _listed(folder))
         _write(folder / MANIFEST_FILE, manifest)
         _write(folder / SIGNATURE_FILE, signer.sign(Domain.MANIFEST, manifest))
-        _check(folder, ca)
+        _check(folder, ca, workspace, progress)
     return digest(manifest)
 
 
@@ -109,13 +124,16 @@ def missing_report(folder: Path) -> str:
     return "" if (folder / REPORT_FILE).exists() else "the report could not be made: there is no report.html"
 
 
-def published_digest(release_dir: Path, plan_digest: str, release: str) -> str | None:
+def published_digest(
+    release_dir: Path, plan_digest: str, release: str, workspace: Workspace | None = None
+) -> str | None:
     """Return the manifest's digest of a release that is already published, or None.
 
     Args:
         release_dir: Where release folders are.
         plan_digest: Digest of the plan that the release must answer.
         release: Release id.
+        workspace: Memory and scratch folder; as `verify_release`.
 
     Raises:
         IntegrityError: If a folder of this name exists and is not this release, whole and unchanged.
@@ -124,7 +142,7 @@ def published_digest(release_dir: Path, plan_digest: str, release: str) -> str |
     if not folder.exists():
         return None
     try:
-        verified = verify_release(folder)
+        verified = verify_release(folder, workspace=workspace)
     except IntegrityError as error:
         raise IntegrityError(
             f"{folder} is there already and is no whole release: {error.message}",
@@ -161,10 +179,10 @@ def copy_release(folder: Path, out: Path) -> None:
                 shutil.copyfileobj(stream, target, _READ_BYTES)
 
 
-def _check(folder: Path, ca: Path | None) -> None:
+def _check(folder: Path, ca: Path | None, workspace: Workspace, progress: Progress) -> None:
     """Run the checks of `verify` before the folder is visible, including for expired certificates."""
     try:
-        verify_release(folder, ca)
+        verify_release(folder, ca, workspace=workspace, progress=progress)
     except IntegrityError as error:
         # Its hint is for readers of the folder.
         raise IntegrityError(
@@ -178,29 +196,59 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _write_data(
-    folder: Path, plan: Plan, document: Mapping[str, Any], table: Any, formats: Sequence[str]
-) -> None:
-    from common.release.table import file_metadata, write_csv
+    folder: Path,
+    plan: Plan,
+    document: Mapping[str, Any],
+    pieces: Iterable["pa.Table"],
+    formats: Sequence[str],
+    workspace: Workspace,
+    progress: Progress,
+) -> dict[str, "ColumnSummary | None"]:
+    """Write the data files in all formats at once, and summarise their columns."""
+    import pyarrow.parquet as pq
 
-    if "parquet" in formats:
-        import pyarrow.parquet as pq
+    from common.release.column_summary import ColumnSummaries
+    from common.release.table import (
+        file_metadata,
+        release_schema,
+        to_units,
+        write_csv_header,
+        write_csv_records,
+    )
 
-        described = table.replace_schema_metadata(file_metadata(plan, document))
-        with flushed(folder / _FILES["parquet"]) as stream:
-            pq.write_table(described, stream, compression="zstd")
-    if "csv" in formats:
-        with flushed(folder / _FILES["csv"]) as stream:
-            write_csv(stream, table)
+    schema = release_schema(plan).with_metadata(file_metadata(plan, document))
+    with ExitStack() as open_files, ColumnSummaries(plan.attributes, workspace) as summaries:
+        parquet = csv = None
+        if "parquet" in formats:
+            stream = open_files.enter_context(flushed(folder / _FILES["parquet"]))
+            parquet = open_files.enter_context(pq.ParquetWriter(stream, schema, compression="zstd"))
+        if "csv" in formats:
+            csv = open_files.enter_context(flushed(folder / _FILES["csv"]))
+            write_csv_header(csv, schema)
+        for piece in pieces:
+            if parquet is not None:
+                parquet.write_table(piece.replace_schema_metadata(schema.metadata))
+            if csv is not None:
+                write_csv_records(csv, piece)
+            summaries.add(
+                {each.name: to_units(each, piece.column(each.name)).to_numpy() for each in plan.attributes}
+            )
+            progress.advance(piece.num_rows)
+        return summaries.finish()
 
 
 def _write_report(
-    folder: Path, document: Mapping[str, Any], evidence: Evidence, table: Any, formats: Sequence[str]
+    folder: Path,
+    document: Mapping[str, Any],
+    evidence: Evidence,
+    summaries: Mapping[str, "ColumnSummary | None"],
+    formats: Sequence[str],
 ) -> None:
     from common.release.report import render_report
 
     data_files = [_FILES[each] for each in FORMATS if each in formats]
     try:
-        report = render_report(document, evidence, table, data_files).encode()
+        report = render_report(document, evidence, summaries, data_files).encode()
     except Exception as fault:  # noqa: BLE001 - owners have spent for the data: no report keeps them back
         _log.error("report left out", extra={"release": evidence.plan.release}, exc_info=fault)
         return

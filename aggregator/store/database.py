@@ -4,8 +4,8 @@ The daemon's calls are short and block: there are hundreds of releases, and even
 people and uploads. The operator's `enroll` commands write to the same file, with or without the daemon.
 """
 
-from common.database import CannotStoreError, SqliteDatabase, append_only
-from common.errors import ConfigurationError
+from common.database import SqliteDatabase, append_only
+from common.errors import CannotStoreError, ConfigurationError
 
 __all__ = ["FILE_NAME", "AggregatorDatabase", "CannotStoreError"]
 

@@ -95,6 +95,22 @@ class Journal:
         with self.db.decoding():
             return [from_json(document) for (document,) in rows]
 
+    def newest_events(self, release: str, before: int, most: int) -> list[tuple[int, Event]]:
+        """Return events of a release with their numbers, newest first.
+
+        Args:
+            release: Release id.
+            before: Number of the event after the first; 0 to begin with the newest.
+            most: The most events to return.
+        """
+        rows = self.db.rows(
+            "SELECT sequence, document FROM events WHERE release = ? AND (? = 0 OR sequence < ?) "
+            "ORDER BY sequence DESC LIMIT ?",
+            (release, before, before, most),
+        )
+        with self.db.decoding():
+            return [(sequence, from_json(document)) for sequence, document in rows]
+
     def replay(self) -> dict[str, Release]:
         """Rebuild every release from its events, oldest first."""
         releases: dict[str, Release] = {}

@@ -168,6 +168,10 @@ ConfigOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="Level of detail of the log.")]
+PortOption = Annotated[
+    int, typer.Option("--port", help="Port to listen at; 0 for any free one.", min=0, max=65535)
+]
+OpenOption = Annotated[bool, typer.Option("--open", help="Open the link in the browser.")]
 
 _AGAIN_SECONDS = 0.05
 _E = TypeVar("_E", bound=BaseException)
@@ -327,6 +331,21 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) ->
         print_line(title)
     for line in aligned(columns, lines):
         print_line(line)
+
+
+@contextmanager
+def web_packages() -> Iterator[None]:
+    """Import what web pages need within this block.
+
+    Raises:
+        UsageError: If a package is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        raise UsageError(
+            f"the web pages need the package {missing.name}", "pip install 'tessera-release[console]'"
+        ) from None
 
 
 def can_ask() -> bool:

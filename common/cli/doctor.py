@@ -20,7 +20,9 @@ from urllib.parse import quote
 
 from common import __version__
 from common.cli import console
+from common.database import copies_before
 from common.errors import ExitCode, TesseraError
+from common.log import joined
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
 from common.trust.identity import Party, Purpose, renewal_begins, verify_chain
@@ -81,7 +83,7 @@ def skipped(check: str, text: str) -> Finding:
 
 def failed_with(check: str, error: TesseraError) -> Finding:
     """Return that something failed with an error of the catalogue."""
-    return failed(check, error.message, error.hint, error.exit_code)
+    return failed(check, joined(error.message), joined(error.hint, "; "), error.exit_code)
 
 
 def examine(checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
@@ -200,6 +202,8 @@ def database(check: str, path: Path) -> Iterator[Finding]:
         answer = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
     if answer == "ok":
         yield passed(check, f"{path.name} is sound")
+        for copy in copies_before(path):
+            yield passed(check, f"{path.name} was converted; {copy} is the copy from before")
     else:
         yield failed(check, f"{path} is damaged", "restore the newest backup", ExitCode.INTEGRITY)
 

@@ -1,19 +1,17 @@
 """The checks of `doctor` on the way to an aggregator: proxy, name, connection, TLS, names, clock."""
 
 import ipaddress
-import os
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from cryptography import x509
 
 from common.cli.doctor import Finding, failed, failed_with, passed, skipped, warned
-from common.errors import ExitCode, IdentityError
+from common.errors import ExitCode, IdentityError, NotConnectedError
 from common.trust.identity import (
     Party,
     check_purpose,
@@ -23,11 +21,10 @@ from common.trust.identity import (
     load_certificates,
     party_of_certificate,
 )
+from common.trust.proxy import Proxy, dial, excepted
 
 _SECONDS = 5.0
 _SKEW_SECONDS, _WORST_SKEW_SECONDS = 30.0, 300.0
-_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
-_DIRECT = ("no_grpc_proxy", "no_proxy")
 _MOST_ADDRESSES = 4
 
 
@@ -43,22 +40,11 @@ class Seen:
     """Its certificate, not believed yet."""
 
 
-def proxy(check: str, host: str, environment: Mapping[str, str] = os.environ) -> tuple[Finding, bool]:
-    """Return whether gRPC takes a proxy to a host, as the environment says; and whether it goes directly."""
-    name = next((each for each in _PROXIES if environment.get(each)), None)
-    if name is None:
-        return passed(check, "no proxy is set"), True
-    exceptions = next((environment[each] for each in _DIRECT if environment.get(each)), "")
-    suffixes = [each.strip() for each in exceptions.split(",") if each.strip()]
-    if any(host.lower().endswith(each.lower()) for each in suffixes):
-        return passed(check, f"{name} is set, and {host} is excepted"), True
-    try:
-        # Without the user and password that may be in it.
-        place = urlsplit(environment[name]).hostname or "an address that cannot be read"
-    except ValueError:
-        place = "an address that cannot be read"
-    hint = f"it has to let CONNECT through to that port; or add {host} to no_proxy"
-    return warned(check, f"{name}: connections to {host} go through {place}", hint), False
+def proxy(check: str, host: str, found: Proxy | None) -> Finding:
+    """Return whether gRPC takes a proxy to a host."""
+    if found is not None:
+        return passed(check, f"{found.variable}: connections to {host} go through {found.place}")
+    return passed(check, f"{host} is excepted" if excepted(host) else "no proxy is set")
 
 
 def name(check: str, host: str) -> Iterator[Finding]:
@@ -80,11 +66,12 @@ def name(check: str, host: str) -> Iterator[Finding]:
     yield passed(check, f"{host} is {', '.join(addresses[:_MOST_ADDRESSES])}")
 
 
-def look(host: str, port: int) -> Seen:
+def look(host: str, port: int, through: Proxy | None) -> Seen:
     """Do a handshake with a server without verifying it, to see what it shows.
 
     Raises:
         OSError: If it cannot be reached, or speaks no TLS.
+        NotConnectedError: If the proxy does not connect.
         IdentityError: If its certificate cannot be read.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -92,7 +79,7 @@ def look(host: str, port: int) -> Seen:
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     with (
-        socket.create_connection((host, port), _SECONDS) as connection,
+        dial(host, port, _SECONDS, through) as connection,
         context.wrap_socket(connection, server_hostname=host) as session,
     ):
         shown = session.getpeercert(binary_form=True) or b""
@@ -104,18 +91,18 @@ def look(host: str, port: int) -> Seen:
     return Seen(version, speaks_grpc, certificate)
 
 
-def reach(check: str, host: str, port: int, *, direct: bool) -> tuple[Finding, Seen | None]:
+def reach(check: str, host: str, port: int, through: Proxy | None = None) -> tuple[Finding, Seen | None]:
     """Connect to a server; returns what was found, and what the server shows.
 
     Args:
         check: Name of the check.
         host: Host to dial.
         port: Its port.
-        direct: Whether gRPC dials it itself; if a proxy does, not getting through here is no failure.
+        through: The proxy that gRPC takes.
     """
     place = f"{host}:{port}"
     try:
-        seen = look(host, port)
+        seen = look(host, port, through)
     except ssl.SSLError as error:
         reason = (error.reason or "no answer").replace("_", " ").lower()
         text, hint = f"no TLS is spoken at {place}: {reason}", "check host and port; is a proxy in between?"
@@ -125,14 +112,12 @@ def reach(check: str, host: str, port: int, *, direct: bool) -> tuple[Finding, S
         text, hint = f"{place} refuses connections", "is the aggregator running, on that port?"
     except OSError as error:
         text, hint = f"{place} cannot be reached: {error.strerror or 'network error'}", "check the network"
-    except IdentityError as error:
+    except (IdentityError, NotConnectedError) as error:
         return failed_with(check, error), None
     else:
         if seen.speaks_grpc:
             return passed(check, f"{place} answers with {seen.version}"), seen
         text, hint = f"{place} speaks TLS, but not gRPC", "check the address; is a proxy in between?"
-    if not direct:
-        return warned(check, f"without the proxy, {text}", "the way through the proxy is tried below"), None
     return failed(check, text, hint, ExitCode.NOT_CONNECTED), None
 
 
@@ -159,7 +144,9 @@ def _matches(pattern: str, host: str) -> bool:
     return pattern == host or (pattern.startswith("*.") and host.partition(".")[2] == pattern[2:])
 
 
-def issued_under(check: str, host: str, port: int, ca: Path) -> Iterator[Finding]:
+def issued_under(
+    check: str, host: str, port: int, ca: Path, through: Proxy | None = None
+) -> Iterator[Finding]:
     """Check without a certificate of our own that a server's leads to the authorities that are trusted."""
     if not ca.is_file():
         yield skipped(check, f"there is no CA file yet to check it with ({ca})")
@@ -174,7 +161,7 @@ def issued_under(check: str, host: str, port: int, ca: Path) -> Iterator[Finding
         return
     try:
         with (
-            socket.create_connection((host, port), _SECONDS) as connection,
+            dial(host, port, _SECONDS, through) as connection,
             context.wrap_socket(connection, server_hostname=host),
         ):
             yield passed(check, f"issued under the authorities of {ca}")

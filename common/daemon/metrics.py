@@ -35,7 +35,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
-from common.errors import ConfigurationError
+from common.errors import CannotListenError
 
 BOUNDS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 21600.0, 86400.0, 604800.0)
 """Upper bounds of the buckets of durations in seconds, from a tenth of a second to a week."""
@@ -169,7 +169,7 @@ class Endpoint:
         counted: Metrics that are counted as they occur.
 
     Raises:
-        ConfigurationError: If the address cannot be listened on.
+        CannotListenError: If the address cannot be listened on.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Endpoint:
         try:
             self._server = _Server(host.strip("[]"), int(port))
         except OSError as error:
-            raise ConfigurationError(
+            raise CannotListenError(
                 f"[metrics] {listen} cannot be listened on: {error.strerror}",
                 hint="is another process using this port?",
             ) from None

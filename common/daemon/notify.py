@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from email.message import EmailMessage
 from hashlib import sha256
-from ipaddress import ip_address
 from typing import Annotated, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -22,25 +21,13 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from pydantic import Field, PlainValidator
 
 from common.daemon.audit import AuditSink
+from common.daemon.settings import parse_web_address
 from common.errors import ConfigurationError
 from common.files import read_private
 from common.settings import FilePath, Listed, Section
 
 _SECONDS = 10.0
 _AGAIN = "nothing is lost: it is sent again until it is taken"
-
-
-def _url(value: object) -> str:
-    """Take https everywhere, and http for this machine alone: what is signed is not encrypted."""
-    parts = urlsplit(value) if isinstance(value, str) else None
-    host = (parts.hostname if parts else None) or ""
-    try:
-        local = ip_address(host).is_loopback
-    except ValueError:
-        local = host == "localhost"
-    if parts is None or not host or (parts.scheme != "https" and not (parts.scheme == "http" and local)):
-        raise ValueError("expected an address such as https://host/path")
-    return parts.geturl()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +52,9 @@ class SmtpSection(Section):
 class WebhookSection(Section):
     """The table `[notify.webhook]`: an address that takes JSON."""
 
-    url: Annotated[str, PlainValidator(_url), Field(description="https address that takes the messages")]
+    url: Annotated[
+        str, PlainValidator(parse_web_address), Field(description="https address that takes the messages")
+    ]
     secret_file: Annotated[FilePath, Field(description="private file whose first line signs messages")]
 
 
@@ -82,7 +71,7 @@ class Notices:
     """Which records people are told about, and in which words."""
 
     sentences: Mapping[str, str]
-    """A sentence for each event, with places for `aggregator` and `release`."""
+    """A sentence for each event, with places for `aggregator`, `release` and `owner`."""
 
     def messages(self, records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the messages for the records that have a sentence."""
@@ -94,11 +83,17 @@ class Notices:
         ]
 
 
-def notice_sinks(section: NotifySection, notices: Notices) -> tuple[AuditSink, ...]:
-    """Return the sinks that tell people; nothing is opened before the first message."""
+def notice_sinks(section: NotifySection, notices: Notices, party: str) -> tuple[AuditSink, ...]:
+    """Return the sinks that tell people; nothing is opened before the first message.
+
+    Args:
+        section: The table `[notify]`.
+        notices: What people are told.
+        party: Who tells it, such as "owner north".
+    """
     found: list[AuditSink] = []
     if section.smtp is not None:
-        found.append(MailSink(section.smtp, notices))
+        found.append(MailSink(section.smtp, notices, party))
     if section.webhook is not None:
         found.append(WebhookSink(section.webhook, notices))
     return tuple(found)
@@ -107,9 +102,9 @@ def notice_sinks(section: NotifySection, notices: Notices) -> tuple[AuditSink, .
 class MailSink:
     """Sends one mail for all messages of a batch."""
 
-    def __init__(self, section: SmtpSection, notices: Notices) -> None:
+    def __init__(self, section: SmtpSection, notices: Notices, party: str) -> None:
         self.name = f"mail:{section.host}:{section.port}:{','.join(section.to)}"
-        self._section, self._notices = section, notices
+        self._section, self._notices, self._party = section, notices, party
 
     def write(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Send a mail if a record needs one.
@@ -123,7 +118,7 @@ class MailSink:
         mail = EmailMessage()
         mail["From"], mail["To"] = about.sender, ", ".join(about.to)
         more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
-        mail["Subject"] = f"Tessera owner {messages[0]['owner']}: {messages[0]['text']}{more}"
+        mail["Subject"] = f"Tessera {self._party}: {messages[0]['text']}{more}"
         mail.set_content("".join(f"{each['time']}  {each['text']}\n" for each in messages))
         try:
             with smtplib.SMTP(about.host, about.port, timeout=_SECONDS) as server:
@@ -164,7 +159,7 @@ class WebhookSink:
             body = json.dumps(message, sort_keys=True).encode()
             mark = hmac.new(_secret(self.section.secret_file).encode(), body, sha256).hexdigest()
             headers = {"Content-Type": "application/json", "X-Tessera-Signature": f"sha256={mark}"}
-            request = Request(self.section.url, body, headers)  # noqa: S310 - https, or this machine: `_url`
+            request = Request(self.section.url, body, headers)  # noqa: S310 - https, or this machine: `parse_web_address`
             try:
                 with build_opener(_NoRedirects).open(request, timeout=_SECONDS):
                     pass

@@ -5,9 +5,12 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from traceback import clear_frames
 from typing import Any, TypeVar
+
+from common.errors import CannotListenError, CannotRunError, CannotStoreError, TesseraError
 
 READY = "READY=1"
 """The daemon serves."""
@@ -54,12 +57,42 @@ def raise_file_limit(wanted: int) -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run a daemon until it ends.
+
+    Raises:
+        CannotRunError: If it ended for a reason that may pass, such as a full disk. Its exit code is another
+            one than that of a wrong configuration, after which no service manager starts a daemon again.
+    """
+    try:
+        asyncio.run(main)
+    except (CannotStoreError, CannotListenError, ExceptionGroup) as fault:
+        passing: Exception | None = fault
+        if isinstance(fault, ExceptionGroup):
+            passing = fault.subgroup((CannotStoreError, CannotListenError))
+        while isinstance(passing, ExceptionGroup):
+            passing = passing.exceptions[0]
+        if not isinstance(passing, TesseraError):
+            raise
+        raise CannotRunError(passing.message, passing.hint) from None
+
+
 async def in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
     """Call a blocking function in a thread; a cancelled caller waits until it ends.
 
     A thread cannot be stopped. No other process may take over the state while it spends, masks or seals.
+
+    What an error's frames hold, such as a half-read sort, ends with the call: the error can be kept for long.
     """
-    future = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+
+    def call() -> _T:
+        try:
+            return function(*arguments)
+        except BaseException as error:
+            clear_frames(error.__traceback__)
+            raise
+
+    future = asyncio.ensure_future(asyncio.to_thread(call))
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:

@@ -5,18 +5,21 @@ Each reads what TOML gives and refuses everything else with a sentence that says
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Annotated, NoReturn
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, PlainValidator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 from common.errors import UsageError
 from common.model.privacy import parse_epsilon
-from common.settings import Contradictions, Listed, Section, nearest, shown
+from common.settings import Contradictions, FilePath, Listed, Section, nearest, shown
 from common.trust.identity import NAME_RULE, Party, PartyKind, is_name
+from common.workspace import Workspace, machine_memory, processors
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
@@ -24,6 +27,14 @@ _LONGEST_DURATION = timedelta(days=3650)
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _EPSILON = 'expected a positive decimal such as 0.5 or "0.5", up to 1000000, with at most 12 decimal places'
 _SHARE = 'expected a share from 0 to 1 such as 0.2 or "0.2"'
+_UNITS = {
+    unit: base**power
+    for base, units in ((1000, ("MB", "GB", "TB")), (1024, ("MiB", "GiB", "TiB")))
+    for power, unit in enumerate(units, 2)
+}
+_SIZE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) ?([MGT]i?B)")
+_SMALLEST_MEMORY = 256 * 10**6
+"""Bytes: with less, a step would write and read tiny pieces."""
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 
 
@@ -44,6 +55,17 @@ def parse_duration(value: object) -> timedelta:
     if not timedelta(0) < duration <= _LONGEST_DURATION:
         _wrong(f'expected a duration from "1s" to "{_LONGEST_DURATION.days}d"')
     return duration
+
+
+def _memory(value: object) -> int:
+    """Read an amount of memory such as "1GB" or "512MiB", in bytes."""
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    size = int(Decimal(match[1]) * _UNITS[match[2]]) if match else 0
+    return (
+        size
+        if size >= _SMALLEST_MEMORY
+        else _wrong('expected a size from "256MB", such as "1GB" or "1.5GiB"')
+    )
 
 
 def _epsilon(value: object) -> Decimal:
@@ -99,16 +121,39 @@ def _listen(value: object) -> str:
     return match.group()
 
 
-def _metrics_address(value: object) -> str:
+def optional_address(value: object) -> str:
+    """Read "host:port", or an empty text for none.
+
+    Raises:
+        ValueError: If it is something else.
+    """
     return "" if value == "" else _listen(value)
 
 
-def _is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]")
+def _is_local(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def is_loopback(address: str) -> bool:
+    """Whether "host:port" is an address of this machine alone."""
+    return _is_local(address.rpartition(":")[0].strip("[]"))
+
+
+def parse_web_address(value: object) -> str:
+    """Read a web address: https everywhere, http for this machine alone.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    parts = urlsplit(value) if isinstance(value, str) else None
+    host = (parts.hostname if parts else None) or ""
+    secure = parts is not None and (parts.scheme == "https" or (parts.scheme == "http" and _is_local(host)))
+    if parts is None or not host or not secure:
+        _wrong("expected an address such as https://host/path")
+    return parts.geturl()
 
 
 def _dial(value: str) -> str:
@@ -138,6 +183,7 @@ def one_of(accepted: Sequence[str]) -> AfterValidator:
 
 
 Duration = Annotated[timedelta, PlainValidator(parse_duration)]
+Memory = Annotated[int, PlainValidator(_memory)]
 Epsilon = Annotated[Decimal, PlainValidator(_epsilon)]
 Share = Annotated[Decimal, PlainValidator(_share)]
 Date = Annotated[date, PlainValidator(_date)]
@@ -154,15 +200,35 @@ OneOrSeveralNames = Annotated[Listed[str], BeforeValidator(_one_or_several), Aft
 class MetricsSection(Section):
     """The table `[metrics]`: where Prometheus finds the metrics of a daemon."""
 
-    listen: Annotated[str, PlainValidator(_metrics_address)] = ""
+    listen: Annotated[str, PlainValidator(optional_address)] = ""
     """"host:port"; empty for no metrics."""
     allow_remote: bool = False
     """Whether other machines may reach that address."""
 
     def __post_init__(self) -> None:
-        if self.listen and not self.allow_remote and not _is_loopback(self.listen):
+        if self.listen and not self.allow_remote and not is_loopback(self.listen):
             text = (
                 f' = "{self.listen}": expected an address of this machine alone, such as "127.0.0.1:9464"; '
                 "anybody who reaches it can read the metrics (allow_remote = true says that this is meant)"
             )
             raise Contradictions([("listen", text)])
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSection(Section):
+    """The table `[engine]`: what long steps may use of the machine."""
+
+    memory_limit: Memory = field(default_factory=lambda: machine_memory() // 2)
+    """Bytes of memory that a step may take, on top of what the daemon takes without one."""
+    scratch: FilePath | None = None
+    """A folder for what does not fit; None for `scratch` in the state folder."""
+    threads: Annotated[int, Field(ge=1)] = field(default_factory=processors)
+    """Threads that computations may use."""
+
+    def workspace(self, state_dir: Path) -> Workspace:
+        """Return what a step may use.
+
+        Args:
+            state_dir: The daemon's state folder.
+        """
+        return Workspace(self.memory_limit, self.scratch or state_dir / "scratch", self.threads)

@@ -15,6 +15,7 @@ from decimal import Decimal
 from functools import cached_property
 
 from common.canonical import OMITTED, Document, digest
+from common.model.match_quality import MatchQuality, contradictions_of
 from common.model.matches import Match
 from common.model.plan import RELEASE_ID, Plan
 
@@ -52,7 +53,10 @@ class Addendum(Document):
     common: int | None = field(default=None, metadata=OMITTED)
     """Number of persons that all groups hold, where records were left out for that; else None."""
     selections: Mapping[str, str] = field(default_factory=dict, metadata=OMITTED)
-    """By owner id: SHA-256 of the selection of its records; empty where none was left out."""
+    """By owner id: SHA-256 of the selection of its records, or with match keys of the numbers of its persons;
+    empty where none was left out and none is numbered."""
+    match_quality: MatchQuality | None = field(default=None, metadata=OMITTED)
+    """What the passes of match keys linked; None where there are none."""
 
     def __post_init__(self) -> None:
         _check_names(self.release, *self.records)
@@ -197,6 +201,7 @@ def contradictions(plan: Plan, addendum: Addendum) -> Iterator[str]:
         yield f"linking cannot have found {addendum.linking!r} under this plan"
     yield from _of_multiples(plan, addendum)
     yield from _of_selections(plan, addendum)
+    yield from _of_matches(plan, addendum)
     yield from _of_counts(plan, addendum)
 
 
@@ -229,12 +234,23 @@ def _of_multiples(plan: Plan, addendum: Addendum) -> Iterator[str]:
 
 def _of_selections(plan: Plan, addendum: Addendum) -> Iterator[str]:
     intersected = addendum.linking == "intersected"
-    if set(addendum.selections) != (set(plan.owners) if intersected else set()):
+    wanted = set(plan.owners) if intersected or plan.numbers_persons else set()
+    if set(addendum.selections) != wanted:
         yield "records of every owner are selected where groups are intersected, and only there"
     if intersected is (addendum.common is None):
         yield "common persons are counted where groups are intersected, and only there"
     if addendum.common is not None and addendum.common < plan.linking.min_common:
         yield f"{addendum.common} persons are common, at least {plan.linking.min_common} are agreed"
+
+
+def _of_matches(plan: Plan, addendum: Addendum) -> Iterator[str]:
+    quality = addendum.match_quality
+    if (quality is None) is bool(plan.passes):
+        yield "it states what match keys linked where the plan has passes, and only there"
+    elif quality is not None:
+        yield from contradictions_of(quality, [each.name for each in plan.passes])
+        if quality.quality_least < plan.linking.min_match_quality:
+            yield f"the quality of matches is below {plan.linking.min_match_quality}, which is agreed"
 
 
 def _of_counts(plan: Plan, addendum: Addendum) -> Iterator[str]:

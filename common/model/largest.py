@@ -64,7 +64,7 @@ def trim_changed(setting: Numbers) -> int:
 
 
 def trim_deeply(setting: Numbers) -> int:
-    """Return min(10, (k - 3)//2), or g where that is more than 10 (MECHANISMS §8)."""
+    """Return min(10, (k - 3)//2), or g where that is more than 10."""
     return min(max(MOST_TRIMMED, setting.g), (setting.k - 3) // 2)
 
 

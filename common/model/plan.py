@@ -5,19 +5,20 @@ signs it; every owner checks it as untrusted input (`owner_node.consent.judge`).
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 from functools import cached_property
 from heapq import nlargest
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from unicodedata import category
 
 from common.canonical import OMITTED, Document, Positive, digest
+from common.model.compatibility import NEWEST_PROTOCOL, check_needs, features_of
 from common.model.mechanisms import PublicNumbers, carrier_reason
 from common.model.privacy import total, total_or_unbounded
-from common.model.schema import Attribute, AttributeType, IdentifierRules
+from common.model.schema import Attribute, AttributeType, IdentifierRules, MatchPass
 from common.model.task import Assignment, PlannedAttribute, Task
 
 RELEASE_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
@@ -79,7 +80,7 @@ def is_trial(release: str) -> bool:
 
 
 class Layout(StrEnum):
-    """How the records and attributes of a release lie with its owners (DESIGN §2)."""
+    """How the records and attributes of a release lie with its owners."""
 
     HORIZONTAL = "horizontal"
     VERTICAL = "vertical"
@@ -87,7 +88,7 @@ class Layout(StrEnum):
 
 
 class BudgetSplit(StrEnum):
-    """How the release's epsilon is divided among groups and attributes (MECHANISMS §5)."""
+    """How the release's epsilon is divided among groups and attributes."""
 
     OWNER = "owner"
     """Every group gets an equal share, and divides it equally among its attributes."""
@@ -99,7 +100,7 @@ class BudgetSplit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Linking(Document):
-    """What linking will compare, and the bounds for what it may find (DESIGN §4)."""
+    """What linking will compare, and the bounds for what it may find."""
 
     tokens: bool
     """Whether owners send tokens; without, disjointness is asserted, not checked."""
@@ -108,7 +109,9 @@ class Linking(Document):
     on_mismatch: str = "stop"
     """What happens when the token sets of two groups differ: one of `ON_MISMATCH`."""
     min_common: int = 0
-    """Fewest common persons to go on with; 0 where nothing is intersected."""
+    """Fewest common persons to continue with; 0 where nothing is intersected."""
+    min_match_quality: Decimal = field(default=Decimal(0), metadata=OMITTED)
+    """Smallest share of right links of match keys to continue with, by the lower end of its estimate."""
 
     @property
     def intersects(self) -> bool:
@@ -129,7 +132,7 @@ class Plan(Document):
     created: str
     """ISO 8601 time, UTC."""
     version: str
-    """Version of the software that made the plan."""
+    """Version of the software that made the plan; what it means follows from protocol and features."""
     purpose: str
     """What the release is for, in the operator's words."""
     layout: Layout
@@ -149,6 +152,9 @@ class Plan(Document):
     """Every owner's share, group by group."""
     owner_column: bool = field(default=False, metadata=OMITTED)
     """Whether the release states the owner of every record."""
+    protocol: int = NEWEST_PROTOCOL
+    """Version of the protocol that everybody in the release speaks."""
+    derived: ClassVar[tuple[str, ...]] = ("epsilon_joint", "epsilon_table", "features")
 
     def __post_init__(self) -> None:
         if not RELEASE_ID.fullmatch(self.release):
@@ -187,6 +193,10 @@ class Plan(Document):
             raise ValueError("several groups are intersected, down to some persons at least")
         if not linking.intersects and linking.min_common != 0:
             raise ValueError("common persons are counted where groups are intersected")
+        if not 0 <= linking.min_match_quality <= 1 or (linking.min_match_quality and not self.passes):
+            raise ValueError("the quality of matches is a share, and goes with match keys")
+        if self.passes and self.max_records_per_person > 1:
+            raise ValueError("match keys link persons with one record at an owner")
 
     @cached_property
     def _tasks_by_group(self) -> list[list[Task]]:
@@ -299,6 +309,16 @@ class Plan(Document):
         )
 
     @property
+    def passes(self) -> tuple[MatchPass, ...]:
+        """The passes of match keys by which persons are linked; empty with one exact identifier, or none."""
+        return self.identifier.passes if self.identifier is not None else ()
+
+    @property
+    def numbers_persons(self) -> bool:
+        """Whether the aggregator numbers the persons, by which groups are aligned."""
+        return self.n_groups > 1 and bool(self.passes)
+
+    @property
     def possible_linking(self) -> tuple[LinkingFound, ...]:
         """What linking can find under this plan if nothing stops it."""
         if not self.linking.tokens:
@@ -335,11 +355,22 @@ class Plan(Document):
         return carrier_reason(attribute, planned.mechanism, public)
 
     def to_document(self) -> dict[str, Any]:
-        """Return the canonical document, with the bounds that follow from it."""
+        """Return the canonical document, with the bounds and the features that follow from it."""
         bounds: dict[str, Decimal | None] = {"epsilon_joint": self.epsilon_joint}
         if self.has_rank_noise:
             bounds["epsilon_table"] = self.epsilon_table
-        return Document.to_document(self) | bounds
+        return Document.to_document(self) | bounds | {"features": list(features_of(self))}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "Plan":
+        """Read it from its document.
+
+        Raises:
+            VersionError: If it needs what this version does not know.
+            ValueError: If it is none; KeyError, TypeError or AttributeError if it has another form.
+        """
+        check_needs(document)
+        return super().from_document(document)
 
 
 def _of_largest(values: Iterable[Decimal], count: int) -> Decimal:

@@ -1,4 +1,4 @@
-"""Budget arithmetic (MECHANISMS §4-5). Decimals only, rounded down.
+"""Budget arithmetic (docs/guarantee.md, "How a budget is spent"). Decimals only, rounded down.
 
 References:
     Del Vasto-Terrientes et al. 2025, Theorems 1 and 2 (sequential and parallel composition).
@@ -15,7 +15,7 @@ Accounting = Literal["joint", "per-centroid"]
 SHARE_PLACES = 12
 """Decimal places that a share of a budget keeps."""
 SMALLEST_K = 3
-"""The smallest k of any release with a clustered mechanism (DESIGN §5)."""
+"""The smallest k of any release with a clustered mechanism."""
 LARGEST_COUNT = 2**40
 """Larger than any k or number of records: what is beyond it in a document is no count of records."""
 _EXACT = Context(prec=60)
@@ -62,7 +62,7 @@ def is_rank_noise(value: Decimal) -> bool:
 
 
 def rank_loss(rank_noise: Decimal, g: int) -> Decimal:
-    """Return 2g/w, the bound on the privacy loss of the record-to-rank assignment (MECHANISMS §8).
+    """Return 2g/w, the bound on the privacy loss of the record-to-rank assignment.
 
     It bounds 2g(n - 1)/t, with t = max(1, ceil(w n)), whatever the number of records n is. It holds for
     values in a public order only, see `common.model.mechanisms.Mechanism.rank_loss`.

@@ -1,6 +1,6 @@
 """The schema of a data set, without any of its values: attributes, domains, identifier rules.
 
-Every value is an integer in *resolution units* (MECHANISMS §Notation): a number times 10^decimals, a
+Every value is an integer in *resolution units* (docs/guarantee.md): a number times 10^decimals, a
 date as days since 1970-01-01, a category or boolean as its index in the declared list. `Domain` keeps the
 lowest and highest of these integers, so that order, sums and sensitivities are exact from here on.
 """
@@ -11,13 +11,21 @@ from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 from unicodedata import category
 
 from common.canonical import OMITTED, Document
 from common.model.privacy import LARGEST_COUNT, NO_RANK_NOISE, SMALLEST_K, Accounting, is_rank_noise
 
 NORMALISATION_VERSION = 1
+MATCH_VERSION = 1
+PASS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+"""What a pass may be called: reports and policies name it."""
+PASS_NAME_RULE = "letters, digits, '.', '-', '_' and '+', at most 64"
+LONGEST_KEY = 200
+"""Most characters of a key of a pass."""
+MOST_PASSES = 32
+"""Most passes of match keys: every one is compared between all owners."""
 MISSING_CATEGORY = "(missing)"
 RESERVED_NAMES = ("record", "token")
 """Names of columns that releases and fragments have in any case: no attribute can have them."""
@@ -39,14 +47,14 @@ class AttributeType(StrEnum):
 
 
 class CategoryOrder(StrEnum):
-    """In which order categories become indices (MECHANISMS §3)."""
+    """In which order categories become indices."""
 
     DECLARED = "declared"
     FREQUENCY = "frequency"
 
 
 class TaxonomyMethod(StrEnum):
-    """How categories with a taxonomy are masked (MECHANISMS §3)."""
+    """How categories with a taxonomy are masked (Sánchez et al. 2016, §3.4)."""
 
     RANK = "rank"
     EXPONENTIAL = "exponential"
@@ -96,6 +104,7 @@ class Attribute(Document):
     """SHA-256 of the categories' hierarchy, lower-case hexadecimal; empty if there is none."""
     method: TaxonomyMethod = TaxonomyMethod.RANK
     """How masking uses the taxonomy."""
+    derived: ClassVar[tuple[str, ...]] = ("min", "max")
 
     def __post_init__(self) -> None:
         if self.upper < self.lower:
@@ -200,19 +209,45 @@ def to_units(kind: AttributeType, text: str, decimals: int = 0) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class MatchPass(Document):
+    """One pass of linking by match keys: two persons match if all its keys are equal."""
+
+    name: str
+    keys: tuple[str, ...]
+    """Columns with their building blocks, such as "surname:soundex" (`owner_node.values.match_keys`)."""
+
+    def __post_init__(self) -> None:
+        if not PASS_NAME.fullmatch(self.name):
+            raise ValueError(f"expected {PASS_NAME_RULE}")
+        if not self.keys or len(set(self.keys)) != len(self.keys):
+            raise ValueError("a pass has keys, and they differ")
+        if not all(0 < len(key) <= LONGEST_KEY and fault_of_cell(key) is None for key in self.keys):
+            raise ValueError("the key of a pass is one short line of visible characters")
+
+
+@dataclass(frozen=True, slots=True)
 class IdentifierRules(Document):
-    """How identifiers become comparable, equal at all owners of a release; never an identifier."""
+    """How persons are recognised, the same way at all owners of a release; never an identifier.
+
+    Either by one exact identifier of one or several columns, or by passes of match keys.
+    """
 
     n_columns: int = field(default=1, metadata={"name": "columns"})
-    """Number of identifier columns; their names may differ between owners."""
+    """Number of identifier columns, 0 with match keys; their names may differ between owners."""
     normalise: tuple[str, ...] = ()
     """Names of the declared normalisation steps of all columns, in the order they are applied."""
     version: int = NORMALISATION_VERSION
     """Version of the meaning of those names."""
     also: tuple[tuple[str, ...], ...] = field(default=(), metadata=OMITTED)
     """Further steps of each column, after those of all; empty if no column has any."""
+    passes: tuple[MatchPass, ...] = field(default=(), metadata=OMITTED)
+    """Passes of match keys in their order; empty where one exact identifier is compared."""
 
     def __post_init__(self) -> None:
+        if bool(self.passes) is bool(self.n_columns) or (self.passes and (self.normalise or self.also)):
+            raise ValueError("persons are recognised by an identifier, or by match keys")
+        if len(self.passes) > MOST_PASSES or len({each.name for each in self.passes}) != len(self.passes):
+            raise ValueError("passes have different names, and there are not too many")
         if self.also and (len(self.also) != self.n_columns or not any(self.also)):
             raise ValueError("further steps are given for every column, or for none")
         if not all((*self.normalise, *(step for column in self.also for step in column))):
@@ -235,6 +270,10 @@ class Limits(Document):
     """Smallest rank noise of a mechanism that releases a list."""
     accounting: Accounting = "joint"
     """What a charge is computed from."""
+    passes: tuple[str, ...] | None = field(default=None, metadata=OMITTED)
+    """Names of the passes of match keys that are allowed; None: all."""
+    min_match_quality: Decimal = field(default=Decimal(0), metadata=OMITTED)
+    """Smallest share of right links of match keys, by the lower end of its estimate."""
 
 
 @dataclass(frozen=True, slots=True)

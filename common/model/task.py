@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from common.canonical import OMITTED, Document, Positive
 from common.model.mechanisms import MECHANISMS, Mechanism, rules_of
@@ -34,6 +34,7 @@ class PlannedAttribute(Document):
     rank_loss: Decimal | None = field(default=NO_RANK_NOISE, metadata=OMITTED)
     """2g/w, the bound on the privacy loss of the record-to-rank assignment; 0 without rank noise, None where
     the order of the values comes from the data, so that there is no bound."""
+    derived: ClassVar[tuple[str, ...]] = ("epsilon_table",)
 
     @property
     def rules(self) -> Mechanism:
@@ -96,6 +97,7 @@ class Task(Document):
     """The owner's number of records, rounded down to its leading digit."""
     attributes: tuple[PlannedAttribute, ...]
     """What to mask and how, in release order."""
+    derived: ClassVar[tuple[str, ...]] = ("epsilon", "epsilon_joint", "epsilon_table", "rank_loss")
 
     @property
     def epsilon(self) -> Decimal:

@@ -1,4 +1,4 @@
-"""How an epsilon is divided among attributes, and how each attribute is planned (MECHANISMS §4-5).
+"""How an epsilon is divided among attributes, and how each attribute is planned.
 
 From public quantities only, so that an aggregator plans the same as an owner would for itself. Every group's
 attributes are about the same persons, so all shares add up (sequential composition); the owners of a group

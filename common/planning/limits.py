@@ -58,6 +58,18 @@ def by_rank_noise(limits: Limits, attributes: Sequence[PlannedAttribute]) -> Ite
             )
 
 
+def by_matching(limits: Limits, plan: Plan) -> Iterator[str]:
+    """Object to passes of match keys that a policy does not list, and to a quality below its minimum."""
+    for each in plan.passes:
+        if limits.passes is not None and each.name not in limits.passes:
+            yield f"policy.passes does not list {each.name!r}"
+    if plan.passes and plan.linking.min_match_quality < limits.min_match_quality:
+        yield (
+            f"policy.min_match_quality = {limits.min_match_quality:f}, the plan asks for "
+            f"{plan.linking.min_match_quality:f}"
+        )
+
+
 def objections(plan: Plan, owner: str, limits: Limits) -> tuple[str, ...]:
     """Return every public limit of an owner that a plan exceeds."""
     own, most = plan.assignment_of(owner), plan.most_multiples
@@ -66,6 +78,7 @@ def objections(plan: Plan, owner: str, limits: Limits) -> tuple[str, ...]:
         *by_mechanism(limits, own.attributes),
         *by_charge(limits, own.attributes, own.epsilon_at(most), own.epsilon_joint_at(most)),
         *by_rank_noise(limits, own.attributes),
+        *by_matching(limits, plan),
     )
 
 

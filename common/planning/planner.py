@@ -9,6 +9,8 @@ References:
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
 
 from common.errors import UsageError
 from common.model.plan import OWNER_COLUMN, Linking, Plan
@@ -83,7 +85,12 @@ def make_plan(
         attributes=_in_order(arguments, groups),
         identifier=identifier,
         max_records_per_person=g,
-        linking=_linking(arguments, tasks, tokens=identifier is not None),
+        linking=replace(
+            _linking(arguments, tasks, tokens=identifier is not None),
+            min_match_quality=max(schemas[each].limits.min_match_quality for each in arguments.owners)
+            if identifier is not None and identifier.passes
+            else Decimal(0),
+        ),
         tasks=tasks,
         owner_column=_checked_owner_column(arguments, names),
     )

@@ -4,6 +4,7 @@ Written by the aggregator, read by anyone who verifies; both forms are here, so 
 """
 
 import base64
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -25,7 +26,7 @@ class Signed:
     def to_document(self, document: Document) -> dict[str, Any]:
         """Return a signed document's part of the manifest."""
         return {
-            "document": document.to_document(),
+            "document": json.loads(document.to_bytes()),
             "digest": document.digest,
             "signature": base64.b64encode(self.signature).decode(),
             "certificates": self.certificates,

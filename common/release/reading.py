@@ -25,6 +25,7 @@ from common.errors import UsageError
 from common.model.plan import is_trial
 from common.model.schema import Attribute, AttributeType
 from common.release.attenuation import Distortion, MaskedValues, Way
+from common.release.data_files import PARQUET_FILE, read_data
 from common.release.table import (
     RECORD_COLUMN,
     describe_domain,
@@ -33,7 +34,7 @@ from common.release.table import (
     release_schema,
     to_units,
 )
-from common.release.verification import PARQUET_FILE, Verified, read_data, verify_release
+from common.release.verification import Verified, verify_release
 
 _NUMERIC = (AttributeType.INTEGER, AttributeType.NUMBER, AttributeType.DATE, AttributeType.BOOLEAN)
 

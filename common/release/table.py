@@ -10,7 +10,7 @@ with a single line feed and writes small decimals with an exponent. Therefore th
 one batch at a time and without a loop over records.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, BinaryIO
 
@@ -208,6 +208,30 @@ def _unscaled(decimals: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(kind, len(decimals), decimals.buffers(), offset=decimals.offset)
 
 
+def in_pieces(tables: Iterable[pa.Table], n_records: int) -> Iterator[pa.Table]:
+    """Cut a sequence of tables anew, without copying.
+
+    Args:
+        tables: With one schema; empty ones are left out.
+        n_records: Records of a piece; the last one can have fewer.
+
+    Yields:
+        The pieces.
+    """
+    held: list[pa.Table] = []
+    for table in tables:
+        rest = table
+        while rest.num_rows:
+            taken = rest.slice(0, n_records - sum(each.num_rows for each in held))
+            rest = rest.slice(taken.num_rows)
+            held.append(taken)
+            if sum(each.num_rows for each in held) == n_records:
+                yield pa.concat_tables(held)
+                held = []
+    if held:
+        yield pa.concat_tables(held)
+
+
 _BATCH_RECORDS = 65_536
 _NEEDS_QUOTES = '[",\r\n]'
 
@@ -220,8 +244,18 @@ def write_csv(stream: BinaryIO, table: pa.Table) -> None:
         table: The release, without missing values. The metadata of a field of doubles says how many decimal
             places its values have (`release_schema`).
     """
-    header = _quoted(pa.array(table.column_names, pa.string())).to_pylist()
+    write_csv_header(stream, table.schema)
+    write_csv_records(stream, table)
+
+
+def write_csv_header(stream: BinaryIO, schema: pa.Schema) -> None:
+    """Write the header line."""
+    header = _quoted(pa.array(schema.names, pa.string())).to_pylist()
     stream.write((",".join(header) + "\r\n").encode())
+
+
+def write_csv_records(stream: BinaryIO, table: pa.Table) -> None:
+    """Write the lines of some records; see `write_csv`."""
     for batch in table.to_batches(max_chunksize=_BATCH_RECORDS):
         columns = [_text(*each) for each in zip(batch.columns, table.schema, strict=True)]
         columns[-1] = pc.binary_join_element_wise(columns[-1], "\r\n", "")

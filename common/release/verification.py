@@ -14,30 +14,38 @@ in the folder). Each owner can check this for its own data (`owner-node verify`)
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 
 from common import __version__
-from common.canonical import canonical, digest
-from common.errors import IntegrityError, TesseraError, UsageError, did_you_mean
+from common.canonical import adds_to, canonical, digest
+from common.errors import IntegrityError, TesseraError, UsageError, VersionError, did_you_mean
+from common.files import explaining_disk
 from common.model.fragment import Addendum, bounds_of_person, contradictions
 from common.model.matches import fit
 from common.model.plan import Plan
-from common.model.schema import Attribute
+from common.progress import Progress
+from common.release.column_summary import ColumnSummaries, ColumnSummary
+from common.release.data_files import (
+    DATA_FILES,
+    PARQUET_FILE,
+    PIECE_RECORDS,
+    check_descriptions,
+    check_footer,
+    check_values,
+    data_pieces,
+)
 from common.release.evidence import Evidence, OwnerEvidence, Signed
 from common.release.summary import manifest_document, n_records, promised, summary
-from common.release.table import RECORD_COLUMN, file_metadata, release_schema, to_units
+from common.release.table import in_pieces
 from common.trust.identity import (
     Party,
     PartyKind,
@@ -54,173 +62,7 @@ from common.trust.signing import Domain, load_chain, verify, verify_document
 from common.words.guarantee import composition, trial
 from common.words.linking import found
 from common.words.numbers import bound_text
-
-PARQUET_FILE = "data.parquet"
-CSV_FILE = "data.csv"
-DATA_FILES = (PARQUET_FILE, CSV_FILE)
-"""The data files a release may have, the one with types first."""
-_CSV_RECORDS = 1 << 18
-_VALUE_BYTES = 32
-"""Of one value in a Parquet page: 16 of a decimal, and what encodings add."""
-_PAGES_BYTES = 1 << 16
-"""Of page headers and statistics in a column of a row group."""
-
-
-def read_data(path: Path, plan: Plan, n_records: int) -> pa.Table:
-    """Read a data file that has the columns of the plan and as many records as the owners stated.
-
-    Args:
-        path: `data.parquet` or `data.csv`.
-        plan: The plan.
-        n_records: Number of records of the release.
-
-    Returns:
-        The file as it is: from CSV, texts.
-
-    Raises:
-        IntegrityError: If it has other columns, or another number of records.
-    """
-    schema = release_schema(plan)
-    try:
-        if path.name == PARQUET_FILE:
-            with pq.ParquetFile(path) as file:
-                names, found, types = file.schema_arrow.names, file.metadata.num_rows, file.schema_arrow.types
-                # A small file can unpack to any size: no value is read before counts and sizes are known.
-                honest = (names, types, found) == (schema.names, schema.types, n_records)
-                table = file.read() if honest and _are_plausible(file.metadata, plan) else None
-        else:
-            # Once, although it is looked at in several ways: reading CSV takes longer than all of them.
-            table = pa.concat_tables(_csv_tables(path))
-            names, found, types = table.column_names, table.num_rows, schema.types
-    except (pa.ArrowException, OSError, ValueError) as problem:
-        # Arrow's own words can quote values.
-        raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
-    if (names, types) != (schema.names, schema.types):
-        raise IntegrityError(f"the columns of {path.name} are not those of the plan")
-    if found != n_records:
-        raise IntegrityError(f"{path.name} has {found} records, the owners stated {n_records}")
-    if table is None:
-        raise IntegrityError(f"{path.name} states sizes that such columns do not have")
-    return table
-
-
-def check_descriptions(schema: pa.Schema, plan: Plan, manifest: Mapping[str, Any]) -> None:
-    """Check what a Parquet file says about its release and its columns.
-
-    Args:
-        schema: The schema of the file.
-        plan: The plan.
-        manifest: The manifest of the release.
-
-    Raises:
-        IntegrityError: If it names another release or manifest, or describes a column otherwise than the
-            plan.
-    """
-    expected = release_schema(plan).with_metadata(file_metadata(plan, manifest))
-    if schema.metadata != expected.metadata:
-        raise IntegrityError("it names another release or manifest than the folder's")
-    # The wording may change between versions, as in `check_derived`.
-    if manifest["version"] == __version__ and not schema.equals(expected, check_metadata=True):
-        raise IntegrityError("it describes its columns otherwise than the plan")
-
-
-def _are_plausible(metadata: pq.FileMetaData, plan: Plan) -> bool:
-    """Whether no column of a Parquet file states more bytes than its records and labels can take."""
-    labels = {each.name: sum(len(label.encode()) + 4 for label in each.categories) for each in plan.columns}
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    chunks = [(group.num_rows, group.column(i)) for group in groups for i in range(group.num_columns)]
-    return all(
-        chunk.total_uncompressed_size
-        <= _PAGES_BYTES + _VALUE_BYTES * n_rows + labels.get(chunk.path_in_schema, 0)
-        for n_rows, chunk in chunks
-    )
-
-
-def check_values(tables: Mapping[str, pa.Table], plan: Plan) -> None:
-    """Check that every data file holds the same records, numbered from 1, within the declared domains.
-
-    Args:
-        tables: The data files by name, from `read_data`.
-        plan: The plan.
-
-    Raises:
-        IntegrityError: If one does not.
-    """
-    for name, table in tables.items():
-        numbers = _numbers(name, table)
-        if not numbers.equals(pa.chunked_array([np.arange(1, len(numbers) + 1, dtype=np.int64)])):
-            raise IntegrityError(f"the records of {name} are not numbered from 1")
-    # One attribute at a time: the values of all would be as large as the files.
-    for attribute in plan.columns:
-        first: pa.ChunkedArray | None = None
-        for name, table in tables.items():
-            units = _units(name, table, attribute)
-            ends = pc.min_max(units).as_py()
-            outside = len(units) and not attribute.lower <= ends["min"] <= ends["max"] <= attribute.upper
-            if units.null_count or outside:
-                raise IntegrityError(f"{name} holds values of {attribute.name} that the plan does not have")
-            if first is not None and not units.equals(first):
-                raise IntegrityError(f"{name} does not hold the same records as {next(iter(tables))}")
-            first = units
-
-
-def _numbers(name: str, table: pa.Table) -> pa.ChunkedArray:
-    try:
-        return pc.cast(table.column(RECORD_COLUMN), pa.int64())
-    except (pa.ArrowException, ValueError, KeyError) as problem:
-        raise IntegrityError(f"{name} cannot be read ({type(problem).__name__})") from None
-
-
-def _units(name: str, table: pa.Table, attribute: Attribute) -> pa.ChunkedArray:
-    try:
-        return to_units(attribute, table.column(attribute.name))
-    except (pa.ArrowException, ValueError, KeyError) as problem:
-        raise IntegrityError(f"{name} cannot be read ({type(problem).__name__})") from None
-
-
-def _columns(path: Path, names: Sequence[str]) -> pa.Table:
-    if path.name == PARQUET_FILE:
-        return pq.read_table(path, columns=list(names))
-    return pa.concat_tables(each.select(list(names)) for each in _csv_tables(path))
-
-
-def read_units(path: Path, plan: Plan, names: Sequence[str]) -> pa.Table:
-    """Read attributes of a release back into resolution units.
-
-    Args:
-        path: `data.parquet` or `data.csv`.
-        plan: The plan.
-        names: Attributes to read.
-
-    Returns:
-        int64 columns.
-
-    Raises:
-        IntegrityError: If the file holds something else.
-    """
-    try:
-        table = _columns(path, names)
-    except (pa.ArrowException, OSError, ValueError, KeyError) as problem:
-        raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
-    return pa.table({each: _units(path.name, table, plan.attribute(each)) for each in names})
-
-
-def _csv_tables(path: Path) -> Iterator[pa.Table]:
-    """Read a CSV file in pieces, every column as text: what it must be is known from the plan.
-
-    By pandas: Arrow's reader loses the line break of a quoted value where its blocks meet within CR LF.
-    """
-    import pandas as pd
-
-    with pd.read_csv(
-        path, chunksize=_CSV_RECORDS, dtype="string", keep_default_na=False, index_col=False
-    ) as pieces:
-        for piece in pieces:
-            table = pa.Table.from_pandas(piece, preserve_index=False)
-            # No released value is an empty text, so an empty one was missing in the file.
-            if any(column.null_count or pc.any(pc.equal(column, "")).as_py() for column in table.columns):
-                raise ValueError("a record has fewer values than there are columns")
-            yield table
+from common.workspace import Workspace, temporary_workspace
 
 
 def check_derived(manifest: Mapping[str, Any], evidence: Evidence) -> None:
@@ -236,8 +78,10 @@ def check_derived(manifest: Mapping[str, Any], evidence: Evidence) -> None:
         for owner in manifest["owners"]
     ]
     shown = {"owners": shown_owners, "totals": manifest["totals"], "schema": manifest["schema"]}
+    # Later versions may show more.
+    same = manifest["version"] == __version__
     for key, value in derived.items():
-        if shown[key] != value:
+        if shown[key] != value and (same or not adds_to(value, shown[key], frozenset())):
             raise IntegrityError(f"its {key} are not those of the plan")
     named = (manifest["release"], manifest["layout"], manifest["purpose"], manifest["times"]["planned"])
     if named != (plan.release, plan.layout, plan.purpose, plan.created):
@@ -325,7 +169,11 @@ class Verified:
 
     @property
     def _unchecked(self) -> tuple[str, ...]:
-        return (*self._caveat_of_words(), *self._caveat_of_report(), *self._caveat_of_identities())
+        return (
+            *self._caveat_of_words(),
+            *self._caveat_of_report(),
+            *self._caveat_of_identities(),
+        )
 
     def _caveat_of_words(self) -> Iterator[str]:
         if self.words_of:
@@ -419,13 +267,22 @@ def parse_pins(pins: Sequence[str]) -> dict[str, str]:
     return parsed
 
 
-def verify_release(folder: Path, ca: Path | None = None, owners: Mapping[str, str] | None = None) -> Verified:
-    """Re-check everything that can be checked offline.
+def verify_release(
+    folder: Path,
+    ca: Path | None = None,
+    owners: Mapping[str, str] | None = None,
+    *,
+    workspace: Workspace | None = None,
+    progress: Progress | None = None,
+) -> Verified:
+    """Re-check everything that can be checked offline, in pieces, whatever the number of records.
 
     Args:
         folder: A release folder.
         ca: PEM file with the CA certificates that all identities must lead to; None leaves them unchecked.
         owners: Fingerprints that owners' keys must have, by owner id.
+        workspace: Memory and scratch folder; None for half of the machine's memory and a temporary folder.
+        progress: Shows how many records have been checked.
 
     Returns:
         What was found to hold.
@@ -433,10 +290,17 @@ def verify_release(folder: Path, ca: Path | None = None, owners: Mapping[str, st
     Raises:
         IntegrityError: Naming the first thing that does not hold.
         UsageError: If there is no such folder, or it holds no file of a release.
-        ConfigurationError: If the CA file cannot be used.
+        ConfigurationError: If the CA file, a file of the release, or the scratch folder cannot be used.
     """
+    with explaining_disk(), nullcontext(workspace) if workspace else temporary_workspace() as used:
+        return _verified(folder, ca, dict(owners or {}), used, progress or Progress())
+
+
+def _verified(
+    folder: Path, ca: Path | None, owners: Mapping[str, str], workspace: Workspace, progress: Progress
+) -> Verified:
     _check_is_release(folder)
-    judge = _Judge(tuple(load_chain(ca)) if ca is not None else None, dict(owners or {}))
+    judge = _Judge(tuple(load_chain(ca)) if ca is not None else None, owners)
     data, manifest = _read_manifest(folder)
     with _step("the manifest's signature"):
         chain = load_certificates(manifest["aggregator"]["certificates"].encode())
@@ -460,7 +324,7 @@ def verify_release(folder: Path, ca: Path | None = None, owners: Mapping[str, st
             "" if manifest["version"] == __version__ or REPORT_FILE not in files else str(manifest["version"])
         )
         words_of = "" if _says_what_follows(manifest, evidence) else str(manifest["version"])
-    n_records = _check_files(folder, files, evidence, manifest)
+    n_records = _check_files(folder, files, evidence, manifest, workspace, progress)
     guarantee, not_hidden = promised(evidence)
     return Verified(
         evidence.plan, evidence.addendum, evidence.owners, digest(data), published, n_records,
@@ -566,7 +430,8 @@ def _step(what: str) -> Iterator[None]:
     try:
         yield
     except TesseraError as error:
-        raise IntegrityError(f"{what} does not hold: {error.message}", _HINT, error.details) from None
+        hint = error.hint if isinstance(error, VersionError) else _HINT
+        raise IntegrityError(f"{what} does not hold: {error.message}", hint, error.details) from None
     except (KeyError, TypeError, AttributeError, ValueError, IndexError, RecursionError) as problem:
         raise IntegrityError(f"{what} cannot be read ({type(problem).__name__})", _HINT) from None
     except (UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension) as problem:
@@ -596,7 +461,12 @@ def _read_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
 
 
 def _check_files(
-    folder: Path, files: Mapping[str, tuple[str, int]], evidence: Evidence, manifest: Mapping[str, Any]
+    folder: Path,
+    files: Mapping[str, tuple[str, int]],
+    evidence: Evidence,
+    manifest: Mapping[str, Any],
+    workspace: Workspace,
+    progress: Progress,
 ) -> int:
     """Check that the folder holds exactly the listed files, unchanged; returns the number of records."""
     if unknown := sorted(set(files) - {*DATA_FILES, REPORT_FILE}):
@@ -618,26 +488,43 @@ def _check_files(
     # A release may lack its report: data are not kept back for a page that could not be made.
     if not held:
         raise IntegrityError("the release has no data file", _HINT)
-    tables = {}
-    for name in held:
-        with _step(name):
-            tables[name] = read_data(folder / name, evidence.plan, n_released)
-            if name == PARQUET_FILE:
-                check_descriptions(tables[name].schema, evidence.plan, manifest)
-    with _step("the data"):
-        check_values(tables, evidence.plan)
-    if REPORT_FILE in files and manifest["version"] == __version__:
-        _check_report(files[REPORT_FILE][0], evidence, manifest, tables[held[0]], held)
+    if PARQUET_FILE in held:
+        with _step(PARQUET_FILE):
+            schema = check_footer(folder / PARQUET_FILE, evidence.plan, n_released)
+            check_descriptions(schema, evidence.plan, manifest)
+    compared = REPORT_FILE in files and manifest["version"] == __version__
+    with ColumnSummaries(evidence.plan.attributes if compared else (), workspace) as summaries:
+        progress.begin("verifying", n_released)
+        streams = [_stream(folder / name, evidence.plan, n_released) for name in held]
+        start = 0
+        for pieces in zip(*streams, strict=True):
+            with _step("the data"):
+                units = check_values(dict(zip(held, pieces, strict=True)), evidence.plan, start)
+            summaries.add(units)
+            start += pieces[0].num_rows
+            progress.advance(pieces[0].num_rows)
+        if compared:
+            _check_report(files[REPORT_FILE][0], evidence, manifest, summaries.finish(), held)
     return n_released
 
 
+def _stream(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
+    """Read a data file in pieces that have as many records as those of any other data file."""
+    with _step(path.name):
+        yield from in_pieces(data_pieces(path, plan, n_records), PIECE_RECORDS)
+
+
 def _check_report(
-    expected: str, evidence: Evidence, manifest: Mapping[str, Any], table: pa.Table, held: Sequence[str]
+    expected: str,
+    evidence: Evidence,
+    manifest: Mapping[str, Any],
+    summaries: Mapping[str, ColumnSummary | None],
+    held: Sequence[str],
 ) -> None:
     """Check that the report is the page that manifest and data make."""
     from common.release.report import render_report
 
     published = datetime.fromisoformat(manifest["times"]["published"])
     document = manifest_document(evidence, manifest["aggregator"]["certificates"], published)
-    if digest(render_report(document, evidence, table, held).encode()) != expected:
+    if digest(render_report(document, evidence, summaries, held).encode()) != expected:
         raise IntegrityError(f"{REPORT_FILE} is not the report of this manifest and these data", _HINT)

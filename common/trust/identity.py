@@ -1,4 +1,4 @@
-"""The party that a certificate names, and whether the certificate is valid for it (DESIGN §8).
+"""The party that a certificate names, and whether the certificate is valid for it (docs/enrolment.md).
 
 Parties are named by SPIFFE IDs in a URI SAN: `spiffe://TRUST-DOMAIN/owner/ID` and
 `spiffe://TRUST-DOMAIN/aggregator/NAME`. A certificate with two URI names, or none, names no party. Nothing

@@ -1,4 +1,4 @@
-"""Signatures: ECDSA with SHA-256 over a domain line and canonical bytes (DESIGN §7).
+"""Signatures: ECDSA with SHA-256 over a domain line and canonical bytes (docs/architecture.md).
 
 The domain line prevents a signature made for one purpose from being used for another: a signed receipt is
 never a signed plan, even if some bytes are valid as both.

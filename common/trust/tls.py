@@ -1,4 +1,4 @@
-"""gRPC over mutual TLS: credentials, limits, and the identity of the peer (DESIGN §3, §8).
+"""gRPC over mutual TLS: credentials, limits, and the identity of the peer.
 
 gRPC checks chains and host names when a connection is made and says only UNAVAILABLE when that fails.
 This module adds what is missing: the sender's identity is checked on every call, since a live connection
@@ -32,6 +32,7 @@ from common.trust.identity import (
     load_certificates,
     party_of_certificate,
 )
+from common.trust.proxy import Proxy, dial, proxy_to
 from common.trust.signing import Signer
 
 MESSAGE_LIMIT = 4 * 1024 * 1024
@@ -46,6 +47,12 @@ HANDSHAKE_MS = 10_000
 """How long a connection may take to show a certificate."""
 _IDLE_MS = 300_000
 _KEEPALIVE_MS = 30_000
+_WINDOW_BYTES = 4 * 1024 * 1024
+"""What a stream may have under way at its start: three times what 100 Mbit/s with a delay of 100 ms needs.
+
+gRPC measures a connection and adapts the window to it. From the 64 KiB of HTTP/2 it takes seconds to grow,
+and congestion control takes a sender that waits for the window for a slow line.
+"""
 _BEGUN_SECONDS = 0.1
 """Longer than a handshake takes from asking for the certificate until it holds what was made of it."""
 _CLIENT_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -64,8 +71,9 @@ def channel_options() -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", MESSAGE_LIMIT),
         ("grpc.max_send_message_length", MESSAGE_LIMIT),
+        ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
         ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
-        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_timeout_ms", _KEEPALIVE_MS // 3),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.initial_reconnect_backoff_ms", 1_000),
         ("grpc.min_reconnect_backoff_ms", 5_000),
@@ -86,8 +94,9 @@ def server_options(connections: int) -> list[tuple[str, int]]:
         ("grpc.max_connection_idle_ms", _IDLE_MS),
         ("grpc.max_receive_message_length", RECEIVE_LIMIT),
         ("grpc.max_send_message_length", MESSAGE_LIMIT),
+        ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
         ("grpc.keepalive_time_ms", 2 * _KEEPALIVE_MS),
-        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_timeout_ms", 2 * _KEEPALIVE_MS // 3),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", _KEEPALIVE_MS // 3),
         # An owner waits with one call and answers each piece of work that it does with another.
@@ -207,7 +216,8 @@ def explain_handshake(
 ) -> NotConnectedError | IdentityError | None:
     """Find out why gRPC calls an aggregator UNAVAILABLE, by one real handshake with the same files.
 
-    It blocks: at most about three times `timeout`, and what the system's resolver takes to look up a name.
+    It goes through the proxy that gRPC would take, and blocks: at most about four times `timeout`, and what
+    the system's resolver takes to look up a name.
 
     Args:
         address: Host and port, as dialled.
@@ -221,20 +231,22 @@ def explain_handshake(
         The reason, to be raised or logged; None if the handshake works.
 
     Raises:
-        ConfigurationError: If a file is absent, open to others or of the wrong kind.
+        ConfigurationError: If a file is absent, open to others or of the wrong kind, or the environment names
+            a proxy that cannot be used.
     """
     host, port = address
     place = f"{host}:{port}"
+    proxy = proxy_to(host)
     try:
         signer = Signer.load(key, cert)
         signer.check_validity(now)
         check_purpose(signer.certificate, "client")
-        with socket.create_connection(address, timeout) as connection:
+        with dial(host, port, timeout, proxy) as connection:
             return _shake_hands(connection, host, place, _context(ca, cert, key))
-    except IdentityError as error:
+    except (IdentityError, NotConnectedError) as error:
         return error
     except ssl.SSLCertVerificationError as error:
-        return _server_certificate(address, place, ca, error, now, timeout)
+        return _server_certificate(address, place, ca, error, now, timeout, proxy)
     except ssl.SSLError as error:
         return _no_tls(place, (error.reason or "no TLS answer").replace("_", " ").lower())
     except OSError as error:
@@ -320,10 +332,13 @@ def _server_certificate(
     error: ssl.SSLCertVerificationError,
     now: datetime,
     timeout: float,
+    proxy: Proxy | None,
 ) -> NotConnectedError | IdentityError:
     """Say what is wrong with the certificate that the server shows."""
     try:
-        shown = _shown_certificate(address, timeout)
+        shown = _shown_certificate(address, timeout, proxy)
+    except NotConnectedError as fault:
+        return fault
     except OSError as fault:
         return _unreachable(address[0], place, fault)
     if shown is None:
@@ -347,14 +362,16 @@ def _server_certificate(
     )
 
 
-def _shown_certificate(address: tuple[str, int], timeout: float) -> x509.Certificate | None:
+def _shown_certificate(
+    address: tuple[str, int], timeout: float, proxy: Proxy | None
+) -> x509.Certificate | None:
     """Fetch the server's certificate without believing it, only to describe it; our own is not shown."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     with (
-        socket.create_connection(address, timeout) as connection,
+        dial(*address, timeout, proxy) as connection,
         context.wrap_socket(connection, server_hostname=address[0]) as session,
     ):
         shown = session.getpeercert(binary_form=True)

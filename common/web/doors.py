@@ -1,23 +1,65 @@
-"""Who may open the pages: one-time links, and the visits that they begin."""
+"""Who may open the pages: one-time links, and the visits that a link or a sign-in begins."""
 
+import json
 import secrets
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from common.files import private_directory, write_atomic
 
 IDLE_SECONDS = 15 * 60.0
-"""After this time without a request a visit ends."""
+"""After this time without a request of a person a visit ends."""
+LONGEST_SECONDS = 12 * 3600.0
+"""After this time a visit ends in any case."""
 LINK_SECONDS = 10 * 60.0
 """A one-time link that was not used ends after this time."""
 MOST_WRONG = 10
-"""Wrong links that are looked at in one minute; more are refused without looking."""
+"""Wrong links or sign-ins of one address that are looked at in one minute; more are refused unseen."""
+MOST_BEGUN = 30
+"""Sign-ins that one address may begin in one minute."""
+_MOST_ADDRESSES = 1000
 _MINUTE = 60.0
 _T = TypeVar("_T")
 
 
 class TooManyAttemptsError(Exception):
-    """Too many wrong links in one minute."""
+    """Too many attempts of one address in one minute."""
+
+
+class Attempts:
+    """Attempts of every address in the last minute.
+
+    Args:
+        most: How many one address has.
+        clock: Returns seconds that never go back.
+    """
+
+    def __init__(self, most: int, clock: Callable[[], float]) -> None:
+        self._most, self._clock = most, clock
+        self._made: dict[str, list[float]] = {}
+
+    def check(self, address: str) -> None:
+        """Raise an error if an address has no attempt left.
+
+        Raises:
+            TooManyAttemptsError: If that is so.
+        """
+        if len(self._recent(address)) >= self._most:
+            raise TooManyAttemptsError
+
+    def count(self, address: str) -> None:
+        """Count an attempt of an address."""
+        while len(self._made) >= _MOST_ADDRESSES and address not in self._made:
+            del self._made[next(iter(self._made))]
+        self._made[address] = [*self._recent(address), self._clock()]
+
+    def _recent(self, address: str) -> list[float]:
+        return [each for each in self._made.get(address, ()) if self._clock() - each < _MINUTE]
 
 
 @dataclass(slots=True)
@@ -25,36 +67,52 @@ class Visit(Generic[_T]):
     """One person at one browser."""
 
     person: _T
-    """Who it is, as the link was made for."""
+    """Who it is: whom the link was made for, or whom the provider named."""
+    decides: bool = True
+    """Whether the person may change anything; others may look."""
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     """What every form of this visit carries."""
+    begun: float = 0.0
+    """Time of the sign-in, in seconds of the clock."""
     last: float = 0.0
-    """Time of the last request, in seconds of the clock."""
+    """Time of the last request of the person, in seconds of the clock."""
 
 
 class Doors(Generic[_T]):
-    """The one-time links and visits of one console. They live in memory and end with the process.
+    """The one-time links and visits of one console. Visits live in memory and end with the process.
 
     Keys are stored as digests, so that comparing takes the same time for every wrong one.
 
     Args:
         clock: Returns seconds that never go back.
+        folder: Where `put_key` leaves links for this console; None for no other place than memory.
+        read: Makes a person of what `put_key` wrote.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._links: dict[bytes, tuple[float, _T]] = {}
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        folder: Path | None = None,
+        read: Callable[[Mapping[str, Any]], _T] | None = None,
+    ) -> None:
+        self.clock, self._folder, self._read = clock, folder, read
+        self._links: dict[bytes, tuple[float, _T, bool]] = {}
         self._visits: dict[bytes, Visit[_T]] = {}
-        self._wrong: list[float] = []
+        self.wrong = Attempts(MOST_WRONG, clock)
+        """Wrong links and sign-ins."""
 
-    def new_key(self, person: _T) -> str:
-        """Return the key of a new one-time link for a person."""
+    def new_key(self, person: _T, *, decides: bool = True) -> str:
+        """Return the key of a new one-time link for a person, who may change something or only look."""
         key = secrets.token_urlsafe(32)
-        self._links[_digest(key)] = (self._clock(), person)
+        self._links[_digest(key)] = (self.clock(), person, decides)
         return key
 
-    def enter(self, key: str) -> str | None:
+    def enter(self, key: str, address: str = "") -> str | None:
         """Begin a visit with the key of a link, which cannot be used again.
+
+        Args:
+            key: The key.
+            address: Where the request came from.
 
         Returns:
             The secret of the visit's cookie; None if the key is wrong, used or too old.
@@ -62,30 +120,88 @@ class Doors(Generic[_T]):
         Raises:
             TooManyAttemptsError: If there were too many wrong keys in the last minute.
         """
-        now = self._clock()
-        self._wrong = [each for each in self._wrong if now - each < _MINUTE]
-        if len(self._wrong) >= MOST_WRONG:
-            raise TooManyAttemptsError
-        made, person = self._links.pop(_digest(key), (None, None))
-        if made is None or person is None or now - made > LINK_SECONDS:
-            self._wrong.append(now)
-            return None
-        secret = secrets.token_urlsafe(32)
-        self._visits[_digest(secret)] = Visit(person, last=now)
+        self.wrong.check(address)
+        made = self._links.pop(_digest(key), None)
+        if made is not None and self.clock() - made[0] <= LINK_SECONDS:
+            return self.begin(made[1], decides=made[2])
+        if (taken := self._taken(key)) is not None:
+            person, decides = taken
+            return self.begin(person, decides=decides)
+        self.wrong.count(address)
+        return None
+
+    def begin(self, person: _T, *, decides: bool = True) -> str:
+        """Begin a visit of a person who has signed in, and return the secret of its cookie."""
+        secret, now = secrets.token_urlsafe(32), self.clock()
+        self._visits[_digest(secret)] = Visit(person, decides, begun=now, last=now)
         return secret
 
-    def visit(self, secret: str) -> Visit[_T] | None:
-        """Return the visit of a cookie, and note that it goes on; None if there is none or it has ended."""
-        now = self._clock()
-        self._visits = {name: each for name, each in self._visits.items() if now - each.last <= IDLE_SECONDS}
+    def visit(self, secret: str, *, active: bool = True) -> Visit[_T] | None:
+        """Return the visit of a cookie; None if there is none or it has ended.
+
+        Args:
+            secret: The cookie.
+            active: Whether a person asks, so that the visit goes on; not a page that refreshes itself.
+        """
+        self._drop_ended()
         found = self._visits.get(_digest(secret))
-        if found is not None:
-            found.last = now
+        if found is not None and active:
+            found.last = self.clock()
         return found
+
+    def goes_on(self, visit: Visit[_T]) -> bool:
+        """Whether a visit has not ended; asking does not prolong it."""
+        self._drop_ended()
+        return any(each is visit for each in self._visits.values())
+
+    def _drop_ended(self) -> None:
+        now = self.clock()
+        self._visits = {
+            name: each
+            for name, each in self._visits.items()
+            if now - each.last <= IDLE_SECONDS and now - each.begun <= LONGEST_SECONDS
+        }
+
+    def close(self) -> None:
+        """End every visit, because the pages are not served any more."""
+        self._links, self._visits = {}, {}
 
     def leave(self, secret: str) -> None:
         """End a visit."""
         self._visits.pop(_digest(secret), None)
+
+    def _taken(self, key: str) -> tuple[_T, bool] | None:
+        """Take a link out of the folder: its person, and whether the person may change anything."""
+        if self._folder is None or self._read is None:
+            return None
+        path = self._folder / _digest(key).hex()
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            made, data = path.stat().st_mtime, path.read_bytes()
+            # Only one request can remove the file, and only that one goes on.
+            path.unlink()
+            if time.time() - made <= LINK_SECONDS:
+                found = json.loads(data)
+                return self._read(found["person"]), found["decides"] is True
+        return None
+
+
+def put_key(folder: Path, person: Mapping[str, Any], *, decides: bool = True) -> str:
+    """Leave a one-time link in a folder for the console of another process, and return its key.
+
+    Args:
+        folder: A folder that this user alone can enter; made if it is absent.
+        person: Whom the link signs in, as a document.
+        decides: Whether the person may change anything.
+    """
+    for old in private_directory(folder).iterdir():
+        with suppress(FileNotFoundError):
+            if time.time() - old.stat().st_mtime > LINK_SECONDS:
+                old.unlink()
+    key = secrets.token_urlsafe(32)
+    write_atomic(
+        folder / _digest(key).hex(), json.dumps({"person": dict(person), "decides": decides}).encode()
+    )
+    return key
 
 
 def _digest(secret: str) -> bytes:

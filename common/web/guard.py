@@ -1,13 +1,17 @@
 """The checks that every request passes before a page sees it, and the headers that every answer carries.
 
+Everything that answers is inside the guard, faults of pages included.
+
 A page on another site can make a browser send requests here. So the Host header must name this console (DNS
 rebinding), a change must come from one of its own pages (Origin, and the token of the visit's forms), and the
 cookie is sent with requests of the same site alone.
 """
 
 import hmac
+import logging
 from collections.abc import Callable, Collection
-from http.cookies import SimpleCookie
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -15,12 +19,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from common.log import places
 from common.web.doors import Doors, Visit
 
 LONGEST_FORM = 64 * 1024
 """Largest body of a request, in bytes."""
-OPEN = ("/static/", "/enter")
+OPEN = ("/static/", "/enter", "/sign-in", "/signed-in")
 """Where no visit is needed."""
+_LONGEST_NUMBER = 15
+"""Digits of a number in an address."""
+LEAVE = "/leave"
+"""Where a visit is ended, also by those who may change nothing."""
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -32,6 +41,8 @@ _HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
+_OF_HTTPS = {"strict-transport-security": "max-age=31536000"}
+_log = logging.getLogger(__name__)
 
 
 class Guard:
@@ -57,6 +68,7 @@ class Guard:
     ) -> None:
         self._app, self._doors, self._cookie, self._refusal = app, doors, cookie, refusal
         self._hosts, self._origins = frozenset(hosts), frozenset(f"{scheme}://{host}" for host in hosts)
+        self._headers = _HEADERS | (_OF_HTTPS if scheme == "https" else {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
@@ -67,15 +79,25 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
 
+        begun = False
+
         async def send_with_headers(message: Message) -> None:
+            nonlocal begun
+            begun = True
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(raw=message["headers"])
-                for name, value in _HEADERS.items():
-                    headers[name] = value
+                for name, value in self._headers.items():
+                    # A page that brings its own styles has a policy of its own (`Site.document`).
+                    headers.setdefault(name, value)
             await send(message)
 
         refused = await self._refused(scope, receive)
-        await (refused or self._app)(scope, receive, send_with_headers)
+        try:
+            await (refused or self._app)(scope, receive, send_with_headers)
+        except Exception as fault:  # noqa: BLE001 - a server would log the text of the error, which can quote a value
+            _log.warning("page failed", exc_info=fault)
+            if not begun:
+                await self._refusal(500, fault_text(fault))(scope, receive, send_with_headers)
 
     async def _refused(self, scope: Scope, receive: Receive) -> Response | None:
         headers, method = Headers(scope=scope), scope["method"]
@@ -86,11 +108,15 @@ class Guard:
         if method == "POST" and headers.get("origin") not in self._origins:
             return self._refusal(403, "This request did not come from a page of this console.")
         state = scope.setdefault("state", {})
-        state["visit"] = visit = self._doors.visit(cookie_of(headers, self._cookie))
+        state["visit"] = visit = self._doors.visit(
+            cookie_of(headers, self._cookie), active=method == "POST" or not _refreshes(headers)
+        )
         if visit is None:
             if scope["path"].startswith(OPEN) and method != "POST":
                 return None
             return self._refusal(401, "Nobody is signed in here, or 15 minutes passed without a request.")
+        if method == "POST" and not visit.decides and scope["path"] != LEAVE:
+            return self._refusal(403, "You may look at these pages, and change nothing.")
         if method == "POST":
             return await self._checked_form(Request(scope, receive), visit)
         return None
@@ -111,7 +137,38 @@ class Guard:
         return None
 
 
+def form_of(request: Request) -> dict[str, str]:
+    """Return the form that was sent, its token checked."""
+    found: dict[str, str] = request.scope["state"]["form"]
+    return found
+
+
+def visit_of(request: Request) -> Visit[Any]:
+    """Return the visit of the person who asks."""
+    found: Visit[Any] = request.scope["state"]["visit"]
+    return found
+
+
+def number_of(request: Request, name: str) -> int:
+    """Return a whole number of the query; 0 for anything else."""
+    text = request.query_params.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER else 0
+
+
+def fault_text(fault: BaseException) -> str:
+    """Return what a page says of a fault: its type and place, never its text, which can quote a value."""
+    return f"internal fault ({type(fault).__name__} at {places(fault)[-2]}); please report it"
+
+
 def cookie_of(headers: Headers, name: str) -> str:
     """Return the value of a cookie; empty if there is none."""
-    found = SimpleCookie(headers.get("cookie", "")).get(name)
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(name)
+    except CookieError:
+        return ""
     return found.value if found is not None else ""
+
+
+def _refreshes(headers: Headers) -> bool:
+    """Whether a page asks by itself, such as one that waits for a result or for events."""
+    return "hx-request" in headers or headers.get("accept") == "text/event-stream"

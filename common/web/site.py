@@ -1,30 +1,39 @@
 """A web application of pages: templates, errors, signing in and out, the guard around all of it."""
 
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from common.errors import ConflictError, TesseraError, UsageError
-from common.log import one_line, places
-from common.web.doors import Doors, TooManyAttemptsError
-from common.web.guard import Guard, cookie_of
+from common.errors import ConflictError, NotConnectedError, RefusedError, TesseraError, UsageError
+from common.log import joined, one_line
+from common.web.doors import LINK_SECONDS, MOST_BEGUN, Attempts, Doors, TooManyAttemptsError
+from common.web.guard import LEAVE, Guard, cookie_of, fault_text
+from common.web.jobs import Jobs
+from common.web.oidc import CALLBACK, SignIn
+from common.words.numbers import bound_text, left_text
 
 COOKIE = "tessera-visit"
-_log = logging.getLogger(__name__)
+"""Cookie of a visit; its name ends with the port, because browsers send cookies to all ports of a host."""
+_SMALLEST_PERCENT = 0.001
+_SIGN_IN_COOKIE = "tessera-sign-in"
+_HOST_PREFIX = "__Host-"
+"""Browsers take such a cookie over TLS alone, and from no other host of the domain."""
+_STATUS: dict[type[TesseraError], int] = {ConflictError: 409, RefusedError: 403, NotConnectedError: 502}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +53,21 @@ class Site:
         menu: The entries of the menu.
         doors: Who may enter.
         sign_in: What to do to get a new link, in a sentence.
+        provider: Who says who a person is; None for one-time links.
     """
 
     def __init__(
-        self, package: str, title: str, menu: Sequence[Link], doors: Doors[Any], sign_in: str
+        self,
+        package: str,
+        title: str,
+        menu: Sequence[Link],
+        doors: Doors[Any],
+        sign_in: str,
+        provider: SignIn[Any] | None = None,
     ) -> None:
         self._doors, self._title, self._menu, self._sign_in = doors, title, menu, sign_in
+        self._provider = provider
+        self._jobs: list[Jobs] = []
         self._templates = Environment(
             loader=ChoiceLoader([PackageLoader(package), PackageLoader("common.web")]),
             autoescape=True,
@@ -58,7 +76,23 @@ class Site:
             lstrip_blocks=True,
             finalize=_finalize,
         )
-        self._templates.filters |= {"moment": moment, "grouped": "{:,}".format, "percent": percent}
+        self._templates.filters |= {
+            "moment": moment,
+            "grouped": "{:,}".format,
+            "percent": percent,
+            "bound": bound_text,
+            "left": left_text,
+            "joined": joined,
+        }
+
+    def jobs(self, name: str = "job") -> Jobs:
+        """Return a place for long work, which stops when the pages are not served any more.
+
+        Args:
+            name: Names the thread.
+        """
+        self._jobs.append(Jobs(name))
+        return self._jobs[-1]
 
     def page(
         self, request: Request, template: str, values: Mapping[str, Any] | None = None, status: int = 200
@@ -75,42 +109,60 @@ class Site:
         own = {"title": self._title, "menu": self._menu, "path": request.url.path, "visit": visit}
         return HTMLResponse(self._templates.get_template(template).render(own | dict(values or {})), status)
 
+    def document(self, html: str) -> HTMLResponse:
+        """Return a self-contained page of `common.words.pages`: its styles are inline, and no script is run.
+
+        Args:
+            html: The page; every text in it is escaped.
+        """
+        policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
+        return HTMLResponse(html, headers={"content-security-policy": policy})
+
     def refusal(self, status: int, text: str, hint: str = "") -> HTMLResponse:
         """Return a page that says what is wrong; it needs no visit."""
+        nobody = status == 401
         values = {"title": self._title, "menu": (), "path": "", "visit": None}
-        words = {"text": text, "hint": hint or (self._sign_in if status == 401 else "")}
+        words = {
+            "text": text,
+            "hint": hint or (self._sign_in if nobody and self._provider is None else ""),
+            "sign_in": nobody and self._provider is not None,
+        }
         return HTMLResponse(self._templates.get_template("refusal.html").render(values | words), status)
 
-    def application(self, routes: Sequence[BaseRoute], hosts: Sequence[str], scheme: str) -> Starlette:
+    def application(
+        self, routes: Callable[[], Sequence[BaseRoute]], hosts: Sequence[str], scheme: str
+    ) -> ASGIApp:
         """Return the application.
 
         Args:
-            routes: The pages.
-            hosts: The values of the Host header that name this site.
+            routes: Makes the pages, when the first is asked for by a person who has signed in: what computes
+                their contents can be large, and is not loaded before.
+            hosts: The values of the Host header that name this site, the first of which is its address.
             scheme: "http", or "https" where it listens with TLS.
         """
-
-        def enter(request: Request) -> Response:
-            try:
-                secret = self._doors.enter(request.query_params.get("key", ""))
-            except TooManyAttemptsError:
-                return self.refusal(429, "Too many wrong links. Wait a minute.", self._sign_in)
-            if secret is None:
-                return self.refusal(401, "This link was used, is older than ten minutes, or is wrong.")
-            response = RedirectResponse("/", 303)
-            response.set_cookie(
-                COOKIE, secret, httponly=True, samesite="strict", secure=scheme == "https", path="/"
+        cookie = _cookie(COOKIE, hosts[0], scheme)
+        entrance = (
+            _Links(self, self._doors, cookie)
+            if self._provider is None
+            else _SignIns(
+                self, self._doors, cookie, self._provider, _cookie(_SIGN_IN_COOKIE, hosts[0], scheme)
             )
-            return response
+        )
 
-        def leave(request: Request) -> Response:
-            self._doors.leave(cookie_of(request.headers, COOKIE))
+        async def leave(request: Request) -> Response:
+            self._doors.leave(cookie_of(request.headers, cookie))
             return self.refusal(200, "You are signed out.", self._sign_in)
+
+        @asynccontextmanager
+        async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            yield
+            for each in self._jobs:
+                each.close()
 
         def of_known_error(_: Request, error: Exception) -> Response:
             known = error if isinstance(error, TesseraError) else UsageError(str(error))
-            status = 409 if isinstance(known, ConflictError) else 400
-            return self.refusal(status, known.message, known.hint)
+            status = next((code for kind, code in _STATUS.items() if isinstance(known, kind)), 400)
+            return self.refusal(status, joined(known.message), joined(known.hint, "; "))
 
         def of_http_error(_: Request, error: Exception) -> Response:
             status = error.status_code if isinstance(error, HTTPException) else 500
@@ -119,26 +171,134 @@ class Site:
             )
 
         def of_fault(_: Request, error: Exception) -> Response:
-            _log.warning("page failed", exc_info=error)
-            return self.refusal(
-                500, f"internal fault ({type(error).__name__} at {places(error)[-1]}); please report it"
-            )
+            # The guard logs it.
+            return self.refusal(500, fault_text(error))
 
-        guard = Middleware(
-            Guard, doors=self._doors, cookie=COOKIE, hosts=hosts, scheme=scheme, refusal=self.refusal
-        )
-        return Starlette(
+        application = Starlette(
             routes=[
-                Route("/enter", enter),
-                Route("/leave", leave, methods=["POST"]),
+                *entrance.routes(),
+                Route(LEAVE, leave, methods=["POST"]),
                 Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
-                *routes,
+                Mount("/", _Late(routes)),
             ],
-            middleware=[guard],
             exception_handlers={
-                TesseraError: of_known_error, HTTPException: of_http_error, Exception: of_fault
+                TesseraError: of_known_error,
+                HTTPException: of_http_error,
+                Exception: of_fault,
             },
-        )  # fmt: skip
+            lifespan=lifespan,
+        )
+        return Guard(application, self._doors, cookie, hosts, scheme, self.refusal)
+
+    def signed_in(self, cookie: str, secret: str) -> Response:
+        """Return the answer to a sign-in that another site led to, which leads to the first page.
+
+        The browser sends no cookie of this site with what another site leads to, redirections included. So
+        this is a page, and the page leads on.
+        """
+        response = self.refusal(200, "You are signed in.")
+        response.headers["refresh"] = "0; url=/"
+        set_cookie(response, cookie, secret)
+        return response
+
+
+class _Late:
+    """Pages that are made when the first of them is asked for."""
+
+    def __init__(self, routes: Callable[[], Sequence[BaseRoute]]) -> None:
+        self._routes = routes
+        self._router: Router | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._router is None:
+            self._router = Router(self._routes())
+        await self._router(scope, receive, send)
+
+
+class _Links:
+    """Signing in with a one-time link."""
+
+    def __init__(self, site: Site, doors: Doors[Any], cookie: str) -> None:
+        self._site, self._doors, self._cookie = site, doors, cookie
+
+    def routes(self) -> list[BaseRoute]:
+        return [Route("/enter", self.enter)]
+
+    async def enter(self, request: Request) -> Response:
+        try:
+            secret = self._doors.enter(request.query_params.get("key", ""), _address(request))
+        except TooManyAttemptsError:
+            return self._site.refusal(429, "Too many wrong links. Wait a minute.")
+        if secret is None:
+            return self._site.refusal(401, "This link was used, is older than ten minutes, or is wrong.")
+        response = RedirectResponse("/", 303)
+        set_cookie(response, self._cookie, secret)
+        return response
+
+
+class _SignIns:
+    """Signing in at an OpenID Connect provider."""
+
+    def __init__(
+        self, site: Site, doors: Doors[Any], cookie: str, provider: SignIn[Any], begun_cookie: str
+    ) -> None:
+        self._site, self._doors, self._cookie = site, doors, cookie
+        self._provider, self._begun_cookie = provider, begun_cookie
+        self._begun = Attempts(MOST_BEGUN, doors.clock)
+
+    def routes(self) -> list[BaseRoute]:
+        return [Route("/sign-in", self.begin), Route(CALLBACK, self.end)]
+
+    async def begin(self, request: Request) -> Response:
+        address = _address(request)
+        try:
+            self._begun.check(address)
+            self._doors.wrong.check(address)
+        except TooManyAttemptsError:
+            return self._site.refusal(429, "Too many sign-ins. Wait a minute.")
+        self._begun.count(address)
+        secret, there = await run_in_threadpool(self._provider.begin)
+        response = RedirectResponse(there, 303)
+        # The provider leads back here: a strict cookie would not come with that.
+        set_cookie(response, self._begun_cookie, secret, samesite="lax", seconds=int(LINK_SECONDS))
+        return response
+
+    async def end(self, request: Request) -> Response:
+        address, query = _address(request), dict(request.query_params)
+        try:
+            self._doors.wrong.check(address)
+        except TooManyAttemptsError:
+            return self._site.refusal(429, "Too many sign-ins. Wait a minute.")
+        try:
+            begun = cookie_of(request.headers, self._begun_cookie)
+            person, decides = await run_in_threadpool(self._provider.end, begun, query)
+        except RefusedError:
+            self._doors.wrong.count(address)
+            raise
+        return self._site.signed_in(self._cookie, self._doors.begin(person, decides=decides))
+
+
+def set_cookie(
+    response: Response,
+    name: str,
+    value: str,
+    samesite: Literal["strict", "lax"] = "strict",
+    seconds: int | None = None,
+) -> None:
+    """Set a cookie that no script sees."""
+    response.set_cookie(
+        name, value, seconds, path="/", httponly=True, samesite=samesite, secure=name.startswith(_HOST_PREFIX)
+    )
+
+
+def _cookie(name: str, host: str, scheme: str) -> str:
+    port = host.rpartition(":")[2]
+    own = f"{name}-{port}" if port.isdecimal() else name
+    return f"{_HOST_PREFIX}{own}" if scheme == "https" else own
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
 
 
 def _finalize(value: object) -> object:
@@ -157,5 +317,6 @@ def moment(text: str | datetime | None) -> str:
 
 
 def percent(share: float | Decimal | str) -> str:
-    """Return a share with three digits."""
-    return f"{100 * float(share):.3g} %"
+    """Return a share with three digits; tiny ones only as such."""
+    found = 100 * float(share)
+    return f"{found:.3g} %" if not 0 < found < _SMALLEST_PERCENT else f"< {_SMALLEST_PERCENT} %"

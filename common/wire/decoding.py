@@ -391,7 +391,20 @@ _READ_BYTES = 4 << 20
 def decode(
     path: Path, plan: Plan, assignment: Assignment, n_records: int, *, tokens: bool | None = None
 ) -> pa.Table:
-    """Read and check a fragment.
+    """Read and check a whole fragment; see `decoded_batches`."""
+    batches = list(decoded_batches(path, plan, assignment, n_records, tokens=tokens))
+    return pa.Table.from_batches(batches, schema=_decoded_schema(plan, assignment, tokens=tokens))
+
+
+def _decoded_schema(plan: Plan, assignment: Assignment, *, tokens: bool | None) -> pa.Schema:
+    with_tokens = has_tokens(plan) if tokens is None else tokens
+    return decoded_schema([attribute.name for attribute in assignment.attributes], tokens=with_tokens)
+
+
+def decoded_batches(
+    path: Path, plan: Plan, assignment: Assignment, n_records: int, *, tokens: bool | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Read and check a fragment, batch by batch.
 
     Args:
         path: The file; it must not change meanwhile.
@@ -400,23 +413,18 @@ def decode(
         n_records: How many records the owner stated.
         tokens: As `FragmentCheck`.
 
-    Returns:
+    Yields:
         int64 columns in plan order, in resolution units, after the column `token` where there is one.
 
     Raises:
         IntegrityError: If the bytes are not exactly such a fragment. Nothing of the data is in the error.
     """
-    with_tokens = has_tokens(plan) if tokens is None else tokens
-    schema = decoded_schema([attribute.name for attribute in assignment.attributes], tokens=with_tokens)
-    size = path.stat().st_size
-    fragment, batches = FragmentCheck(plan, assignment, n_records, size, tokens=with_tokens), []
+    schema = _decoded_schema(plan, assignment, tokens=tokens)
+    fragment = FragmentCheck(plan, assignment, n_records, path.stat().st_size, tokens=tokens)
     for piece in read_chunks(path, chunk_bytes=_READ_BYTES):
-        batches += [
-            pa.record_batch([_own(column) for column in columns], schema=schema)
-            for columns in fragment.update(piece)
-        ]
+        for columns in fragment.update(piece):
+            yield pa.record_batch([_own(column) for column in columns], schema=schema)
     fragment.finish()
-    return pa.Table.from_batches(batches, schema=schema)
 
 
 def _own(column: pa.Array) -> pa.Array:

@@ -9,7 +9,7 @@ kind of every message, the schema, then batch by batch Arrow's full validation, 
 tokens and the number of records. A false length cannot make the reader allocate.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -25,6 +25,8 @@ BATCH_RECORDS = 65_536
 """Most records of one batch."""
 TOKEN_COLUMN = "token"
 TOKEN_BYTES = 16
+MOST_DISTINCT = 2**20
+"""Most values of a dictionary, which writers and readers keep in memory."""
 _INDEX_TYPES = (
     (1 << 8, pa.uint8(), np.uint8),
     (1 << 16, pa.uint16(), np.uint16),
@@ -53,14 +55,14 @@ def encode(
     order: Int64Array,
     tokens: TokenArray | None = None,
 ) -> None:
-    """Write a fragment. Needs memory for one batch and the distinct values of the columns.
+    """Write a fragment of columns in memory. Needs memory for one batch and the distinct values.
 
     Args:
         stream: A binary file open for writing.
         assignment: What the owner masks; its attributes give the columns and their order.
         columns: Masked values in resolution units by attribute name, each of shape (n_records,).
         order: The order to write the records in, shape (n_records,): by token in layouts with several
-            groups, else random (`common.arrays.random_order`).
+            groups, else random.
         tokens: Tokens in the order of `columns`, shape (n_records, 16); only with several groups.
 
     Raises:
@@ -72,18 +74,52 @@ def encode(
         raise InternalError("the columns of a fragment have different lengths")
     if tokens is not None and (tokens.shape != (n_records, TOKEN_BYTES) or tokens.dtype != np.uint8):
         raise InternalError("a fragment needs one token of 16 bytes for every record")
-    dictionaries = {name: _dictionary(columns[name]) for name in names}
-    fields = [_field(name, dictionaries[name]) for name in names]
-    if tokens is not None:
+
+    def batches() -> Iterator[tuple[list[Int64Array], TokenArray | None]]:
+        for start in range(0, n_records, BATCH_RECORDS):
+            chosen = order[start : start + BATCH_RECORDS]
+            yield [columns[name][chosen] for name in names], None if tokens is None else tokens[chosen]
+
+    distinct = [_distinct(columns[name]) for name in names]
+    encode_batches(stream, assignment, distinct, n_records, batches(), tokens=tokens is not None)
+
+
+def encode_batches(
+    stream: BinaryIO,
+    assignment: Assignment,
+    distinct: Sequence[Int64Array | None],
+    n_records: int,
+    batches: Iterable[tuple[Sequence[Int64Array], TokenArray | None]],
+    *,
+    tokens: bool,
+) -> None:
+    """Write a fragment whose records come in their final order.
+
+    Args:
+        stream: A binary file open for writing.
+        assignment: As in `encode`.
+        distinct: The distinct values of each column, ascending; None where there are more than
+            `MOST_DISTINCT`.
+        n_records: Number of records.
+        batches: Masked values of the columns, and tokens or None; `BATCH_RECORDS` records at a time, the last
+            ones fewer.
+        tokens: Whether there are tokens.
+
+    Raises:
+        InternalError: If the tokens do not ascend strictly.
+    """
+    names = [attribute.name for attribute in assignment.attributes]
+    dictionaries = [_dictionary(each, n_records) for each in distinct]
+    fields = [_field(name, each) for name, each in zip(names, dictionaries, strict=True)]
+    if tokens:
         fields.insert(0, pa.field(TOKEN_COLUMN, pa.binary(TOKEN_BYTES), nullable=False))
     schema = pa.schema(fields)
     previous: bytes | None = None
     with pa.ipc.new_stream(stream, schema) as writer:
-        for start in range(0, n_records, BATCH_RECORDS):
-            chosen = order[start : start + BATCH_RECORDS]
-            arrays = [_encoded(columns[name][chosen], dictionaries[name]) for name in names]
-            if tokens is not None:
-                arrays.insert(0, token_array(tokens[chosen]))
+        for columns, some_tokens in batches:
+            arrays = list(map(_encoded, columns, dictionaries))
+            if some_tokens is not None:
+                arrays.insert(0, token_array(some_tokens))
                 previous = check_sorted(arrays[0], previous, InternalError("the order does not sort tokens"))
             writer.write_batch(pa.record_batch(arrays, schema=schema))
 
@@ -96,12 +132,18 @@ def decoded_schema(names: list[str], *, tokens: bool) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _dictionary(values: Int64Array) -> Int64Array | None:
-    """Return the sorted distinct values if indices into them and they themselves are smaller than int64."""
+def _distinct(values: Int64Array) -> Int64Array | None:
+    """Return the distinct values, ascending; None if there are more than `MOST_DISTINCT`."""
     distinct = pc.unique(pa.array(values)).to_numpy(zero_copy_only=False)
+    return np.sort(distinct) if len(distinct) <= MOST_DISTINCT else None
+
+
+def _dictionary(distinct: Int64Array | None, n_records: int) -> Int64Array | None:
+    """Return the distinct values if indices into them and they themselves are smaller than int64."""
+    if distinct is None:
+        return None
     index_bytes = _index_type(len(distinct))[0].bit_width // 8
-    smaller = len(values) * index_bytes + 8 * len(distinct) < 8 * len(values)
-    return np.sort(distinct) if smaller else None
+    return distinct if n_records * index_bytes + 8 * len(distinct) < 8 * n_records else None
 
 
 def _index_type(n_distinct: int) -> tuple[Any, type[np.integer[Any]]]:

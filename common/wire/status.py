@@ -30,6 +30,7 @@ _STATUS: Mapping[str, grpc.StatusCode] = {
     "configuration": grpc.StatusCode.FAILED_PRECONDITION,
     "bad_data": grpc.StatusCode.FAILED_PRECONDITION,
     "conflict": grpc.StatusCode.ALREADY_EXISTS,
+    "version": grpc.StatusCode.FAILED_PRECONDITION,
     "refused": grpc.StatusCode.PERMISSION_DENIED,
     "unusable_data": grpc.StatusCode.FAILED_PRECONDITION,
     "data_changed": grpc.StatusCode.FAILED_PRECONDITION,

@@ -1,6 +1,9 @@
 """What a plan allows linking to find, and what linking found, in words for operators and owners."""
 
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
 from common.model.fragment import Addendum
+from common.model.match_quality import MatchQuality, PassQuality
 from common.model.plan import Plan
 from common.model.schema import IdentifierRules
 
@@ -8,12 +11,24 @@ WRITTEN_DIFFERENTLY = (
     "A person who is written differently at two owners counts as two there, and then their ε add up."
 )
 """The case that no comparison of identifiers can exclude."""
+MISSED_BY_KEYS = (
+    "Match keys can miss a person: one who is written differently in every pass at two owners counts as two "
+    "there, and then their ε add up. A false link makes one person of two."
+)
+"""The case that no match key can exclude."""
+
+
+def missed(rules: IdentifierRules | None) -> str:
+    """Say what linking can miss."""
+    return MISSED_BY_KEYS if rules is not None and rules.passes else WRITTEN_DIFFERENTLY
 
 
 def compared_as(rules: IdentifierRules | None) -> str:
     """Say how identifiers are normalised before they are compared; only equal ones match."""
     if rules is None:
         return "not compared"
+    if rules.passes:
+        return f"by match keys, pass by pass: {', '.join(each.name for each in rules.passes)}"
     of_columns = [f"column {n}: {', '.join(steps)}" for n, steps in enumerate(rules.also, 1) if steps]
     steps = "; ".join([*([", ".join(rules.normalise)] if rules.normalise else []), *of_columns])
     return f"as normalised: {steps}" if steps else "as they are written: no normalisation is declared"
@@ -45,7 +60,75 @@ def found(plan: Plan, addendum: Addendum) -> tuple[str, ...]:
         if multiple > 1:
             lines.append(f"persons at up to {multiple} of {', '.join(owners)}")
     if addendum.multiples and not lines:
-        lines.append("nobody at two owners of the same attributes, by equal identifiers")
+        how = "match keys" if plan.passes else "equal identifiers"
+        lines.append(f"nobody at two owners of the same attributes, by {how}")
     if addendum.common is not None:
         lines.append(f"{addendum.common:,} persons at the owners of all attributes; only these are masked")
+    if addendum.match_quality is not None:
+        lines.append(quality_text(addendum.match_quality))
+        lines += map(pass_text, addendum.match_quality.passes)
     return tuple(lines)
+
+
+QUALITY_HEADINGS = (
+    "pass", "sent", "ambiguous", "linked", "unmatched", "conflicts", "agreement of later passes",
+    "estimated false links",
+)  # fmt: skip
+"""What is shown of every pass, by `quality_rows`."""
+
+
+def quality_rows(quality: MatchQuality) -> list[tuple[str | int, ...]]:
+    """Return a row for each pass under `QUALITY_HEADINGS`."""
+    return [
+        (
+            each.name, each.sent, each.ambiguous, each.linked, each.unmatched, each.conflicts,
+            _agreement(each),
+            _false_links(each) if each.linked else "none",
+        )
+        for each in quality.passes
+    ]  # fmt: skip
+
+
+def quality_text(quality: MatchQuality) -> str:
+    """Say in a sentence how good the links are."""
+    if not quality.linked:
+        return "no pair of persons was linked"
+    return (
+        f"{quality.linked:,} pairs of persons were linked; an estimated {_percent(quality.quality)} of the "
+        f"links are right (95 % interval: {_percent(quality.quality_least)} to "
+        f"{_percent(quality.quality_most)})"
+    )
+
+
+def pass_text(each: PassQuality) -> str:
+    """Say in a few words what a pass linked."""
+    if not each.linked:
+        return f"pass {each.name}: none linked of {each.sent:,} sent"
+    return (
+        f"pass {each.name}: {each.linked:,} linked, {each.unmatched:,} unmatched, "
+        f"{each.ambiguous:,} ambiguous, {each.conflicts:,} conflicts; "
+        f"agreement of later passes {_agreement(each)}, estimated false links {_false_links(each)}"
+    )
+
+
+def _agreement(each: PassQuality) -> str:
+    """Say how many of the linked pairs, that later passes compare, one of them links, too."""
+    if not each.agreement:
+        return "not compared"
+    share, least, most = each.agreement
+    return f"{_percent(share)} ({_percent(least)} to {_percent(most, ROUND_CEILING)})"
+
+
+def _false_links(each: PassQuality) -> str:
+    """Say how many links are estimated to be false."""
+    least, most = _short(each.false_links_least), _short(each.false_links_most)
+    return f"{_short(each.false_links)} ({least} to {most})"
+
+
+def _percent(share: Decimal, rounding: str = ROUND_FLOOR) -> str:
+    """Return a share, rounded down by default: a quality is never shown larger than it is."""
+    return f"{(share * 100).quantize(Decimal('0.01'), rounding=rounding)} %"
+
+
+def _short(count: Decimal) -> str:
+    return f"{count.normalize():f}" if count else "0"

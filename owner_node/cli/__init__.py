@@ -6,11 +6,12 @@ from common import __version__
 from common.cli import console
 from common.cli.program import Command, program
 
-_ABOUT = "Takes part in joint releases for one organisation. Original data never leave it."
+_ABOUT = "Takes part in joint releases for one organisation. The original table stays at its owner."
 _COMMANDS = {
     "init": Command("owner_node.cli.init:init", "Write a commented owner.toml with guessed types."),
     "schema": Command("owner_node.cli.schema:app", "Write or fetch the schema that owners share."),
     "check": Command("owner_node.cli.check:check", "Validate configuration and data."),
+    "link-check": Command("owner_node.cli.link_check:link_check", "Try match keys on one or two files."),
     "doctor": Command("owner_node.cli.run:doctor", "Check files, clock, disk, data and connections."),
     "run": Command("owner_node.cli.run:run", "Stay connected and take part in releases."),
     "status": Command("owner_node.cli.status:status", "Show daemon, connections, sessions and budgets."),
@@ -27,6 +28,8 @@ _COMMANDS = {
     "ledger": Command("owner_node.cli.ledger:app", "Show, extend or recover the ledger of budgets."),
     "query": Command("owner_node.cli.query:app", "Ask one question; the answer has noise."),
     "linkage-key": Command("owner_node.cli.linkage_key:app", "Make and pass on the owners' linkage key."),
+    "backup": Command("owner_node.cli.backup:backup", "Write state, keys and settings into one file."),
+    "restore": Command("owner_node.cli.backup:restore", "Put a backup back where no database is."),
     "enroll": Command("owner_node.cli.enroll:app", "Get this owner's certificate from the CA."),
 }
 

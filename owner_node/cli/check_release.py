@@ -1,5 +1,6 @@
 """`owner-node check --epsilon`: how this owner's policy would decide on a hypothetical release."""
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from common import __version__
 from common.cli import console
 from common.clock import utc_now
-from common.errors import DataError, TesseraError, UnusableDataError, UsageError
+from common.errors import TesseraError, UsageError
 from common.model.plan import Layout, Plan
 from common.model.privacy import plain
 from common.model.schema import Attribute, AttributeType, Schema
@@ -25,8 +26,8 @@ from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.config.database import place_of
 from owner_node.consent.judge import Accept, Refuse, check_forecast, judge
 from owner_node.consent.policy_rules import foresee
+from owner_node.engines.sampling import sampled
 from owner_node.ledger.ledger import Ledger
-from owner_node.masking.tasks import AttributeTask, mask_tasks, mechanism_of
 from owner_node.release.attempts import Attempts
 from owner_node.release.preparation import prepare
 from owner_node.state.database import OwnerDatabase
@@ -127,52 +128,6 @@ def plan_of(asked: Hypothetical, schema: Schema, owner: OwnerConfig) -> Plan:
     return make_plan(arguments, schemas, aggregator=aggregator, created="", version=__version__)
 
 
-def check_sums(owner: OwnerConfig, dataset: DatasetConfig, schema: Schema) -> None:
-    """Check that the sums of every attribute fit 63 bits in the most generous release of all attributes.
-
-    With less epsilon than budget and policy allow, noise and clusters are larger: what does not fit here fits
-    in no release of all attributes.
-
-    Raises:
-        DataError: With every attribute whose sums do not fit, and the decimals that do.
-    """
-
-    def fits(task: AttributeTask) -> bool:
-        try:
-            mechanism_of(task).check(task.setting)
-        except UnusableDataError:
-            return False
-        return True
-
-    def with_decimals(task: AttributeTask, decimals: int) -> AttributeTask:
-        upper = task.attribute.n_values // 10 ** (task.attribute.decimals - decimals)
-        return replace(task, attribute=replace(task.attribute, lower=0, upper=upper, decimals=decimals))
-
-    most = min(dataset.total_epsilon, owner.policy.max_epsilon_per_release or dataset.total_epsilon)
-    alone = ReleaseArguments(
-        release="hypothetical", dataset=dataset.name, layout=Layout.HORIZONTAL, groups=((owner.owner.id,),),
-        epsilon=most,
-    )  # fmt: skip
-    plan = plan_of(Hypothetical(alone, "any", ()), schema, owner)
-    lines, hints = [], []
-    for task in mask_tasks(plan, plan.assignment_of(owner.owner.id).attributes, dataset.taxonomies):
-        if fits(task):
-            continue
-        name = task.attribute.name
-        lines.append(f"attribute {name!r}: its domain has {task.attribute.n_values:,} values")
-        fewer = next(
-            (n for n in reversed(range(task.attribute.decimals)) if fits(with_decimals(task, n))), None
-        )
-        what = "a narrower domain" if fewer is None else f"decimals = {fewer} or fewer, or a narrower domain"
-        hints.append(f"attribute {name!r}: declare {what}")
-    if lines:
-        raise DataError(
-            "\n  ".join([f"data set {dataset.name!r}: sums of its values do not fit 63 bits", *lines]),
-            "\n  ".join(hints),
-            {"dataset": dataset.name, "problems": lines},
-        )
-
-
 def _chosen(asked: Hypothetical, schema: Schema, n_groups: int) -> tuple[tuple[Attribute, ...], ...]:
     """Return the attributes in question, in each of this owner's groups."""
     if not asked.attributes and n_groups == 1:
@@ -253,9 +208,11 @@ def _foreseen(
     owner: OwnerConfig, dataset: DatasetConfig, plan: Plan, ledger: Ledger, source_key: bytes | None
 ) -> "Forecast":
     """Forecast the effect of masking on the data, and check it against ledger and policy."""
-    prepared = prepare(dataset, plan, plan.assignment_of(owner.owner.id), None, source_key)
-    ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset), prepared.known_by)
-    found = foresee(prepared.records, prepared.tasks, owner.policy)
+    engine = owner.engine.kind, owner.workspace
+    prepared = prepare(dataset, plan, plan.assignment_of(owner.owner.id), None, source_key, engine)
+    with closing(prepared.pinned):
+        ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset), prepared.known_by)
+        found = foresee(*sampled(prepared.records, prepared.tasks), owner.policy)
     check_forecast(found, owner.policy)
     return found
 

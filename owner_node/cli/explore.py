@@ -10,43 +10,40 @@ import typer
 
 from common import __version__
 from common.cli import console
+from common.cli.progress_bar import progress_bar
 from common.clock import utc_now
 from common.errors import ConfigurationError, UsageError
 from common.files import write_atomic
 from common.model.mechanisms import rules_of
-from common.model.privacy import NO_RANK_NOISE, parse_epsilon
-from common.planning.arguments import (
-    distinct,
-    one_of,
-    parse_k,
-    parse_mechanism,
-    parse_rank_noise,
-    split_names,
-)
+from common.planning.arguments import split_names
 from owner_node import config
-from owner_node.cli.progress_bar import progress_bar
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.config.editing import set_rank_noise
-from owner_node.explore.advice import percent
-from owner_node.explore.assessment import ALL_MEASURES, Grid, GridSetting
-from owner_node.explore.models import INSTALLED_WITH, is_installed
+from owner_node.explore.advice import name_of, percent
+from owner_node.explore.assessment import F_MEASURE, PMSE
+from owner_node.explore.distortion import warnings
+from owner_node.explore.models import INSTALLED_WITH
 from owner_node.explore.page import render_page, without_noise
+from owner_node.explore.questions import (
+    EPSILONS,
+    KS,
+    RANK_NOISES,
+    REPETITIONS,
+    grid_of,
+    one_setting,
+    question_of,
+)
 from owner_node.explore.sweep import ExploredTable, ExploreRequest, check_known, check_question
 from owner_node.explore.sweep import explore as sweep
 from owner_node.explore.target import Target, find_rank_noise, sentences
-from owner_node.masking.engine import MemoryEngine
-from owner_node.risk.attacks import ATTACKS, INFERENCE
-from owner_node.risk.trials import DRAWS, Randomness
-from owner_node.risk.utility import MEASURES
-from owner_node.sources import load, schema_of
+from owner_node.risk.attacks import INFERENCE
+from owner_node.risk.trials import Randomness
+from owner_node.views.explorations import table_of
 
 if TYPE_CHECKING:
     from owner_node.explore.results import CellResult, Results
 
 
-EPSILONS, KS, RANK_NOISES, REPETITIONS = "0.1,0.5,2", "auto", "0,0.03,0.1,0.3", 5
-NONE = "none"
-MOST_REPETITIONS = 1000
 FORMATS = (".html", ".json")
 
 DatasetOption = Annotated[str, typer.Option("--dataset", help="Name of the data set.")]
@@ -119,17 +116,21 @@ def explore(
     owner = config.load(config_file)
     chosen = owner.dataset(dataset)
     if max_reidentified is not None:
-        setting = _one_setting("1" if epsilon == EPSILONS else epsilon, k, mechanism)
+        setting = one_setting("1" if epsilon == EPSILONS else epsilon, k, mechanism)
         most, given = _share(max_reidentified), split_names(known)
-        table = _table(owner, chosen, split_names(attributes), as_json=as_json)
+        table = _loaded(owner, chosen, split_names(attributes), as_json=as_json)
         check_known(table, given)
         with progress_bar("rank noises", silent=as_json) as progress:
             target = find_rank_noise(table, setting, most, given, Randomness.of_system(), progress)
         _report(target, owner, chosen.name, yes=yes, as_json=as_json)
         return
     _check_out(out)
-    grid = _grid(epsilon, k, mechanism, rank_noise)
-    question = _question(grid, repetitions, class_attribute, known=known, measures=measures, attacks=attacks)
+    grid = grid_of(epsilon, k, mechanism, rank_noise)
+    question = question_of(
+        grid, repetitions, class_attribute, known=known, measures=measures, attacks=attacks
+    )
+    if measures is None and not {PMSE, F_MEASURE} & set(question.measures):
+        console.note(f"without the measures pmse and f-measure: they need scikit-learn ({INSTALLED_WITH})")
     results = _explored(owner, chosen, split_names(attributes), question, as_json=as_json)
     if out is not None:
         _write(out, results)
@@ -143,33 +144,30 @@ def _explored(
     owner: OwnerConfig,
     dataset: DatasetConfig,
     attributes: Sequence[str],
-    question: "ExploreRequest",
+    question: ExploreRequest,
     *,
     as_json: bool,
 ) -> "Results":
     check_question(question)
-    table = _table(owner, dataset, attributes, as_json=as_json)
+    table = _loaded(owner, dataset, attributes, as_json=as_json)
     about = {"created": utc_now().isoformat(timespec="seconds"), "version": __version__}
     with progress_bar("settings", silent=as_json) as progress:
         return sweep(table, question, about, Randomness.of_system(), progress)
 
 
-def _table(
+def _loaded(
     owner: OwnerConfig, dataset: DatasetConfig, attributes: Sequence[str], *, as_json: bool
 ) -> ExploredTable:
     if not as_json:
         console.note(f"loading data set {dataset.name!r}")
-    allowed = tuple(attributes) or owner.policy.attributes
-    loaded = load(dataset, allowed or None)
-    schema = schema_of(dataset, allowed, loaded.n_records, owner.policy.limits)
-    return ExploredTable(dataset.name, schema, MemoryEngine(loaded.columns), dataset.taxonomies)
-
-
-def _one_setting(epsilon: str, k: str, mechanism: str | None) -> GridSetting:
-    settings = _grid(epsilon, k, mechanism, "0").settings()
-    if len(settings) > 1:
-        raise UsageError("--max-reidentified tries one epsilon, k and mechanism", "name one of each")
-    return settings[0]
+    table = table_of(owner, dataset, attributes)
+    if table.sampled_from is not None:
+        console.note(
+            f"the table does not fit into engine.memory_limit: {table.records.n_records:,} of "
+            f"{table.sampled_from:,} records are explored, chosen at random; with all of them, the same k "
+            "and epsilon have smaller errors"
+        )
+    return table
 
 
 def _share(text: str) -> Decimal:
@@ -198,73 +196,6 @@ def _report(target: Target, owner: OwnerConfig, dataset: str, *, yes: bool, as_j
             console.print_line(f"Not written (--yes writes it): {line}, below [[dataset]] in {owner.path}.")
     if as_json:
         console.print_json({**target.to_document(), "written": written})
-
-
-def _grid(epsilon: str, k: str, mechanism: str | None, rank_noise: str) -> "Grid":
-    epsilons = tuple(parse_epsilon(each) for each in split_names(epsilon))
-    ks = tuple(parse_k(each) for each in split_names(k))
-    mechanisms = tuple(
-        parse_mechanism(each) for each in distinct("mechanism", split_names(mechanism) or [""])
-    )
-    noises, own = _rank_noises(split_names(rank_noise))
-    if not epsilons or not ks or not noises:
-        raise UsageError("there is no setting to try", "name at least one epsilon, k and rank noise")
-    distinct("epsilon", [f"{each:f}" for each in epsilons])
-    distinct("k", ["auto" if each is None else str(each) for each in ks])
-    distinct("rank noise", [f"{each:f}" for each in noises])
-    return Grid(epsilons, ks, mechanisms, noises, own)
-
-
-def _rank_noises(texts: Sequence[str]) -> tuple[tuple[Decimal, ...], tuple[tuple[str, Decimal], ...]]:
-    """Return the rank noises that are tried, and those of single attributes, the same in every setting."""
-    own = [each for each in texts if "=" in each]
-    tried = [each for each in texts if "=" not in each] or (split_names(RANK_NOISES) if own else [])
-    noises = tuple(parse_rank_noise([each]).everywhere or NO_RANK_NOISE for each in tried)
-    return noises, parse_rank_noise(own).by_attribute
-
-
-def _question(
-    grid: "Grid",
-    repetitions: int,
-    class_attribute: str | None,
-    *,
-    known: str | None,
-    measures: str | None,
-    attacks: str | None,
-) -> "ExploreRequest":
-    if not 1 <= repetitions <= MOST_REPETITIONS:
-        raise UsageError(
-            f"--repetitions is a number from 1 to {MOST_REPETITIONS}, not {repetitions}",
-            "more draws make confidence intervals narrower",
-        )
-    return ExploreRequest(
-        grid,
-        repetitions,
-        # With two repetitions, confidence intervals would be as wide as the scale.
-        DRAWS if repetitions > 1 else 1,
-        _measures(measures, class_attribute),
-        _some("attack", attacks, ATTACKS),
-        distinct("attribute", split_names(known)),
-        class_attribute,
-    )
-
-
-def _measures(text: str | None, class_attribute: str | None) -> tuple[str, ...]:
-    """Return the requested measures; default: the installed ones, and with a class also its models."""
-    if text is not None or class_attribute is not None or is_installed():
-        return _some("measure", text, ALL_MEASURES)
-    console.note(f"without the measures pmse and f-measure: they need scikit-learn ({INSTALLED_WITH})")
-    return tuple(MEASURES)
-
-
-def _some(what: str, text: str | None, accepted: Sequence[str]) -> tuple[str, ...]:
-    if text is None:
-        return tuple(accepted)
-    if text.strip() == NONE:
-        return ()
-    return tuple(
-        one_of(what, each, [*accepted, NONE]) for each in distinct(what, split_names(text)) if each != NONE
-    )
 
 
 def _check_out(out: Path | None) -> None:
@@ -296,7 +227,7 @@ def _show(results: "Results", out: Path | None) -> None:
     of_means = about["mean_sse_of_means"]
     console.table(
         f"{about['records']:,} records of data set {about['dataset']!r}, "
-        f"{about['repetitions']} draws of each setting",
+        f"{about['repetitions']} draw{'s' * (about['repetitions'] != 1)} of each setting",
         ("mechanism", "ε", "k", "rank noise", "mean SSE", "of means'", *about["intruders"], "inference"),
         [_line(cell, of_means, about["intruders"]) for cell in cells],
     )
@@ -317,6 +248,8 @@ def _show(results: "Results", out: Path | None) -> None:
     console.print_line()
     for reason in results.recommendation.reasons:
         console.print_line(reason)
+    if distorted := "; ".join(warnings(results.shown.distortions)):
+        console.print_line(f"Distorted by {name_of(results.cells[results.shown.cell])}: {distorted}.")
     if out is not None:
         console.print_line(f"written to {out}; it depends on original data: for this organisation alone")
 

@@ -21,6 +21,7 @@ from common.planning.arguments import split_names
 from common.settings import toml
 from owner_node.config.shared_schema import attribute_texts, read_schema, settings_text
 from owner_node.sources.guessing import MOST_LABELS, ColumnGuess, FileGuess, guess
+from owner_node.values.match_keys import SUGGESTED
 
 FILL_IN = "FILL IN"
 """What a person has to replace; every command that reads the file refuses it."""
@@ -153,6 +154,12 @@ def init(
     )
     if left_out:
         console.print_line(f"not declared, and so never read: {', '.join(left_out)}")
+    if shared is None:
+        for each in dict.fromkeys(column.name for column in found.columns if not column.can_be_declared):
+            why = "several columns have this name" if columns.count(each) > 1 else "releases use this name"
+            console.print_line(
+                f'cannot be declared: "{each}": {why if each else "no name"}; rename it in {file}'
+            )
     for each in absent:
         meant = did_you_mean(each, left_out)
         console.print_line(f"declared by the schema, but no column of {file}: {each} {meant}".rstrip())
@@ -260,12 +267,25 @@ def _identifier(guess: FileGuess) -> Iterator[str]:
         "# comparable. Needed wherever owners may hold the same people; it never leaves this owner.\n"
         f"# identifier = {toml(next(named, 'patient_id'))}\n"
         '# normalise = ["trim", "casefold"]\n'
+        "# Without a common identifier: match keys, the same at all owners, tried by owner-node link-check.\n"
+        '# A national id would be the first pass: keys = ["national_id:digits"]. match_columns names\n'
+        "# the columns of this file.\n"
+        f"{''.join(_suggested())}"
+        '# match_columns = { forename = "FORENAME", surname = "SURNAME" }\n'
         + (
             f"# Not declared below, and so never read, unless named here or there: {names}.\n"
             if names
             else ""
         )
     )
+
+
+def _suggested() -> Iterator[str]:
+    """Yield suggested passes of match keys, as comments."""
+    yield "# match = [\n"
+    for name, keys in SUGGESTED.items():
+        yield f"#   {toml({'name': name, 'keys': keys})},\n"
+    yield "# ]\n"
 
 
 def _form(guess: FileGuess) -> Iterator[str]:
@@ -321,7 +341,7 @@ def _domain(column: ColumnGuess, decimals: int) -> Iterator[str]:
 def _categories(column: ColumnGuess) -> Iterator[str]:
     labels = sorted(column.labels or ())
     yield "# Every label that may occur, for anybody: a list of texts, the same at every owner. A label that"
-    yield "# only this file has tells that somebody has it. Labels of this file, to start from:"
+    yield "# occurs in this file alone discloses that somebody has it. Labels of this file, to start from:"
     yield f"# [{', '.join(map(toml, labels[:MOST_LABELS]))}]"
     yield f"categories = {toml(FILL_IN)}"
 

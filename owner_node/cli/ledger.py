@@ -212,14 +212,16 @@ def recover(
     with records.db, daemon_lock(owner.owner.state_dir):
         records.ledger.verify_chain()
         recovery, shown = _assess(owner, records, left_out)
-        if not recovery.lost and not recovery.charges and records.ledger.losses.reason() is None:
+        halted = records.ledger.losses.reason()
+        restored = halted is not None and "restored" in halted.details
+        if not recovery.lost and not recovery.charges and halted is None:
             if as_json:
                 console.print_json({"recovered": False, "charges": []})
             else:
                 console.print_line("nothing to recover: the ledger has everything that this owner signed")
             return 0
         document = _recovery_document(recovery)
-        if recovery.lost and not (stated or exhaust):
+        if (recovery.lost or restored) and not (stated or exhaust):
             raise UsageError(
                 f"{recovery.missing} entries of the ledger were lost, {_unexplained(recovery)} of them not "
                 "explained by releases; charges of mask and query, and what was written after the newest "
@@ -240,7 +242,7 @@ def recover(
     if as_json:
         console.print_json({"recovered": True, **document, "balances": left, "head": asdict(head)})
     else:
-        console.print_line(f"the ledger goes on from entry {head.sequence}")
+        console.print_line(f"the ledger continues from entry {head.sequence}")
         show_balances(left)
     return 0
 

@@ -1,5 +1,6 @@
 """`owner-node mask`: a masked copy of one data set, for its owner, charged to its budget."""
 
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from common.cli import console
+from common.cli.progress_bar import shown_progress
 from common.cli.release_options import (
     Attributes,
     Dataset,
@@ -19,18 +21,19 @@ from common.cli.release_options import (
 from common.clock import utc_now
 from common.errors import ConfigurationError, ExitCode
 from common.model.mechanisms import CARRIER_RULE
-from common.planning.arguments import ReleaseArguments, parse_own_arguments, split_names
+from common.planning.arguments import parse_own_arguments, split_names
+from common.progress import Progress
 from common.words.guarantee import invariants, promises
 from common.words.numbers import OF_YOUR_DATA, bound_cell, bound_text, left_text
 from owner_node import config
-from owner_node.config import DatasetConfig, OwnerConfig
+from owner_node.config import OwnerConfig
 from owner_node.config.database import place_of
-from owner_node.local.charge import LocalCharges, Standing, new_id
+from owner_node.local.charge import LocalCharges, Standing, load_to_charge, new_id
 from owner_node.local.mask import SHUFFLED, make_masked, prepare_mask
 from owner_node.local.masked_tables import MaskedTables, check_free, check_out, deliver, report_path
 from owner_node.release.decisions import this_person
 from owner_node.release.records import Records
-from owner_node.sources import load, schema_of
+from owner_node.sources import schema_of
 
 if TYPE_CHECKING:
     from owner_node.local.mask import MaskJob
@@ -84,33 +87,31 @@ def mask(
     check_out(out)
     if not as_json:
         console.note(f"loading data set {dataset!r}")
-    job = prepare(owner, chosen, arguments)
-    records = Records.open(owner.owner.state_dir, utc_now)
-    with records.db:
-        return _masked(job, owner, records, out, yes=yes, as_json=as_json)
-
-
-def prepare(owner: OwnerConfig, dataset: DatasetConfig, arguments: ReleaseArguments) -> "MaskJob":
-    """Load the attributes to mask, and check all that masking could fail on.
-
-    Raises:
-        DataError: If the source cannot be used.
-        UsageError: If an attribute is not declared, or a setting does not fit.
-        UnusableDataError: If the data cannot be masked with these arguments.
-    """
-    policy = owner.policy
     # The policy refuses attributes that are named but not allowed.
-    allowed = arguments.attributes or policy.attributes
-    loaded = load(dataset, allowed or None, others=True)
-    schema = schema_of(dataset, allowed, loaded.n_records, policy.limits)
-    place = place_of(dataset)
-    return prepare_mask(
-        arguments, dataset, loaded, schema, policy=policy, order=SHUFFLED, now=utc_now(), place=place
-    )
+    allowed = arguments.attributes or owner.policy.attributes
+    records = Records.open(owner.owner.state_dir, utc_now)
+    with (
+        records.db,
+        shown_progress(silent=as_json) as progress,
+        closing(load_to_charge(owner, chosen, allowed or None, records, progress)) as data,
+    ):
+        progress.end()
+        job = prepare_mask(
+            arguments, chosen, data, schema_of(chosen, allowed, data.n_records, owner.policy.limits),
+            policy=owner.policy, order=SHUFFLED, now=utc_now(), place=place_of(chosen),
+        )  # fmt: skip
+        return _masked(job, owner, records, out, progress, yes=yes, as_json=as_json)
 
 
 def _masked(
-    job: "MaskJob", owner: OwnerConfig, records: Records, out: Path, *, yes: bool, as_json: bool
+    job: "MaskJob",
+    owner: OwnerConfig,
+    records: Records,
+    out: Path,
+    progress: Progress,
+    *,
+    yes: bool,
+    as_json: bool,
 ) -> int:
     work_id, charges = job.work.id, LocalCharges(records, this_person())
     before = charges.standing(job.work)
@@ -130,7 +131,7 @@ def _masked(
         )
     try:
         tables = MaskedTables(owner.owner.state_dir)
-        made = make_masked(job, charges, tables, "owner-node mask")
+        made = make_masked(job, charges, tables, "owner-node mask", progress)
         report = deliver(tables.table_path(work_id), made, out)
     except OSError as error:
         raise ConfigurationError(

@@ -1,7 +1,6 @@
 """`owner-node query`: noisy answers to single questions about an owner's own data, charged to its budget."""
 
-from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,28 +10,18 @@ from common.cli import console
 from common.cli.console import ConfigOption, JsonOption, YesOption
 from common.clock import utc_now
 from common.errors import ExitCode, UsageError
-from common.model.privacy import parse_epsilon
 from common.planning.arguments import parse_id
 from owner_node import config
-from owner_node.config import DatasetConfig, OwnerConfig
-from owner_node.local.charge import LocalCharges, Standing, new_id
+from owner_node.config import DatasetConfig
+from owner_node.local.charge import LocalCharges, Standing, load_to_charge, new_id
 from owner_node.local.query import answer_query, error_text, prepare_query
-from owner_node.masking.questions import (
-    Question,
-    QuestionKind,
-    counted_range,
-    histogram_ranges,
-    promises,
-    range_texts,
-)
+from owner_node.masking.questions import Asked, Question, QuestionKind, promises, range_texts
 from owner_node.release.decisions import this_person
 from owner_node.release.records import Records
-from owner_node.sources import load, schema_of
+from owner_node.sources import schema_of
 
 if TYPE_CHECKING:
-    from common.model.schema import Attribute
     from owner_node.local.query import Query
-    from owner_node.masking.questions import Range
 
 
 app = typer.Typer(help="Ask one question about one attribute; the answer has noise.", no_args_is_help=True)
@@ -48,7 +37,6 @@ IdOption = Annotated[
         show_default="made",
     ),
 ]
-Ranges = Callable[["Attribute"], tuple["Range", ...]]
 
 
 def _statistic(kind: str, says: str) -> None:
@@ -64,7 +52,7 @@ def _statistic(kind: str, says: str) -> None:
         yes: YesOption = False,
         as_json: JsonOption = False,
     ) -> int:
-        return _ask(kind, dataset, attribute, epsilon, config_file, work_id, yes=yes, as_json=as_json)
+        return _ask(Asked(kind, epsilon), dataset, attribute, config_file, work_id, yes=yes, as_json=as_json)
 
 
 _statistic("median", "Ask for the median of an attribute that has an order.")
@@ -89,14 +77,8 @@ def quantile(
     as_json: JsonOption = False,
 ) -> int:
     """Ask for the value that a share of the records does not exceed."""
-    try:
-        exact = Decimal(share)
-    except InvalidOperation:
-        exact = Decimal(0)
-    which = exact if exact.is_finite() else Decimal(0)
-    return _ask(
-        "quantile", dataset, attribute, epsilon, config_file, work_id, share=which, yes=yes, as_json=as_json
-    )
+    asked = Asked("quantile", epsilon, share)
+    return _ask(asked, dataset, attribute, config_file, work_id, yes=yes, as_json=as_json)
 
 
 @app.command()
@@ -119,11 +101,8 @@ def count(
     as_json: JsonOption = False,
 ) -> int:
     """Ask how many records have a value, or one in a range."""
-
-    def ranges(declared: "Attribute") -> tuple["Range", ...]:
-        return counted_range(declared, equals, at_least, below)
-
-    return _ask("count", dataset, attribute, epsilon, config_file, work_id, ranges, yes=yes, as_json=as_json)
+    asked = Asked("count", epsilon, equals=equals, at_least=at_least, below=below)
+    return _ask(asked, dataset, attribute, config_file, work_id, yes=yes, as_json=as_json)
 
 
 @app.command()
@@ -143,33 +122,33 @@ def histogram(
     as_json: JsonOption = False,
 ) -> int:
     """Ask how many records have each category, or a value in each range; all counts for one epsilon."""
-
-    def ranges(declared: "Attribute") -> tuple["Range", ...]:
-        return histogram_ranges(declared, [each.strip() for each in bins.split(",")] if bins else [])
-
-    return _ask(
-        "histogram", dataset, attribute, epsilon, config_file, work_id, ranges, yes=yes, as_json=as_json
-    )
+    cuts = [each.strip() for each in bins.split(",")] if bins else []
+    asked = Asked("histogram", epsilon, bins=cuts)
+    return _ask(asked, dataset, attribute, config_file, work_id, yes=yes, as_json=as_json)
 
 
 def _ask(
-    kind: str,
+    asked: Asked,
     dataset: str,
     attribute: str,
-    epsilon: str,
     config_file: Path | None,
     work_id: str | None,
-    ranges: Ranges = lambda _: (),
     *,
-    share: Decimal | None = None,
     yes: bool,
     as_json: bool,
 ) -> int:
     owner = config.load(config_file)
     chosen = owner.dataset(dataset)
-    query = _prepared(QuestionKind(kind), owner, chosen, attribute, epsilon, ranges, work_id, share)
+    named = parse_id(work_id) if work_id else new_id("query", utc_now)
+    question = _question(asked, chosen, attribute)
     records = Records.open(owner.owner.state_dir, utc_now)
-    with records.db:
+    with (
+        records.db,
+        closing(load_to_charge(owner, chosen, [attribute], records)) as data,
+    ):
+        query = prepare_query(
+            question, chosen, data, policy=owner.policy, work_id=named, today=utc_now().date()
+        )
         charges = LocalCharges(records, this_person())
         new = charges.standing(query.work) is Standing.NEW
         if new:
@@ -177,10 +156,10 @@ def _ask(
             left = charges.remaining(query.work)
             if not as_json:
                 _show_promises(query)
-            question = (
+            confirmed = yes or console.confirm(
                 f"Charge {query.work.charge:f} of the {left:f} that budget {query.work.budget!r} has left?"
             )
-            if not (yes or console.confirm(question)):
+            if not confirmed:
                 console.note("nothing was charged")
                 return ExitCode.REFUSED
         answer = answer_query(query, charges)
@@ -188,18 +167,8 @@ def _ask(
     return ExitCode.DONE
 
 
-def _prepared(
-    kind: "QuestionKind",
-    owner: OwnerConfig,
-    dataset: DatasetConfig,
-    name: str,
-    epsilon: str,
-    ranges: Ranges,
-    work_id: str | None,
-    share: Decimal | None = None,
-) -> "Query":
-    """Read the question, and load the one attribute that it is about."""
-    budget, named = parse_epsilon(epsilon), parse_id(work_id) if work_id else new_id("query", utc_now)
+def _question(asked: Asked, dataset: DatasetConfig, name: str) -> Question:
+    """Read the question about one attribute."""
     declared = schema_of(dataset, None, 0)
     attribute = declared.by_name.get(name)
     if attribute is None:
@@ -207,11 +176,7 @@ def _prepared(
             f"data set {dataset.name!r} has no attribute {name!r}",
             f"declared attributes: {', '.join(declared.names)}",
         )
-    question = Question(kind, attribute, budget, dataset.max_records_per_person, ranges(attribute), share)
-    loaded = load(dataset, [name], others=True)
-    return prepare_query(
-        question, dataset, loaded, policy=owner.policy, work_id=named, today=utc_now().date()
-    )
+    return asked.about(attribute, dataset.max_records_per_person)
 
 
 def _show_promises(query: "Query") -> None:

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from common.cli import console
+from common.cli.progress_bar import shown_progress
 from common.clock import utc_now
 from common.errors import UsageError
+from common.files import explaining_disk
 from common.model.plan import is_trial
+from common.progress import Progress
 from common.release.verification import parse_pins, verify_release
 from common.trust.identity import Party
 from owner_node import config
@@ -67,7 +70,8 @@ def download(
 ) -> None:
     """Fetch a published release that this owner took part in; the folder appears only once it is verified."""
     own = config.load(config_file)
-    verified = asyncio.run(fetch(own, release, out, aggregator))
+    with shown_progress(silent=as_json) as progress:
+        verified = asyncio.run(fetch(own, release, out, aggregator, progress))
     if as_json:
         console.print_json({**verified.to_document(), "directory": str(out.absolute())})
         return
@@ -85,8 +89,12 @@ def verify(
 ) -> None:
     """Re-check a release folder, and that this owner's own masked values are in it unchanged."""
     own = config.load(config_file)
-    verified = verify_release(folder, ca or own.tls.ca, parse_pins(owner or []))
-    found = _verify_own(own, folder, verified)
+    with shown_progress(silent=as_json) as progress:
+        verified = verify_release(
+            folder, ca or own.tls.ca, parse_pins(owner or []), workspace=own.workspace, progress=progress
+        )
+        with explaining_disk():
+            found = _verify_own(own, folder, verified, progress)
     if as_json:
         mine = {"id": own.owner.id, "records": found.n_records, "attributes": list(found.attributes)}
         console.print_json({**verified.to_document(), "own": mine})
@@ -99,7 +107,9 @@ def verify(
     )
 
 
-def _verify_own(own: OwnerConfig, folder: Path, verified: "Verified") -> "OwnVerified":
+def _verify_own(
+    own: OwnerConfig, folder: Path, verified: "Verified", progress: Progress | None = None
+) -> "OwnVerified":
     aggregator, release = Party.parse(verified.plan.aggregator).name, verified.plan.release
     state_dir = trial_folder(own.owner.state_dir) if is_trial(release) else own.owner.state_dir
     with OwnerDatabase(state_dir, make=False) as db:
@@ -113,5 +123,6 @@ def _verify_own(own: OwnerConfig, folder: Path, verified: "Verified") -> "OwnVer
     fragment = Outbox(state_dir).path(aggregator, release)
     signature = session.fragment_signature or b""
     return verify_own(
-        folder, verified, own.owner.id, fragment, session.fragment_digest, signature, session.kept_digest
-    )
+        folder, verified, own.owner.id, fragment, session.fragment_digest, signature, own.workspace,
+        session.kept_digest, progress,
+    )  # fmt: skip

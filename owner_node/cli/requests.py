@@ -41,7 +41,7 @@ _ATTACKS = {
     "unchanged-records": "records that leave unchanged as a whole",
     "interval": "values within 5 % of the ranks",
     "inference": "inferred from the nearest record:",
-    "membership": "told from people who are not in the release",
+    "membership": "distinguished from people who are not in the release",
     "extremes": "people with the smallest and largest values re-identified",
     "scales": "presence of an extreme value inferred from the noise",
 }
@@ -71,6 +71,8 @@ def show_preview(found: dict[str, Any] | None) -> None:
         ),
         list(_lines(found["risks"], bare, found["risk_with_earlier"])),
     )
+    if "sampled" in found:
+        console.print_line(found["sampled"])
     _show_distortions(found.get("distortions", ()))
     if n_others:
         console.print_line(
@@ -201,9 +203,12 @@ def _expected(document: dict[str, Any]) -> list[Part]:
         unchanged += f"; re-identified, {knows} known: {share}"
     earlier = (preview or {}).get("risk_with_earlier")
     if earlier:
-        unchanged += f"; with your earlier releases: {_share_percent(earlier['rate']['mean'])}"
+        releases = earlier["knows"].removeprefix("all, with ")
+        unchanged += f"; with your {releases}: {_share_percent(earlier['rate']['mean'])}"
     if preview and "problem" in preview:
         unchanged += f"; not tried: {preview['problem']}"
+    if preview and "sampled" in preview:
+        unchanged += "; " + preview["sampled"]
     parts = [listed(f"expected error ({OF_YOUR_DATA})", errors), text(unchanged)]
     distorted = warnings((preview or {}).get("distortions", ()))
     return [*parts, listed("distorted by masking", distorted)] if distorted else parts
@@ -475,9 +480,9 @@ def show(
 ) -> None:
     """Show exactly what a plan would let leave, for what, and what it would charge."""
     owner = config.load(config_file)
-    with _opened(owner) as (db, decisions):
+    with _opened(owner) as (_, decisions):
         session = decisions.find(release)
-        document = plan_document(session, owner, db, decisions)
+        document = plan_document(session, owner, decisions)
         document["preview"] = preview_of(session, owner) if preview else None
     if as_json:
         console.print_json(document)
@@ -502,17 +507,17 @@ def approve(
         duration = parse_duration(valid)
     except ValueError as problem:
         raise UsageError(f"--valid {valid}: {problem}", "for example --valid 24h") from None
-    with _opened(owner) as (db, decisions):
+    with _opened(owner) as (_, decisions):
         session = decisions.awaiting(release, digest)
         # A plan that cannot be shown cannot be approved.
-        shown = plan_document(session, owner, db, decisions)
+        shown = plan_document(session, owner, decisions)
         if not (digest or yes or _means({**shown, "preview": None})):
             console.note("nothing was approved")
             return ExitCode.REFUSED
-        # The approval is for the plan that was shown: a new plan that arrives meanwhile is a conflict.
-        digest = digest or session.plan_digest
-        session, approval = decisions.approve(release, digest, this_person(), duration)
-        have, needed = len(decisions.approvals.held(session)), owner.policy.approvers
+        # The approval is for the plan and the data that were shown; others that arrive now are a conflict.
+        digest, source = digest or session.plan_digest, session.source_digest
+        session, approval = decisions.approve(release, digest, this_person(), duration, source)
+        have, needed = len(decisions.approvals.held(session, owner.console.oidc)), owner.policy.approvers
     notified = ring(owner.owner.state_dir)
     if as_json:
         until = approval.until.isoformat()

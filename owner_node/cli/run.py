@@ -1,6 +1,5 @@
 """`owner-node run` and `owner-node doctor`: the daemon, and what keeps it from working."""
 
-import asyncio
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -9,6 +8,7 @@ from types import ModuleType
 from common import log
 from common.cli import console
 from common.cli.doctor import report
+from common.daemon import process
 from owner_node.config import load
 from owner_node.daemon import run as run_daemon
 from owner_node.doctor import examination
@@ -18,14 +18,17 @@ def run(
     config_file: console.ConfigOption = None, log_level: console.LogLevelOption = log.LogLevel.INFO
 ) -> None:
     """Stay connected to the aggregators and take part in releases until stopped."""
-    leave_out_pandas()
     log.start(log_level)
-    asyncio.run(run_daemon(load(config_file)))
+    config = load(config_file)
+    # pyspark refuses to work without pandas.
+    if not config.uses_spark:
+        leave_out_pandas()
+    process.run(run_daemon(config))
 
 
 def doctor(config_file: console.ConfigOption = None, as_json: console.JsonOption = False) -> int:
     """Check configuration, files, clock, disk, database, data sets and the route to every aggregator."""
-    return int(report(examination(config_file), as_json=as_json))
+    return int(report(examination(config_file, examples=True), as_json=as_json))
 
 
 class _NoPandas(MetaPathFinder):

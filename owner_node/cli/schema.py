@@ -12,7 +12,7 @@ from common.errors import UsageError
 from common.files import write_atomic
 from owner_node import config
 from owner_node.config.shared_schema import export_schema
-from owner_node.connection.client import AggregatorClient
+from owner_node.connection.client import introduced
 from owner_node.connection.credentials import own_credentials
 
 _PUBLIC_FILE = 0o644
@@ -52,7 +52,7 @@ def fetch(
 ) -> None:
     """Fetch the schema that an aggregator offers for a data set, for owner-node init DATA --schema FILE."""
     owner = config.load(config_file)
-    known = {each.name: each.address for each in owner.aggregators}
+    known = {each.name: each for each in owner.aggregators}
     if aggregator is None and len(known) == 1:
         (aggregator,) = known
     if aggregator not in known:
@@ -61,7 +61,8 @@ def fetch(
         )
 
     async def fetched() -> bytes:
-        async with AggregatorClient(known[aggregator], own_credentials(owner, utc_now).current) as client:
+        identity = own_credentials(owner, utc_now).current
+        async with introduced(owner, known[aggregator], identity) as client:
             return await client.schema(dataset)
 
     _write(file, asyncio.run(fetched()).decode(errors="replace"), dataset, as_json=as_json)

@@ -86,14 +86,23 @@ def _show(document: dict[str, Any]) -> None:
         console.print_line(f"linkage key: generation {key['generation']}, check value {key['check']}")
     for title, key, columns in (
         ("Aggregators", "aggregators", ("name", "address", "connected", "since", "reason")),
-        ("Sessions under way", "sessions", ("release", "aggregator", "state", "dataset", "updated")),
+        (
+            "Sessions under way",
+            "sessions",
+            ("release", "aggregator", "state", "dataset", "updated"),
+        ),
     ):
         rows = [[None if each[name] == "" else each[name] for name in columns] for each in document[key]]
         if rows:
             console.table(title, columns, rows)
+    for each in document["sessions"]:
+        if each["progress"]:
+            console.print_line(f"{each['release']}: {each['progress']}")
     waiting = sum(each["state"] == SessionState.AWAITING_APPROVAL for each in document["sessions"])
     if waiting:
         console.print_line(f"{waiting} of them wait for a person: owner-node requests")
     show_balances(document["balances"])
+    for each in document["engines"]:
+        console.print_line(f"engine of {each['dataset']!r}: {each['text']}")
     for each in document["attempts"]:
         console.print_line(each["text"])

@@ -1,9 +1,10 @@
-"""`owner.toml`: the settings of an owner node, its policy and its data sets (DESIGN §5)."""
+"""`owner.toml`: the settings of an owner node, its policy and its data sets."""
 
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal, InvalidOperation
 from itertools import pairwise
 from pathlib import Path
@@ -12,13 +13,17 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from common.daemon.audit import AuditSection
+from common.daemon.console import ConsoleSection
 from common.daemon.notify import NotifySection
 from common.daemon.settings import DialAddress, MetricsSection, Name, TrustDomain
 from common.errors import UsageError
 from common.settings import FilePath, Listed, Problem, Section, TlsSection, is_url, locate, read, validate
+from common.workspace import Workspace
 from owner_node.config.database import SQLITE, parse_database_url
 from owner_node.config.dataset import CsvOptions, DatasetConfig, DatasetTable, misdeclared
+from owner_node.config.engine import EngineKind, OwnerEngineSection
 from owner_node.config.policy import PolicyConfig
+from owner_node.config.spark_source import SPARK, parse_spark_source
 
 __all__ = [
     "FILE_NAME",
@@ -64,6 +69,8 @@ class _Tables(Section):
     audit: AuditSection = field(default_factory=AuditSection)
     metrics: MetricsSection = field(default_factory=MetricsSection)
     notify: NotifySection = field(default_factory=NotifySection)
+    console: ConsoleSection = field(default_factory=ConsoleSection)
+    engine: OwnerEngineSection = field(default_factory=OwnerEngineSection)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +87,16 @@ class OwnerConfig(_Tables):
     datasets: tuple[DatasetConfig, ...] = ()
     digest: str = ""
     """SHA-256 of the file when it was read, hexadecimal; empty without a file."""
+
+    @property
+    def workspace(self) -> Workspace:
+        """What the daemon's long steps may use of the machine."""
+        return self.engine.workspace(self.owner.state_dir)
+
+    @property
+    def uses_spark(self) -> bool:
+        """Whether Spark masks the data sets, or reads one."""
+        return self.engine.kind is EngineKind.SPARK or any(each.of_spark for each in self.datasets)
 
     def dataset(self, name: str) -> DatasetConfig:
         """Return a data set by name.
@@ -111,7 +128,8 @@ def load(path: Path | None = None) -> OwnerConfig:
     digest = _digest(path)
     file = validate(_File, read(path), path, lambda document: _contradictions(document, path.parent))
     tables = {each.name: getattr(file, each.name) for each in fields(_Tables)}
-    datasets = tuple(each.config() for each in file.dataset)
+    workspace = file.engine.workspace(file.owner.state_dir)
+    datasets = tuple(replace(each.config(), spark=file.engine.spark(workspace)) for each in file.dataset)
     return OwnerConfig(path=path, datasets=datasets, digest=digest, **tables)
 
 
@@ -164,6 +182,10 @@ def _budgets(datasets: list[dict[str, Any]], folder: Path) -> Iterator[Problem]:
 
     def place(dataset: dict[str, Any]) -> str:
         source, query = str(dataset.get("source")), " ".join(str(dataset.get("query", "")).split())
+        if source.startswith(SPARK):
+            with suppress(ValueError):
+                return parse_spark_source(source, lambda path: Path(os.path.realpath(folder / path))).place
+            return source
         try:
             found = parse_database_url(source) if is_url(source) else None
         except ValueError:

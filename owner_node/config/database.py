@@ -28,7 +28,8 @@ _FORM = re.compile(
     r"(?:(?P<user>[^:@/?#]*)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#]*)(?::(?P<port>[0-9]{1,5}))?"
     r"(?:/(?P<database>[^@?#]*))?(?:\?(?P<options>[^@#]*))?"
 )
-_SECRET = re.compile(r"passw|pwd|secret|token|credential|odbc_connect", re.IGNORECASE)
+SECRET = re.compile(r"passw|pwd|secret|token|credential|odbc_connect", re.IGNORECASE)
+"""Recognises options that are secrets."""
 SQLITE = "sqlite"
 """The only dialect whose databases are files."""
 
@@ -78,7 +79,7 @@ def parse_database_url(url: str) -> DatabaseUrl:
             "inside a part are written as %40, %3A, %3F and %23"
         )
     options = dict(parse_qsl(found["options"] or "", keep_blank_values=True))
-    if any(map(_SECRET.search, options)):
+    if any(map(SECRET.search, options)):
         raise ValueError("one of its options is a secret; use password_file or password_env")
     dialect, port = found["dialect"], found["port"]
     return DatabaseUrl(
@@ -138,11 +139,14 @@ def place_of(dataset: "DatasetConfig") -> str:
         dataset: Settings of the data set.
 
     Returns:
-        For a file its real path, with links resolved; for a database its address and a digest of the query.
+        For a file its real path, with links resolved; for a database its address and a digest of the query;
+        what Spark reads as it is declared.
 
     Raises:
         ValueError: If the source is a malformed URL.
     """
+    if dataset.of_spark is not None:
+        return dataset.of_spark.place
     if "://" not in dataset.source:
         return f"file:{os.path.realpath(dataset.source)}"
     query = digest(" ".join((dataset.query or "").split()).encode())[:16]

@@ -2,7 +2,7 @@
 
 import codecs
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
@@ -15,16 +15,23 @@ from common.daemon.settings import Duration, Epsilon, Label, Names, OneOrSeveral
 from common.model.schema import (
     MISSING_CATEGORY,
     MOST_DECIMALS,
+    MOST_PASSES,
+    PASS_NAME,
+    PASS_NAME_RULE,
     RESERVED_NAMES,
     Attribute,
     AttributeType,
     CategoryOrder,
+    MatchPass,
     TaxonomyMethod,
     fault_of_cell,
     to_units,
 )
 from common.settings import Contradictions, FilePath, Listed, Section, is_url, parse_path, shown
 from owner_node.config.database import SQLITE, one_select, parse_database_url
+from owner_node.config.engine import SparkSettings
+from owner_node.config.spark_source import SPARK, SparkSource, parse_spark_source
+from owner_node.values.match_keys import parse_key
 from owner_node.values.normal_forms import STEPS, NormalForm
 from owner_node.values.taxonomy import Taxonomy, read_hierarchy, taxonomy_of
 
@@ -230,7 +237,9 @@ _DATABASE_KEYS = ("query", "query_timeout", "password_env", "password_file")
 
 
 def _source(value: object, info: ValidationInfo) -> str:
-    """Parse a path or the URL of a database; the file of a SQLite database is a path, too."""
+    """Parse a path, what Spark reads, or the URL of a database; SQLite's is the path of a file, too."""
+    if isinstance(value, str) and value.startswith(SPARK):
+        return parse_spark_source(value, lambda path: parse_path(path, info)).place
     if not isinstance(value, str) or not is_url(value):
         return str(parse_path(value, info))
     place = parse_database_url(value)
@@ -289,6 +298,51 @@ class CsvOptions(Section):
             raise Contradictions([("decimal", f'"{self.decimal}" is the delimiter too')])
 
 
+def _keys(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Bring the keys of a pass to one form: every building block is named."""
+    found = []
+    for text in texts:
+        try:
+            found.append(str(parse_key(text)))
+            MatchPass("key", (found[-1],))
+        except ValueError as problem:
+            raise ValueError(f"{shown('', text)}: {problem}") from None
+    if not found or len(set(found)) != len(found):
+        raise ValueError("expected at least one key, each once")
+    return tuple(found)
+
+
+def _pass_name(name: str) -> str:
+    if not PASS_NAME.fullmatch(name):
+        raise ValueError(f"expected {PASS_NAME_RULE}")
+    return name
+
+
+def _passes(tables: tuple["MatchTable", ...]) -> tuple["MatchTable", ...]:
+    if len({table.name for table in tables}) != len(tables):
+        raise ValueError("expected passes with different names")
+    if len(tables) > MOST_PASSES:
+        raise ValueError(f"expected at most {MOST_PASSES} passes")
+    return tables
+
+
+@dataclass(frozen=True, slots=True)
+class MatchTable(Section):
+    """A table `[[dataset.match]]`: one pass of linking by match keys."""
+
+    name: Annotated[str, AfterValidator(_pass_name), Field(description="a name for reports and policies")]
+    keys: Annotated[
+        Names, AfterValidator(_keys), Field(description='such as ["surname:soundex", "born:date"]')
+    ]
+    """Keys in one form, columns with their building blocks; all of them have to be equal."""
+
+
+def _columns_in(tables: Iterable[MatchTable]) -> tuple[str, ...]:
+    """Return the columns that match keys name, each once, in their order."""
+    keys = (parse_key(text) for table in tables for text in table.keys)
+    return tuple(dict.fromkeys(column for key in keys for column in key.columns))
+
+
 Steps = Annotated[OneOrSeveralNames, one_of(tuple(STEPS))]
 
 
@@ -300,9 +354,9 @@ class DatasetSettings(Section):
     source: Annotated[
         str,
         PlainValidator(_source),
-        Field(description="the path of a CSV or Parquet file, or the URL of a database"),
+        Field(description="the path of a CSV or Parquet file, the URL of a database, or what Spark reads"),
     ]
-    """Absolute path of a file, or the URL of a database, without a password."""
+    """Absolute path of a file, the URL of a database, without a password, or what Spark reads."""
     query: Annotated[str, AfterValidator(one_select)] | None = None
     """One SELECT; None for files."""
     query_timeout: Duration = timedelta(minutes=10)
@@ -322,6 +376,10 @@ class DatasetSettings(Section):
     """Steps applied to all identifier columns before they are compared, in this order."""
     normalise_also: dict[str, Steps] = field(default_factory=dict)
     """Further steps by identifier column, applied after `normalise`."""
+    match: Annotated[Listed[MatchTable], AfterValidator(_passes)] = ()
+    """Passes of match keys, in this order, where owners have no common identifier."""
+    match_columns: dict[str, str] = field(default_factory=dict)
+    """Columns of the source by the name that match keys give them, where it is another."""
     max_records_per_person: Annotated[int, Field(ge=1)] = 1
     """Most records that one identifier may have."""
     missing: Missing = "error"
@@ -359,6 +417,12 @@ class DatasetTable(DatasetSettings):
                 yield f"normalise_also.{name}", "is no column of the identifier"
         if self.max_records_per_person > 1 and not self.identifier:
             yield "max_records_per_person", "there is no identifier to tell persons by"
+        if self.match and self.identifier:
+            yield "match", "there is an identifier; declare it as the first pass, or leave one of the two out"
+        named = _columns_in(self.match)
+        for name in self.match_columns:
+            if name not in named:
+                yield f"match_columns.{name}", "is no column of a match key"
         for name, table in self.attributes.items():
             if (table.missing or self.missing) == "category" and MISSING_CATEGORY in table.labels:
                 yield (
@@ -396,6 +460,8 @@ class DatasetConfig(DatasetSettings):
 
     simulated: int | None = None
     """The owner's place in its group whose records are simulated for a trial; None: the source is read."""
+    spark: SparkSettings | None = None
+    """How the Spark session is started that reads or masks it; None where there is none."""
 
     @property
     def dropping(self) -> frozenset[str]:
@@ -414,12 +480,32 @@ class DatasetConfig(DatasetSettings):
         return attribute.type is AttributeType.CATEGORY and treatment == "category"
 
     @property
+    def passes(self) -> tuple[MatchPass, ...]:
+        """The passes of match keys as they are in the schema."""
+        return tuple(MatchPass(each.name, each.keys) for each in self.match)
+
+    @property
+    def match_sources(self) -> Mapping[str, str]:
+        """The column of the source for every column that match keys name."""
+        return {name: self.match_columns.get(name, name) for name in _columns_in(self.match)}
+
+    @property
+    def person_columns(self) -> tuple[str, ...]:
+        """The columns of the source that persons are recognised by."""
+        return self.identifier or tuple(dict.fromkeys(self.match_sources.values()))
+
+    @property
     def normal_forms(self) -> tuple[NormalForm, ...]:
         """The normal form of each identifier column."""
         return tuple(
             NormalForm((*self.normalise, *self.normalise_also.get(name, ())), self.csv.date_format)
             for name in self.identifier
         )
+
+    @property
+    def of_spark(self) -> SparkSource | None:
+        """The source, if Spark reads it."""
+        return parse_spark_source(self.source) if self.source.startswith(SPARK) else None
 
     @property
     def place(self) -> str:
@@ -450,6 +536,8 @@ def _of_source(dataset: Mapping[str, Any], source: str) -> Iterator[tuple[str, s
         for key in _DATABASE_KEYS:
             if key in dataset:
                 yield key, "goes with the URL of a database as source, not with a file"
+        if source.startswith(SPARK) and "csv" in dataset:
+            yield "csv", "goes with a CSV file; options of a format that Spark reads are part of the source"
         return
     passwords = [key for key in ("password_env", "password_file") if key in dataset]
     if "query" not in dataset:

@@ -92,6 +92,10 @@ class PolicyConfig(Section):
     """Whether masking only the persons common to all groups of owners is allowed, if groups differ."""
     allow_owner_column: bool = True
     """Whether a release may state the owner of every record in a column."""
+    passes: Names = ()
+    """Names of the passes of match keys that may link persons; empty for all that are declared."""
+    min_match_quality: Share = Decimal(0)
+    """Smallest estimated share of right links of match keys, by the lower end of its interval (95 %)."""
     min_rank_noise: Share = Decimal(0)
     """Smallest rank noise of a mechanism that releases a list."""
     total_rank_loss: Epsilon | None = None
@@ -118,6 +122,8 @@ class PolicyConfig(Section):
             None if set(self.layouts) >= set(_LAYOUTS) else self.layouts,
             self.min_rank_noise,
             self.accounting,
+            self.passes or None,
+            self.min_match_quality,
         )
 
     @property

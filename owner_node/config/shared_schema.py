@@ -14,7 +14,15 @@ from common.settings import Problem, read, toml, validate
 from owner_node.config import OwnerConfig
 from owner_node.config.dataset import DatasetTable, misdeclared
 
-_SETTINGS = ("name", "identifier", "normalise", "normalise_also", "max_records_per_person", "missing")
+_SETTINGS = (
+    "name",
+    "identifier",
+    "normalise",
+    "normalise_also",
+    "match",
+    "max_records_per_person",
+    "missing",
+)
 _OWN = {"source": "data.csv", "total_epsilon": "1"}
 """What a schema lacks to be a data set."""
 

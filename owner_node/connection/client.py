@@ -1,13 +1,16 @@
 """gRPC client of one aggregator. Errors of the other side are raised as errors of the catalogue.
 
-`AggregatorClient` is the asynchronous client of the daemon. `greet` is one synchronous call without an event
-loop, which returns the version and the clock of the aggregator.
+`AggregatorClient` is the asynchronous client of the daemon; `introduced` is one for a command. `greet` is one
+synchronous call without an event loop, which returns the version and the clock of the aggregator. Each begins
+with `Connect`, whose signed answer shows that the aggregator named in owner.toml answers.
 """
 
+import asyncio
 import secrets
+import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -15,14 +18,17 @@ from typing import Any, Self
 
 import grpc
 
-from common import __version__
 from common.canonical import digest
+from common.clock import utc_now
 from common.daemon.metrics import bytes_counter
 from common.errors import IdentityError, IntegrityError, NotConnectedError, ProtocolError, TesseraError
-from common.files import CHUNK_BYTES, read_chunks
+from common.files import CHUNK_BYTES, file_digest, read_chunks
+from common.model.compatibility import Software, common_protocol
+from common.progress import Progress
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
-from common.trust.signing import Domain
+from common.trust.proxy import proxy_to
+from common.trust.signing import Domain, load_chain
 from common.trust.tls import (
     MESSAGE_LIMIT,
     TIME_KEY,
@@ -31,15 +37,16 @@ from common.trust.tls import (
     explain_handshake,
 )
 from common.wire.answers import NONCE_BYTES, signed_answer
+from common.wire.software import read_software, software_here
 from common.wire.status import from_rpc_error
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
-from owner_node.config import KnownAggregator
+from owner_node.config import KnownAggregator, OwnerConfig
 from owner_node.connection.limits import check_lengths
+from owner_node.connection.packing import Packing
 from owner_node.state.answers import Fragment, SignedHead
 from owner_node.trust import Trust
 
-PROTOCOL = 1
 _CALL_SECONDS = 20.0
 _RECALL_SECONDS = 600.0
 _POLL_SECONDS = 40.0
@@ -78,11 +85,16 @@ class AggregatorClient:
     Args:
         address: "host:port".
         tls: The owner's files, or the identity that a daemon has loaded from them.
+
+    Raises:
+        ConfigurationError: If the environment names a proxy that cannot be used.
     """
 
     def __init__(self, address: str, tls: TlsSection | Identity) -> None:
         identity = read_identity(tls) if isinstance(tls, TlsSection) else tls
         self._owner, self._nonce = identity.signer.party.name, secrets.token_bytes(NONCE_BYTES)
+        # gRPC takes the same proxy, but would dial directly where the variable cannot be used.
+        proxy_to(host_and_port(address)[0])
         credentials = channel_credentials_of(identity)
         self._channel = grpc.aio.secure_channel(address, credentials, options=channel_options())
         self._calls: Any = OwnerServiceStub(self._channel)
@@ -111,19 +123,15 @@ class AggregatorClient:
         Raises:
             IdentityError: If another aggregator answers.
             IntegrityError: If the answer is not signed.
+            VersionError: If the aggregator speaks no version of the protocol that is spoken here.
         """
-        request = wire.ConnectRequest(
-            protocol=PROTOCOL, version=__version__, datasets=datasets, nonce=self._nonce
-        )
+        request = _announcement(datasets, self._nonce)
         response: wire.ConnectResponse = await _call(
             lambda: self._calls.Connect(request, timeout=_CALL_SECONDS)
         )
-        self._check(response, trust)
+        _check(self._owner, self._nonce, response, trust)
+        _check_software(response)
         return response
-
-    def _check(self, response: wire.ConnectResponse | wire.PollResponse, trust: Trust) -> None:
-        payload = signed_answer(self._owner, self._nonce, response)
-        trust.check(Domain.ANSWER, payload, response.signature, response.certificate)
 
     async def poll(
         self,
@@ -149,7 +157,7 @@ class AggregatorClient:
         request = wire.PollRequest(busy=keys, ledger_head=signed, shown=shown, nonce=self._nonce)
         response: wire.PollResponse = await _call(lambda: self._calls.Poll(request, timeout=_POLL_SECONDS))
         if response.work:
-            self._check(response, trust)
+            _check(self._owner, self._nonce, response, trust)
         return response
 
     async def answer(self, request: wire.AnswerRequest) -> None:
@@ -175,29 +183,45 @@ class AggregatorClient:
         )
         return bytes(response.schema)
 
-    async def upload_tokens(self, release: str, plan_digest: str, tokens: bytes) -> str:
-        """Send a token list and return its digest."""
-        name = digest(tokens)
+    async def upload_tokens(
+        self, release: str, plan_digest: str, tokens: bytes | Path, progress: Progress
+    ) -> wire.BlobKey:
+        """Send a token list, or the file that has it, and return its key; `progress` shows how far that is.
+
+        Raises:
+            OSError: If the file cannot be read any more.
+        """
+        if isinstance(tokens, Path):
+            size, name = tokens.stat().st_size, await asyncio.to_thread(file_digest, tokens)
+        else:
+            size, name = len(tokens), digest(tokens)
         blob = wire.BlobKey(
-            release=release, plan_digest=plan_digest, kind=wire.BLOB_KIND_TOKENS, digest=name,
-            size=len(tokens),
-        )  # fmt: skip
-        offset = await self._offset(blob)
-        pieces = (tokens[start : start + CHUNK_BYTES] for start in range(offset, len(tokens), CHUNK_BYTES))
-        seconds = _transfer_seconds(len(tokens) - offset)
-        await _hand_over(lambda: self._calls.Upload(self._chunks(blob, offset, pieces), timeout=seconds))
-        return name
+            release=release, plan_digest=plan_digest, kind=wire.BLOB_KIND_TOKENS, digest=name, size=size
+        )
+        offset, packing = await self._held(blob)
+        pieces: Iterable[bytes | memoryview]
+        if isinstance(tokens, Path):
+            pieces = read_chunks(tokens, offset)
+        else:
+            pieces = (tokens[start : start + CHUNK_BYTES] for start in range(offset, size, CHUNK_BYTES))
+        seconds = _transfer_seconds(size - offset)
+        chunks = self._chunks(blob, offset, pieces, packing, progress)
+        await _hand_over(lambda: self._calls.Upload(chunks, timeout=seconds))
+        return blob
 
     async def upload_fragment(
-        self, release: str, plan_digest: str, fragment: Fragment
+        self, release: str, plan_digest: str, fragment: Fragment, progress: Progress
     ) -> wire.UploadResponse:
-        """Send a fragment from the offset that the aggregator has received, and return the receipt."""
+        """Send a fragment from the offset that the aggregator has received, and return the receipt.
+
+        `progress` shows how far that is.
+        """
         blob = wire.BlobKey(
             release=release, plan_digest=plan_digest, kind=wire.BLOB_KIND_FRAGMENT, digest=fragment.digest,
             size=fragment.size,
         )  # fmt: skip
-        offset = await self._offset(blob)
-        chunks = self._chunks(blob, offset, read_chunks(fragment.path, offset))
+        offset, packing = await self._held(blob)
+        chunks = self._chunks(blob, offset, read_chunks(fragment.path, offset), packing, progress)
         seconds = _transfer_seconds(fragment.size - offset)
         response: wire.UploadResponse = await _hand_over(lambda: self._calls.Upload(chunks, timeout=seconds))
         return response
@@ -269,8 +293,8 @@ class AggregatorClient:
             return dict(zip(chunk.files, chunk.sizes, strict=True))
         raise IntegrityError("the aggregator's answer to a download is empty")
 
-    async def download(self, release: str, name: str, to: Path, size: int) -> None:
-        """Write one file of a published release.
+    async def download(self, release: str, name: str, to: Path, size: int, progress: Progress) -> None:
+        """Write one file of a published release; `progress` is advanced by its bytes.
 
         Raises:
             IntegrityError: If it has another size than was listed.
@@ -280,6 +304,7 @@ class AggregatorClient:
                 if not chunk.data or stream.tell() + len(chunk.data) > size:
                     raise IntegrityError(f"the aggregator does not send the {size} bytes that it listed")
                 stream.write(chunk.data)
+                progress.advance(len(chunk.data))
             if stream.tell() != size:
                 raise IntegrityError(f"the aggregator sent {stream.tell()} of the {size} bytes listed")
 
@@ -289,28 +314,95 @@ class AggregatorClient:
             yield chunk
 
     async def _chunks(
-        self, blob: wire.BlobKey, offset: int, pieces: Iterable[bytes | memoryview]
+        self,
+        blob: wire.BlobKey,
+        offset: int,
+        pieces: Iterable[bytes | memoryview],
+        packing: Packing,
+        progress: Progress,
     ) -> AsyncIterator[wire.UploadChunk]:
+        progress.begin("uploading", blob.size - offset)
         # The first message names the blob even if nothing of it is left to send.
         yield wire.UploadChunk(blob=blob, offset=offset)
         for piece in pieces:
-            yield wire.UploadChunk(offset=offset, data=bytes(piece))
+            chunk = packing.chunk(offset, piece)
+            began = time.perf_counter()
+            yield chunk
+            packing.sent(chunk, time.perf_counter() - began)
             offset += len(piece)
+            progress.advance(len(piece))
             SENT_BYTES.labels(_KINDS[blob.kind]).inc(len(piece))
 
-    async def _offset(self, blob: wire.BlobKey) -> int:
+    async def _held(self, blob: wire.BlobKey) -> tuple[int, Packing]:
+        """Return how much of a blob the aggregator holds, and how the rest may travel."""
         state = await _hand_over(
             lambda: self._calls.UploadState(wire.UploadStateRequest(blob=blob), timeout=_CALL_SECONDS)
         )
-        return min(int(state.offset), int(blob.size))
+        return min(int(state.offset), int(blob.size)), Packing(allowed=state.zstd)
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Split the address of an aggregator; a host that is an IPv6 address comes without its brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _announcement(datasets: Sequence[str], nonce: bytes) -> wire.ConnectRequest:
+    return wire.ConnectRequest(software=software_here(), datasets=datasets, nonce=nonce)
+
+
+def _check(
+    owner: str, nonce: bytes, response: wire.ConnectResponse | wire.PollResponse, trust: Trust
+) -> None:
+    payload = signed_answer(owner, nonce, response)
+    trust.check(Domain.ANSWER, payload, response.signature, response.certificate)
+
+
+def _check_software(response: wire.ConnectResponse) -> Software:
+    """Return what the aggregator runs.
+
+    Raises:
+        VersionError: If both sides speak no common version of the protocol.
+    """
+    software = read_software(response.software)
+    common_protocol("this owner node", {"the aggregator": software})
+    return software
+
+
+def trust_in(config: OwnerConfig, aggregator: str, clock: Callable[[], datetime] = utc_now) -> Trust:
+    """Return what checks the signatures of an aggregator, under the CAs that owner.toml names now."""
+    authorities = load_chain(config.tls.ca)
+    return Trust(lambda: authorities, config.owner.trust_domain, config.owner.id, aggregator, clock)
+
+
+@asynccontextmanager
+async def introduced(
+    config: OwnerConfig, aggregator: KnownAggregator, identity: Identity | None = None
+) -> AsyncIterator[AggregatorClient]:
+    """Connect a command to an aggregator as the daemon does.
+
+    Args:
+        config: The owner's configuration.
+        aggregator: Which aggregator.
+        identity: The owner's certificate and key; None: read from its files.
+
+    Yields:
+        The client, once the aggregator has shown that it is the one that is named.
+
+    Raises:
+        NotConnectedError: If it cannot be reached.
+        IdentityError, IntegrityError: If another aggregator answers.
+    """
+    async with AggregatorClient(aggregator.address, identity or config.tls) as client:
+        await client.connect([each.name for each in config.datasets], trust_in(config, aggregator.name))
+        yield client
 
 
 def explain(
     aggregator: KnownAggregator, tls: TlsSection, now: datetime
 ) -> NotConnectedError | IdentityError | None:
     """Determine by a TLS handshake why an aggregator cannot be reached (`common.trust.tls`)."""
-    host, _, port = aggregator.address.rpartition(":")
-    return explain_handshake((host.strip("[]"), int(port)), tls.ca, tls.cert, tls.key, now)
+    return explain_handshake(host_and_port(aggregator.address), tls.ca, tls.cert, tls.key, now)
 
 
 def ledger_head(head: SignedHead) -> wire.LedgerHead:
@@ -375,27 +467,32 @@ async def _hand_over(make: Callable[[], Any]) -> Any:
         return await _call(make)
 
 
-def greet(address: str, identity: Identity, datasets: Sequence[str]) -> tuple[str, float | None]:
+def greet(
+    config: OwnerConfig, aggregator: KnownAggregator, identity: Identity
+) -> tuple[Software, float | None]:
     """Connect to an aggregator, announce this owner as a daemon does, and hang up.
 
     Args:
-        address: `host:port`.
+        config: The owner's configuration.
+        aggregator: Which aggregator.
         identity: Certificate and key of the owner.
-        datasets: Names of the data sets that it offers.
 
     Returns:
-        The aggregator's version, and its clock as Unix time in seconds, if it sends that.
+        What the aggregator runs, and its clock as Unix time in seconds, if it sends that.
 
     Raises:
-        TesseraError: If it cannot be reached, or rejects calls of this owner.
+        TesseraError: If it cannot be reached, is another aggregator, or rejects calls of this owner.
     """
-    request = wire.ConnectRequest(protocol=PROTOCOL, version=__version__, datasets=datasets)
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    request = _announcement([each.name for each in config.datasets], nonce)
     credentials = channel_credentials_of(identity)
-    with grpc.secure_channel(address, credentials, options=channel_options()) as channel:
+    with grpc.secure_channel(aggregator.address, credentials, options=channel_options()) as channel:
         calls: Any = OwnerServiceStub(channel)
         try:
             response, call = calls.Connect.with_call(request, timeout=_CALL_SECONDS)
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
+        _check(config.owner.id, nonce, _readable(response), trust_in(config, aggregator.name))
+        software = _check_software(response)
         moment = dict(call.initial_metadata()).get(TIME_KEY, "")
-    return response.version[:64], float(moment) if str(moment).isdigit() else None
+    return software, float(moment) if str(moment).isdigit() else None

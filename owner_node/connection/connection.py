@@ -9,6 +9,7 @@ from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
+from common.daemon.process import in_thread
 from common.errors import (
     IntegrityError,
     InternalError,
@@ -17,6 +18,7 @@ from common.errors import (
     SourceUnreachableError,
     TesseraError,
 )
+from common.files import disk_reason
 from common.model.plan import RELEASE_ID
 from common.trust.credentials import Credentials
 from common.wire.v1 import owner_pb2 as wire
@@ -36,6 +38,8 @@ _LONGEST_WAIT_SECONDS = 30.0
 _RETRY_SECONDS = 0.5
 """Delay before a retry of work whose answer found no connection."""
 _PAUSE_SECONDS = 0.1
+_OVERLAP_SECONDS = 3 * _PAUSE_SECONDS
+"""How long a poll that is replaced by another one stays: an owner without a poll counts as disconnected."""
 _REST_SECONDS = 5.0
 """Delay before a retry of work that failed for another transient reason."""
 _MOST_TASKS = 64
@@ -53,6 +57,13 @@ def _contained() -> Iterator[None]:
     except Exception as fault:  # noqa: BLE001 - the edge of a connection
         _log.error("internal fault", exc_info=fault)
         raise InternalError("an internal fault, see the log") from None
+
+
+def _why(error: OSError | TesseraError) -> dict[str, str]:
+    """Return why work has to wait, for the log."""
+    if isinstance(error, OSError):
+        return {"reason": disk_reason(error)}
+    return {"reason": error.message, "hint": error.hint}
 
 
 def _head(response: wire.ConnectResponse | wire.PollResponse) -> Head | None:
@@ -146,7 +157,9 @@ class Connection:
         await self._examine(response)
         self._reason, self._reported = "", _head(response)
         await asyncio.to_thread(self._records.presence.connected, self._aggregator.name)
-        _log.info("connected", extra={"aggregator": self._aggregator.name, "version": response.version[:64]})
+        _log.info(
+            "connected", extra={"aggregator": self._aggregator.name, "version": response.software.version}
+        )
 
     def _datasets(self) -> list[str]:
         return [dataset.name for dataset in self._config.datasets]
@@ -167,6 +180,9 @@ class Connection:
                 if not RELEASE_ID.fullmatch(work.release):
                     raise ProtocolError("the aggregator sends a malformed release id")
                 key = (work.release, work.WhichOneof("step") or "")
+                if key[1] == "conclude":
+                    # It waits for its turn, and what has it is of no use any more.
+                    await in_thread(self._worker.interrupt, work.release)
                 if key not in self._tasks and self._has_room():
                     self._tasks[key] = asyncio.create_task(self._do(work, key))
             if len(self._tasks) <= known:
@@ -183,7 +199,7 @@ class Connection:
             await self._room.wait()
 
     async def _poll(self, client: AggregatorClient) -> list[wire.Work]:
-        """Wait for work; a poll is cancelled when work that it names as busy is to be retried."""
+        """Wait for work; a poll is replaced when work that it names as busy is to be retried."""
         self._rested.clear()
         head = await self._unreported_head()
         shown = self._reported.hash if self._reported else ""
@@ -204,8 +220,10 @@ class Connection:
             self._reported = _head(response)
             return list(response.work)
         finally:
-            for task in (poll, *events):
+            for task in events:
                 task.cancel()
+            poll.add_done_callback(lambda done: done.cancelled() or done.exception())
+            asyncio.get_running_loop().call_later(_OVERLAP_SECONDS, poll.cancel)
 
     async def _answered(
         self, client: AggregatorClient, poll: asyncio.Task[wire.PollResponse]
@@ -248,9 +266,9 @@ class Connection:
             rest = _REST_SECONDS if outcome is WorkOutcome.REFUSED else 0.0
             if key[1] == "conclude":
                 self._end_waiting(work.release)
-        except SourceUnreachableError as error:
-            extra = {"release": key[0], "step": key[1], "reason": error.message, "hint": error.hint}
-            _log.error("cannot work now", extra=extra)
+        # First, since a source that cannot be reached is a kind of lost connection, too.
+        except (SourceUnreachableError, *PASSING) as error:
+            _log.error("cannot work now", extra={"release": key[0], "step": key[1], **_why(error)})
             rest = _REST_SECONDS
         except NotConnectedError:
             _log.info("not answered", extra={"release": key[0], "step": key[1]})
@@ -262,10 +280,6 @@ class Connection:
             rest = _REST_SECONDS
         except IntegrityError as error:
             _log.error("no work is done", extra={"release": key[0], "step": key[1], "reason": error.message})
-        except PASSING as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            _log.error("cannot work now", extra={"release": key[0], "step": key[1], "reason": reason})
-            rest = _REST_SECONDS
         except Exception as error:  # noqa: BLE001 - the edge of a task; retried after a delay
             _log.error("internal fault", exc_info=error, extra={"release": key[0], "step": key[1]})
             rest = _REST_SECONDS
@@ -332,11 +346,16 @@ class Connection:
 
     async def _handshake(self) -> TesseraError | None:
         try:
-            return await asyncio.to_thread(explain, self._aggregator, self._config.tls, self._clock())
+            # It reads what anyone on the way may send, and is called where a fault would end the daemon.
+            with _contained():
+                return await asyncio.to_thread(explain, self._aggregator, self._config.tls, self._clock())
         except TesseraError as error:
             return error
 
     async def _stop_tasks(self) -> None:
+        # What they have not stored is done again at the next start.
+        for release in {release for release, _ in self._tasks}:
+            await in_thread(self._worker.interrupt, release)
         tasks = [*self._tasks.values(), *self._looking]
         for task in tasks:
             task.cancel()

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from common.clock import utc_now
 from common.errors import IntegrityError, NotConnectedError, UsageError
-from common.files import check_out, whole_folder
+from common.files import check_out, explaining_disk, whole_folder
+from common.progress import Progress
 from owner_node.config import KnownAggregator, OwnerConfig
-from owner_node.connection.client import AggregatorClient, explain
+from owner_node.connection.client import explain, introduced
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.sessions import Session, Sessions
 
@@ -21,7 +22,13 @@ _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 """A name in the release folder itself, which any file system takes."""
 
 
-async def download(config: OwnerConfig, release: str, out: Path, aggregator: str | None = None) -> "Verified":
+async def download(
+    config: OwnerConfig,
+    release: str,
+    out: Path,
+    aggregator: str | None = None,
+    progress: Progress | None = None,
+) -> "Verified":
     """Download a release.
 
     Args:
@@ -29,31 +36,36 @@ async def download(config: OwnerConfig, release: str, out: Path, aggregator: str
         release: Release id.
         out: An empty or absent folder.
         aggregator: Name of the aggregator; optional if only one made a release of this id.
+        progress: Shows how much has been downloaded and verified.
 
     Returns:
         The result of verifying it, identities included.
 
     Raises:
         UsageError: If this owner took no part in such a release, or the folder cannot be used.
+        ConfigurationError: If the disk is full or failing.
         NotConnectedError: If the aggregator cannot be reached.
+        IdentityError: If another aggregator answers.
         IntegrityError: If the release is invalid, or not the one that the aggregator announced.
     """
     from common.release.verification import verify_release
     from owner_node.release.own_fragment import check_told
 
     check_out(out)
+    progress = progress or Progress()
     section, session = _find(config, release, aggregator)
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
-    with whole_folder(out.absolute()) as folder:
+    with explaining_disk(), whole_folder(out.absolute()) as folder:
         try:
-            async with AggregatorClient(section.address, config.tls) as client:
+            async with introduced(config, section) as client:
                 listed = await client.files(release)
                 _check_listed(listed, folder)
+                progress.begin("downloading", sum(listed.values()))
                 for name, size in listed.items():
-                    await client.download(release, name, folder / name, size)
+                    await client.download(release, name, folder / name, size, progress)
         except NotConnectedError as error:
             raise explain(section, config.tls, utc_now()) or error from None
-        verified = verify_release(folder, config.tls.ca)
+        verified = verify_release(folder, config.tls.ca, workspace=config.workspace, progress=progress)
         check_told(session, verified)
     return verified
 

@@ -13,10 +13,10 @@ from datetime import datetime
 from common.errors import IntegrityError, NotConnectedError, TesseraError
 from common.model.fragment import MOST_ENTRIES, Consent, FragmentStatement, LedgerHead
 from common.model.plan import Plan, is_trial
-from common.trust.signing import Domain, load_chain
+from common.trust.signing import Domain
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.config import KnownAggregator, OwnerConfig
-from owner_node.connection.client import AggregatorClient, explain
+from owner_node.connection.client import AggregatorClient, explain, trust_in
 from owner_node.release.records import Records
 from owner_node.release.recovery import Recalled, Shown
 from owner_node.state.chain import Head
@@ -159,8 +159,7 @@ async def recall(
 async def _ask(
     config: OwnerConfig, section: KnownAggregator, records: Records, clock: Callable[[], datetime]
 ) -> Shown:
-    authorities = load_chain(config.tls.ca)
-    trust = Trust(lambda: authorities, config.owner.trust_domain, config.owner.id, section.name, clock)
+    trust = trust_in(config, section.name, clock)
     places: list[Head] = []
     releases: list[Recalled] = []
     try:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +14,21 @@ from common.daemon.metrics import step_histogram
 from common.daemon.process import in_thread
 from common.errors import InternalError, NotConnectedError, ProtocolError, TesseraError
 from common.model.plan import is_trial
+from common.progress import StepStoppedError
+from common.wire.software import software_here
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.connection.client import AggregatorClient, NotTakenError, ledger_head
 from owner_node.connection.limits import check_lengths
 from owner_node.release.co_owners import CoOwner
 from owner_node.release.invitations import Offer
 from owner_node.release.node import Node
-from owner_node.state.answers import NOT_OUR_FAULT, Failure, RefusedBeforeError
+from owner_node.state.answers import NOT_OUR_FAULT, Failure, RefusedBeforeError, SpentError
 from owner_node.state.database import CannotStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-PASSING = (OSError, CannotStoreError)
+PASSING = (OSError, CannotStoreError, SpentError)
 """Transient errors, such as a full disk or a busy database, which must not end a release."""
 STEPS = ("describe", "consent", "link", "mask", "collect", "conclude")
 """The steps that an aggregator can request."""
@@ -35,6 +37,8 @@ STEP_SECONDS = step_histogram(
     "How long this owner worked at each step of releases, since the start.",
     STEPS,
 )
+LONG_THREADS = 2
+"""Threads that an aggregator can keep busy for long."""
 _LONGEST_REST_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
@@ -81,7 +85,7 @@ class Worker:
         self._node, self._trials = node, trials
         self._connected: AggregatorClient | None = None
         self._loading: asyncio.Task[None] | None = None
-        self._turn = asyncio.Lock()
+        self._turn, self._side_turn = asyncio.Lock(), asyncio.Lock()
         self._steps: Mapping[str, Callable[[wire.Work], Awaitable[wire.AnswerRequest | None]]] = {
             "describe": self._describe,
             "consent": self._consent,
@@ -101,16 +105,27 @@ class Worker:
             raise NotConnectedError("there is no connection to the aggregator yet")
         return self._connected
 
+    def interrupt(self, release: str) -> None:
+        """Stop what is computed for a release; its work ends soon, without an answer."""
+        self._node_of(release).interrupt(release)
+
     def _node_for(self, work: wire.Work) -> Node:
-        return self._trials if self._trials is not None and is_trial(work.release) else self._node
+        return self._node_of(work.release)
+
+    def _node_of(self, release: str) -> Node:
+        return self._trials if self._trials is not None and is_trial(release) else self._node
 
     async def do(self, work: wire.Work) -> WorkOutcome:
         """Do one work request and answer it; a refusal or failure is answered as well.
+
+        Returns:
+            Its outcome. Work that was interrupted is done without an answer.
 
         Raises:
             NotConnectedError: If the answer did not arrive; the aggregator repeats the request.
             NotTakenError: If the aggregator rejected the answer; it repeats the request.
             OSError, CannotStoreError: If this machine cannot do it now (a full disk).
+            SpentError: If it cannot do it now, and the charge is spent already.
         """
         step = work.WhichOneof("step") or ""
         extra = {"release": work.release, "step": step}
@@ -120,17 +135,20 @@ class Worker:
             if step not in self._steps:
                 raise ProtocolError("the aggregator requested a step that this version does not know")
             with STEP_SECONDS.labels(step).time():
-                answer = await self._steps[step](work)
+                answer = await self._attempt(work, step)
             outcome = WorkOutcome.WAITS if answer and answer.HasField("waiting") else WorkOutcome.DONE
         except (*PASSING, NotConnectedError, NotTakenError):
             raise
+        except StepStoppedError:
+            _log.info("stopped", extra=extra)
+            return WorkOutcome.DONE
         except RefusedBeforeError as refusal:
             answer = _failure(refusal.failure)
         except TesseraError as error:
             details = {"code": error.code, "reason": error.message, "hint": error.hint}
             fault = "rejected" if error.code in NOT_OUR_FAULT else "refused"
-            _log.warning(fault, extra=extra | details)
             answer = await self._failure(work, error)
+            _log.warning(fault, extra=extra | details)
         except Exception as error:  # noqa: BLE001 - the edge of a task; the text could quote a value
             _log.error("internal fault", exc_info=error, extra=extra)
             answer = await self._failure(work, InternalError("an internal fault, see the log"))
@@ -140,15 +158,32 @@ class Worker:
         _log.info("waiting for a person" if outcome is WorkOutcome.WAITS else "done", extra=extra)
         return outcome
 
+    async def _attempt(self, work: wire.Work, step: str) -> wire.AnswerRequest | None:
+        """Do a step, and show how far it is.
+
+        Raises:
+            StepStoppedError: If it was interrupted, whatever that made of it.
+        """
+        progress = self._node_for(work).progress(work.release)
+        try:
+            return await self._steps[step](work)
+        except Exception:
+            if progress.stopped:
+                raise StepStoppedError from None
+            raise
+        finally:
+            progress.end()
+
     @asynccontextmanager
-    async def _in_turn(self) -> AsyncIterator[None]:
+    async def _in_turn(self, turn: asyncio.Lock) -> AsyncIterator[None]:
         """Work with plans or data: one piece of work of an aggregator at a time.
 
-        So each aggregator keeps at most one thread busy and has one plan in memory, and one that asks for
+        `turn` is that of work with a plan, or the side turn, of work that must not wait for hours of masking.
+        So each aggregator keeps at most `LONG_THREADS` busy and has one plan in memory, and one that asks for
         much does not delay the work for another. After a refusal it waits as long as that took: refusals
         cost the aggregator nothing.
         """
-        async with self._turn:
+        async with turn:
             began = time.monotonic()
             try:
                 yield
@@ -161,14 +196,15 @@ class Worker:
 
     async def _describe(self, work: wire.Work) -> wire.AnswerRequest:
         describe = self._node_for(work).invitations.describe
-        schema = await in_thread(describe, work.release, work.describe.dataset)
+        async with self._in_turn(self._side_turn):
+            schema = await in_thread(describe, work.release, work.describe.dataset)
         # The libraries for masking are loaded while other owners answer.
         self._loading = asyncio.create_task(asyncio.to_thread(_load_libraries))
-        return wire.AnswerRequest(described=wire.Described(schema=schema))
+        return wire.AnswerRequest(described=wire.Described(schema=schema, software=software_here()))
 
     async def _consent(self, work: wire.Work) -> wire.AnswerRequest:
         asked, accept = work.consent, self._node_for(work).invitations.consent
-        async with self._in_turn():
+        async with self._in_turn(self._turn):
             plan = await self._client.document(work.release, work.plan_digest)
             offer = Offer(plan, asked.signature, asked.certificate, asked.deadline or None)
             acceptance = await in_thread(accept, work.release, work.plan_digest, offer)
@@ -186,7 +222,7 @@ class Worker:
 
     async def _link(self, work: wire.Work) -> wire.AnswerRequest:
         shown, link = [], self._node_for(work).production.link
-        async with self._in_turn():
+        async with self._in_turn(self._turn):
             if self._node_for(work).production.checks_co_owners:
                 consents = await self._client.document(work.release, work.link.consents_digest)
                 shown = [
@@ -194,15 +230,17 @@ class Worker:
                     for each in _consents(consents).co_owners
                 ]
             linked = await in_thread(link, work.release, work.plan_digest, shown)
-        name = ""
+        blob, progress = wire.BlobKey(), self._node_for(work).progress(work.release)
         if linked.tokens:
-            name = await self._client.upload_tokens(work.release, work.plan_digest, linked.tokens)
-        return wire.AnswerRequest(linked=wire.Linked(n_records=linked.n_records, tokens_digest=name))
+            blob = await self._client.upload_tokens(work.release, work.plan_digest, linked.tokens, progress)
+        return wire.AnswerRequest(
+            linked=wire.Linked(n_records=linked.n_records, tokens_digest=blob.digest, tokens_size=blob.size)
+        )
 
     async def _mask(self, work: wire.Work) -> wire.AnswerRequest:
         mask, asked = self._node_for(work).production.mask, work.mask
         names, selection = (work.release, work.plan_digest), b""
-        async with self._in_turn():
+        async with self._in_turn(self._turn):
             addendum = await self._client.document(work.release, asked.addendum_digest)
             signed = (addendum, asked.signature, asked.certificate)
             size = await in_thread(self._node_for(work).production.selection_size, *names, addendum)
@@ -221,16 +259,18 @@ class Worker:
         )
 
     async def _collect(self, work: wire.Work) -> None:
-        production, names = self._node_for(work).production, (work.release, work.plan_digest)
-        fragment = await in_thread(production.fragment, *names)
-        received = await self._client.upload_fragment(*names, fragment)
+        node, names = self._node_for(work), (work.release, work.plan_digest)
+        fragment = await in_thread(node.production.fragment, *names)
+        received = await self._client.upload_fragment(*names, fragment, node.progress(work.release))
         signed = (received.receipt, received.signature, received.certificate)
-        await in_thread(production.receive_receipt, *names, *signed)
+        await in_thread(node.production.receive_receipt, *names, *signed)
 
     async def _conclude(self, work: wire.Work) -> wire.AnswerRequest:
         said = work.conclude
         conclude = self._node_for(work).conclude
-        await in_thread(conclude, work.release, said.state, said.reason, said.manifest_digest)
+        # A published fragment is written anew. Any other end is short, and returns a reservation.
+        async with self._in_turn(self._side_turn) if said.state == "published" else nullcontext():
+            await in_thread(conclude, work.release, said.state, said.reason, said.manifest_digest)
         _log.info("concluded", extra={"release": work.release, "state": said.state})
         return wire.AnswerRequest(acknowledged=wire.Acknowledged())
 

@@ -5,7 +5,6 @@
 is shown.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -13,6 +12,7 @@ from decimal import Context, Decimal, Inexact
 from typing import TYPE_CHECKING
 
 from common.errors import ProtocolError, RefusedError, TesseraError, UnusableDataError
+from common.model.compatibility import is_version
 from common.model.mechanisms import MECHANISMS, PublicNumbers, fault_of_k, fault_of_rank_noise
 from common.model.plan import BudgetSplit, Layout, Plan, is_purpose
 from common.model.privacy import (
@@ -178,7 +178,7 @@ def shares(request: Request) -> Iterator[Objection]:
 
 
 def composition(request: Request) -> Iterator[Objection]:
-    """Object to shares that exceed epsilon: sequential in an owner, parallel in a group (MECHANISMS §5)."""
+    """Object to shares that exceed epsilon: sequential in an owner, parallel in a group."""
     plan, own = request.plan, request.assignment
     if plan.budget_split is not BudgetSplit.OWNER:
         yield from _shares_of_person(plan)
@@ -257,9 +257,7 @@ def records(request: Request) -> Iterator[Objection]:
 
 
 _LONGEST_MOMENT = 40
-_LONGEST_VERSION = 64
 _LONGEST_NAME = 256
-_VERSION = re.compile(r"[0-9]+(\.[0-9]+)*[a-z0-9.+-]*", re.ASCII)
 
 
 def check_texts(plan: Plan) -> None:
@@ -270,7 +268,7 @@ def check_texts(plan: Plan) -> None:
     """
     fault = next(_faults(plan), None)
     if fault is not None:
-        raise ProtocolError(fault, "the aggregator must run a compatible version")
+        raise ProtocolError(fault, "both sides must run compatible versions")
 
 
 def _faults(plan: Plan) -> Iterator[str]:
@@ -278,7 +276,7 @@ def _faults(plan: Plan) -> Iterator[str]:
         yield "the purpose of the plan is not one short line of printable text"
     if len(plan.created) > _LONGEST_MOMENT or not _is_moment(plan.created):
         yield "the time of the plan is not in ISO 8601"
-    if len(plan.version) > _LONGEST_VERSION or not _VERSION.fullmatch(plan.version):
+    if not is_version(plan.version):
         yield "the version in the plan is not a version number"
     if not all(map(is_name, plan.owners)):
         yield "the owners of the plan are not all named by ids"

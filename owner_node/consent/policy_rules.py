@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from common.planning.limits import by_charge, by_layout, by_mechanism, by_rank_noise
+from common.planning.limits import by_charge, by_layout, by_matching, by_mechanism, by_rank_noise
 from owner_node.consent.plan_rules import Objection, PlannedWork, Request
 from owner_node.ledger.rank_losses import objection
 from owner_node.masking.foreseen import Forecast, as_share
 
 if TYPE_CHECKING:
     from owner_node.config import PolicyConfig
-    from owner_node.masking.engine import Engine
+    from owner_node.masking.engine import MemoryEngine
     from owner_node.masking.tasks import AttributeTask
 
 DEVIATIONS = 4
@@ -88,6 +88,8 @@ def linking(request: Request) -> Iterator[Objection]:
     policy, bounds = request.policy, request.plan.linking
     if bounds.max_overlap > policy.max_overlap:
         yield Objection(f"policy.max_overlap = {policy.max_overlap}, the plan allows {bounds.max_overlap}")
+    for rule in by_matching(policy.limits, request.plan):
+        yield Objection(rule)
     if request.plan.owner_column and not policy.allow_owner_column:
         yield Objection("policy.allow_owner_column = false, and the release states the owner of every record")
     if bounds.intersects and not policy.allow_intersect:
@@ -176,7 +178,7 @@ def _limits(forecast: Forecast, policy: "PolicyConfig") -> Iterator[_Limit]:
             yield _Limit(key, most, *number)
 
 
-def foresee(records: "Engine", tasks: "Sequence[AttributeTask]", policy: "PolicyConfig") -> Forecast:
+def foresee(records: "MemoryEngine", tasks: "Sequence[AttributeTask]", policy: "PolicyConfig") -> Forecast:
     """Forecast the effect of masking on an owner's data, with higher precision near a limit.
 
     The result depends on the data and is for their owner only.

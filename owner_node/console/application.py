@@ -1,121 +1,174 @@
-"""The pages: what each reads, and the two changes, approve and refuse."""
+"""The pages: what each reads, and what a person can do there: approve, refuse, explore."""
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from decimal import Decimal
-from typing import Any
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
+from common.cli.doctor import Finding
 from common.clock import utc_now
-from common.errors import UsageError
-from common.web.doors import Doors
-from common.web.jobs import Jobs
-from common.web.site import Link, Site
+from common.errors import ConflictError, TesseraError, UsageError
+from common.model.mechanisms import MECHANISMS
+from common.planning.arguments import split_names
+from common.progress import StepStoppedError
+from common.web.guard import fault_text, form_of, number_of, visit_of
+from common.web.jobs import Job
+from common.web.site import Site
 from owner_node.config import OwnerConfig
+from owner_node.console import pictures
 from owner_node.doctor import examination
-from owner_node.ledger.ledger import Entry, EntryKind, Ledger
+from owner_node.explore.questions import EPSILONS, KS, RANK_NOISES, REPETITIONS, grid_of, question_of
 from owner_node.release.approvals import Person
 from owner_node.release.decisions import LONGEST_REASON, Decisions
-from owner_node.risk.attacks import LINKING
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
 from owner_node.state.presence import ring
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
 from owner_node.views.budgets import balances, unrecorded
+from owner_node.views.data import config_warnings, data_document, policy_lines
+from owner_node.views.decision import decision_document
+from owner_node.views.explorations import Explorations, explored
 from owner_node.views.plan import named, plan_document, preview_of
-from owner_node.views.status import status_document
+from owner_node.views.status import certificates, status_document
+from owner_node.views.verdict import strongest, without_release
+
+if TYPE_CHECKING:
+    from owner_node.ledger.ledger import Entry
 
 VALID = {"1 hour": timedelta(hours=1), "24 hours": timedelta(days=1), "7 days": timedelta(days=7)}
 """For how long an approval can be given."""
 LINES_PER_PAGE = 100
-"""Lines of the history on one page."""
-_MENU = (
-    Link("/", "Inbox"),
-    Link("/ledger", "Ledger"),
-    Link("/history", "History"),
-    Link("/connections", "Connections"),
-)
+"""Lines of the history, and charges, on one page."""
+PLANS_PER_PAGE = 10
+"""Waiting plans on one page: each is read and shown with what decides about it."""
+MOST_SETTINGS = 200
+"""Most settings of an exploration that a page starts."""
 _CHECK_UP = "check-up"
-_WIDTH, _HEIGHT = 600, 160
+_MOST_DIGITS = 16
+_EXPLORATION = "exploration"
+_ASKED = {
+    "dataset": "", "epsilon": EPSILONS, "k": KS, "mechanism": "", "rank_noise": RANK_NOISES,
+    "attributes": "", "known": "", "repetitions": str(REPETITIONS),
+}  # fmt: skip
+"""The fields of the form of an exploration, as it is first shown."""
 
 
-def application(
-    load: Callable[[], OwnerConfig], doors: Doors[Person], hosts: Sequence[str], scheme: str = "http"
-) -> Starlette:
-    """Return the web application of an owner node.
+class Pages:
+    """The pages of an owner.
 
     Args:
-        load: Reads the configuration; called once per request, so that pages show what commands show.
-        doors: Who may enter.
-        hosts: The values of the Host header that name this console.
-        scheme: "http", or "https" where it listens with TLS.
+        load: Reads the configuration; called once per request.
+        site: Makes pages of templates.
     """
-    return _Pages(load, doors).application(hosts, scheme)
 
+    def __init__(self, load: Callable[[], OwnerConfig], site: Site) -> None:
+        self._load, self._site = load, site
+        # A plan is tried, and a check-up made, while an exploration runs.
+        self._jobs, self._explorations = site.jobs(), site.jobs("exploration")
+        self._lines: tuple[Entry, ...] = ()
 
-class _Pages:
-    def __init__(self, load: Callable[[], OwnerConfig], doors: Doors[Person]) -> None:
-        self._load, self._jobs = load, Jobs()
-        self._site = Site(
-            "owner_node.console", f"Tessera owner {load().owner.id}", _MENU, doors,
-            "owner-node console prints a new link.",
-        )  # fmt: skip
-
-    def application(self, hosts: Sequence[str], scheme: str) -> Starlette:
+    def routes(self) -> list[BaseRoute]:
+        """Return the pages by their addresses."""
         plan = "/plans/{aggregator}/{release}"
-        routes = [
+        return [
             Route("/", self.inbox),
             Route(plan, self.plan),
             Route(f"{plan}/trial", self.trial),
+            Route(f"{plan}/decision", self.decision),
             Route(f"{plan}/approve", self.approve, methods=["POST"]),
             Route(f"{plan}/refuse", self.refuse, methods=["POST"]),
             Route("/ledger", self.ledger),
             Route("/history", self.history),
+            Route("/data", self.data),
+            Route("/data/{dataset}", self.dataset, methods=["GET", "POST"]),
+            Route("/explore", self.explore, methods=["GET", "POST"]),
+            Route("/explore/running", self.exploring, methods=["GET", "POST"]),
+            Route("/explore/kept/{name}", self.exploration),
+            Route("/explore/kept/{name}/delete", self.delete_exploration, methods=["POST"]),
             Route("/connections", self.connections),
             Route("/connections/check-up", self.check_up, methods=["GET", "POST"]),
         ]
-        return self._site.application(routes, hosts, scheme)
+
+    @contextmanager
+    def _opened(self, owner: OwnerConfig) -> Iterator[tuple[OwnerDatabase, Decisions]]:
+        """Open the owner's database to show it; the ledger is read once, and only what is new of it."""
+        with OwnerDatabase(owner.owner.state_dir, make=False) as db:
+            decisions = Decisions(db, utc_now)
+            self._lines = decisions.ledger.read_once(self._lines)
+            yield db, decisions
 
     def inbox(self, request: Request) -> Response:
         """Show the plans that wait for a person, what deserves attention, and the sessions under way."""
-        owner = self._load()
-        with _opened(owner) as (db, decisions):
-            waiting = [plan_document(each, owner, db, decisions) for each in decisions.waiting()]
-            status = status_document(owner, db)
-            fault = unrecorded(owner, Ledger(db, utc_now))
+        owner, start = self._load(), number_of(request, "from")
+        with self._opened(owner) as (db, decisions):
+            waiting = decisions.waiting()
+            shown = islice(waiting, start, start + PLANS_PER_PAGE)
+            plans = [plan_document(each, owner, decisions) for each in shown]
+            status = status_document(owner, db, decisions.ledger)
+            fault = unrecorded(owner, decisions.ledger)
             warnings = [*_warnings(status), *([] if fault is None else [f"{fault.message}: {fault.hint}"])]
-        values = {"waiting": waiting, "status": status, "warnings": warnings}
+        asked = str(SessionState.AWAITING_APPROVAL)
+        under_way = [each for each in status["sessions"] if each["state"] != asked]
+        following = start + PLANS_PER_PAGE
+        values = {
+            "waiting": plans, "n_waiting": len(waiting), "status": status, "warnings": warnings,
+            "under_way": under_way[:LINES_PER_PAGE], "n_under_way": len(under_way),
+            "following": following if following < len(waiting) else None,
+        }  # fmt: skip
         return self._site.page(request, "inbox.html", values)
 
     def plan(self, request: Request) -> Response:
         """Show one plan, the verdict first."""
+        return self._plan(request)
+
+    def _plan(self, request: Request, conflict: ConflictError | None = None) -> Response:
+        """Show a plan, and above it why a decision about what was shown earlier is void."""
         owner = self._load()
-        with _opened(owner) as (db, decisions):
-            document = plan_document(decisions.find(_name(request)), owner, db, decisions)
+        with self._opened(owner) as (_, decisions):
+            session = decisions.find(_name(request))
+            document = plan_document(session, owner, decisions)
         waits = document["state"] == SessionState.AWAITING_APPROVAL
-        values = {"plan": document, "waits": waits, "valid": list(VALID), "longest": LONGEST_REASON}
-        return self._site.page(request, "plan.html", values)
+        planned = "attributes" in document
+        values = {
+            "plan": document, "waits": waits, "valid": list(VALID), "longest": LONGEST_REASON, "owner": owner,
+            "path": f"/plans/{session.aggregator}/{session.release}", "source": session.source_digest,
+            "conflict": conflict,
+            "flow": pictures.flow(owner.owner.id, document) if planned else None,
+            "cost": pictures.cost(document["balance"], document["charge"], waits=waits) if planned else [],
+        }  # fmt: skip
+        return self._site.page(request, "plan.html", values, 200 if conflict is None else 409)
 
     def trial(self, request: Request) -> Response:
         """Show what the attacks found when the plan was tried, or that it is being tried."""
         owner = self._load()
-        with _opened(owner) as (_, decisions):
+        with self._opened(owner) as (_, decisions):
             session = decisions.find(_name(request))
+        job, most = None, owner.policy.max_reidentified
         key = ("trial", session.aggregator, session.release, session.plan_digest, session.source_digest)
-        job = self._jobs.result(key, lambda: preview_of(session, owner))
-        found = job.result() if job is not None and job.done() else None
-        values = {"running": job is not None and not job.done(), "found": found, "plan": named(session)}
-        return self._site.page(request, "trial.html", values | {"strongest": _strongest(found)})
+        if session.state is SessionState.AWAITING_APPROVAL:
+            job = self._jobs.begun(key, lambda job: preview_of(session, owner, job.note, job.progress))
+        running = _running(job)
+        if job is not None and not running and (job.error or "problem" in (job.result or {})):
+            # Next time it may succeed.
+            self._jobs.forget(key)
+        found = None if job is None or running else job.result
+        values = {"running": running, "found": found, "plan": named(session), "most": most}
+        risk = strongest(found)
+        meanings = {each["attack"]: each["meaning"] for each in (found or {}).get("risks", ())}
+        drawn = {"strongest": risk, "scale": pictures.risk_scale(risk, most), "meanings": meanings}
+        return self._site.page(request, "trial.html", values | drawn | {"without": without_release})
 
     def approve(self, request: Request) -> Response:
         """Approve the plan that was shown."""
-        form = _form(request)
+        form = form_of(request)
         valid = VALID.get(form.get("valid", ""))
         if valid is None:
             raise UsageError("choose for how long the approval holds", ", ".join(VALID))
@@ -123,13 +176,14 @@ class _Pages:
         def decide(decisions: Decisions, session: Session, person: Person) -> None:
             if form.get("confirm", "").strip() != session.release:
                 raise UsageError("the release id that was typed is another one", f"type {session.release}")
-            decisions.approve(_name(request), session.plan_digest, person, valid)
+            source = form.get("source", "")
+            decisions.approve(_name(request), session.plan_digest, person, valid, source)
 
         return self._decide(request, decide)
 
     def refuse(self, request: Request) -> Response:
         """Refuse the plan that was shown."""
-        reason = _form(request).get("reason", "")
+        reason = form_of(request).get("reason", "")
 
         def decide(decisions: Decisions, session: Session, person: Person) -> None:
             decisions.refuse(_name(request), session.plan_digest, person, reason)
@@ -138,70 +192,185 @@ class _Pages:
 
     def _decide(self, request: Request, decide: Callable[[Decisions, Session, Person], object]) -> Response:
         """Carry out a decision about exactly the plan whose digest is in the form."""
-        digest = _form(request).get("digest", "")
+        digest = form_of(request).get("digest", "")
         if not digest:
             raise UsageError("the form names no plan", "load the page again")
         owner = self._load()
-        with _opened(owner) as (_, decisions):
-            session = decisions.awaiting(_name(request), digest)
-            decide(decisions, session, request.scope["state"]["visit"].person)
+        with OwnerDatabase(owner.owner.state_dir, make=False) as db:
+            decisions = Decisions(db, utc_now)
+            try:
+                session = decisions.awaiting(_name(request), digest)
+                decide(decisions, session, visit_of(request).person)
+            except ConflictError as conflict:
+                return self._plan(request, conflict)
         ring(owner.owner.state_dir)
         return RedirectResponse(f"/plans/{session.aggregator}/{session.release}", 303)
 
+    def decision(self, request: Request) -> Response:
+        """Show who decided what about a plan, and the plan, to print and sign."""
+        owner = self._load()
+        with self._opened(owner) as (db, decisions):
+            session = decisions.find(_name(request))
+            found = decision_document(session, owner, decisions.approvals, History(db, utc_now))
+            plan = plan_document(session, owner, decisions)
+        signers = list(dict.fromkeys(each["by"] for each in found["persons"]))
+        values = {"plan": plan, "decision": found, "owner": owner, "signers": signers, "now": utc_now()}
+        return self._site.page(request, "decision.html", values)
+
     def ledger(self, request: Request) -> Response:
         """Show budgets, what is left of them over time, and every charge."""
-        owner = self._load()
-        with _opened(owner) as (db, _):
-            ledger = Ledger(db, utc_now)
-            found, entries = balances(owner, ledger), ledger.entries()
-        charts = {each["budget"]: _chart(entries, each["budget"], each["total"]) for each in found}
-        values = {"balances": found, "entries": entries[::-1][:LINES_PER_PAGE], "charts": charts}
-        return self._site.page(request, "ledger.html", values)
+        owner, before = self._load(), number_of(request, "before")
+        with self._opened(owner) as (_, decisions):
+            found, entries = balances(owner, decisions.ledger), decisions.ledger.entries()
+        earlier = [each for each in reversed(entries) if not before or each.sequence < before]
+        older = earlier[LINES_PER_PAGE - 1].sequence if len(earlier) > LINES_PER_PAGE else None
+        values = {"balances": found, "entries": earlier[:LINES_PER_PAGE], "older": older}
+        charts = pictures.charts(found, entries, utc_now())
+        return self._site.page(request, "ledger.html", values | {"charts": charts})
 
     def history(self, request: Request) -> Response:
         """Show the history, newest first, filtered."""
         owner, wanted = self._load(), request.query_params
-        before = wanted.get("before", "")
+        before = number_of(request, "before")
         filters = {name: wanted.get(name, "") for name in ("aggregator", "release", "event")}
-        with _opened(owner) as (db, _):
-            lines = History(db, utc_now).newest(
-                int(before) if before.isdecimal() else None,
+        with self._opened(owner) as (db, _):
+            history = History(db, utc_now)
+            events = history.events()
+            lines = history.newest(
+                before or None,
                 LINES_PER_PAGE,
                 **{name: value for name, value in filters.items() if value},
             )
         older = lines[-1].sequence if len(lines) == LINES_PER_PAGE else None
-        return self._site.page(request, "history.html", {"lines": lines, "filters": filters, "older": older})
+        values = {"lines": lines, "filters": filters, "older": older, "events": events}
+        return self._site.page(request, "history.html", values)
+
+    def data(self, request: Request) -> Response:
+        """Show the data sets, the policy, and what is amiss in the configuration."""
+        owner = self._load()
+        values = {"owner": owner, "warnings": list(config_warnings(owner)), "policy": policy_lines(owner)}
+        return self._site.page(request, "data.html", values)
+
+    def dataset(self, request: Request) -> Response:
+        """Show what `owner-node check` finds in a data set, and what others see of it; a POST looks again."""
+        owner = self._load()
+        dataset = owner.dataset(request.path_params["dataset"])
+        key = ("check", dataset.name, owner.digest)
+
+        def check(job: Job) -> dict[str, Any]:
+            return data_document(dataset, owner, examples=False, progress=job.progress)
+
+        if request.method == "POST":
+            self._jobs.forget(key)
+            self._jobs.begun(key, check)
+            return RedirectResponse(request.url.path, 303)
+        job = self._jobs.begun(key, check)
+        running = _running(job)
+        found = None if running else _result(job)
+        message = "" if found is None else json.dumps(found["schema"], indent=2, ensure_ascii=False)
+        values = {
+            "dataset": dataset,
+            "running": running,
+            "found": found,
+            "problem": _problem(job),
+            "message": message.splitlines(),
+            "folder": f"{owner.path.parent}/",
+        }
+        return self._site.page(request, "dataset.html", values)
+
+    def explore(self, request: Request) -> Response:
+        """Show the form of an exploration, the one that runs, and those that are kept; a POST starts one."""
+        owner = self._load()
+        if request.method == "POST":
+            form = {name: text.strip() for name, text in form_of(request).items() if name in _ASKED}
+            self._start(owner, _ASKED | form, visit_of(request).person.name)
+            return RedirectResponse("/explore", 303)
+        values = {
+            "datasets": [each.name for each in owner.datasets], "mechanisms": list(MECHANISMS),
+            "asked": _ASKED, "job": self._explorations.of(_EXPLORATION),
+            "kept": Explorations(owner.owner.state_dir).all(),
+        }  # fmt: skip
+        return self._site.page(request, "explore_form.html", values)
+
+    def _start(self, owner: OwnerConfig, asked: dict[str, str], by: str) -> None:
+        running = self._explorations.of(_EXPLORATION)
+        if running is not None and running.running:
+            raise UsageError("an exploration is running", "wait until it is done, or stop it")
+        dataset = owner.dataset(asked["dataset"]).name
+        grid = grid_of(asked["epsilon"], asked["k"], asked["mechanism"], asked["rank_noise"])
+        if len(grid.settings()) > MOST_SETTINGS:
+            raise UsageError(
+                f"these are {len(grid.settings())} settings, and at most {MOST_SETTINGS} are tried at once",
+                "name fewer budgets, k, mechanisms or rank noises",
+            )
+        if not asked["repetitions"].isdecimal() or len(asked["repetitions"]) > _MOST_DIGITS:
+            raise UsageError("the number of draws is no whole number", f"for example {REPETITIONS}")
+        question = question_of(grid, int(asked["repetitions"]), known=asked["known"])
+        attributes = split_names(asked["attributes"])
+        self._explorations.forget(_EXPLORATION)
+        self._explorations.begun(
+            _EXPLORATION,
+            lambda job: explored(owner, dataset, attributes, question, by, job.note, job.progress),
+        )
+
+    def exploring(self, request: Request) -> Response:
+        """Show the progress of the exploration that runs, or how it ended; a POST stops it."""
+        job = self._explorations.of(_EXPLORATION)
+        if request.method == "POST":
+            if job is not None:
+                job.stop()
+            return RedirectResponse("/explore", 303)
+        running = _running(job)
+        name = None if running else _result(job)
+        done = None if name is None else self._kept(self._load(), name)
+        values = {"running": running, "done": done, "problem": _problem(job)}
+        return self._site.page(request, "exploring.html", values)
+
+    def _kept(self, owner: OwnerConfig, name: str) -> dict[str, Any] | None:
+        found = Explorations(owner.owner.state_dir).all()
+        return next((each for each in found if each["name"] == name), None)
+
+    def exploration(self, request: Request) -> Response:
+        """Show the page of a kept exploration."""
+        kept = Explorations(self._load().owner.state_dir)
+        return self._site.document(kept.page(request.path_params["name"]))
+
+    def delete_exploration(self, request: Request) -> Response:
+        """Delete a kept exploration."""
+        Explorations(self._load().owner.state_dir).delete(request.path_params["name"])
+        return RedirectResponse("/explore", 303)
 
     def connections(self, request: Request) -> Response:
         """Show aggregators, certificate and linkage key."""
         owner = self._load()
-        with _opened(owner) as (db, _):
-            status = status_document(owner, db)
-        return self._site.page(request, "connections.html", {"status": status})
+        with self._opened(owner) as (db, decisions):
+            status = status_document(owner, db, decisions.ledger)
+            values = {"status": status, "certificates": certificates(owner, db)}
+        return self._site.page(request, "connections.html", values)
 
     def check_up(self, request: Request) -> Response:
         """Show what `owner-node doctor` finds; a POST looks again."""
         owner = self._load()
         if request.method == "POST":
             self._jobs.forget(_CHECK_UP)
-        job = self._jobs.result(_CHECK_UP, lambda: list(examination(owner.path)))
-        findings = job.result() if job is not None and job.done() else None
-        return self._site.page(request, "check_up.html", {"findings": findings})
+        job = self._jobs.begun(_CHECK_UP, lambda job: _examined(owner.path, job))
+        running = _running(job)
+        if running is None and job.error:
+            # Next time it may succeed.
+            self._jobs.forget(_CHECK_UP)
+        return self._site.page(request, "check_up.html", {"findings": None if running else job.result})
 
 
-@contextmanager
-def _opened(owner: OwnerConfig) -> Iterator[tuple[OwnerDatabase, Decisions]]:
-    with OwnerDatabase(owner.owner.state_dir, make=False) as db:
-        yield db, Decisions(db, utc_now)
+def _examined(path: Path, job: Job) -> list[Finding]:
+    found: list[Finding] = []
+    for each in examination(path, examples=False):
+        found.append(each)
+        job.note(len(found), 0)
+    return found
 
 
 def _name(request: Request) -> str:
     return f"{request.path_params['aggregator']}/{request.path_params['release']}"
-
-
-def _form(request: Request) -> dict[str, str]:
-    found: dict[str, str] = request.scope["state"]["form"]
-    return found
 
 
 def _warnings(status: dict[str, Any]) -> Iterator[str]:
@@ -218,34 +387,21 @@ def _warnings(status: dict[str, Any]) -> Iterator[str]:
             yield f"Not connected to aggregator {each['name']}: {each['reason'] or 'not tried yet'}."
 
 
-def _strongest(found: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the attack that re-identifies most persons, by whichever intruder; None if none was tried."""
-    tried = [each for each in (found or {}).get("risks", ()) if each["attack"] in LINKING]
-    earlier = (found or {}).get("risk_with_earlier")
-    return max([*tried, *filter(None, [earlier])], key=lambda each: each["rate"]["mean"], default=None)
+def _running(job: Job | None) -> Job | None:
+    """Return work that runs; None if there is none. Look at this first: it can end at any time."""
+    return job if job is not None and job.running else None
 
 
-def _chart(entries: Sequence[Entry], budget: str, total: Decimal | None) -> list[tuple[float, float]] | None:
-    """Return the corners of the line of what is charged to a budget over time, in a box of 600 by 160.
+def _result(job: Job | None) -> Any:
+    """Return the result of work; None if there is none (yet)."""
+    return None if job is None or job.running or job.error else job.result
 
-    Args:
-        entries: All charges, oldest first.
-        budget: The budget.
-        total: The height of the box; None for the most that was charged.
-    """
-    signs = {EntryKind.RESERVE: 1, EntryKind.RETURN: -1}
-    charged, level, corners = Decimal(0), Decimal(0), [Decimal(0)]
-    own = [each for each in entries if each.budget == budget]
-    for each in own:
-        level += signs.get(each.kind, 0) * each.charge
-        corners.append(level)
-        charged = max(charged, level)
-    top = max(total or Decimal(0), charged)
-    if not own or not top:
-        return None
-    width = _WIDTH / len(own)
-    steps = []
-    for number, corner in enumerate(corners):
-        height = _HEIGHT - float(corner / top) * _HEIGHT
-        steps += [(number * width, height), (min((number + 1) * width, _WIDTH), height)]
-    return steps
+
+def _problem(job: Job | None) -> TesseraError | None:
+    """Return why work failed, in words; of a fault only its kind and place: its text could quote a value."""
+    error = None if job is None else job.error
+    if error is None or isinstance(error, TesseraError):
+        return error
+    if isinstance(error, StepStoppedError):
+        return UsageError("It was stopped; nothing is kept.", "")
+    return UsageError(fault_text(error), "")

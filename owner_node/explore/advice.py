@@ -26,7 +26,7 @@ _IN_WORDS = {
     "linkage": "are linked to their record by what the intruder knows of them",
     "likelihood": "are linked to their record by how likely it is for what the intruder knows of them",
     "structure": "are linked to their record by which values are equal or larger alone",
-    "inference": "have their {attribute} told by the record nearest to them",
+    "inference": "have their {attribute} inferred from the record nearest to them",
 }
 
 
@@ -97,7 +97,7 @@ def _nothing_useful(cells: Sequence[CellResult], of_means: float) -> Recommendat
     cell = min((cells[number] for number in _measured(cells)), key=_error)
     error = _error(cell)
     compared = (
-        "no less than replacing every value by its attribute's mean, which reveals nothing about anybody"
+        "no less than replacing every value by its attribute's mean, which reveals nothing but the means"
         if error >= of_means
         else f"{percent(error / of_means)} of what replacing every value by its attribute's mean comes to"
     )

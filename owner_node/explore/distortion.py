@@ -12,7 +12,7 @@ import numpy as np
 
 from common.arrays import Int64Array
 from common.model.schema import Attribute, AttributeType
-from owner_node.masking.engine import Engine
+from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask
 
@@ -26,27 +26,38 @@ SPREAD_SHARE = 0.05
 """And any mean that changes by this share of the standard deviation."""
 
 
-def distortions(records: Engine, tasks: Sequence[AttributeTask]) -> list[dict[str, Any]]:
-    """Mask a few times, and compare means, zeros and most frequent values.
+def distortions(records: MemoryEngine, tasks: Sequence[AttributeTask]) -> list[dict[str, Any]]:
+    """Mask a few times, and compare with the original records; arguments as in `mask_table`."""
+    names = [task.attribute.name for task in tasks]
+    tables = [mask_table(records, tasks) for _ in range(REPETITIONS)]
+    draws = [[table[name] for name in names] for table in tables]
+    return distortions_in(
+        [task.attribute for task in tasks], [records.columns[name] for name in names], draws
+    )
+
+
+def distortions_in(
+    attributes: Sequence[Attribute], original: Sequence[Int64Array], draws: Sequence[Sequence[Int64Array]]
+) -> list[dict[str, Any]]:
+    """Compare means, zeros and most frequent values.
 
     Args:
-        records: The original records.
-        tasks: How each attribute is masked.
+        attributes: The attributes.
+        original: Original values by attribute, `(n_records,)` each, in resolution units.
+        draws: Masked values of several draws, by attribute, the same.
 
     Returns:
         For every attribute `{name, mean, zeros, most_frequent, distorted}`: `mean` and `zeros` are
         `{before, after}`, or null where the attribute has none; `most_frequent` is `{value, before, after}`;
         `distorted` names what is flagged.
     """
-    draws = [mask_table(records, tasks) for _ in range(REPETITIONS)]
-    return [_of_attribute(task.attribute, records.columns[task.attribute.name], draws) for task in tasks]
+    return [
+        _of_attribute(attribute, before, [draw[number] for draw in draws])
+        for number, (attribute, before) in enumerate(zip(attributes, original, strict=True))
+    ]
 
 
-def _of_attribute(
-    attribute: Attribute, before: Int64Array, draws: Sequence[Mapping[str, Int64Array]]
-) -> dict[str, Any]:
-    columns = [draw[attribute.name] for draw in draws]
-
+def _of_attribute(attribute: Attribute, before: Int64Array, columns: Sequence[Int64Array]) -> dict[str, Any]:
     def share(value: int) -> dict[str, float]:
         after = np.mean([(column == value).mean() for column in columns])
         return {"before": float((before == value).mean()), "after": float(after)}

@@ -16,6 +16,7 @@ from common.model.mechanisms import rules_of
 from common.words import charts
 from common.words.pages import render
 from owner_node.explore.advice import AIMED_AT_PERSONS, name_of, percent
+from owner_node.explore.distortion import warnings
 from owner_node.explore.results import CellResult, Results
 from owner_node.risk.attacks import LINKING
 from owner_node.risk.utility import Estimate
@@ -28,12 +29,12 @@ _UTILITY = (
     (
         "pmse_ratio",
         "Propensity score",
-        "How well a model tells masked from original records, as a multiple of what chance gives.",
+        "How well a model distinguishes masked from original records, as a multiple of what chance gives.",
     ),
 )
 _REIDENTIFIED = (
-    "Share of persons whose record is found by the best of the attacks that link persons to records, by an "
-    "intruder who knows these attributes of everybody."
+    "Share of persons who are linked to their record by the best attack, of an intruder who knows these "
+    "attributes of everybody."
 )
 MOST_LABELS = 20
 """Most categories of an attribute in a chart."""
@@ -89,8 +90,14 @@ class BeforeAfter:
     """Bin, records before, records after."""
 
 
-def render_page(results: Results) -> str:
-    """Return the page of an exploration: self-contained HTML, in which every text is escaped."""
+def render_page(results: Results, *, compare: bool = True) -> str:
+    """Return the page of an exploration: self-contained HTML, in which every text is escaped.
+
+    Args:
+        results: The results.
+        compare: Whether distributions before and after are drawn, and distortions named. Scales end at the
+            smallest and the largest original value, and a distortion names the most frequent one.
+    """
     chosen = results.recommendation.cell
     kinds = {each["name"]: each["type"] for each in results.about["attributes"]}
     shown = results.cells[results.shown.cell]
@@ -108,8 +115,9 @@ def render_page(results: Results) -> str:
             "plane": _plane(results.cells, colours),
             "mechanisms": colours,
             "shown": shown,
-            "compared": [compared(each, kinds[each["name"]]) for each in results.shown.attributes],
+            "compared": [compared(each, kinds[each["name"]]) for each in results.shown.attributes if compare],
             "unchanged": _unchanged(shown),
+            "distorted": warnings(results.shown.distortions) if compare else [],
             "name_of": name_of,
             "estimate": _estimate,
             "number": number,

@@ -3,7 +3,7 @@
 The draws are made for the preview alone, so it discloses nothing about the noise of the release.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from common.model.mechanisms import COUNTS, rules_of
 from common.model.privacy import NO_RANK_NOISE
 from common.model.schema import Attribute
-from owner_node.masking.engine import Engine
+from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.tasks import AttributeTask
 from owner_node.risk.attacks import ATTACKS
 from owner_node.risk.measures import mean_sse_of_means
@@ -33,45 +33,48 @@ MOST_INFERRED = 5
 """Most attributes whose values are inferred, chosen at random: each is inferred from all others."""
 MOST_EFFORT = 300_000
 """Largest effort of a preview: it takes some seconds then, however long or wide the table is."""
+FEWEST_TRIED = 500
+"""Fewest records of a sample that says something about a longer table."""
 _RECORDS_PER_ATTRIBUTE = 1_000
 _DISTANCES_PER_RECORD = 20
 
 
-def effort(n_records: int, attributes: Iterable[tuple[Attribute, str]]) -> int:
-    """Estimate the effort of a preview, in units of the time for one value of a long table.
+def most_records(attributes: Iterable[tuple[Attribute, str]]) -> int:
+    """Return how many records are tried in some seconds; 0 if the attributes alone take longer.
 
-    Every attribute has a fixed cost; counts are drawn for every possible value, and a taxonomy has a table of
-    distances.
+    The effort is measured in units of the time for one value of a long table. Every attribute has a fixed
+    cost; counts are drawn for every possible value, and a taxonomy has a table of distances.
 
     Args:
-        n_records: Number of masked records.
         attributes: The masked attributes, each with its mechanism.
     """
-    total = 0
+    fixed = n_attributes = 0
     for attribute, mechanism in attributes:
-        total += n_records + _RECORDS_PER_ATTRIBUTE
+        n_attributes += 1
+        fixed += _RECORDS_PER_ATTRIBUTE
         if rules_of(mechanism).carrier is COUNTS:
-            total += attribute.n_values
+            fixed += attribute.n_values
         if attribute.taxonomy:
-            total += attribute.n_values**2 // _DISTANCES_PER_RECORD
-    return total
+            fixed += attribute.n_values**2 // _DISTANCES_PER_RECORD
+    return max(0, MOST_EFFORT - fixed) // n_attributes
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
     """What was released from the same data set before."""
 
-    records: Engine
+    records: MemoryEngine
     """The records, with the attributes of the plan and of all these releases."""
     releases: tuple[tuple[AttributeTask, ...], ...]
-    """How each release masked its attributes."""
+    """How each release masks its attributes: first the plan, then what was released before."""
 
 
 def preview(
-    records: Engine,
+    records: MemoryEngine,
     tasks: Sequence[AttributeTask],
     randomness: Randomness,
     earlier: Earlier | None = None,
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> dict[str, Any]:
     """Try a plan on the requested records.
 
@@ -80,6 +83,7 @@ def preview(
         tasks: How the plan masks each attribute.
         randomness: Source of noise and choices.
         earlier: Earlier releases, which an intruder may have, too.
+        progress: Called with the number of finished steps and of all steps.
 
     Returns:
         `{attributes, mean_sse, mean_sse_of_means, risks, risk_with_earlier, risks_without_rank_noise}`: the
@@ -100,27 +104,31 @@ def preview(
     def attacked(tried: Sequence[AttributeTask]) -> list[dict[str, Any]]:
         return [risk.to_document() for risk in risks_of(tried, people, aims, randomness)]
 
-    mean_sse = measure(whole, tasks, REPETITIONS, (), randomness.bits).mean_sse()
-    return {
-        "attributes": len(tasks),
-        "mean_sse": mean_sse.to_document() if mean_sse else None,
-        "mean_sse_of_means": mean_sse_of_means([each.scale for each in whole.attributes]),
-        "risks": attacked(tasks),
-        "risk_with_earlier": None if earlier is None else _with_earlier(tasks, earlier, randomness),
-        "risks_without_rank_noise": attacked([replace(task, rank_noise=NO_RANK_NOISE) for task in tasks])
-        if any(task.rank_noise for task in tasks)
-        else None,
-    }
+    def measured() -> dict[str, Any]:
+        mean_sse = measure(whole, tasks, REPETITIONS, (), randomness.bits).mean_sse()
+        of_means = mean_sse_of_means([each.scale for each in whole.attributes])
+        return {"mean_sse": mean_sse.to_document() if mean_sse else None, "mean_sse_of_means": of_means}
+
+    bare = [replace(task, rank_noise=NO_RANK_NOISE) for task in tasks]
+    steps: list[Callable[[], dict[str, Any]]] = [measured, lambda: {"risks": attacked(tasks)}]
+    if earlier is not None:
+        steps.append(lambda: {"risk_with_earlier": _with_earlier(earlier, randomness)})
+    if any(task.rank_noise for task in tasks):
+        steps.append(lambda: {"risks_without_rank_noise": attacked(bare)})
+    found = {"attributes": len(tasks), "risk_with_earlier": None, "risks_without_rank_noise": None}
+    for number, step in enumerate(steps):
+        progress(number, len(steps))
+        found |= step()
+    progress(len(steps), len(steps))
+    return found
 
 
-def _with_earlier(
-    tasks: Sequence[AttributeTask], earlier: Earlier, randomness: Randomness
-) -> dict[str, Any] | None:
+def _with_earlier(earlier: Earlier, randomness: Randomness) -> dict[str, Any] | None:
     """Attack the plan together with the earlier releases, by an intruder who knows all attributes."""
-    by_name = {task.attribute.name: task for release in (*earlier.releases, tasks) for task in release}
+    by_name = {task.attribute.name: task for release in reversed(earlier.releases) for task in release}
     sorted_as = tuple(by_name.values())
-    fewest = max(task.k or 1 for release in (*earlier.releases, tasks) for task in release)
+    fewest = max(task.k or 1 for release in earlier.releases for task in release)
     people = people_of(earlier.records.columns, sorted_as, randomness, fewest)
     (everything, *_) = knowledge_of(list(by_name), ())
-    found = risk_across((tasks, *earlier.releases), people, everything, randomness)
+    found = risk_across(earlier.releases, people, everything, randomness)
     return found.to_document() if found else None

@@ -28,6 +28,9 @@ requested or is not defined. Every list of settings is in the requested order.
         cell             its position in `cells`
         attributes       [{name, bins, original, masked}]: `bins` are labels in ascending or declared order,
                          `original` and `masked` the numbers of records in each, masked in one draw
+        distortions      [{name, mean, zeros, most_frequent, distorted}], means over a few draws: `mean` and
+                         `zeros` are {before, after}, or null where the attribute has none; `most_frequent`
+                         is {value, before, after}; `distorted` names those that changed much
     recommendation       {cell, verdict, reasons}: `verdict` is "recommended" or "none"; `cell` its position
                          in `cells`, or null; `reasons` sentences in plain English, the first is a summary
 
@@ -152,6 +155,8 @@ class ShownCell(Document):
     cell: int
     attributes: tuple[Mapping[str, Any], ...]
     """`{name, bins, original, masked}` each."""
+    distortions: tuple[Mapping[str, Any], ...] = ()
+    """The result of `distortion.distortions_in`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,11 @@ from owner_node.explore.assessment import (
     result_of,
     subject_of,
 )
+from owner_node.explore.distortion import REPETITIONS, distortions_in
 from owner_node.explore.models import check_installed, in_own_threads
 from owner_node.explore.results import CellResult, Results, ShownCell
 from owner_node.masking.arrays import BitSource, PositionArray
-from owner_node.masking.engine import Engine
+from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.tasks import check_domain, check_setting
 from owner_node.risk.attacks import ATTACKS
 from owner_node.risk.measures import distribution, mean_sse_of_means
@@ -51,9 +52,11 @@ class ExploredTable:
     dataset: str
     schema: Schema
     """The attributes, in the order of the results."""
-    records: Engine
+    records: MemoryEngine
     """The original records."""
     taxonomies: Mapping[str, Taxonomy]
+    sampled_from: int | None = None
+    """Number of records of which `records` are a random sample; None if they are all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +245,9 @@ def _assessed(
                 if not wanted.measures and not wanted.aims.attacks:
                     for number in row:
                         note(number, look_at(number, measured[number]))
+                else:
+                    # So that it can be stopped between two rows.
+                    progress(len(results), len(cells))
             running = {
                 threads.submit(look_at, number, measured.get(number)): number
                 for number in range(len(cells))
@@ -265,14 +271,12 @@ def _rows(cells: Sequence[Cell]) -> list[list[int]]:
 
 
 def _shown(number: int, cell: Cell, whole: OriginalRecords, bits: BitSource) -> ShownCell:
-    masked = whole.masked(cell.tasks, bits)
-    return ShownCell(
-        number,
-        tuple(
-            distribution(each.scale.attribute, each.original, column)
-            for each, column in zip(whole.attributes, masked, strict=True)
-        ),
-    )
+    draws = [whole.masked(cell.tasks, bits) for _ in range(REPETITIONS)]
+    attributes = [each.scale.attribute for each in whole.attributes]
+    originals = [each.original for each in whole.attributes]
+    columns = zip(attributes, originals, draws[0], strict=True)
+    distorted = distortions_in(attributes, originals, draws)
+    return ShownCell(number, tuple(distribution(*each) for each in columns), tuple(distorted))
 
 
 def _about(

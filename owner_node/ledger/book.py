@@ -33,9 +33,32 @@ class LedgerBook:
             skips=lambda row: row["kind"] == EntryKind.RECOVER,
         )
         """Hash chain of the lines."""
+        self._read: tuple[Entry, ...] | None = None
+
+    def read_once(self, known: tuple[Entry, ...] = ()) -> tuple[Entry, ...]:
+        """Read the lines now, and answer from them afterwards: for a page, which asks much of one moment.
+
+        An object that writes must not do this.
+
+        Args:
+            known: Lines that were read before. If the ledger still has the newest of them, only lines after
+                it are read.
+
+        Returns:
+            All lines, oldest first.
+        """
+        newest = Head(known[-1].sequence, known[-1].hash) if known else None
+        if newest is None or not self.chain.contains(newest):
+            self._read = self.lines()
+        else:
+            rows = self.chain.entries("sequence > ?", (str(newest.sequence),))
+            self._read = (*known, *self.chain.read(read, rows))
+        return self._read
 
     def lines(self, budget: str | None = None) -> tuple[Entry, ...]:
         """Return the lines of one budget or of all, oldest first."""
+        if self._read is not None:
+            return tuple(each for each in self._read if budget in (None, each.budget))
         rows = self.chain.entries() if budget is None else self.chain.entries("budget = ?", (budget,))
         return self.chain.read(read, rows)
 

@@ -9,10 +9,11 @@ are the same persons, unless they are serial numbers, which are equal everywhere
 
 import hmac
 import struct
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.arrays import Int64Array
@@ -29,6 +30,10 @@ _SAMPLE = 4096
 _FALSE_AND_TRUE = ("false", "true")
 _DIGITS = 32
 _DIGITS_OF_INT64 = 18
+_MOST_ZEROS = 20
+"""More trailing zeros than a 64-bit integer has."""
+_Values = TypeVar("_Values", bound=Sized)
+_Values_co = TypeVar("_Values_co", covariant=True)
 
 
 def columns_of(
@@ -48,41 +53,115 @@ def columns_of(
     Returns:
         One for every column of `values` and of `identifiers`.
     """
+    return streamed_columns_of(
+        {name: Whole(column) for name, column in values.items()},
+        attributes,
+        key,
+        {name: Whole(found) for name, found in (identifiers or {}).items()},
+    )
+
+
+class Chunks(Protocol[_Values_co]):
+    """A column that is read some records at a time, as often as needed."""
+
+    def __len__(self) -> int:
+        """Return the number of values."""
+
+    def __iter__(self) -> Iterator[_Values_co]:
+        """Read the values."""
+
+
+class Whole(Generic[_Values]):
+    """A column in memory: all of its records at a time."""
+
+    def __init__(self, values: _Values) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        """Return the number of values."""
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[_Values]:
+        """Read the values."""
+        yield self._values
+
+
+def streamed_columns_of(
+    values: Mapping[str, Chunks[Int64Array]],
+    attributes: Sequence[Attribute],
+    key: bytes,
+    identifiers: Mapping[str, Chunks[Any]],
+) -> tuple[Column, ...]:
+    """Return the digests and weights of columns that are read some records at a time.
+
+    Args:
+        values: As in `columns_of`.
+        attributes: As in `columns_of`.
+        key: As in `columns_of`.
+        identifiers: As in `columns_of`.
+    """
     by_name = {attribute.name: attribute for attribute in attributes}
     columns = []
     for name, column in values.items():
         exponent, plain = _plain(by_name[name], column, key)
-        columns.append(_column(name, exponent, plain, plain[:_SAMPLE], key))
-    for name, found in (identifiers or {}).items():
-        codes = _codes(found, key)
-        columns.append(_column(name, 0, codes, _numbers(found, codes), key))
+        columns.append(_column(name, exponent, len(column), plain, key))
+    for name, found in identifiers.items():
+        codes = (_codes(texts, key) for texts in found)
+        columns.append(_column(name, 0, len(found), codes, key, _numbers(_first(found), key)))
     return tuple(columns)
 
 
-def _column(name: str, exponent: int, plain: Int64Array, sample: Int64Array, key: bytes) -> Column:
-    ordered = hmac.new(key, struct.pack("<qq", exponent, len(plain)), "sha256")
-    ordered.update(np.ascontiguousarray(plain, dtype="<i8").data)
-    sums = [_mixed(plain, seed) for seed in _seeds(key)]
-    unordered = hmac.new(key, struct.pack("<qqQQ", exponent, len(plain), *sums), "sha256")
+def _column(
+    name: str,
+    exponent: int,
+    n_values: int,
+    plain: Iterable[Int64Array],
+    key: bytes,
+    sample: Int64Array | None = None,
+) -> Column:
+    """Return the digests of a column; its first values weigh it where no sample is given."""
+    ordered = hmac.new(key, struct.pack("<qq", exponent, n_values), "sha256")
+    sums, first = [0, 0], np.zeros(0, dtype=np.int64)
+    for some in plain:
+        ordered.update(np.ascontiguousarray(some, dtype="<i8").data)
+        sums = [(total + _mixed(some, seed)) % 2**64 for total, seed in zip(sums, _seeds(key), strict=True)]
+        if first.size < _SAMPLE:
+            first = np.concatenate([first, some[: _SAMPLE - first.size]])
+    weighed = first if sample is None else sample
+    unordered = hmac.new(key, struct.pack("<qqQQ", exponent, n_values, *sums), "sha256")
     return Column(
         name,
         unordered.hexdigest()[:_DIGITS],
         ordered.hexdigest()[:_DIGITS],
-        _changes(np.sort(sample)),
-        _changes(sample),
+        _changes(np.sort(weighed)),
+        _changes(weighed),
     )
 
 
-def _plain(attribute: Attribute, column: Int64Array, key: bytes) -> tuple[int, Int64Array]:
+def _plain(
+    attribute: Attribute, column: Iterable[Int64Array], key: bytes
+) -> tuple[int, Iterator[Int64Array]]:
     """Return values in a normal form that depends as little as possible on how they were declared."""
     if attribute.type in (AttributeType.CATEGORY, AttributeType.BOOLEAN):
         labels = attribute.categories or _FALSE_AND_TRUE
-        codes = [hmac.digest(key, label.encode(), "sha256")[:8] for label in labels]
-        return 0, np.frombuffer(b"".join(codes), dtype="<i8").astype(np.int64)[column]
-    exponent = -(attribute.decimals or 0)
-    while column.any() and not (column % 10).any():
-        column, exponent = column // 10, exponent + 1
-    return exponent, column
+        written = [hmac.digest(key, label.encode(), "sha256")[:8] for label in labels]
+        codes = np.frombuffer(b"".join(written), dtype="<i8").astype(np.int64)
+        return 0, (codes[some] for some in column)
+    exponent = min((_trailing_zeros(some) for some in column), default=_MOST_ZEROS)
+    if exponent == _MOST_ZEROS:
+        exponent = 0
+    power = 10**exponent
+    return exponent - (attribute.decimals or 0), (some // power for some in column)
+
+
+def _trailing_zeros(values: Int64Array) -> int:
+    """Return how often ten divides all values; the most possible if all are 0."""
+    zeros = 0
+    if not values.any():
+        return _MOST_ZEROS
+    while not (values % 10).any():
+        values, zeros = values // 10, zeros + 1
+    return zeros
 
 
 def _seeds(key: bytes) -> tuple[int, int]:
@@ -132,16 +211,26 @@ def _codes(texts: Any, key: bytes) -> Int64Array:
     return codes
 
 
-def _numbers(texts: Any, codes: Int64Array) -> Int64Array:
+def _first(texts: Iterable[Any]) -> Any:
+    """Return the first values of an identifier column, as many as weigh it."""
+    found: list[Any] = []
+    for some in texts:
+        found.append(some.slice(0, _SAMPLE - sum(map(len, found))))
+        if sum(map(len, found)) == _SAMPLE:
+            break
+    return pa.concat_arrays(found) if found else pa.array([], pa.string())
+
+
+def _numbers(texts: Any, key: bytes) -> Int64Array:
     """Return the numbers in identifiers, by which they are weighed, so that serial numbers weigh nothing.
 
     `P-0001`, `P-0002` and so on occur in many data sets, and are no evidence of the same persons.
     """
-    digits = pc.replace_substring_regex(texts.slice(0, _SAMPLE), r"[^0-9]", "")
+    digits = pc.replace_substring_regex(texts, r"[^0-9]", "")
     length = pc.binary_length(digits)
     numbered = pc.and_(pc.greater(length, 0), pc.less_equal(length, _DIGITS_OF_INT64))
     numbers = pc.if_else(numbered, digits, "0").cast("int64").to_numpy()
-    found: Int64Array = np.where(numbered.to_numpy(zero_copy_only=False), numbers, codes[:_SAMPLE])
+    found: Int64Array = np.where(numbered.to_numpy(zero_copy_only=False), numbers, _codes(texts, key))
     return found
 
 

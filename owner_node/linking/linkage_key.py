@@ -1,4 +1,4 @@
-"""The owners' linkage key: stored in a private file, sent between owners sealed and signed (DESIGN §4).
+"""The owners' linkage key: stored in a private file, sent between owners sealed and signed (docs/linking.md).
 
 Only the recipient's private key can open an export, and the export names the owner key that signed it. Owners
 compare the fingerprints of both keys on the telephone: certificates are not trusted here, so neither the

@@ -1,4 +1,4 @@
-"""Linkage tokens: the keyed pseudonyms that match owners' records (DESIGN §4).
+"""Linkage tokens: the keyed pseudonyms that match owners' records (docs/threat-model.md, "Tokens").
 
 The aggregator sees tokens and never the linkage key, so it cannot test guessed identifiers. Every release has
 its own key, derived from the linkage key, the release and its plan: tokens of two releases cannot be matched
@@ -6,7 +6,7 @@ against each other.
 """
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -96,9 +96,13 @@ def tokens(columns: Sequence["pa.Array"], key: bytes) -> "TokenArray":
     References:
         RFC 2104 (HMAC).
     """
+    return hashed(_messages(columns), key)
+
+
+def hashed(messages: Iterable[bytes], key: bytes) -> "TokenArray":
+    """Return the first 16 bytes of HMAC-SHA256(key, message) of every message, shape (n_messages, 16)."""
     import numpy as np
 
-    messages = _messages(columns)
     # The only loop over records: HMAC has no vectorised form. `map` over a C function and `join` keep the
     # loop itself in C, so nearly all of the time is hashing.
     macs = b"".join(map(partial(hmac.digest, key, digest="sha256"), messages))

@@ -8,7 +8,7 @@ nothing was delivered. A recorded result is the permanent answer to its id.
 
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import Enum, auto
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from common.canonical import canonical, document_digest
 from common.errors import BalanceError, ConflictError, InternalError, RefusedError
+from common.progress import Progress
 from owner_node.consent.judge import check_forecast, check_local
 from owner_node.consent.plan_rules import PlannedWork
 from owner_node.consent.policy_rules import has_limits
-from owner_node.ledger.budget_terms import Column
 from owner_node.masking.foreseen import Forecast
 from owner_node.release.approvals import Person
 from owner_node.release.records import Records
@@ -27,7 +27,8 @@ from owner_node.state.database import Clock
 from owner_node.state.history import Line
 
 if TYPE_CHECKING:
-    from owner_node.sources import LoadedData
+    from owner_node.config import DatasetConfig, OwnerConfig
+    from owner_node.engines.pinned import PinnedData
 
 LOCAL = "(local)"
 """Takes the place of an aggregator's name; no aggregator can have it (`common.trust.identity.is_name`)."""
@@ -57,9 +58,9 @@ class LocalWork:
     identifies its data is added; the digest of both identifies the work in the ledger."""
     asked: PlannedWork
     """The work as the policy judges it and the ledger charges it."""
-    loaded: "LoadedData" = field(repr=False, compare=False)
-    """The data, with all declared columns, whichever the work uses: so a copy of the data, or another name
-    for them, is recognised and charged to the same budget. Only a keyed digest of them is kept."""
+    data: "PinnedData" = field(repr=False, compare=False)
+    """The data, loaded under the owner's source key, with digests of all declared columns, whichever the work
+    uses: so a copy of the data, or another name for them, is recognised and charged to the same budget."""
     place: str = ""
     """Location of the source (`config.database.place_of`); empty for data passed in memory."""
 
@@ -85,6 +86,32 @@ def new_id(kind: str, clock: Clock) -> str:
     return f"{kind}-{clock():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
+def load_to_charge(
+    owner: "OwnerConfig",
+    dataset: "DatasetConfig",
+    attributes: Sequence[str] | None,
+    records: Records,
+    progress: Progress | None = None,
+) -> "PinnedData":
+    """Load a data set for local work, in the engine that releases of it have.
+
+    Args:
+        owner: The configuration.
+        dataset: The data set.
+        attributes: Names of the attributes to load; None for all declared ones.
+        records: The owner's state, with the key of the digests that recognise the data.
+        progress: Shows how far that is, and later what works on the records.
+
+    Raises:
+        TesseraError, OSError: As `owner_node.engines.pinned.pin` says.
+    """
+    from owner_node.engines.pinned import pin
+
+    key, progress = records.own_keys.source_key(), progress or Progress()
+    progress.begin("loading")
+    return pin(dataset, attributes, owner.engine.kind, owner.workspace, source_key=key, progress=progress)
+
+
 class LocalCharges:
     """Charges local work to the owner's ledger.
 
@@ -95,7 +122,6 @@ class LocalCharges:
 
     def __init__(self, records: Records, person: Person) -> None:
         self._records, self._person = records, person
-        self._known: dict[str, tuple[Column, ...]] = {}
 
     def judge(self, work: LocalWork, foresee: Callable[[], Forecast] | None = None) -> None:
         """Check the policy, the budget and its balance, before a person is asked; record a refusal.
@@ -115,7 +141,7 @@ class LocalCharges:
             check_local(replace(asked, rank_lost=ledger.rank_losses(work.budget).told))
             ledger.losses.check_running()
             total = asked.dataset.total_epsilon
-            ledger.check_budget(work.budget, total, work.place, self._columns(work))
+            ledger.check_budget(work.budget, total, work.place, work.data.known_by)
             if work.charge > (left := self.remaining(work)):
                 raise BalanceError(work.budget, format(work.charge, "f"), format(left, "f"))
             if foresee is not None and has_limits(asked.policy):
@@ -154,7 +180,7 @@ class LocalCharges:
             IntegrityError: If the ledger is known to lack entries.
             ConflictError: If its id was used for other arguments or other data.
         """
-        charge, columns, digest = work.charge, self._columns(work), self._digest(work)
+        charge, digest = work.charge, self._digest(work)
         asked, most = work.asked, work.asked.most
         with self._records.db.transaction() as tx:
             lines = self._lines(work.id)
@@ -168,7 +194,7 @@ class LocalCharges:
                 epsilon_joint=most.epsilon_joint, accounting=asked.policy.accounting, place=work.place,
                 rank_loss=most.rank_loss, total_rank_loss=asked.policy.total_rank_loss,
             )  # fmt: skip
-            self._records.ledger.spend(tx, LOCAL, work.id, digest, columns)
+            self._records.ledger.spend(tx, LOCAL, work.id, digest, work.data.known_by)
             details = {"asked": self._document(work), **self._person.to_document()}
             self._note(tx, work, "spent", digest, decision="accept", details=details)
 
@@ -194,17 +220,9 @@ class LocalCharges:
         with self._records.db.transaction() as tx:
             self._note(tx, work, "refused", digest, decision="refuse", rule=error.message, details=by)
 
-    def _columns(self, work: LocalWork) -> tuple[Column, ...]:
-        from owner_node.release.preparation import known_by
-
-        if work.id not in self._known:
-            source_key = self._records.own_keys.source_key()
-            self._known[work.id] = known_by(work.asked.dataset, work.loaded, source_key)
-        return self._known[work.id]
-
     def _document(self, work: LocalWork) -> dict[str, Any]:
         """Return the document of work and data; about the data it shows only whether other data are equal."""
-        return {**work.document, _DATA: self._records.own_keys.pin(work.loaded.digest)}
+        return {**work.document, _DATA: self._records.own_keys.pin(work.data.digest)}
 
     def _digest(self, work: LocalWork) -> str:
         return document_digest(self._document(work))
@@ -222,7 +240,7 @@ class LocalCharges:
     def _check_same(self, work: LocalWork, lines: Mapping[str, Line]) -> None:
         spent = lines.get("spent")
         # Older versions recorded the digest of the data itself.
-        former = document_digest({**work.document, _DATA: work.loaded.digest})
+        former = document_digest({**work.document, _DATA: work.data.digest})
         if spent is None or spent.plan_digest in (self._digest(work), former):
             return
         before, now = spent.details.get("asked", {}), json.loads(canonical(self._document(work)))

@@ -6,33 +6,37 @@ References:
     Soria-Comas et al. 2025, §4.1; Del Vasto-Terrientes et al. 2025, §5 (the centralised baseline).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from common import __version__
-from common.arrays import random_order
 from common.errors import InternalError
 from common.model.plan import Plan
 from common.model.schema import Schema
 from common.planning.arguments import ReleaseArguments
 from common.planning.planner import make_plan
+from common.progress import Progress
+from common.wire.decoding import decoded_batches
 from common.words.guarantee import invariants, promises
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.plan_rules import PlannedWork
 from owner_node.consent.policy_rules import foresee
+from owner_node.engines.pinned import AnyEngine
+from owner_node.engines.sampling import sampled
 from owner_node.local.charge import LOCAL, LocalCharges, LocalWork, Standing
 from owner_node.local.masked_tables import MaskedTables, released_table
-from owner_node.masking.engine import Engine, MemoryEngine
+from owner_node.masking.arrays import SystemBits
 from owner_node.masking.foreseen import Forecast
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask, mask_tasks
 
 if TYPE_CHECKING:
-    from owner_node.sources import LoadedData
+    from owner_node.engines.pinned import PinnedData
 
 SHUFFLED = "shuffled"
 """For a table that is passed on: anyone who has seen the original file knows records by their place."""
@@ -42,7 +46,7 @@ ORIGINAL = "original"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MaskJob:
-    """Masking that is planned and possible. It is kept in memory only."""
+    """Masking that is planned and possible."""
 
     plan: Plan
     work: LocalWork
@@ -53,19 +57,19 @@ class MaskJob:
     """`SHUFFLED` or `ORIGINAL`."""
 
     @property
-    def records(self) -> Engine:
+    def records(self) -> AnyEngine:
         """The original records."""
-        return MemoryEngine(self.work.loaded.columns)
+        return self.work.data.records.engine
 
     def foresee(self) -> Forecast:
         """Compute the expected effect of masking. It depends on the data, so it is for their owner alone."""
-        return foresee(self.records, self.tasks, self.work.asked.policy)
+        return foresee(*sampled(self.records, self.tasks), self.work.asked.policy)
 
 
 def prepare_mask(
     arguments: ReleaseArguments,
     dataset: DatasetConfig,
-    loaded: "LoadedData",
+    data: "PinnedData",
     schema: Schema,
     *,
     policy: PolicyConfig,
@@ -78,10 +82,10 @@ def prepare_mask(
     Args:
         arguments: The request: a horizontal release of this owner alone, under the work's id.
         dataset: The data set.
-        loaded: Its data.
+        data: Its records.
         schema: The attributes that may be masked.
         policy: The owner's policy, which determines the charge; `LocalCharges.judge` applies it.
-        order: `SHUFFLED` or `ORIGINAL`.
+        order: `SHUFFLED`, or `ORIGINAL` for records in memory.
         now: The time.
         place: Location of the source; empty for data passed in memory.
 
@@ -95,14 +99,18 @@ def prepare_mask(
     assignment = plan.assignment_of(owner)
     tasks = mask_tasks(plan, assignment.attributes, dataset.taxonomies)
     asked = PlannedWork(assignment=assignment, policy=policy, dataset=dataset, today=now.date())
-    job = MaskJob(
-        plan, LocalWork(plan.release, _document_of(plan, order), asked, loaded, place), tasks, order
-    )
+    job = MaskJob(plan, LocalWork(plan.release, _document_of(plan, order), asked, data, place), tasks, order)
     job.records.check(tasks)
     return job
 
 
-def make_masked(job: MaskJob, charges: LocalCharges, tables: MaskedTables, holder: str) -> dict[str, Any]:
+def make_masked(
+    job: MaskJob,
+    charges: LocalCharges,
+    tables: MaskedTables,
+    holder: str,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
     """Spend the charge, draw the noise once, and store the masked table.
 
     Idempotent: finished work is not repeated, and work that was interrupted after its charge is not charged
@@ -113,6 +121,7 @@ def make_masked(job: MaskJob, charges: LocalCharges, tables: MaskedTables, holde
         charges: The owner's ledger.
         tables: The store of masked tables; it has the table under the work's id afterwards.
         holder: Name of this process, shown to another process that finds the store locked.
+        progress: Shows how far masking is.
 
     Returns:
         The report.
@@ -130,21 +139,41 @@ def make_masked(job: MaskJob, charges: LocalCharges, tables: MaskedTables, holde
             if charges.standing(work) is Standing.SPENT:
                 # An interrupted process may have left a draw, and one charge must never give two draws.
                 tables.discard(work.id)
-                kept = tables.put(work.id, *_drawn(job))
+                report = _report_of(job.plan, n_records=work.data.n_records, order=job.order)
+                drawn = _drawn(job, tables.fragment_path(work.id), progress or Progress())
+                kept = tables.put(work.id, drawn, report)
                 charges.deliver(work, kept)
     return tables.report(work.id, charges.result(work))
 
 
-def _drawn(job: MaskJob) -> tuple[pa.Table, Mapping[str, Any]]:
-    masked = mask_table(job.records, job.tasks)
-    n_records = job.work.loaded.n_records
-    if any(column.shape != (n_records,) for column in masked.values()):
+def _drawn(job: MaskJob, fragment: Path, progress: Progress) -> Iterator[pa.Table]:
+    """Mask, and return the masked records in pieces; shuffled ones through a fragment, as in a release.
+
+    Args:
+        job: The planned masking.
+        fragment: A file to write.
+        progress: Shows how far masking is.
+    """
+    n_records = job.work.data.n_records
+    progress.begin("masking", n_records * len(job.tasks))
+    masked = mask_table(job.records, job.tasks, progress.reach)
+    progress.end()
+    if any(len(column) != n_records for column in masked.values()):
         raise InternalError("masking changed the number of records")
-    if job.order == SHUFFLED:
-        places = random_order(n_records)
-        masked = {name: column[places] for name, column in masked.items()}
-    table = released_table(job.plan, masked)
-    return table, _report_of(job.plan, n_records=n_records, order=job.order)
+    if job.order == ORIGINAL:
+        yield released_table(job.plan, masked)
+        return
+    (assignment,) = job.plan.assignments.values()
+    shuffle = SystemBits()
+    try:
+        with fragment.open("xb") as stream:
+            job.work.data.records.write_fragment(stream, assignment, masked, shuffle)
+        for batch in decoded_batches(fragment, job.plan, assignment, n_records):
+            columns = zip(batch.schema.names, batch.columns, strict=True)
+            yield released_table(job.plan, {name: column.to_numpy() for name, column in columns})
+    finally:
+        shuffle.erase()
+        fragment.unlink(missing_ok=True)
 
 
 def _document_of(plan: Plan, order: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,7 +33,19 @@ from common.files import (
     write_atomic,
 )
 from common.model.plan import Plan
-from common.release.table import RECORD_COLUMN, from_units, release_schema
+from common.release.table import (
+    RECORD_COLUMN,
+    from_units,
+    in_pieces,
+    release_schema,
+    write_csv_header,
+    write_csv_records,
+)
+
+_GROUP_RECORDS = 1 << 20
+"""Most records of a row group of the Parquet file."""
+_GROUP_VALUES = 1 << 23
+"""Most values of a row group, which is written and read as a whole."""
 
 
 class MaskedTables:
@@ -60,6 +73,10 @@ class MaskedTables:
         """Return the path of a masked table, a Parquet file."""
         return self._directory / f"{work_id}.parquet"
 
+    def fragment_path(self, work_id: str) -> Path:
+        """Return the path of the fragment that a table is made from; `discard` deletes it, too."""
+        return self._drawn_path(self._directory / f"{work_id}.fragment")
+
     def _report_path(self, work_id: str) -> Path:
         return self._directory / f"{work_id}.json"
 
@@ -74,22 +91,29 @@ class MaskedTables:
         for path in (self.table_path(work_id), self._report_path(work_id)):
             path.unlink(missing_ok=True)
             self._drawn_path(path).unlink(missing_ok=True)
+        self.fragment_path(work_id).unlink(missing_ok=True)
         sync_directory(self._directory)
 
-    def put(self, work_id: str, table: pa.Table, report: Mapping[str, Any]) -> dict[str, str]:
+    def put(self, work_id: str, pieces: Iterator[pa.Table], report: Mapping[str, Any]) -> dict[str, str]:
         """Store a table and its report, under hidden names until the returned digests are recorded.
 
         Args:
             work_id: Id of the work.
-            table: The masked table.
+            pieces: The masked table, some records at a time.
             report: Its report; all its values have a canonical form.
 
         Returns:
             The SHA-256 of both files, for the record.
         """
         drawn, text = self._drawn_path(self.table_path(work_id)), canonical(report)
-        with atomic_writer(drawn) as stream:
-            pq.write_table(table, stream, compression="zstd")
+        first = next(pieces)
+        group = min(_GROUP_RECORDS, max(1, _GROUP_VALUES // first.num_columns))
+        with (
+            atomic_writer(drawn) as stream,
+            pq.ParquetWriter(stream, first.schema, compression="zstd") as writer,
+        ):
+            for piece in in_pieces(chain([first], pieces), group):
+                writer.write_table(piece)
         write_atomic(self._drawn_path(self._report_path(work_id)), text)
         return {"table": _digest(drawn), "report": hashlib.sha256(text).hexdigest()}
 
@@ -225,14 +249,13 @@ def deliver(table: Path, report: Mapping[str, Any], out: Path) -> dict[str, Any]
 
 def _write(table: Path, out: Path, stream: BinaryIO) -> None:
     if out.suffix.lower() == ".parquet":
-        with table.open("rb") as kept:
-            shutil.copyfileobj(kept, stream, _READ_BYTES)
+        with table.open("rb") as source:
+            shutil.copyfileobj(source, stream, _READ_BYTES)
         return
-    import pyarrow.parquet as pq
-
-    from common.release.table import write_csv
-
-    write_csv(stream, pq.read_table(table))
+    with pq.ParquetFile(table, pre_buffer=False) as kept:
+        write_csv_header(stream, kept.schema_arrow)
+        for number in range(kept.num_row_groups):
+            write_csv_records(stream, kept.read_row_group(number))
 
 
 def _rendered_digest(table: Path, out: Path) -> str:

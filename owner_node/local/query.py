@@ -5,18 +5,17 @@ from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from common.arrays import Int64Array
 from common.model.task import Assignment, PlannedAttribute, Task
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.config.database import place_of
 from owner_node.consent.plan_rules import PlannedWork
 from owner_node.local.charge import LocalCharges, LocalWork, Standing
 from owner_node.masking.arrays import SystemBits
-from owner_node.masking.queries import check_answerable, draw_answer, error_95
+from owner_node.masking.queries import Values, check_answerable, draw_answer, error_95
 from owner_node.masking.questions import Question, QuestionKind, range_texts, text_of
 
 if TYPE_CHECKING:
-    from owner_node.sources import LoadedData
+    from owner_node.engines.pinned import PinnedData
 
 
 _MEAN_DIGITS = 3
@@ -30,14 +29,14 @@ class Query:
     question: Question
     work: LocalWork
     """Its charge, and the data."""
-    values: Int64Array
-    """The original values, `(n_records,)`."""
+    values: Values
+    """The original values."""
 
 
 def prepare_query(
     question: Question,
     dataset: DatasetConfig,
-    loaded: "LoadedData",
+    data: "PinnedData",
     *,
     policy: PolicyConfig,
     work_id: str,
@@ -48,7 +47,7 @@ def prepare_query(
     Args:
         question: The question.
         dataset: The data set of the question.
-        loaded: Its data, with the attribute.
+        data: Its records, with the attribute.
         policy: The owner's policy.
         work_id: Id of the work.
         today: The date.
@@ -56,12 +55,12 @@ def prepare_query(
     Raises:
         UnusableDataError: If the data cannot answer it.
     """
-    values = loaded.columns[question.attribute.name]
-    check_answerable(question, values.size)
+    values = data.records.engine.columns[question.attribute.name]
+    check_answerable(question, len(values))
     asked = PlannedWork(
         assignment=_assignment(question, dataset), policy=policy, dataset=dataset, today=today
     )
-    work = LocalWork(work_id, _arguments(question, dataset.name), asked, loaded, place_of(dataset))
+    work = LocalWork(work_id, _arguments(question, dataset.name), asked, data, place_of(dataset))
     return Query(question, work, values)
 
 
@@ -91,7 +90,7 @@ def answer_query(query: Query, charges: LocalCharges) -> tuple[str, ...]:
         charges.spend(work)
         drawn = draw_answer(question, query.values, SystemBits())
         # Recorded before it is shown; if another process was first, its answer is returned.
-        texts = [_as_text(question, each, query.values.size) for each in drawn]
+        texts = [_as_text(question, each, len(query.values)) for each in drawn]
         charges.deliver(work, {"answer": texts})
     return tuple(charges.result(work)["answer"])
 
@@ -115,7 +114,7 @@ def error_text(query: Query) -> str | None:
     if error is None:
         return None
     if kind is QuestionKind.MEAN:
-        error /= query.values.size
+        error /= len(query.values)
     units = error / 10**query.question.attribute.decimals if kind.adds else error
     return f"{units:.3g}" if units < 1000 else f"{units:.0f}"
 

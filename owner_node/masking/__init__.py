@@ -2,8 +2,8 @@
 
     arrays → order → clusters → noise → lists → quantiles → mechanisms → rank_noise → engine → mask
 
-Masking has two products (MECHANISMS §1): the rank-ordered list of released values, and the assignment of
-records to its places. A mechanism makes the first from statistics of clusters or counts of values,
-`rank_noise` makes the second. `engine` holds the records, and `mask` combines the two. numpy is imported at
-the top of these modules, so a daemon imports them only when it masks.
+Masking has two products (docs/guarantee.md, "Definitions"): the rank-ordered list of released values, and the
+assignment of records to its places. A mechanism makes the first from statistics of clusters or counts of
+values, `rank_noise` makes the second. `engine` holds the records, and `mask` combines the two. numpy is
+imported at the top of these modules, so a daemon imports them only when it masks.
 """

@@ -107,6 +107,10 @@ class BitSource:
         address = (self._purpose << 120) | (_SPAWNED << 112) | (2 * next(self._spawned))
         return BitSource(bytearray(self._counter(address, KEY_BYTES)))
 
+    def copy_key(self) -> bytes:
+        """Return a copy of the key for other processes, which draw under it; `erase` does not reach it."""
+        return bytes(self._key)
+
     def erase(self) -> None:
         """Overwrite the key, also that of all sources of purposes; none can be used afterwards."""
         self._key[:] = bytes(len(self._key))

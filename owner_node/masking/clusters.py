@@ -3,13 +3,13 @@
 Clusters are consecutive sorted values, k each, the last with the remainder.
 
 *Sums*, plain and trimmed, are exact integers. Centroids come from them: noise is added to the sum, and the
-division comes after it (MECHANISMS §6).
+division comes after it (docs/guarantee.md, "From the formulas to the program").
 
 *Local sensitivities* say how far a sum of the actual data can move. They are exact integers, too.
 
 *Noise scales* follow from local sensitivities, rounded up. Noise is added to 2^f times the sum of a cluster,
-so scales are integers in units of 2^-f of a resolution unit (MECHANISMS §6). f is public: it follows from the
-domain, k, epsilon and g alone.
+so scales are integers in units of 2^-f of a resolution unit. f is public: it follows from the domain, k,
+epsilon and g alone.
 
 References:
     Del Vasto-Terrientes et al. 2025, Algorithm 1 (individual ranking).
@@ -67,18 +67,19 @@ class Clusters:
         numbers[-1] = last
         return numbers
 
-    def blocks(self, n_records: int) -> Iterator[tuple[slice, slice, tuple[int, int]]]:
+    def blocks(self, n_records: int, begin: int = 0) -> Iterator[tuple[slice, slice, tuple[int, int]]]:
         """Divide the clusters into blocks of whole clusters of one size.
 
         Args:
             n_records: Approximate number of records of a block.
+            begin: The first cluster.
 
         Yields:
             A slice of clusters, a slice of ranks, and the shape (n_clusters, size) of their values.
         """
         last = self.n_clusters - 1
         step = max(1, n_records // self.k)
-        for first in range(0, last, step):
+        for first in range(begin, last, step):
             after = min(first + step, last)
             yield slice(first, after), slice(first * self.k, after * self.k), (after - first, self.k)
         yield slice(last, last + 1), slice(self.last_start, self.n_records), (1, self.last_size)
@@ -102,7 +103,8 @@ class ClusterStatistics:
         E_down = h (v_(h+1) - v_(h+1-g) + v_(q-h) - v_(q-h-g)) + Σ_(i=q-h-g+1)^(q-h) v_i - Σ_(i=h+1-g)^h v_i
 
     References:
-        Soria-Comas et al. 2025, §3.2.2 and Proposition 9, for h = g = 1; MECHANISMS §4 and §8 for others.
+        Soria-Comas et al. 2025, §3.2.2 and Proposition 9, for h = g = 1.
+        docs/guarantee.md, "idp-joint and idp-quantiles", for others.
     """
 
     clusters: Clusters
@@ -164,6 +166,41 @@ class ClusterStatistics:
             Soria-Comas et al. 2025, Proposition 8.
         """
         return np.maximum(n_values - 1 - self.lowest[:, 0], self.highest[:, -1])
+
+
+class StreamedStatistics:
+    """Computes `ClusterStatistics` of sorted values that come some at a time."""
+
+    def __init__(self, clusters: Clusters, depth: int) -> None:
+        """Start at the first rank.
+
+        Args:
+            clusters: How the values are divided.
+            depth: m, at most k.
+        """
+        shape = (clusters.n_clusters, depth)
+        self._clusters, self._depth, self._next = clusters, depth, 0
+        self._sums = np.zeros(clusters.n_clusters, dtype=np.int64)
+        self._lowest, self._highest = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int64)
+
+    def add(self, values: Int64Array) -> None:
+        """Add the values of the next ranks, ascending, in resolution units above L."""
+        k, last = self._clusters.k, self._clusters.n_clusters - 1
+        first, after = self._next, self._next + values.size
+        self._next = after
+        low, high = min(first // k, last), min((after - 1) // k, last)
+        numbers = np.arange(low, high + 1)
+        starts = numbers * k
+        ends = np.where(numbers < last, starts + k, self._clusters.n_records)
+        self._sums[low : high + 1] += np.add.reduceat(values, np.maximum(starts - first, 0))
+        for index in range(self._depth):
+            for found, ranks in ((self._lowest, starts + index), (self._highest, ends - self._depth + index)):
+                here = (ranks >= first) & (ranks < after)
+                found[numbers[here], index] = values[ranks[here] - first]
+
+    def result(self) -> ClusterStatistics:
+        """Return the statistics, once all values were added."""
+        return ClusterStatistics(self._clusters, self._sums, self._lowest, self._highest)
 
 
 MOST_FRACTION_BITS = 20

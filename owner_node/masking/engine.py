@@ -7,57 +7,81 @@ need no more: calibration, noise on the list, isotonic regression and histograms
 number per cluster or per declared value. `mask` combines the operations.
 
 Records are numbered. Everything random about a record comes from its number (`arrays.BitSource`), so that
-every engine gives the same fragment under the same key.
+every engine gives the same fragment under the same key. `MemoryEngine` is here; `owner_node.engines` has the
+one for tables that do not fit into memory.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from owner_node.masking.arrays import BitSource, Int64Array, NoisyPositionArray, PositionArray, Purpose
-from owner_node.masking.lists import ReleasedList, Statistics, statistics_of
+from common.arrays import order_of
+from owner_node.masking.arrays import (
+    BitSource,
+    Int64Array,
+    NoisyPositionArray,
+    PositionArray,
+    Purpose,
+    SystemBits,
+)
+from owner_node.masking.lists import ListMechanism, ReleasedList, Statistics, statistics_of
 from owner_node.masking.order import Ranking, rank, tie_breakers
 from owner_node.masking.rank_noise import noisy_order, position_noise
 from owner_node.masking.tasks import AttributeTask, IndexOrder, check_table, mechanism_of, own_order
 
 DRAWN_ASIDE = 2**18
 """Number of records from which a second thread draws."""
+Places_co = TypeVar("Places_co", covariant=True)
+Places = TypeVar("Places")
+"""The record at every place of a list: an array, or a stream."""
+Entries_co = TypeVar("Entries_co", covariant=True)
+Entries = TypeVar("Entries")
+"""A released list: in memory, or streamed."""
+Column = TypeVar("Column")
+"""A column by record number: an array, or a file that is read some records at a time."""
+EachMasked = Callable[[Int64Array, BitSource], Int64Array]
+"""Maps values of consecutive records, and the bits from the first of them on, to released values."""
 
 
-class OrderedRecords(Protocol):
+class OrderedRecords(Protocol[Places_co, Entries_co]):
     """The records in the order of one attribute."""
 
     @property
     def order(self) -> IndexOrder | None:
         """The order of the categories; None for the declared one."""
 
-    def statistics(self) -> Statistics:
-        """Return what the attribute's mechanism makes its list from."""
+    def release(
+        self, mechanism: ListMechanism, bits: BitSource, units: Callable[[Int64Array], Int64Array]
+    ) -> Entries_co:
+        """Compute the statistics of the records and make the released list from them.
 
-    def assign(self) -> PositionArray:
-        """Assign the records to the places of the list, by rank or by noisy rank.
-
-        Returns:
-            The record at every place, `(n_records,)`.
+        Args:
+            mechanism: The attribute's mechanism.
+            bits: The key of the masking.
+            units: Maps the list's values, from 0 to V - 1, to resolution units.
         """
 
+    def assign(self) -> Places_co:
+        """Assign the records to the places of the list, by rank or by noisy rank."""
 
-class Engine(Protocol):
+
+class Engine(Protocol[Places, Entries, Column]):
     """The original records of one data set. They are kept no longer than the session that loaded them."""
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """Original values in resolution units by attribute, by record number."""
 
     @property
     def n_records(self) -> int:
         """Exact number of records."""
 
     @property
-    def columns(self) -> Mapping[str, Int64Array]:
-        """Original values in resolution units by attribute, `(n_records,)` each, by record number.
-
-        For forecasts and explorations, which read every record in memory.
-        """
+    def in_memory(self) -> bool:
+        """Whether the records are in memory, so that several threads may work on them."""
 
     def check(self, tasks: Sequence[AttributeTask]) -> None:
         """Raise every error that would make masking fail; call this before any budget is spent.
@@ -66,10 +90,16 @@ class Engine(Protocol):
             UsageError, DataError, UnusableDataError: As `tasks.check_table` says.
         """
 
-    def select(self, records: PositionArray) -> "Engine":
+    def select(self, records: PositionArray) -> "Engine[Places, Entries, Column]":
         """Return the records with some numbers, `(n_selected,)`, ascending; they are renumbered from 0."""
 
-    def in_order(self, task: AttributeTask, bits: BitSource) -> OrderedRecords:
+    def sample(self, most: int) -> "MemoryEngine":
+        """Return all records if there are at most `most`, else so many at random, in memory.
+
+        For forecasts, trials and explorations. A sample is drawn anew at each call.
+        """
+
+    def in_order(self, task: AttributeTask, bits: BitSource) -> OrderedRecords[Places, Entries]:
         """Sort the records by (value, tie-breaker, record number) of an attribute.
 
         Args:
@@ -80,27 +110,25 @@ class Engine(Protocol):
     def order_of(self, task: AttributeTask) -> IndexOrder | None:
         """Return the order of the categories that an attribute is masked in; None for the declared one."""
 
-    def write(self, released: ReleasedList, assignment: PositionArray) -> Int64Array:
+    def write(self, task: AttributeTask, released: Entries, assignment: Places) -> Column:
         """Write a masked column.
 
         Args:
+            task: How the attribute is masked.
             released: The released list in resolution units.
-            assignment: The record at every place of the list, `(n_records,)`.
+            assignment: The record at every place of the list.
 
         Returns:
-            The masked value of every record, `(n_records,)`, by record number.
+            The masked value of every record by record number.
         """
 
-    def write_each(
-        self, task: AttributeTask, bits: BitSource, masked: Callable[[Int64Array, BitSource], Int64Array]
-    ) -> Int64Array:
+    def write_each(self, task: AttributeTask, bits: BitSource, masked: EachMasked) -> Column:
         """Write a column whose records are masked by themselves.
 
         Args:
             task: How the attribute is masked.
             bits: The bits of the noise on records.
-            masked: Maps values of consecutive records, and the bits from the first of them on, to released
-                values, in resolution units.
+            masked: Masks consecutive records, in resolution units.
         """
 
 
@@ -109,12 +137,17 @@ class MemoryEngine:
     """Records as numpy arrays in memory."""
 
     columns: Mapping[str, Int64Array]
-    """As `Engine.columns`."""
+    """Original values in resolution units by attribute, `(n_records,)` each, by record number."""
 
     @property
     def n_records(self) -> int:
         """As `Engine.n_records`."""
         return next(iter(self.columns.values())).size
+
+    @property
+    def in_memory(self) -> bool:
+        """True."""
+        return True
 
     def check(self, tasks: Sequence[AttributeTask]) -> None:
         """As `Engine.check`."""
@@ -124,7 +157,11 @@ class MemoryEngine:
         """As `Engine.select`."""
         return MemoryEngine({name: values[records] for name, values in self.columns.items()})
 
-    def in_order(self, task: AttributeTask, bits: BitSource) -> OrderedRecords:
+    def sample(self, most: int) -> "MemoryEngine":
+        """As `Engine.sample`."""
+        return self if self.n_records <= most else self.select(random_records(self.n_records, most))
+
+    def in_order(self, task: AttributeTask, bits: BitSource) -> "_Ordered":
         """As `Engine.in_order`; if there are many records, a second thread draws the noise on ranks."""
         values, order = self.columns[task.attribute.name], self.order_of(task)
         if order is not None:
@@ -145,15 +182,13 @@ class MemoryEngine:
         """As `Engine.order_of`."""
         return own_order(self.columns[task.attribute.name], task)
 
-    def write(self, released: ReleasedList, assignment: PositionArray) -> Int64Array:
+    def write(self, task: AttributeTask, released: ReleasedList, assignment: PositionArray) -> Int64Array:
         """As `Engine.write`."""
         masked = np.empty(assignment.size, dtype=np.int64)
         masked[assignment] = released.by_place
         return masked
 
-    def write_each(
-        self, task: AttributeTask, bits: BitSource, masked: Callable[[Int64Array, BitSource], Int64Array]
-    ) -> Int64Array:
+    def write_each(self, task: AttributeTask, bits: BitSource, masked: EachMasked) -> Int64Array:
         """As `Engine.write_each`; if there are many records, a second thread masks half of them."""
         values = self.columns[task.attribute.name]
         middle = values.size // 2
@@ -163,6 +198,21 @@ class MemoryEngine:
             first = thread.submit(masked, values[:middle], bits.of(Purpose.LIST))
             second = masked(values[middle:], bits.of(Purpose.LIST, middle))
             return np.concatenate([first.result(), second])
+
+
+def random_records(n_records: int, most: int) -> PositionArray:
+    """Choose records at random, each with the same probability; their numbers ascend."""
+    if n_records <= most:
+        return np.arange(n_records)
+    chosen = np.zeros(0, dtype=np.int64)
+    while chosen.size < most:
+        words = SystemBits().words(most)
+        # The remainder of a 64-bit word prefers some numbers by less than one in 2^30.
+        chosen = np.union1d(chosen, (words % np.uint64(n_records)).astype(np.int64))
+    surplus = chosen.size - most
+    if surplus:
+        chosen = np.delete(chosen, order_of(SystemBits().words(chosen.size))[:surplus])
+    return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +227,15 @@ class _Ordered:
     noise: NoisyPositionArray | None = None
     """Noise on positions by record number, `(n_records,)`."""
 
-    def statistics(self) -> Statistics:
+    def release(
+        self, mechanism: ListMechanism, bits: BitSource, units: Callable[[Int64Array], Int64Array]
+    ) -> ReleasedList:
+        released = mechanism.release_from(
+            self._statistics(), self.task.setting, bits.of(Purpose.LIST), bits.of(Purpose.SHUFFLE)
+        )
+        return released.mapped(units)
+
+    def _statistics(self) -> Statistics:
         ascending, setting = self.ranking.values - self.task.attribute.lower, self.task.setting
         return statistics_of(ascending, setting, mechanism_of(self.task).depth(setting))
 

@@ -1,7 +1,8 @@
 """The forecast of a fragment: the expected effects of its masking, computed by its owner before it consents.
 
 Nothing here uses the noise of a release: a forecast that needs draws makes its own. Only expectations over
-the noise are reported, never anything about a fragment that was drawn (MECHANISMS §4).
+the noise are reported, never anything about a fragment that was drawn: refusing some of the fragments that
+were drawn would break the promise.
 
 References:
     Del Vasto-Terrientes et al. 2025, equation 5 (mean SSE).

@@ -37,7 +37,7 @@ from owner_node.masking.lists import (
 )
 from owner_node.masking.noise import add_saturating, shared_laplace
 
-MOST_RECORDS = 2**28
+MOST_RECORDS = 2**34
 """The largest number of records that a fragment can have."""
 
 
@@ -71,7 +71,7 @@ def _scale(setting: Setting) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class HistogramMechanism(ListMechanism):
-    """Noisy counts of all declared values (MECHANISMS §8)."""
+    """Noisy counts of all declared values (docs/guarantee.md, "dp-hist")."""
 
     @property
     def ascending(self) -> bool:

@@ -14,8 +14,9 @@ References:
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Self, TypeAlias
 
 import numpy as np
 
@@ -31,6 +32,8 @@ from owner_node.masking.clusters import Clusters, ClusterStatistics, Setting
 HALF = 32
 SEARCHED = 32
 """Records per value from which on searching for values takes less time than counting records."""
+PLACES_PER_BLOCK = 2**17
+"""Places of a list that are written at a time where records are streamed."""
 MOST_EXACT = 2**53
 """Integers up to it are doubles."""
 MOST_ROUNDS = 32
@@ -39,7 +42,7 @@ MOST_ROUNDS = 32
 
 @dataclass(frozen=True, slots=True)
 class ReleasedList:
-    """The rank-ordered list of released values: one of the two products of masking (MECHANISMS §1)."""
+    """The rank-ordered list of released values: one of the two products of masking."""
 
     values: Int64Array
     """Entries, `(n_entries,)`, in resolution units: ascending with the ranks where a mechanism says so; in
@@ -52,6 +55,54 @@ class ReleasedList:
     def by_place(self) -> Int64Array:
         """The entry at every place, `(n_records,)`."""
         return self.values if self.sizes.strides == (0,) else np.repeat(self.values, self.sizes)
+
+    def mapped(self, function: Callable[[Int64Array], Int64Array]) -> Self:
+        """Return the list with a function applied to its entries."""
+        return replace(self, values=function(self.values))
+
+    def blocks(self) -> Iterator[Int64Array]:
+        """Return the entry at every place, at most `PLACES_PER_BLOCK` places at a time."""
+        return self.entries_from(0)
+
+    def entries_from(self, place: int, _shuffles: BitSource | None = None) -> Iterator[Int64Array]:
+        """Return the entries at the places from one on, at most `PLACES_PER_BLOCK` places at a time."""
+        ends = np.cumsum(self.sizes)
+        for first in range(place, int(ends[-1]), PLACES_PER_BLOCK):
+            after = min(first + PLACES_PER_BLOCK, int(ends[-1]))
+            low, high = np.searchsorted(ends, [first, after - 1], side="right")
+            edges = np.clip(ends[low : high + 1], None, after)
+            yield np.repeat(self.values[low : high + 1], np.diff(edges, prepend=first))
+
+    def recipe(self) -> "Recipe":
+        """Return what makes the entries; the list has no secret."""
+        return self.entries_from
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedList:
+    """A released list whose entries are computed as they are needed, for lists of one entry per place."""
+
+    entries_from: "Recipe"
+    """Makes the entries."""
+    shuffles: BitSource
+    """Source of random bits for the order within clusters; its elements are places."""
+
+    def mapped(self, function: Callable[[Int64Array], Int64Array]) -> "StreamedList":
+        """As `ReleasedList.mapped`."""
+        made = self.entries_from
+        return StreamedList(lambda place, shuffles: map(function, made(place, shuffles)), self.shuffles)
+
+    def blocks(self) -> Iterator[Int64Array]:
+        """Return the entry at every place, some places at a time."""
+        return self.entries_from(0, self.shuffles)
+
+    def recipe(self) -> "Recipe":
+        """Return what makes the entries, without the key of their order."""
+        return self.entries_from
+
+
+Recipe: TypeAlias = Callable[[int, BitSource], Iterator[Int64Array]]
+"""Makes the entries at the places from one on, some at a time, with the bits of their random order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +191,12 @@ class ListMechanism(ABC):
         Returns:
             Values from 0 to V - 1.
         """
+
+    def stream_from(
+        self, statistics: Statistics, setting: Setting, bits: BitSource, shuffles: BitSource
+    ) -> ReleasedList | StreamedList:
+        """Draw the noise and return the same list as `release_from`, without an entry per place in memory."""
+        return self.release_from(statistics, setting, bits, shuffles)
 
     def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
         """Draw the noise and return the released list of values in memory.

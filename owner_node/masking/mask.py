@@ -7,12 +7,12 @@ after the budget is spent.
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass
+from itertools import count
+from typing import Generic, TypeVar
 
-from owner_node.masking.arrays import BitSource, Int64Array, PositionArray, Purpose, SystemBits
-from owner_node.masking.engine import DRAWN_ASIDE, Engine, OrderedRecords
-from owner_node.masking.lists import ReleasedList
+from owner_node.masking.arrays import BitSource, Int64Array, SystemBits
+from owner_node.masking.engine import DRAWN_ASIDE, Column, Engine, Entries, OrderedRecords, Places
 from owner_node.masking.mechanisms import RecordMechanism
 from owner_node.masking.tasks import AttributeTask, mechanism_of
 
@@ -24,18 +24,20 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class MaskedAttribute:
-    """A masked attribute, and the two separate products that it was made from (MECHANISMS §1)."""
+class MaskedAttribute(Generic[Places, Entries, Column]):
+    """A masked attribute, and the two separate products that it was made from: list and assignment."""
 
-    column: Int64Array
-    """The masked value of every record, `(n_records,)`, by record number."""
-    released: ReleasedList
+    column: Column
+    """The masked value of every record by record number."""
+    released: Entries
     """The rank-ordered list of released values, in resolution units of the attribute."""
-    assignment: PositionArray
-    """The record at every place of the list, `(n_records,)`."""
+    assignment: Places
+    """The record at every place of the list."""
 
 
-def mask_attribute(records: Engine, task: AttributeTask, bits: BitSource) -> MaskedAttribute:
+def mask_attribute(
+    records: Engine[Places, Entries, Column], task: AttributeTask, bits: BitSource
+) -> MaskedAttribute[Places, Entries, Column]:
     """Mask one attribute whose mechanism releases a list.
 
     Args:
@@ -47,7 +49,7 @@ def mask_attribute(records: Engine, task: AttributeTask, bits: BitSource) -> Mas
         Del Vasto-Terrientes et al. 2025, Algorithm 1.
     """
     ordered = records.in_order(task, bits)
-    if records.n_records < DRAWN_ASIDE:
+    if not records.in_memory or records.n_records < DRAWN_ASIDE:
         released, assignment = _list_of(ordered, task, bits), ordered.assign()
     else:
         # The two products do not depend on each other.
@@ -55,20 +57,20 @@ def mask_attribute(records: Engine, task: AttributeTask, bits: BitSource) -> Mas
             aside = thread.submit(_list_of, ordered, task, bits)
             assignment = ordered.assign()
             released = aside.result()
-    return MaskedAttribute(records.write(released, assignment), released, assignment)
+    return MaskedAttribute(records.write(task, released, assignment), released, assignment)
 
 
-def _list_of(ordered: OrderedRecords, task: AttributeTask, bits: BitSource) -> ReleasedList:
+def _list_of(ordered: OrderedRecords[Places, Entries], task: AttributeTask, bits: BitSource) -> Entries:
     """Make the released list, in resolution units of the attribute."""
-    released = mechanism_of(task).release_from(
-        ordered.statistics(), task.setting, bits.of(Purpose.LIST), bits.of(Purpose.SHUFFLE)
-    )
-    if ordered.order is None:
-        return replace(released, values=released.values + task.attribute.lower)
-    return replace(released, values=ordered.order.category_at[released.values])
+    order, lower = ordered.order, task.attribute.lower
+
+    def units(values: Int64Array) -> Int64Array:
+        return values + lower if order is None else order.category_at[values]
+
+    return ordered.release(mechanism_of(task), bits, units)
 
 
-def mask_each(records: Engine, task: AttributeTask, bits: BitSource) -> Int64Array:
+def mask_each(records: Engine[Places, Entries, Column], task: AttributeTask, bits: BitSource) -> Column:
     """Mask every record of an attribute by itself, where its mechanism releases no list.
 
     Args:
@@ -77,7 +79,7 @@ def mask_each(records: Engine, task: AttributeTask, bits: BitSource) -> Int64Arr
         bits: As in `mask_attribute`.
 
     Returns:
-        The masked value of every record, `(n_records,)`, by record number.
+        The masked value of every record by record number.
     """
     mechanism, lower, order = mechanism_of(task), task.attribute.lower, records.order_of(task)
     if not isinstance(mechanism, RecordMechanism):
@@ -91,36 +93,50 @@ def mask_each(records: Engine, task: AttributeTask, bits: BitSource) -> Int64Arr
     return records.write_each(task, bits, masked)
 
 
-def mask_table(records: Engine, tasks: Sequence[AttributeTask]) -> dict[str, Int64Array]:
+def mask_table(
+    records: Engine[Places, Entries, Column],
+    tasks: Sequence[AttributeTask],
+    reach: Callable[[int], None] = lambda _: None,
+) -> dict[str, Column]:
     """Mask a table with the operating system's randomness; no other source can be passed.
 
-    Attributes are masked in parallel threads, as many as keep the additional memory below that of the result.
-    Every attribute has a fresh key, which is erased afterwards.
+    In memory, attributes are masked in parallel threads, as many as keep the additional memory below that of
+    the result. Every attribute has a fresh key, which is erased afterwards.
 
     Args:
         records: The original records.
         tasks: The attributes to mask and how.
+        reach: Called with the number of values that are masked at least, whenever an attribute is.
 
     Returns:
-        The masked columns, `(n_records,)` each, in resolution units within the declared domains, records in
-        their original order, attributes in the order of the tasks.
+        The masked columns, in resolution units within the declared domains, records in their original order,
+        attributes in the order of the tasks.
 
     Raises:
         UsageError, DataError, UnusableDataError: As `Engine.check` says, before any noise is drawn.
     """
     records.check(tasks)
+    finished = count(1)
 
-    def masked(task: AttributeTask) -> Int64Array:
+    def masked(task: AttributeTask) -> Column:
         bits = SystemBits()
         try:
-            if task.rules.listed:
-                return mask_attribute(records, task, bits).column
-            return mask_each(records, task, bits)
+            column = mask_with(records, task, bits)
         finally:
             bits.erase()
+        reach(next(finished) * records.n_records)
+        return column
 
     names = [task.attribute.name for task in tasks]
-    return dict(zip(names, for_each(masked, tasks, records.n_records), strict=True))
+    n_records = records.n_records if records.in_memory else 0
+    return dict(zip(names, for_each(masked, tasks, n_records), strict=True))
+
+
+def mask_with(records: Engine[Places, Entries, Column], task: AttributeTask, bits: BitSource) -> Column:
+    """Mask one attribute under a key; arguments as in `mask_attribute`, result as in `mask_each`."""
+    if task.rules.listed:
+        return mask_attribute(records, task, bits).column
+    return mask_each(records, task, bits)
 
 
 def for_each(work: Callable[[AttributeTask], _T], tasks: Sequence[AttributeTask], n_records: int) -> list[_T]:

@@ -47,13 +47,21 @@ from owner_node.masking.lists import (
     ListMechanism,
     ReleasedList,
     Statistics,
+    StreamedList,
     ascending_centroids,
     clusters_in,
     round_centroids,
     round_to_domain,
 )
 from owner_node.masking.noise import add_saturating, discrete_laplace, own_laplace, uniform_below
-from owner_node.masking.quantiles import linear_list, rotated, shuffle_within_clusters
+from owner_node.masking.quantiles import (
+    LinearList,
+    joined,
+    linear_blocks,
+    linear_list,
+    rotated,
+    shuffled_blocks,
+)
 
 DRAWS_PER_BLOCK = 2**17
 """Draws made at a time: drawing needs several times the memory of its result."""
@@ -204,7 +212,7 @@ class ExactSums:
 
 @dataclass(frozen=True, slots=True)
 class SumMechanism(ListMechanism):
-    """A mechanism of individual-ranking clusters with one noisy sum each (MECHANISMS §2 and §6)."""
+    """A mechanism of individual-ranking clusters with one noisy sum each."""
 
     trim: Trim
     """How many values at each end of a cluster are trimmed before its sum gets noise."""
@@ -341,7 +349,7 @@ class SumMechanism(ListMechanism):
 
 @dataclass(frozen=True, slots=True)
 class RecordMechanism(SumMechanism):
-    """A mechanism with one noisy value per record (MECHANISMS §2, k = 1); the order does not matter."""
+    """A mechanism with one noisy value per record (k = 1); the order does not matter."""
 
     def exact_sums(self, sorted_values: Int64Array, setting: Setting) -> ExactSums:
         """Return the values as sums of clusters of one record."""
@@ -377,7 +385,7 @@ class RecordMechanism(SumMechanism):
 
 @dataclass(frozen=True, slots=True)
 class QuantileMechanism(ListMechanism):
-    """A list that is linear between noisy centroids (MECHANISMS §8, quantile carriers)."""
+    """A list that is linear between noisy centroids (docs/guarantee.md, "idp-joint and idp-quantiles")."""
 
     sums: SumMechanism
     """Where its ascending centroids come from."""
@@ -399,14 +407,21 @@ class QuantileMechanism(ListMechanism):
         self, statistics: Statistics, setting: Setting, bits: BitSource, shuffles: BitSource
     ) -> ReleasedList:
         """Draw the noise, and return the entry of every place, in random order within each cluster's."""
-        clusters, exact = (
-            clusters_in(statistics).clusters,
-            self.sums.calibrated(clusters_in(statistics), setting),
-        )
-        centroids = ascending_centroids(exact.noisy(bits), exact.divisors)
-        entries = linear_list(centroids, clusters, setting.n_values)
-        entries = shuffle_within_clusters(entries, clusters, shuffles)
+        clusters = clusters_in(statistics).clusters
+        linear = linear_blocks(self._centroids(statistics, setting, bits), clusters, setting.n_values)
+        entries = joined(shuffled_blocks(linear, clusters, shuffles), clusters)
         return ReleasedList(entries, np.broadcast_to(np.int64(1), entries.size))
+
+    def stream_from(
+        self, statistics: Statistics, setting: Setting, bits: BitSource, shuffles: BitSource
+    ) -> StreamedList:
+        """Draw the noise of the centroids; entries are computed and shuffled as they are needed."""
+        centroids, clusters = self._centroids(statistics, setting, bits), clusters_in(statistics).clusters
+        return StreamedList(LinearList(centroids, clusters, setting.n_values).entries_from, shuffles)
+
+    def _centroids(self, statistics: Statistics, setting: Setting, bits: BitSource) -> Float64Array:
+        exact = self.sums.calibrated(clusters_in(statistics), setting)
+        return ascending_centroids(exact.noisy(bits), exact.divisors)
 
     def expect(
         self,

@@ -31,11 +31,13 @@ References:
     Dwork and Roth 2014, Proposition 2.1 (post-processing).
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from owner_node.masking.arrays import BitSource, Float64Array, Int64Array
+from owner_node.masking.arrays import BitSource, Float64Array, Int64Array, Purpose
 from owner_node.masking.clusters import Clusters
 from owner_node.masking.lists import round_to_domain
 
@@ -56,42 +58,91 @@ def linear_list(centroids: Float64Array, clusters: Clusters, n_values: int) -> I
     Returns:
         Values from 0 to V - 1, ascending.
     """
+    return joined(linear_blocks(centroids, clusters, n_values), clusters)
+
+
+def linear_blocks(
+    centroids: Float64Array, clusters: Clusters, n_values: int, begin: int = 0
+) -> Iterator[Int64Array]:
+    """Return the list of `linear_list` from a cluster on: some clusters at a time, `(n_clusters, size)`."""
     middles = np.arange(clusters.n_clusters) * clusters.k + (clusters.k - 1) / 2
     middles[-1] = clusters.last_start + (clusters.last_size - 1) / 2
     slopes = np.diff(centroids) / np.diff(middles)
     if slopes.size == 0:
         slopes = np.zeros(1)
     before, after = np.append(slopes[:1], slopes), np.append(slopes, slopes[-1:])
-    entries = np.empty(clusters.n_records, dtype=np.int64)
-    for block, places, shape in clusters.blocks(PLACES_PER_BLOCK):
+    for block, _, shape in clusters.blocks(PLACES_PER_BLOCK, begin):
         offsets = np.arange(shape[1]) - (shape[1] - 1) / 2
         half = shape[1] // 2
         found = np.empty(shape)
         np.multiply(before[block, None], offsets[:half], out=found[:, :half])
         np.multiply(after[block, None], offsets[half:], out=found[:, half:])
         found += centroids[block, None]
-        entries[places] = round_to_domain(found.ravel(), n_values)
-    return entries
+        yield round_to_domain(found, n_values)
+
+
+@dataclass(frozen=True, slots=True)
+class LinearList:
+    """The list of `linear_list`, with the entries of every cluster in random order."""
+
+    centroids: Float64Array
+    """As in `linear_list`."""
+    clusters: Clusters
+    """Which places belong to each."""
+    n_values: int
+    """V; the domain is 0 to V - 1."""
+
+    def entries_from(self, place: int, shuffles: BitSource) -> Iterator[Int64Array]:
+        """Return the entries at the places from one on, some at a time.
+
+        Args:
+            place: The first place.
+            shuffles: Source of random bits of all places; every place has the bits of its number.
+        """
+        begin = min(place // self.clusters.k, self.clusters.n_clusters - 1)
+        first = begin * self.clusters.k
+        bits = shuffles.of(Purpose.SHUFFLE, first)
+        blocks = linear_blocks(self.centroids, self.clusters, self.n_values, begin)
+        for entries in shuffled_blocks(blocks, self.clusters, bits):
+            yield entries[max(place - first, 0) :]
+            first += entries.size
 
 
 def shuffle_within_clusters(entries: Int64Array, clusters: Clusters, bits: BitSource) -> Int64Array:
     """Return entries with those of every cluster in random order, `(n_records,)`.
-
-    Every place draws a number. The places of a cluster are sorted by their numbers, whose lowest bits are
-    replaced by the place; two that agree in all other bits, at least 22, are sorted by place.
 
     Args:
         entries: By place, `(n_records,)`.
         clusters: Which places belong to each.
         bits: Source of random bits; its next elements are the places.
     """
-    shuffled = np.empty_like(entries)
+    blocks = (entries[places].reshape(shape) for _, places, shape in clusters.blocks(PLACES_PER_BLOCK))
+    return joined(shuffled_blocks(blocks, clusters, bits), clusters)
+
+
+def shuffled_blocks(
+    blocks: Iterator[Int64Array], clusters: Clusters, bits: BitSource
+) -> Iterator[Int64Array]:
+    """Return entries with those of every cluster in random order, for some clusters at a time.
+
+    Every place draws a number. The places of a cluster are sorted by their numbers, whose lowest bits are
+    replaced by the place; two that agree in all other bits, at least 22, are sorted by place.
+
+    Args:
+        blocks: Entries by place, `(n_clusters, size)` each.
+        clusters: Which places belong to each.
+        bits: Source of random bits; its next elements are the places.
+
+    Yields:
+        The entries of some consecutive places.
+    """
     short = clusters.last_size <= MOST_IN_SHORT_KEYS
     kind: type[np.unsignedinteger[Any]] = np.uint32 if short else np.uint64
-    for _, places, shape in clusters.blocks(PLACES_PER_BLOCK):
+    for entries in blocks:
+        shape = entries.shape
         low = (shape[1] - 1).bit_length()
         mask = kind((1 << low) - 1)
-        keys = bits.take(shape[0] * shape[1]).integers(kind).reshape(shape)
+        keys = bits.take(entries.size).integers(kind).reshape(shape)
         keys &= ~mask
         keys |= np.arange(shape[1], dtype=kind)
         keys.sort(axis=1)
@@ -99,8 +150,16 @@ def shuffle_within_clusters(entries: Int64Array, clusters: Clusters, bits: BitSo
         within = keys.astype(np.int64)
         within += np.arange(0, within.size, shape[1])[:, None]
         # "clip" is quicker than a check; no place is outside.
-        np.take(entries[places], within.ravel(), out=shuffled[places], mode="clip")
-    return shuffled
+        yield np.take(entries.ravel(), within.ravel(), mode="clip")
+
+
+def joined(blocks: Iterator[Int64Array], clusters: Clusters) -> Int64Array:
+    """Join entries that come some places at a time, `(n_records,)`."""
+    entries, first = np.empty(clusters.n_records, dtype=np.int64), 0
+    for block in blocks:
+        entries[first : first + block.size] = block.ravel()
+        first += block.size
+    return entries
 
 
 def rotated(entries: Int64Array, clusters: Clusters, turn: int) -> Int64Array:

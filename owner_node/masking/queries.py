@@ -25,10 +25,12 @@ References:
     Soria-Comas et al. 2017, Definitions 5 and 6, Theorem 5, Section VI.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil, log
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -40,6 +42,23 @@ from owner_node.masking.clusters import Setting, fraction_bits
 from owner_node.masking.lists import round_centroids
 from owner_node.masking.noise import add_saturating, discrete_laplace
 from owner_node.masking.questions import Question, QuestionKind
+
+_DIGIT_BITS = 16
+"""Bits of a value that are settled in one pass over all values."""
+
+
+class StreamedValues(Protocol):
+    """The values of an attribute that are not in memory; they can be read several times."""
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+
+    def __iter__(self) -> Iterator[Int64Array]:
+        """Read the values by record number, some at a time."""
+
+
+Values: TypeAlias = Int64Array | StreamedValues
+"""One value per record in resolution units: an array `(n_records,)`, or a stream of arrays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +81,12 @@ class ExactAnswer:
         return ceil((max(self.sensitivity, 1) << f) / Fraction(epsilon))
 
 
-def draw_answer(question: Question, values: Int64Array, bits: BitSource) -> tuple[int, ...]:
+def draw_answer(question: Question, values: Values, bits: BitSource) -> tuple[int, ...]:
     """Answer a question, once its charge is spent.
 
     Args:
         question: The question.
-        values: One value per record, `(n_records,)`, in resolution units of the attribute.
+        values: The attribute, in memory or streamed.
         bits: Source of random bits.
 
     Returns:
@@ -77,11 +96,11 @@ def draw_answer(question: Question, values: Int64Array, bits: BitSource) -> tupl
     Raises:
         UnusableDataError: As `check_answerable` says.
     """
-    f = check_answerable(question, values.size)
+    f = check_answerable(question, len(values))
     exact = exact_answer(question, values)
     scales = np.full(exact.sums.size, exact.scale(question.epsilon, f))
     noise = discrete_laplace(scales, bits)
-    bound = _scale_bound(question, values.size)
+    bound = _scale_bound(question, len(values))
     noisy = add_saturating(exact.sums << f, noise, TAIL * bound << f)
     answers = round_centroids(noisy, np.full(exact.sums.size, exact.parts << f), exact.n_values)
     return tuple(int(each) + exact.offset for each in answers)
@@ -123,18 +142,22 @@ def _scale_bound(question: Question, n_records: int) -> int:
     return ceil(max(widest, 1) / Fraction(question.epsilon))
 
 
-def exact_answer(question: Question, values: Int64Array) -> ExactAnswer:
+def exact_answer(question: Question, values: Values) -> ExactAnswer:
     """Return the answer without noise; it must leave this process only with noise of its own scale."""
+    blocks = (values,) if isinstance(values, np.ndarray) else values
+    n_records, attribute = len(values), question.attribute
     if question.kind.counts:
-        counts = [np.count_nonzero((values >= each.first) & (values < each.end)) for each in question.ranges]
-        return ExactAnswer(np.array(counts, dtype=np.int64), 1, values.size + 1, 0, _moved(question))
-    attribute = question.attribute
+        counts = np.zeros(len(question.ranges), dtype=np.int64)
+        for block in blocks:
+            inside = ((block >= each.first) & (block < each.end) for each in question.ranges)
+            counts += [np.count_nonzero(each) for each in inside]
+        return ExactAnswer(counts, 1, n_records + 1, 0, _moved(question))
     if question.kind.adds:
-        total = np.array([int((values - attribute.lower).sum())], dtype=np.int64)
-        widest = values.size * (attribute.n_values - 1)
-        return ExactAnswer(total, 1, widest + 1, values.size * attribute.lower, _moved(question))
-    places = _places(question, values.size)
-    low, middle, high = _shifted_sums(values, places, question.g, attribute)
+        total = np.array([sum(int((block - attribute.lower).sum()) for block in blocks)], dtype=np.int64)
+        widest = n_records * (attribute.n_values - 1)
+        return ExactAnswer(total, 1, widest + 1, n_records * attribute.lower, _moved(question))
+    places = _places(question, n_records)
+    low, middle, high = _shifted_sums(blocks, n_records, places, question.g, attribute)
     return ExactAnswer(
         np.array([middle - len(places) * attribute.lower], dtype=np.int64),
         len(places),
@@ -175,17 +198,39 @@ def _places(question: Question, n_records: int) -> tuple[int, ...]:
 
 
 def _shifted_sums(
-    values: Int64Array, places: tuple[int, ...], g: int, attribute: Attribute
+    blocks: Iterable[Int64Array], n_records: int, places: tuple[int, ...], g: int, attribute: Attribute
 ) -> tuple[int, int, int]:
     """Return the sums of the sorted values at `places`, and g places before and after each."""
-    wanted = sorted({place + shift for place in places for shift in (-g, 0, g)})
-    inside = [place for place in wanted if 0 <= place < values.size]
-    ordered = np.partition(values, inside)
+    wanted = {place + shift for place in places for shift in (-g, 0, g)}
+    ordered = _values_at(blocks, {place for place in wanted if 0 <= place < n_records}, attribute)
 
     def value(place: int) -> int:
         if place < 0:
             return attribute.lower
-        return int(ordered[place]) if place < values.size else attribute.upper
+        return ordered[place] if place < n_records else attribute.upper
 
     low, middle, high = (sum(value(place + shift) for place in places) for shift in (-g, 0, g))
     return low, middle, high
+
+
+def _values_at(blocks: Iterable[Int64Array], places: set[int], attribute: Attribute) -> dict[int, int]:
+    """Return the sorted values at some places, digit by digit, so that one block at a time is in memory."""
+    found = {place: (0, place) for place in places}
+    """The leading digits of each value above the domain's lower end, and its place among those with them."""
+    unknown = (attribute.n_values - 1).bit_length()
+    while unknown:
+        rest = max(0, unknown - _DIGIT_BITS)
+        n_digits = 1 << (unknown - rest)
+        counts = {leading: np.zeros(n_digits, dtype=np.int64) for leading, _ in found.values()}
+        for block in blocks:
+            values = block - attribute.lower
+            for leading in counts:
+                digits = (values[values >> unknown == leading] >> rest) & (n_digits - 1)
+                counts[leading] += np.bincount(digits, minlength=n_digits)
+        for place, (leading, within) in found.items():
+            ends = np.cumsum(counts[leading])
+            digit = int(np.searchsorted(ends, within, side="right"))
+            before = int(ends[digit - 1]) if digit else 0
+            found[place] = (leading << (unknown - rest) | digit, within - before)
+        unknown = rest
+    return {place: value + attribute.lower for place, (value, _) in found.items()}

@@ -6,11 +6,12 @@ References:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from itertools import pairwise
 
 from common.errors import UsageError
+from common.model.privacy import parse_epsilon
 from common.model.schema import Attribute, AttributeType, to_units
 
 _BOOLEANS = ("false", "true")
@@ -180,6 +181,54 @@ def histogram_ranges(attribute: Attribute, bins: Sequence[str]) -> tuple[Range, 
     if any(first >= end for first, end in pairwise(edges)):
         raise UsageError("--bins must ascend", "name each value once, smallest first: --bins 20,40,60")
     return tuple(Range(first, end) for first, end in pairwise(edges))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question in the words of a command line or a notebook, before its attribute is known."""
+
+    statistic: str
+    """One of `QuestionKind`."""
+    epsilon: str
+    share: str | None = None
+    """Which quantile."""
+    equals: str | None = None
+    """The value that is counted."""
+    at_least: str | None = None
+    """The first of the values that are counted."""
+    below: str | None = None
+    """The first value above them."""
+    bins: Sequence[str] = ()
+    """Lower ends of the ranges of a histogram."""
+
+    def about(self, attribute: Attribute, g: int) -> Question:
+        """Return the question about an attribute of which one person has at most `g` records.
+
+        Raises:
+            UsageError: If there is no such question about this attribute.
+        """
+        try:
+            kind = QuestionKind(self.statistic)
+        except ValueError:
+            known = ", ".join(QuestionKind)
+            raise UsageError(f"there is no statistic {self.statistic!r}", f"one of {known}") from None
+        ranges: tuple[Range, ...] = ()
+        if kind is QuestionKind.COUNT:
+            ranges = counted_range(attribute, self.equals, self.at_least, self.below)
+        elif kind is QuestionKind.HISTOGRAM:
+            ranges = histogram_ranges(attribute, self.bins)
+        return Question(kind, attribute, parse_epsilon(self.epsilon), g, ranges, _share_of(self.share))
+
+
+def _share_of(text: str | None) -> Decimal | None:
+    """Return a share as a number; zero, which no question takes, if it is none."""
+    if text is None:
+        return None
+    try:
+        share = Decimal(text)
+    except InvalidOperation:
+        return Decimal(0)
+    return share if share.is_finite() else Decimal(0)
 
 
 def range_texts(question: Question) -> tuple[dict[str, str], ...]:

@@ -1,8 +1,8 @@
 """The assignment of records to the places of the released list, with rank noise.
 
 Masking has two products: the list of released values, which its mechanism protects, and the assignment of
-records to the places of the list (MECHANISMS §1). Rank noise protects the assignment (MECHANISMS §8). Without
-it the record at rank q gets the entry at place q.
+records to the places of the list. Rank noise protects the assignment (docs/guarantee.md, "Who has which
+value: rank noise"). Without it the record at rank q gets the entry at place q.
 
 With it the record at position p of the original order gets the noisy position s = p + Z. Z is exact discrete
 Laplace noise of scale t = max(1, ceil(w n)), on the integers. The records are sorted by s, ties by fresh
@@ -33,6 +33,7 @@ References:
 """
 
 from decimal import ROUND_CEILING, Decimal
+from typing import Any
 
 import numpy as np
 
@@ -58,21 +59,50 @@ def noise_scale(rank_noise: Decimal, n_records: int) -> int:
     return max(1, int((rank_noise * n_records).to_integral_value(ROUND_CEILING)))
 
 
-def position_noise(rank_noise: Decimal, n_records: int, bits: BitSource) -> NoisyPositionArray:
-    """Draw the noise Z on the position of every record.
+def position_noise(
+    rank_noise: Decimal, n_records: int, bits: BitSource, some: int | None = None
+) -> NoisyPositionArray:
+    """Draw the noise Z on the positions of records.
 
     Args:
         rank_noise: w, above 0.
         n_records: n.
         bits: Source of random bits; its next elements are the records.
+        some: How many records to draw for; None for all.
 
     Returns:
-        Z, `(n_records,)`, by record number; of 32 bits where that is enough.
+        Z, by record number; of 32 bits where that is enough for all records.
     """
-    scale = noise_scale(rank_noise, n_records)
-    if n_records <= MOST_NARROW and scale <= LARGEST_NARROW:
-        return SharedScale(n_records, scale, np.int32).draw(bits.take(n_records))
-    return SharedScale(n_records, scale, np.int64).draw(bits.take(n_records))
+    n_drawn, scale = n_records if some is None else some, noise_scale(rank_noise, n_records)
+    return SharedScale(n_records, scale, noise_type(rank_noise, n_records)).draw(bits.take(n_drawn))
+
+
+def noise_type(rank_noise: Decimal, n_records: int) -> Any:
+    """Return the NumPy type of the noise on positions; arguments as in `position_noise`."""
+    narrow = n_records <= MOST_NARROW and noise_scale(rank_noise, n_records) <= LARGEST_NARROW
+    return np.int32 if narrow else np.int64
+
+
+def noisy_positions(noise: NoisyPositionArray, first: int) -> PositionArray:
+    """Return the noisy positions s of records at consecutive positions.
+
+    Positions are clipped far from all others. That depends on the noisy position alone, also where the noise
+    was cut: the order stays a function of s.
+
+    Args:
+        noise: Z of these records, in the original order.
+        first: Position of the first of them.
+    """
+    farthest = farthest_position(noise.dtype)
+    noisy = noise.astype(np.int64)
+    np.minimum(noisy, 2 * farthest, out=noisy)  # room for the position
+    noisy += np.arange(first, first + noise.size)
+    return np.clip(noisy, -farthest, farthest, out=noisy)
+
+
+def farthest_position(kind: Any) -> int:
+    """Return where noisy positions are clipped, in both directions, by the type of the noise."""
+    return int(np.iinfo(kind).max) // 4
 
 
 def noisy_order(order: PositionArray, noise: NoisyPositionArray, ties: TieArray) -> PositionArray:
@@ -87,16 +117,10 @@ def noisy_order(order: PositionArray, noise: NoisyPositionArray, ties: TieArray)
     Returns:
         The order of the assignment, `(n_records,)`: its q-th record gets the entry at place q.
     """
-    # Positions are clipped far from all others. That depends on the noisy position alone, also where the
-    # noise was cut: the order stays a function of s.
-    farthest = int(np.iinfo(noise.dtype).max) // 4
     keys = np.empty(order.size, dtype=np.int64)
     for first in range(0, order.size, POSITIONS_PER_BLOCK):
-        last = min(first + POSITIONS_PER_BLOCK, order.size)
-        some = noise.take(order[first:last]).astype(np.int64)
-        np.minimum(some, 2 * farthest, out=some)  # room for the position
-        some += np.arange(first, last)
-        np.clip(some, -farthest, farthest, out=keys[first:last])
+        block = slice(first, first + POSITIONS_PER_BLOCK)
+        keys[block] = noisy_positions(noise.take(order[block]), first)
     lowest, highest = int(keys.min()), int(keys.max())
     record_bits, noisy_bits = (order.size - 1).bit_length(), (highest - lowest).bit_length()
     if noisy_bits + TIE_BITS + record_bits > KEY_BITS:

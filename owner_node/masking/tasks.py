@@ -4,14 +4,14 @@ A task says how one attribute is masked: the agreed settings, the mechanism, and
 
 The order of a taxonomy is public. The frequency order is computed from the fragment itself: one record can
 swap two categories and so change every record's index, which no mechanism's joint bound covers
-(MECHANISMS §3-4).
+(docs/guarantee.md, "The list: what epsilon_joint bounds").
 
 References:
     Del Vasto-Terrientes et al. 2025, §5.1.1 (frequency).
     Sánchez et al. 2016, §3.4 (taxonomy).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -55,7 +55,10 @@ def frequency_order(indices: Int64Array, n_categories: int) -> IndexOrder:
     Returns:
         The order and its inverse.
     """
-    counts = np.bincount(indices, minlength=n_categories)
+    return _by_frequency(np.bincount(indices, minlength=n_categories))
+
+
+def _by_frequency(counts: Int64Array) -> IndexOrder:
     return _with_inverse(np.argsort(-counts, kind="stable"))
 
 
@@ -116,12 +119,22 @@ def mechanism_of(task: AttributeTask) -> ListMechanism:
 
 def own_order(values: Int64Array, task: AttributeTask) -> IndexOrder | None:
     """Return the order of categories that an attribute is masked in; None for the declared one."""
+    return order_from_counts(lambda: np.bincount(values, minlength=task.attribute.n_values), task)
+
+
+def order_from_counts(counts: Callable[[], Int64Array], task: AttributeTask) -> IndexOrder | None:
+    """Return the order of categories that an attribute is masked in; None for the declared one.
+
+    Args:
+        counts: Returns how many records have each category, `(V,)`; called only where the order needs it.
+        task: How the attribute is masked.
+    """
     if task.taxonomy is not None:
         return taxonomy_order(task.taxonomy)
     # If the list is the same in any order, no data-dependent order is used, since no bound covers one.
     if not task.rules.is_ordered_by_data(frequency_order=task.attribute.by_frequency):
         return None
-    return frequency_order(values, task.attribute.n_values)
+    return _by_frequency(counts())
 
 
 def check_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask]) -> None:
@@ -136,16 +149,22 @@ def check_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask
         DataError: If a column is absent, has another length, or values outside its domain.
         UnusableDataError: If there are fewer records than k, or a domain is too wide for exact sums.
     """
+    names = check_names(columns, tasks)
+    if len({columns[name].size for name in names}) > 1:
+        raise DataError("columns differ in their number of records", "load all attributes from one source")
+    for task in tasks:
+        check_attribute(columns[task.attribute.name], task)
+
+
+def check_names(columns: Collection[str], tasks: Sequence[AttributeTask]) -> list[str]:
+    """Return the names of the attributes to mask; each is masked once, and has a column."""
     names = [task.attribute.name for task in tasks]
     if len(set(names)) != len(names):
         raise UsageError("an attribute is to be masked twice", "name every attribute once")
     absent = [name for name in names if name not in columns]
     if absent:
         raise DataError(f"no column for: {', '.join(absent)}", "load every attribute that is to be masked")
-    if len({columns[name].size for name in names}) > 1:
-        raise DataError("columns differ in their number of records", "load all attributes from one source")
-    for task in tasks:
-        check_attribute(columns[task.attribute.name], task)
+    return names
 
 
 def check_attribute(values: Int64Array, task: AttributeTask) -> None:

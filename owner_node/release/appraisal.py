@@ -171,7 +171,9 @@ class Appraisal:
     def forget(self, release: str) -> None:
         """Drop the original data of a release from memory."""
         with self._lock:
-            self._kept.pop(release, None)
+            found = self._kept.pop(release, None)
+        if found is not None:
+            found[1].pinned.close()
 
     def count_passed(self, session: Session, found: Appraised, what: str) -> None:
         """Count a refusal for another reason after the data passed: it discloses as much as an acceptance.
@@ -210,11 +212,16 @@ class Appraisal:
             return found
         dataset = self._cases.config.dataset(session.dataset)
         source_key = self._cases.records.own_keys.source_key()
-        prepared = prepare(dataset, plan, assignment, None if key is None else key.key, source_key)
+        engine = self._cases.config.engine.kind, self._cases.config.workspace
+        release_key, progress = None if key is None else key.key, self._cases.progress(plan.release)
+        prepared = prepare(dataset, plan, assignment, release_key, source_key, engine, progress)
         with self._lock:
+            dropped = [self._kept.pop(plan.release)[1]] if plan.release in self._kept else []
             self._kept[plan.release] = (check, prepared)
             while len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
+                dropped.append(self._kept.popitem(last=False)[1][1])
+        for each in dropped:
+            each.pinned.close()
         return prepared
 
     def _pinned(self, session: Session, prepared: "Prepared") -> str:
@@ -227,7 +234,9 @@ class Appraisal:
         return self._cases.records.own_keys.pin(prepared.source_digest)
 
     def _foresee(self, prepared: "Prepared") -> Forecast:
-        return foresee(prepared.records, prepared.tasks, self._cases.config.policy)
+        from owner_node.engines.sampling import sampled
+
+        return foresee(*sampled(prepared.records, prepared.tasks), self._cases.config.policy)
 
     def _judge(self, session: Session, forecast: Forecast) -> None:
         rules = forecast_objections(forecast, self._cases.config.policy)

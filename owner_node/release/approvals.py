@@ -6,9 +6,13 @@ now. A clock that is set back therefore does not extend an approval that had exp
 written.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
+from typing import Any
 
+from common.daemon.console import OidcSection, comparable
 from common.errors import InternalError
 from owner_node.state.database import Clock, Transaction
 from owner_node.state.history import History, Line
@@ -16,24 +20,38 @@ from owner_node.state.sessions import Session
 
 APPROVED = "approved"
 EXPIRED = "approval-expired"
+ACCEPTED = "accepted"
+"""A line with the numbers of the approvals that were used (`approval`)."""
 _SET_BACK = timedelta(minutes=1)
 """How far the clock may be behind an approval; beyond that it was set back and the approval is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """The person who decides, as the operating system identifies them."""
+    """The person who decides, as the operating system or an OpenID Connect provider identifies them."""
 
     name: str
-    """User name."""
+    """User name, or the subject or e-mail address that the configuration of the console names."""
     behind: str = ""
     """User who ran sudo, as the environment (SUDO_USER) states it; anyone can set that."""
     login: str = ""
-    """User who logged in (the kernel's login uid), where it is another one; empty if unknown."""
+    """User who logged in (the kernel's login uid), where it is another one; empty if unknown.
+
+    Of a person whom a provider names, the user whom the configuration says to be the same person.
+    """
+    subject: str = ""
+    """Provider and its subject; empty if the operating system identifies the person."""
+    stated: str = ""
+    """Name that the provider shows; anyone may choose it."""
 
     def to_document(self) -> dict[str, str]:
         """Return the fields that the history records."""
-        others = {"login_user": self.login, "sudo_user_stated": self.behind}
+        others = {
+            "login_user": self.login,
+            "sudo_user_stated": self.behind,
+            "subject": self.subject,
+            "name_stated": self.stated,
+        }
         return {"by": self.name} | {key: value for key, value in others.items() if value}
 
 
@@ -43,9 +61,11 @@ class Approval:
 
     plan_digest: str
     by: str
-    """User name of the person."""
-    person: str
-    """What tells persons apart: the user who logged in, where the kernel knows it, else the user name."""
+    """Name of the person."""
+    subject: str
+    """Provider and its subject, of a person whom a provider named; else empty."""
+    known_as: frozenset[tuple[str, str]]
+    """What names the person, with the kind of each name; approvals that share one are of the same person."""
     given: datetime
     until: datetime
     line: int
@@ -90,8 +110,7 @@ class Approvals:
 
     def of(self, session: Session) -> tuple[Approval, ...]:
         """Return the newest approval of every person for a session's plan, valid or not, oldest first."""
-        newest = {each.person: each for each in map(_approval, self._given(session))}
-        return tuple(sorted(newest.values(), key=lambda each: each.line))
+        return _newest(_by_person(map(_approval, self._given(session))))
 
     def newest(self, session: Session) -> Approval | None:
         """Return the newest approval of a session's plan, whether it still holds or not."""
@@ -105,9 +124,19 @@ class Approvals:
             return False
         return (now if seen is None else max(now, seen)) < approval.until
 
-    def held(self, session: Session) -> tuple[Approval, ...]:
-        """Return the approvals of a session's plan that hold now, one for each person, oldest first."""
-        return tuple(each for each in self.of(session) if self.holds(each))
+    def held(self, session: Session, provider: OidcSection | None) -> tuple[Approval, ...]:
+        """Return the approvals of a session's plan that hold now, one for each person, oldest first.
+
+        Args:
+            session: The session.
+            provider: Who may decide at a provider now; None if nobody signs in at one. An approval of
+                anyone who was removed from it does not count.
+        """
+        counted = (
+            [each for each in approvals if not each.subject or _decides(each, provider)]
+            for approvals in _by_person(map(_approval, self._given(session)))
+        )
+        return tuple(each for each in _newest(counted) if self.holds(each))
 
     def note_expired(self, tx: Transaction, session: Session) -> bool:
         """Record, once for each, that approvals of a session expired before they were used.
@@ -143,10 +172,42 @@ class Approvals:
         ]
 
 
+def _decides(approval: Approval, provider: OidcSection | None) -> bool:
+    return provider is not None and provider.decides(approval.by, approval.subject)
+
+
+def _by_person(approvals: Iterable[Approval]) -> list[list[Approval]]:
+    """Return approvals by person: those that share a name, directly or through others, are of one person."""
+    persons: list[list[Approval]] = []
+    for each in approvals:
+        same = [other for other in persons if any(each.known_as & known.known_as for known in other)]
+        persons = [other for other in persons if other not in same]
+        persons.append([*(approval for other in same for approval in other), each])
+    return persons
+
+
+def _newest(persons: Iterable[Sequence[Approval]]) -> tuple[Approval, ...]:
+    """Return the newest approval of every person who has one, oldest first."""
+    line = attrgetter("line")
+    return tuple(sorted((max(each, key=line) for each in persons if each), key=line))
+
+
 def _approval(line: Line) -> Approval:
-    given = datetime.fromisoformat(line.time)
+    given, about = datetime.fromisoformat(line.time), line.details
     # A line that was changed outside this program may lack its end: then it has expired.
-    until = datetime.fromisoformat(line.details["until"]) if "until" in line.details else given
-    by = str(line.details.get("by", ""))
-    person = str(line.details.get("login_user", by))
-    return Approval(line.plan_digest, by, person, given, until, line.sequence)
+    until = datetime.fromisoformat(about["until"]) if "until" in about else given
+    by, subject = str(about.get("by", "")), str(about.get("subject", ""))
+    return Approval(line.plan_digest, by, subject, _known_as(by, subject, about), given, until, line.sequence)
+
+
+def _known_as(by: str, subject: str, about: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+    login = str(about.get("login_user", ""))
+    if subject:
+        # One person may have several accounts whose address matches one entry of the configuration.
+        names = [("subject", subject), ("entry", comparable(by)), ("user", login)]
+    elif login:
+        names = [("user", login)]
+    else:
+        # Without a login uid, such as in a container, all that is known is what sudo stated.
+        names = [("user", by), ("user", str(about.get("sudo_user_stated", "")))]
+    return frozenset(each for each in names if each[1])

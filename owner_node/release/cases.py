@@ -8,6 +8,7 @@ from common.errors import ConfigurationError, ProtocolError
 from common.model.plan import Plan
 from common.model.privacy import plain
 from common.model.task import Assignment
+from common.progress import Progress
 from owner_node.config import OwnerConfig
 from owner_node.linking import linkage_key
 from owner_node.linking.tokens import ReleaseKey, release_key
@@ -48,6 +49,10 @@ class Cases:
     """Name of the aggregator."""
     records: Records
     """The owner's state."""
+
+    def progress(self, release: str) -> Progress:
+        """Return what shows how far the work for a release is; it stays at this owner."""
+        return self.records.presence.progress(self.aggregator, release)
 
     def open(self, release: str, plan_digest: str | None = None) -> Session:
         """Return a session that has not ended.

@@ -74,14 +74,15 @@ class Decisions:
     def __init__(self, db: OwnerDatabase, clock: Clock) -> None:
         self._db, self._clock = db, clock
         self._history, self._sessions = History(db, clock), Sessions(db, clock)
-        self._ledger = Ledger(db, clock)
+        self.ledger = Ledger(db, clock)
+        """The ledger, which decisions about reservations write."""
         self._attempts = Attempts(self._history, self._sessions, clock)
         self.approvals = Approvals(self._history, clock)
         """Approvals by people."""
 
     def waiting(self) -> tuple[Session, ...]:
         """Return the sessions that wait for a person, oldest first."""
-        return tuple(each for each in self._sessions.all() if each.state is SessionState.AWAITING_APPROVAL)
+        return tuple(each for each in self._sessions.live() if each.state is SessionState.AWAITING_APPROVAL)
 
     def all(self) -> tuple[Session, ...]:
         """Return every session, oldest first."""
@@ -97,11 +98,7 @@ class Decisions:
             UsageError: If there is none, or several.
         """
         aggregator, _, release = name.rpartition("/")
-        found = [
-            each
-            for each in self._sessions.all()
-            if each.release == release and aggregator in ("", each.aggregator)
-        ]
+        found = [each for each in self._sessions.of_release(release) if aggregator in ("", each.aggregator)]
         if not found:
             raise UsageError(
                 f"there is no release {name!r} here",
@@ -145,7 +142,9 @@ class Decisions:
         lines = self._history.entries(session.aggregator, session.release)
         return next((line.rule for line in lines if line.event == "awaiting-approval"), "")
 
-    def approve(self, name: str, digest: str, person: Person, valid: timedelta) -> tuple[Session, Approval]:
+    def approve(
+        self, name: str, digest: str, person: Person, valid: timedelta, source: str | None = None
+    ) -> tuple[Session, Approval]:
         """Approve the plan of a waiting session.
 
         Args:
@@ -153,13 +152,22 @@ class Decisions:
             digest: Digest of the plan that the person saw, or its beginning; empty for the waiting one.
             person: The person who approves.
             valid: How long the approval holds.
+            source: Digest of the data whose forecast the person saw (`Session.source_digest`); None for the
+                present data.
 
         Raises:
             UsageError: If the session does not wait for a person.
-            ConflictError: If another plan waits there.
+            ConflictError: If another plan waits there, or the data changed.
         """
         with self._db.transaction() as tx:
             session = self.awaiting(name, digest)
+            if source not in (None, session.source_digest):
+                raise ConflictError(
+                    f"the data for release {session.release} of {session.aggregator} changed since the plan "
+                    "was shown",
+                    "look at what the plan means for the data of now, then approve",
+                    {"release": session.release, "aggregator": session.aggregator},
+                )
             approval = self.approvals.approve(tx, session, person, valid, self._epsilon(session))
             return session, approval
 
@@ -235,7 +243,7 @@ class Decisions:
         """
         with self._db.transaction() as tx:
             session = self.reserved(name)
-            self._ledger.give_back(tx, session.aggregator, session.release, session.plan_digest)
+            self.ledger.give_back(tx, session.aggregator, session.release, session.plan_digest)
             for event in ("refused", "returned"):
                 self._note(tx, session, event, f"returned by {person.name}: {reason}", person)
             text = f"returned by {person.name}: {reason}"

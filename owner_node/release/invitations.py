@@ -20,7 +20,7 @@ from owner_node.consent.judge import Accept, Refuse, Verdict, judge
 from owner_node.consent.plan_rules import check_texts
 from owner_node.linking.tokens import ReleaseKey
 from owner_node.release.appraisal import Appraisal, Appraised
-from owner_node.release.approvals import Approval
+from owner_node.release.approvals import ACCEPTED, Approval
 from owner_node.release.cases import Cases, read
 from owner_node.sources import count_records, schema_of
 from owner_node.state.database import Transaction
@@ -182,7 +182,7 @@ class Invitations:
 
     def _approvals(self, session: Session) -> tuple[Approval, ...]:
         """Return the approvals that hold, if as many persons have approved as the policy wants."""
-        held = self._cases.records.approvals.held(session)
+        held = self._cases.records.approvals.held(session, self._cases.config.console.oidc)
         return held if len(held) >= self._cases.config.policy.approvers else ()
 
     def _decide(self, plan: Plan, assignment: Assignment, session: Session, key: ReleaseKey | None) -> bool:
@@ -266,7 +266,8 @@ class Invitations:
             return session.schema
         session = self._cases.open(session.release)
         dataset = self._cases.config.dataset(session.dataset)
-        n_records = count_records(dataset, self._cases.config.policy.attributes or None)
+        allowed = self._cases.config.policy.attributes or None
+        n_records = count_records(dataset, allowed, self._cases.progress(session.release))
         schema = canonical(self._schema(dataset, n_records).to_document())
         with self._cases.records.db.transaction() as tx:
             # If another thread was faster, its schema stays.
@@ -348,7 +349,7 @@ class Invitations:
             "approval": ", ".join(str(each.line) for each in approvals),
         }
         self._cases.records.history.record(
-            tx, aggregator=self._cases.aggregator, release=plan.release, event="accepted", decision="accept",
+            tx, aggregator=self._cases.aggregator, release=plan.release, event=ACCEPTED, decision="accept",
             rule=verdict.asks or 'policy.approval = "auto"', purpose=plan.purpose,
             epsilon=format(verdict.epsilon, "f"), plan_digest=plan.digest,
             details={**_charged(verdict), **(by if approvals else {}), **_found(session)},

@@ -13,6 +13,7 @@ from datetime import datetime
 from common.errors import ProtocolError, TesseraError
 from common.model.fragment import LedgerHead
 from common.model.plan import RELEASE_ID
+from common.progress import Progress
 from common.trust.signing import Domain, SignerSource
 from owner_node.config import OwnerConfig
 from owner_node.linking.linkage_key import NoLinkageKeyError
@@ -21,8 +22,15 @@ from owner_node.release.cases import Cases
 from owner_node.release.invitations import Invitations
 from owner_node.release.production import Production
 from owner_node.release.records import Records
-from owner_node.state.answers import NOT_OUR_FAULT, UNLINKABLE, Failure, SignedHead
-from owner_node.state.session import CHARGED, FINAL, TRANSITIONS, SessionEvent
+from owner_node.state.answers import (
+    NOT_OUR_FAULT,
+    SURROUNDINGS,
+    UNLINKABLE,
+    Failure,
+    SignedHead,
+    SpentError,
+)
+from owner_node.state.session import CHARGED, FINAL, TRANSITIONS, SessionEvent, SessionState
 from owner_node.state.sessions import Session
 from owner_node.trust import Trust
 
@@ -64,6 +72,18 @@ class Node:
         """Answers invitations and plans."""
         self.production = Production(self._cases, signer, trust, self._appraisal)
         """Makes fragments."""
+
+    def progress(self, release: str) -> Progress:
+        """Return what shows how far the work for a release is."""
+        return self._cases.progress(release)
+
+    def interrupt(self, release: str) -> None:
+        """Stop what is computed for a release, and drop its original data.
+
+        What is stored stays: a step that is done again goes on from there.
+        """
+        self._cases.records.presence.stop(self._cases.aggregator, release)
+        self._appraisal.forget(release)
 
     def head(self) -> SignedHead:
         """Sign the ledger head and return it."""
@@ -115,9 +135,17 @@ class Node:
         """Roll back what can be rolled back, and return the failure to report to the aggregator.
 
         An error in the aggregator's own message changes only the history.
+
+        Raises:
+            SpentError: If the charge is spent, nothing is sealed, and the error says nothing about the data:
+                to end the session would lose the charge. The data are dropped, and loaded anew by a retry.
         """
         records = self._cases.records
         session = records.sessions.get(self._cases.aggregator, release)
+        if session is not None and session.state is SessionState.SPENT and error.code in SURROUNDINGS:
+            self._appraisal.forget(release)
+            hint = error.hint or "remove the cause: the charge is spent, and the step is tried again"
+            raise SpentError(error.message, hint=hint)
         rules = error.details.get("rules", [])
         mine = error.code not in NOT_OUR_FAULT
         told = UNLINKABLE if isinstance(error, NoLinkageKeyError) else error.code

@@ -5,17 +5,19 @@ received these bytes. Its records in the data, with the same multiplicity, show 
 does not verify which values of other owners stand beside them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from common.errors import IntegrityError, UsageError
-from common.release.verification import DATA_FILES, Verified, read_units
-from common.wire.decoding import decode
+from common.files import file_digest
+from common.progress import Progress
+from common.release.data_files import DATA_FILES, unit_batches
+from common.release.verification import Verified
+from common.wire.decoding import decoded_batches
+from common.workspace import Workspace
+from owner_node.engines.fragments import count_missing
 from owner_node.state.sessions import Session
 
 _HINT = "ask the aggregator's operator; keep the fragment, the release folder and owner.db as they are"
@@ -58,7 +60,9 @@ def verify_own(
     fragment: Path,
     fragment_digest: str,
     signature: bytes,
+    workspace: Workspace,
     kept_digest: str = "",
+    progress: Progress | None = None,
 ) -> OwnVerified:
     """Check that an owner's sealed fragment is in a release.
 
@@ -69,8 +73,10 @@ def verify_own(
         fragment: The sealed fragment.
         fragment_digest: The digest that was sealed, from the owner's own records.
         signature: The signature that was made when it was sealed.
+        workspace: What the comparison may use of the machine.
         kept_digest: The digest of the fragment without tokens, from the owner's own records; empty if it has
             them still, or never had any.
+        progress: Shows how many records have been compared.
 
     Returns:
         The verified records and attributes.
@@ -90,13 +96,17 @@ def verify_own(
     names = [attribute.name for attribute in assignment.attributes]
     _check_digest(fragment, kept_digest or fragment_digest)
     tokens = False if kept_digest else None
-    own = _counted(
-        decode(fragment, verified.plan, assignment, stated.statement.records, tokens=tokens), names
-    )
+
+    def own() -> Iterator[Any]:
+        return decoded_batches(fragment, verified.plan, assignment, stated.statement.records, tokens=tokens)
+
     for name in DATA_FILES:
         if name not in verified.files:
             continue
-        absent = _absent(own, _counted(read_units(folder / name, verified.plan, names), names), names)
+        released = unit_batches(folder / name, verified.plan, names, verified.n_records)
+        progress = progress or Progress()
+        progress.begin(f"comparing with {name}", stated.statement.records + verified.n_records)
+        absent = count_missing(own(), released, names, workspace, progress)
         if absent:
             raise IntegrityError(
                 f"{absent:,} of this owner's {stated.statement.records:,} masked records are not in {name}",
@@ -107,11 +117,8 @@ def verify_own(
 
 
 def _check_digest(fragment: Path, expected: str) -> None:
-    import hashlib
-
     try:
-        with fragment.open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
+        found = file_digest(fragment)
     except FileNotFoundError:
         raise UsageError(
             "the sealed fragment is no longer in the outbox, so its values cannot be compared",
@@ -120,19 +127,3 @@ def _check_digest(fragment: Path, expected: str) -> None:
         ) from None
     if found != expected:
         raise IntegrityError("the sealed fragment in the outbox was changed", _HINT)
-
-
-def _counted(table: Any, names: Sequence[str]) -> Any:
-    """Return the distinct records of a table with their counts."""
-    return table.select(list(names)).group_by(list(names)).aggregate([([], "count_all")])
-
-
-def _absent(own: Any, released: Any, names: Sequence[str]) -> int:
-    """Return how many records of `own` are missing from `released`, counted with multiplicity."""
-    column = "count_all"
-    if any(released.column(name).null_count for name in names):
-        raise IntegrityError("the release has null values, which the plan does not allow", _HINT)
-    both = own.join(released, keys=list(names), join_type="left outer", right_suffix=" released")
-    there = pc.fill_null(both.column(f"{column} released"), 0)
-    missing = pc.max_element_wise(pc.subtract(both.column(column), there), pa.scalar(0, pa.int64()))
-    return int(pc.sum(missing).as_py() or 0)

@@ -6,39 +6,42 @@ checked as untrusted input against the digest in the signed addendum. `seal` mas
 fragment on disk; it is called only once the charge is spent.
 """
 
-import hashlib
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Int64Array, TokenArray, random_order, sortable
 from common.canonical import digest
 from common.errors import DataChangedError, IntegrityError
+from common.files import file_digest
 from common.model.plan import Plan
 from common.model.task import Assignment
-from common.wire.decoding import decode
-from common.wire.encoding import encode, has_tokens
+from common.progress import Progress
+from common.wire.decoding import decoded_batches
+from common.wire.encoding import has_tokens
+from common.workspace import Workspace
 from owner_node.config import DatasetConfig
+from owner_node.config.engine import EngineKind
+from owner_node.engines.fragments import write_in_random_order
+from owner_node.engines.matched import PERSON_BYTES, MatchedRecords, pin_to_match, read_persons
+from owner_node.engines.pinned import IN_MEMORY, AnyEngine, PinnedRecords, pin
+from owner_node.engines.sharing import TURNS
 from owner_node.ledger.budget_terms import Column
-from owner_node.ledger.columns import columns_of
-from owner_node.linking.tokens import tokens
-from owner_node.masking.engine import Engine, MemoryEngine
+from owner_node.masking.arrays import SystemBits
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask, mask_tasks
 from owner_node.release.trial import placed
-from owner_node.sources import load, schema_of
 from owner_node.state.outbox import Outbox
-from owner_node.values.normal_forms import normalise
-
-if TYPE_CHECKING:
-    from owner_node.sources import LoadedData
 
 
-def size_of(n_records: int) -> int:
-    """Return the size in bytes of a selection of `n_records` records."""
+def size_of(n_records: int, plan: Plan) -> int:
+    """Return the size in bytes of a selection of `n_records` records, or of the numbers of their persons."""
+    return PERSON_BYTES * n_records if plan.numbers_persons else _size_of_bits(n_records)
+
+
+def _size_of_bits(n_records: int) -> int:
     return (n_records + 7) // 8
 
 
@@ -62,7 +65,7 @@ def read_selection(
     """
     if digest(selection) != expected_digest:
         raise _other("its digest differs from the addendum's")
-    if len(selection) != size_of(n_records):
+    if len(selection) != _size_of_bits(n_records):
         raise _other(f"it has {len(selection)} bytes for {n_records} records")
     bits = np.unpackbits(np.frombuffer(selection, dtype=np.uint8)).astype(np.bool_)
     chosen, rest = bits[:n_records], bits[n_records:]
@@ -80,14 +83,12 @@ def _other(what: str) -> IntegrityError:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Prepared:
-    """A loaded data set that can be masked for one plan. Lives in memory only."""
+    """A loaded data set that can be masked for one plan."""
 
-    records: Engine
-    """The original records."""
+    pinned: PinnedRecords
+    """The original records, and their tokens; in record order."""
     tasks: tuple[AttributeTask, ...]
     """How each attribute is masked."""
-    tokens: TokenArray | None
-    """Tokens, shape (n_records, 16), in record order; None where the plan has none."""
     source_digest: str
     """Digest of the loaded data; owners store a keyed form of it (`owner_node.release.appraisal`)."""
     known_by: tuple[Column, ...] = ()
@@ -96,35 +97,36 @@ class Prepared:
     """Number of records that were left out for a missing value."""
 
     @property
+    def records(self) -> AnyEngine:
+        """The original records."""
+        return self.pinned.engine
+
+    @property
     def n_records(self) -> int:
         """Exact number of records."""
         return self.records.n_records
 
-    def by_token(self) -> Int64Array:
-        """Return the record positions in the order of their tokens, shape (n_records,)."""
-        if self.tokens is None:
-            raise ValueError("a plan without tokens has no such order")
-        return np.argsort(sortable(self.tokens), kind="stable").astype(np.int64, copy=False)
-
-    def selected(self, chosen: NDArray[np.bool_]) -> "Prepared":
+    def selected(self, selection: bytes, n_selected: int, expected_digest: str) -> "Prepared":
         """Return a copy with the selected records, checked again for all that masking could fail on.
 
         Args:
-            chosen: Whether each record stays, in the order of their tokens; shape (n_records,).
+            selection: As the aggregator sent it: a bit per record, or with match keys its person's number.
+            n_selected: Number of selected records, from the addendum.
+            expected_digest: SHA-256 of the selection, from the addendum.
 
         Raises:
+            IntegrityError: If it is not the selection of the addendum.
             UnusableDataError: If too few records are left to be masked as planned.
         """
-        if self.tokens is None:
-            raise ValueError("records are selected by their tokens")
-        kept = np.sort(self.by_token()[chosen])
-        records = self.records.select(kept)
-        records.check(self.tasks)
-        return replace(self, records=records, tokens=self.tokens[kept])
-
-    def token_list(self) -> bytes:
-        """Return the concatenated sorted tokens: their order discloses nothing about the record order."""
-        return b"" if self.tokens is None else self.tokens[self.by_token()].tobytes()
+        expected = self.n_records, n_selected, expected_digest
+        records: PinnedRecords
+        if isinstance(self.pinned, MatchedRecords):
+            records = self.pinned.numbered(read_persons(selection, *expected))
+        else:
+            records = self.pinned.selected(read_selection(selection, *expected))
+        found = replace(self, pinned=records)
+        found.records.check(self.tasks)
+        return found
 
 
 def prepare(
@@ -133,6 +135,8 @@ def prepare(
     assignment: Assignment,
     release_key: bytes | None,
     source_key: bytes | None = None,
+    engine: tuple[EngineKind, Workspace] | None = None,
+    progress: Progress | None = None,
 ) -> Prepared:
     """Load a data set, and check that it can be masked as planned.
 
@@ -142,53 +146,40 @@ def prepare(
         assignment: This owner's share of it.
         release_key: Key of the release's tokens; None where the plan has none.
         source_key: Key of the column digests; None where nothing is to be charged.
+        engine: What holds the records, and what it may use; None for memory.
+        progress: Shows how far loading is, and later what works on the records.
 
     Raises:
         DataError: If the source cannot be used.
         DataChangedError: If it has more records than its joint bounds were planned for.
-        UnusableDataError: If it cannot be masked as planned, fewer than k records included.
+        UnusableDataError: If it cannot be masked as planned, fewer than k records included, or match keys of
+            so many records do not fit into memory.
+        OSError, CannotStoreError: If memory or scratch do not suffice.
     """
     names = [attribute.name for attribute in assignment.attributes]
     dataset = placed(dataset, plan, assignment.owner)
-    loaded = load(dataset, names, others=source_key is not None)
-    if assignment.most_records is not None and loaded.n_records > assignment.most_records:
-        # The number of clusters, and with it the joint bound, was planned for at most that many records.
-        raise DataChangedError(
-            f"data set {dataset.name!r} has more records than the joint bounds were planned for",
-            "start the release again, or use a mechanism whose bound does not count clusters; with "
-            'missing = "drop", some attributes have more records than all of them together',
-            {"records": loaded.n_records, "planned": assignment.records_rounded},
-        )
-    tasks = mask_tasks(plan, assignment.attributes, dataset.taxonomies)
-    records = MemoryEngine(loaded.columns)
-    records.check(tasks)
-    return Prepared(
-        records,
-        tasks,
-        _tokens(dataset, loaded, release_key),
-        loaded.digest,
-        () if source_key is None else known_by(dataset, loaded, source_key),
-        loaded.counts.dropped,
-    )
-
-
-def known_by(dataset: DatasetConfig, loaded: "LoadedData", key: bytes) -> tuple[Column, ...]:
-    """Return digests that identify all declared columns of loaded data, including the identifiers.
-
-    Args:
-        dataset: Settings of the data set.
-        loaded: Its data, loaded with the other declared columns.
-        key: Key of the digests.
-    """
-    identifiers = dict(zip(dataset.identifier, loaded.identifiers, strict=True))
-    attributes = schema_of(dataset, None, loaded.n_records).attributes
-    return columns_of({**loaded.columns, **loaded.others}, attributes, key, identifiers)
-
-
-def _tokens(dataset: DatasetConfig, loaded: "LoadedData", release_key: bytes | None) -> TokenArray | None:
-    if release_key is None:
-        return None
-    return tokens(normalise(loaded.identifiers, dataset.normal_forms), release_key)
+    kind, workspace = engine or IN_MEMORY
+    progress = progress or Progress()
+    progress.begin("loading", assignment.records_rounded)
+    if plan.passes and release_key is not None and source_key is not None:
+        data = pin_to_match(dataset, names, kind, workspace, plan, release_key, source_key, progress)
+    else:
+        data = pin(dataset, names, kind, workspace, release_key, source_key, progress=progress)
+    with ExitStack() as removing:
+        removing.callback(data.records.close)
+        n_records = data.records.engine.n_records
+        if assignment.most_records is not None and n_records > assignment.most_records:
+            # The number of clusters, and with it the joint bound, was planned for at most that many records.
+            raise DataChangedError(
+                f"data set {dataset.name!r} has more records than the joint bounds were planned for",
+                "start the release again, or use a mechanism whose bound does not count clusters; with "
+                'missing = "drop", some attributes have more records than all of them together',
+                {"records": n_records, "planned": assignment.records_rounded},
+            )
+        tasks = mask_tasks(plan, assignment.attributes, dataset.taxonomies)
+        data.records.engine.check(tasks)
+        removing.pop_all()
+    return Prepared(data.records, tasks, data.digest, data.known_by, data.counts.dropped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,33 +196,44 @@ class SealedFile:
 
 
 def seal(
-    outbox: Outbox, aggregator: str, plan: Plan, assignment: Assignment, prepared: Prepared
+    outbox: Outbox,
+    aggregator: str,
+    plan: Plan,
+    assignment: Assignment,
+    prepared: Prepared,
+    progress: Progress | None = None,
 ) -> SealedFile:
     """Draw noise and write the fragment, once the charge is spent and only then.
 
     The file of an earlier, interrupted attempt is destroyed first: its noise was never disclosed.
+    `progress` shows how far that is.
 
     Raises:
         OSError: If it cannot be written; no partial file stays.
     """
     outbox.destroy(aggregator, plan.release)
-    masked = mask_table(prepared.records, prepared.tasks)
-    aligned = has_tokens(plan)
-    order = prepared.by_token() if aligned else random_order(prepared.n_records)
-    with outbox.begin(aggregator, plan.release) as stream:
-        encode(stream, assignment, masked, order, prepared.tokens if aligned else None)
+    progress = progress or Progress()
+    shuffle = None if has_tokens(plan) else SystemBits()
+    # Records that are not in memory have a turn for each attribute.
+    with TURNS.turn() if prepared.records.in_memory else nullcontext():
+        progress.begin("masking", prepared.n_records * len(prepared.tasks))
+        masked = mask_table(prepared.records, prepared.tasks, progress.reach)
+        # Streamed records pass into a sort, and out of it.
+        progress.begin("sealing", 2 * prepared.n_records)
+        with outbox.begin(aggregator, plan.release) as stream:
+            prepared.pinned.write_fragment(stream, assignment, masked, shuffle)
     path = outbox.path(aggregator, plan.release)
     return SealedFile(path, file_digest(path), path.stat().st_size, prepared.n_records)
 
 
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file as lower-case hexadecimal."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def drop_tokens(
-    outbox: Outbox, aggregator: str, plan: Plan, assignment: Assignment, sealed: SealedFile
+    outbox: Outbox,
+    aggregator: str,
+    plan: Plan,
+    assignment: Assignment,
+    sealed: SealedFile,
+    workspace: Workspace,
+    progress: Progress,
 ) -> str:
     """Write a published fragment anew without its tokens, in random order; it serves to verify the release.
 
@@ -241,13 +243,14 @@ def drop_tokens(
         plan: Its plan.
         assignment: This owner's share of it.
         sealed: The fragment as it was sealed. If the file is another one by now, it was written anew before.
+        workspace: What it may use of the machine.
+        progress: Shows how far that is.
 
     Returns:
         The digest of the new file.
     """
     if file_digest(sealed.path) == sealed.digest:
-        table = decode(sealed.path, plan, assignment, sealed.n_records)
-        columns = {each.name: table.column(each.name).to_numpy() for each in assignment.attributes}
+        batches = decoded_batches(sealed.path, plan, assignment, sealed.n_records)
         with outbox.begin(aggregator, plan.release) as stream:
-            encode(stream, assignment, columns, random_order(sealed.n_records))
+            write_in_random_order(stream, assignment, batches, sealed.n_records, workspace, progress)
     return file_digest(sealed.path)

@@ -84,7 +84,7 @@ class Production:
                     tx, session, SessionEvent.LINK, source_digest=prepared.source_digest,
                     n_records=prepared.n_records, answered=True,
                 )  # fmt: skip
-        return LinkAnswer(prepared.n_records, prepared.token_list())
+        return LinkAnswer(prepared.n_records, prepared.pinned.token_list())
 
     def mask(
         self,
@@ -150,7 +150,15 @@ class Production:
             return ""
         n_records = Addendum.from_bytes(session.addendum).records[owner]
         sealed = SealedFile(path, session.fragment_digest, session.fragment_size or 0, n_records)
-        return drop_tokens(records.outbox, session.aggregator, plan, plan.assignment_of(owner), sealed)
+        return drop_tokens(
+            records.outbox,
+            session.aggregator,
+            plan,
+            plan.assignment_of(owner),
+            sealed,
+            self._cases.config.workspace,
+            self._cases.progress(session.release),
+        )
 
     def selection_size(self, release: str, plan_digest: str, addendum: bytes) -> int:
         """Return the size in bytes of the selection that `mask` needs with an addendum; 0 if none.
@@ -161,10 +169,10 @@ class Production:
         from owner_node.release.preparation import size_of
 
         self._cases.resume(release, plan_digest)
-        session, _, _ = self._cases.accepted(release, plan_digest)
+        session, plan, _ = self._cases.accepted(release, plan_digest)
         found = read(Addendum, addendum)
         needed = session.state in (SessionState.LINKED, SessionState.SPENT) and bool(found.selections)
-        return size_of(session.n_records or 0) if needed else 0
+        return size_of(session.n_records or 0, plan) if needed else 0
 
     def fragment(self, release: str, plan_digest: str) -> Fragment:
         """Return the sealed fragment.
@@ -229,13 +237,11 @@ class Production:
         self, session: Session, prepared: "Prepared", addendum: Addendum, selection: bytes
     ) -> "Prepared":
         """Return the records to mask: all of them, or those that all groups hold."""
-        from owner_node.release.preparation import read_selection
-
         if not addendum.selections:
             return prepared
         owner = self._cases.config.owner.id
         expected = addendum.records[owner], addendum.selections[owner]
-        selected = prepared.selected(read_selection(selection, prepared.n_records, *expected))
+        selected = prepared.selected(selection, *expected)
         if session.state is SessionState.LINKED:
             self._appraisal.check_selected(session, selected)
         return selected
@@ -265,7 +271,7 @@ class Production:
                 more: dict[str, Any] = {}
                 if addendum.multiples:
                     more["multiples"] = ", ".join(map(str, multiples))
-                if addendum.selections:
+                if addendum.common is not None:
                     more["selected"] = prepared.n_records
                 self._cases.note(tx, session, "spent", epsilon=part.epsilon, **more)
             return records.sessions.advance(
@@ -278,7 +284,8 @@ class Production:
         """Mask and seal; the charge is spent."""
         from owner_node.release.preparation import seal
 
-        sealed = seal(self._cases.records.outbox, self._cases.aggregator, plan, assignment, prepared)
+        outbox, progress = self._cases.records.outbox, self._cases.progress(plan.release)
+        sealed = seal(outbox, self._cases.aggregator, plan, assignment, prepared, progress)
         statement = FragmentStatement(
             plan.release, self._cases.config.owner.id, plan.digest, addendum.digest, sealed.digest,
             sealed.size, prepared.n_records,

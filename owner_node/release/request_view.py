@@ -111,7 +111,9 @@ def _leaves(plan: Plan, assignment: Assignment) -> list[str]:
     names = ", ".join(each.name for each in assignment.attributes)
     lines = ["the exact number of records, to the aggregator and to the users of the release"]
     if plan.linking.tokens:
-        lines.append("one keyed pseudonym per record, to the aggregator, which compares and deletes them")
+        of_passes = f"up to {len(plan.passes)} keyed pseudonyms per record, one for each pass of match keys"
+        pseudonyms = of_passes if plan.passes else "one keyed pseudonym per record"
+        lines.append(f"{pseudonyms}, to the aggregator, which compares and deletes them")
     if plan.owner_column:
         lines.append("the owner of every record, as a column, to the users of the release")
     lines.append(

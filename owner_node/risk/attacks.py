@@ -125,12 +125,12 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         UNCHANGED_RECORDS: "every record leaves as it is, with all its values",
         LINKAGE: "everybody's record is the nearest one to what is known of them",
         LIKELIHOOD: "everybody's record is the likeliest one, from everybody's ranks and the noise on them",
-        STRUCTURE: "everybody's record is found by which released values are equal and which is larger alone",
+        STRUCTURE: "everybody's record is linked by equality and order of released values alone",
         INTERVAL: "every original value is near its released one, within 5 % of the ranks",
         INFERENCE: "everybody's value is what the record nearest to them in the other attributes says",
         MEMBERSHIP: "of a person in the release and one who was left out, it is always known which is which",
         EXTREMES: "the records with the smallest and largest values are those of the people who have them",
-        SCALES: "the noise of a list tells whether somebody has the largest value that there can be",
+        SCALES: "the noise of a list discloses whether somebody has the largest value that there can be",
     }
 )
 

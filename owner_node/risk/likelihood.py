@@ -5,12 +5,12 @@ ranks that each released value represents. From these follows the probability of
 every original one; attributes are independent given the original values.
 
 All persons are compared at once. Every released record belongs to somebody, so the probability that record r
-is person i's is L(r | i) / Σ_j L(r | j), j over everybody. This is the first step of Sinkhorn's iteration
-towards the probabilities of a matching of all persons with all records. Further steps, belief propagation and
-linear assignment link as many records, within one point in a hundred, at many times the cost (docs/risk.md).
+is person i's is L(r | i) / Σ_j L(r | j), j over everybody: the first step of Sinkhorn's iteration towards the
+probabilities of a matching of all persons with all records. Sums over everybody are computed only for each
+person's shortlist: the likeliest records by comparison with some other people.
 
-Sums over everybody are computed only for each person's shortlist: the likeliest records by comparison with
-some other people.
+Few records are matched with all persons by belief propagation, which links more of them. With more records
+the gain is small, at many times the cost (docs/risk.md).
 
 Released values disclose ranks if they ascend with them, as those of `idp-joint` and `dp-hist` do. If noise on
 centroids may change their order, the attack errs; an intruder who knows that noise, too, links more records.
@@ -18,6 +18,7 @@ centroids may change their order, the attack errs; an intruder who knows that no
 References:
     Fellegi and Sunter 1969, "A theory for record linkage" (ratios of likelihoods).
     Sinkhorn 1967, "Diagonal equivalence to matrices with prescribed row and column sums".
+    Huang and Jebara 2009, "Approximating the permanent with belief propagation" (messages of a matching).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,6 +46,12 @@ _UNSEEN = 0.05
 """Weight of single attributes in that estimate: a record that fits none of these people fits somebody."""
 _SHORTLIST = 4
 """Records of each person that are compared with everybody."""
+MATCHED = 2**21
+"""Most pairs of persons and records that are matched by belief propagation."""
+_ROUNDS = 10
+"""Messages in either direction; links hardly change afterwards."""
+_LEAST = 1e-15
+"""Smallest part of a sum that is more than rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +274,10 @@ class Likelihoods:
         pairs = zip(tables, self.factors, strict=True)
         return _product(table[factor.of_kind[kinds]] for table, factor in pairs)
 
+    def of_all_pairs(self) -> Float64Array:
+        """Return the probability of every record for every person with a record, `(n_records, n_people)`."""
+        return self.of_kinds(self.tables(np.arange(self.kind_of.size)), self.kind_of)
+
     def total(self, people: PositionArray, kinds: PositionArray) -> Float64Array:
         """Return the sums of the probabilities of kinds over people, `(n_kinds,)`."""
         total = np.zeros(kinds.size)
@@ -332,7 +343,45 @@ def linked_by_likelihood(known: Sequence[Known], targets: PositionArray, others:
     own = np.zeros(listed.shape, dtype=np.bool_)
     own[:, ~outside] = listed[:, ~outside] == likelihoods.kind_of[targets[~outside]]
     right = (best & own).any(axis=0) / (best * likelihoods.counts[listed]).sum(axis=0)
+    if others.size**2 <= MATCHED:
+        right[~outside] = likeliest(propagated(likelihoods.of_all_pairs()))[targets[~outside]]
     return Links(right, surest)
+
+
+def likeliest(table: Float64Array) -> Float64Array:
+    """Return the probability that each person is linked to its own record, random among ties, `(n_people,)`.
+
+    Args:
+        table: How likely each record is for each person, `(n_records, n_people)`, in the same order.
+    """
+    best = table >= table.max(axis=0) * (1 - _ROUNDING)
+    linked: Float64Array = best.diagonal() / best.sum(axis=0)
+    return linked
+
+
+def propagated(table: Float64Array) -> Float64Array:
+    """Return the odds that each record is each person's in a matching of all with all.
+
+    Args:
+        table: Probabilities of records for persons, `(n_records, n_people)`.
+
+    Returns:
+        The beliefs of belief propagation, of the same shape; approximations.
+    """
+    of_records = of_people = np.ones_like(table)
+    for _ in range(_ROUNDS):
+        of_records = _messages(table * of_people, axis=1)
+        of_people = _messages(table * of_records, axis=0)
+    beliefs: Float64Array = table * of_records * of_people
+    return beliefs
+
+
+def _messages(weights: Float64Array, axis: int) -> Float64Array:
+    """Return 1 over the sum of all other weights along an axis."""
+    total = weights.sum(axis=axis, keepdims=True)
+    np.subtract(total, weights, out=weights)
+    np.maximum(weights, _LEAST * total, out=weights)
+    return np.divide(1.0, weights, out=weights)
 
 
 def _shortlist(likelihoods: Likelihoods, for_others: Float64Array, people: PositionArray) -> PositionArray:

@@ -6,8 +6,8 @@ different ones share a code with probability below 10^-7.
 *By distance*: the intruder links a person to the record with the nearest values. Distances are computed in
 blocks, never as a table of all distances.
 
-*By structure alone*: the intruder uses only which released values are equal and which is larger. No noise
-hides that, since all records of a cluster get one value (MECHANISMS §4).
+*By structure alone*: the intruder uses only which released values are equal and which is larger. Noise on a
+list does not hide that (docs/guarantee.md, "What is not promised").
 
 - *By order*: equal released values are a group; in ascending order, the groups' sizes say which ranks each
   group covers. Anyone who knows the originals of a few attributes of everybody knows everybody's ranks, and

@@ -18,7 +18,7 @@ from owner_node.risk.links import chance_above
 from owner_node.risk.utility import OriginalRecords
 
 LISTS = 60
-"""Lists of each data set that the classifier is trained on, and as many that it is tested on."""
+"""Default number of lists of each data set that the classifier is trained on, and as many to test it."""
 _MOST_PLACES = 200
 """Places of a list that are looked at."""
 _LEAST_SPREAD = 0.5
@@ -36,19 +36,36 @@ def told_from_scales(
         bits: Bits of the noise.
 
     Returns:
-        The probability that a list of the changed data looks more like one than a list of the actual data
-        does: 0.5 if nothing is told, 1 if all is.
+        As `told_apart`, by attribute.
     """
-    found = []
-    for each, task in zip(records.attributes, tasks, strict=True):
-        mechanism = mechanism_of(task)
-        # A linear list says what its centroids say.
-        if isinstance(mechanism, QuantileMechanism):
-            mechanism = mechanism.sums
-        if task.rules.individual and isinstance(mechanism, SumMechanism):
-            both = _both(each.ascending, task.setting.n_values)
-            found.append(_told(*(_lists(mechanism, values, task, bits) for values in both)))
-    return found
+    pairs = zip(records.attributes, tasks, strict=True)
+    every = (told_apart(each.ascending, task, bits) for each, task in pairs if task.rules.individual)
+    return [found for found in every if found is not None]
+
+
+def told_apart(
+    ascending: Int64Array, task: AttributeTask, bits: BitSource, n_lists: int = LISTS
+) -> float | None:
+    """Return how well one attribute's lists tell both data sets apart.
+
+    Args:
+        ascending: Its original values in order, `(n_records,)`, from 0 to V - 1.
+        task: How it is masked.
+        bits: Bits of the noise.
+        n_lists: Lists of each data set that the classifier is trained on, and as many to test it.
+
+    Returns:
+        The probability that a list of the changed data looks more like one than a list of the actual data
+        does: 0.5 if nothing is told, 1 if all is. None if lists are not made of noisy sums.
+    """
+    mechanism = mechanism_of(task)
+    # A linear list says what its centroids say.
+    if isinstance(mechanism, QuantileMechanism):
+        mechanism = mechanism.sums
+    if not isinstance(mechanism, SumMechanism):
+        return None
+    both = _both(ascending, task.setting.n_values)
+    return _told(*(_lists(mechanism, values, task, bits, 2 * n_lists) for values in both))
 
 
 def _both(ascending: Int64Array, n_values: int) -> Iterator[Int64Array]:
@@ -58,14 +75,14 @@ def _both(ascending: Int64Array, n_values: int) -> Iterator[Int64Array]:
 
 
 def _lists(
-    mechanism: SumMechanism, ascending: Int64Array, task: AttributeTask, bits: BitSource
+    mechanism: SumMechanism, ascending: Int64Array, task: AttributeTask, bits: BitSource, times: int
 ) -> Float64Array:
-    """Return released lists, `(2 * LISTS, n_places)`."""
+    """Return released lists, `(times, n_places)`."""
     drawn = [
         lists.values[:, np.linspace(0, lists.sizes.size - 1, _MOST_PLACES).astype(np.int64)]
         if lists.sizes.size > _MOST_PLACES
         else lists.values
-        for lists in released_lists(mechanism, ascending, [task.setting], bits, 2 * LISTS)
+        for lists in released_lists(mechanism, ascending, [task.setting], bits, times)
     ]
     return np.concatenate(drawn).astype(np.float64)
 
@@ -79,8 +96,9 @@ def _told(actual: Float64Array, changed: Float64Array) -> float:
         found: Float64Array = -(np.abs(lists - middle) / spread + np.log(spread)).sum(axis=1)
         return found
 
+    half = len(actual) // 2
     ratios = [
-        likely(lists[LISTS:], changed[:LISTS]) - likely(lists[LISTS:], actual[:LISTS])
+        likely(lists[half:], changed[:half]) - likely(lists[half:], actual[:half])
         for lists in (changed, actual)
     ]
     return chance_above(*ratios)

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from common.errors import UsageError
 from common.model.schema import (
+    MATCH_VERSION,
     MISSING_CATEGORY,
     Attribute,
     IdentifierRules,
@@ -17,12 +19,16 @@ from common.model.schema import (
     Schema,
     round_to_leading_digit,
 )
+from common.progress import Progress
 from common.settings import is_url
 from owner_node.config import DatasetConfig
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import LoadCounts, LoadedData, Source
 
-__all__ = ["LoadCounts", "LoadedData", "Source", "count_records", "load", "probe", "schema_of"]
+if TYPE_CHECKING:
+    from owner_node.sources.reading import Reading
+
+__all__ = ["LoadCounts", "LoadedData", "Source", "count_records", "load", "opened", "probe", "schema_of"]
 
 
 def load(
@@ -31,6 +37,7 @@ def load(
     *,
     others: bool = False,
     examples: bool = False,
+    progress: Progress | None = None,
 ) -> LoadedData:
     """Load a data set.
 
@@ -40,6 +47,7 @@ def load(
         others: Whether the other declared attributes are read as well, to recognise the data. Problems of
             their values are no errors. Columns that are not declared are never read.
         examples: Whether an error names wrong labels, columns and files, as in `Findings`.
+        progress: Shows how far loading is.
 
     Returns:
         Columns in declared order, whatever the order of `attributes`.
@@ -47,36 +55,68 @@ def load(
     Raises:
         DataError: With all problems of the source, by column and count, never a value.
         UsageError: If an attribute is not declared.
-        SourceUnreachableError: If a database cannot be used now.
-        ConfigurationError: If a database does not let the owner node in.
+        SourceUnreachableError: If a database, or Spark, cannot be used now.
+        ConfigurationError: If a database does not let the owner node in, or Spark cannot be started.
+    """
+    from owner_node.sources.reading import gather
+
+    with opened(dataset, attributes, others=others, examples=examples, progress=progress) as reading:
+        return gather(reading, progress)
+
+
+@contextmanager
+def opened(
+    dataset: DatasetConfig,
+    attributes: Sequence[str] | None = None,
+    *,
+    others: bool = False,
+    examples: bool = False,
+    progress: Progress | None = None,
+) -> Iterator["Reading"]:
+    """Open a source to be read some records at a time.
+
+    Args:
+        dataset: As in `load`.
+        attributes: As in `load`.
+        others: As in `load`.
+        examples: As in `load`.
+        progress: Ends what Spark does for the source if it is to stop.
+
+    Yields:
+        The reading. Problems that it found are raised at the end of the block.
+
+    Raises:
+        DataError, UsageError, SourceUnreachableError, ConfigurationError: As `load` says.
     """
     chosen = _chosen(dataset, attributes)
-    from owner_node.sources.reading import read
+    from owner_node.sources.reading import Reading
 
     findings = Findings(examples=examples)
-    with _opened(dataset, findings) as source:
-        loaded = read(dataset, chosen, source, findings, _known_by(dataset, chosen) if others else ())
+    with _opened(dataset, findings, progress) as source:
+        yield Reading(dataset, chosen, source, findings, _known_by(dataset, chosen) if others else ())
     findings.check(dataset.name, dataset.place)
-    return loaded
 
 
-def count_records(dataset: DatasetConfig, attributes: Sequence[str] | None = None) -> int:
+def count_records(
+    dataset: DatasetConfig, attributes: Sequence[str] | None = None, progress: Progress | None = None
+) -> int:
     """Count the records that `load` would load, without those that `missing = "drop"` drops.
 
-    Values are not parsed, so values of a wrong type are not detected.
+    Values are not parsed, so values of a wrong type are not detected. `progress` shows how far that is.
 
     Raises:
         DataError: If the source cannot be read, lacks a column, or has missing values that are errors.
         UsageError: If an attribute is not declared.
-        SourceUnreachableError: If a database cannot be used now.
-        ConfigurationError: If a database does not let the owner node in.
+        SourceUnreachableError: If a database, or Spark, cannot be used now.
+        ConfigurationError: If a database does not let the owner node in, or Spark cannot be started.
     """
     chosen = _chosen(dataset, attributes)
     from owner_node.sources.reading import count
 
-    findings = Findings()
-    with _opened(dataset, findings) as source:
-        n_records = count(dataset, chosen, source, findings)
+    findings, progress = Findings(), progress or Progress()
+    progress.begin("counting records")
+    with _opened(dataset, findings, progress) as source:
+        n_records = count(dataset, chosen, source, findings, progress)
     findings.check(dataset.name, dataset.place)
     return n_records
 
@@ -90,8 +130,8 @@ def probe(dataset: DatasetConfig, *, examples: bool = False) -> None:
 
     Raises:
         DataError: If the source cannot be opened, or lacks a column.
-        SourceUnreachableError: If a database cannot be used now.
-        ConfigurationError: If a database does not let the owner node in.
+        SourceUnreachableError: If a database, or Spark, cannot be used now.
+        ConfigurationError: If a database does not let the owner node in, or Spark cannot be started.
     """
     from owner_node.sources.reading import present
 
@@ -124,6 +164,8 @@ def schema_of(
 
 
 def _identifier_rules(dataset: DatasetConfig) -> IdentifierRules | None:
+    if dataset.match:
+        return IdentifierRules(0, version=MATCH_VERSION, passes=dataset.passes)
     if not dataset.identifier:
         return None
     also = tuple(dataset.normalise_also.get(name, ()) for name in dataset.identifier)
@@ -170,13 +212,17 @@ def _with_missing_category(dataset: DatasetConfig) -> tuple[Attribute, ...]:
 
 
 @contextmanager
-def _opened(dataset: DatasetConfig, findings: Findings) -> Iterator[Source]:
-    """Open a file or a database query, and close it at the end."""
+def _opened(dataset: DatasetConfig, findings: Findings, progress: Progress | None = None) -> Iterator[Source]:
+    """Open a file, a database query or what Spark reads, and close it at the end."""
     source: Source | None
     if dataset.simulated is not None:
         from owner_node.sources.simulated import SimulatedSource
 
         source = SimulatedSource(dataset)
+    elif dataset.of_spark is not None:
+        from owner_node.sources.spark import open_frame
+
+        source = open_frame(dataset, dataset.of_spark, findings, progress or Progress())
     elif is_url(dataset.source):
         from owner_node.sources.sql import open_query
 

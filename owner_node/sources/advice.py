@@ -26,7 +26,7 @@ def advice(dataset: DatasetConfig, schema: Schema, loaded: LoadedData) -> tuple[
 
 
 def _about_records(dataset: DatasetConfig, loaded: LoadedData) -> Iterator[str]:
-    if not dataset.identifier:
+    if not dataset.person_columns:
         yield (
             "no identifier is declared: the unit of privacy is the record, that no other owner has the same "
             "persons is asserted and not checked, and vertical releases are not possible"

@@ -1,7 +1,7 @@
 """The digest that pins a loaded data set: over its settings, values and identifiers."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ def source_digest(
     *,
     ordered: bool,
 ) -> str:
-    """Digest settings, values and identifiers, independent of their encoding in the source.
+    """Digest settings, values and identifiers in memory, independent of their encoding in the source.
 
     Args:
         attributes: The attributes, in declared order.
@@ -34,25 +34,49 @@ def source_digest(
     Returns:
         SHA-256, lower-case hexadecimal.
     """
+    order = None if ordered else _sorted(columns, identifiers)
+    n_records = len(next(iter(columns.values()), ()))
+    values = ([column if order is None else column[order]] for column in columns.values())
+    texts = ([found if order is None else found.take(pa.array(order))] for found in identifiers)
+    return digest_of(attributes, values, list(texts), n_records, ordered=ordered)
+
+
+def digest_of(
+    attributes: Sequence[Attribute],
+    columns: Iterable[Iterable[Int64Array]],
+    identifiers: Sequence[Iterable[Any]],
+    n_records: int,
+    *,
+    ordered: bool,
+) -> str:
+    """Digest settings, values and identifiers that come some records at a time.
+
+    Args:
+        attributes: As in `source_digest`.
+        columns: The values of each attribute, some records at a time.
+        identifiers: The Arrow string arrays of each identifier column, some records at a time; read twice.
+        n_records: Number of records.
+        ordered: As in `source_digest`; if not, the records come sorted by their content, identifiers first.
+    """
     head = {
         "version": DIGEST_VERSION,
         "attributes": [attribute.to_document() for attribute in attributes],
         "identifiers": len(identifiers),
-        "records": len(next(iter(columns.values()), ())),
+        "records": n_records,
     } | ({} if ordered else {"order": "sorted"})
     state = hashlib.sha256(canonical(head) + b"\n")
-    order = None if ordered else _sorted(columns, identifiers)
-    for column in columns.values():
-        state.update((column if order is None else column[order]).astype("<i8", copy=False).data)
-    for found in identifiers:
-        identifier = found if order is None else found.take(pa.array(order))
+    for column in columns:
+        for values in column:
+            state.update(values.astype("<i8", copy=False).data)
+    for identifier in identifiers:
         # Lengths first: without them the same bytes could be divided into other identifiers.
-        lengths = pc.binary_length(identifier).to_numpy().astype("<i8")
-        state.update(lengths.data)
-        _, offsets, data = identifier.buffers()
-        ends = np.frombuffer(offsets, dtype=np.int32)[identifier.offset :][: len(identifier) + 1]
-        if data is not None:
-            state.update(memoryview(data)[ends[0] : ends[-1]])
+        for texts in identifier:
+            state.update(pc.binary_length(texts).to_numpy().astype("<i8").data)
+        for texts in identifier:
+            _, offsets, data = texts.buffers()
+            ends = np.frombuffer(offsets, dtype=np.int32)[texts.offset :][: len(texts) + 1]
+            if data is not None:
+                state.update(memoryview(data)[ends[0] : ends[-1]])
     return state.hexdigest()
 
 

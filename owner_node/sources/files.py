@@ -7,7 +7,7 @@ import codecs
 import csv
 import io
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,12 +19,16 @@ import pyarrow.parquet
 from common.errors import did_you_mean
 from owner_node.config import CsvOptions
 from owner_node.sources.findings import Findings
-from owner_node.sources.loaded import Source, Tally
+from owner_node.sources.loaded import Source
 
 BLOCK_BYTES = 4 * 2**20
 """Bytes of a CSV file parsed at a time; the largest size of a record."""
 BATCH_RECORDS = 2**16
 """Records of a Parquet file read at a time."""
+_LONGEST_CELL = 2**17
+"""Characters of a cell that are read as one, the default of Python's csv: a quote may never be closed."""
+READ_BYTES = 2**20
+"""Bytes of each column of a Parquet file that are read at a time."""
 _CHARACTERS = 2**16
 _PARQUET_MARK = b"PAR1"
 _PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -37,17 +41,35 @@ _UTF8 = (
 )
 
 
-def open_file(path: Path, form: CsvOptions, findings: Findings) -> Source | None:
-    """Open a file: as Parquet by its magic bytes or name, otherwise as CSV.
+def csv_rows(text: Iterable[str], delimiter: str, *, strict: bool = False) -> Iterator[list[str]]:
+    """Read the rows of a CSV text.
 
     Args:
-        path: The file.
+        text: Its lines.
+        delimiter: What separates cells.
+        strict: Whether a quote in the wrong place is an error.
+
+    Raises:
+        csv.Error: If a cell is too long, or with `strict` is quoted wrongly.
+    """
+    # Python has one limit for the whole process, and libraries raise it for themselves.
+    csv.field_size_limit(_LONGEST_CELL)
+    return csv.reader(text, delimiter=delimiter, strict=strict)
+
+
+def open_file(path: Path, form: CsvOptions, findings: Findings) -> Source | None:
+    """Open a file: as Parquet by its magic bytes or name, otherwise as CSV; or a folder of Parquet files.
+
+    Args:
+        path: The file or folder.
         form: Format of a CSV file.
         findings: Collects problems of the file as a whole.
 
     Returns:
         The source, or None if it cannot be read; `findings` says why.
     """
+    if path.is_dir():
+        return _open_folder(path, findings)
     mark = first_bytes(path, findings)
     if mark is None:
         return None
@@ -69,7 +91,7 @@ def first_bytes(path: Path, findings: Findings) -> bytes | None:
         findings.add(None, "there is no such file", 1, hint, "", lambda: filter(None, [_close_to(path)]))
         return None
     except IsADirectoryError:
-        problem, hint = "this is a folder, not a file", "name one CSV or Parquet file in source"
+        problem, hint = "this is a folder, not a file", "name the file"
     except PermissionError:
         problem, hint = "the file may not be read", "let the account of the owner node read the file"
     except OSError as fault:
@@ -86,58 +108,81 @@ def _close_to(path: Path) -> str:
         return ""
 
 
-class _FileSource:
-    """Common parts of all file sources."""
+class ParquetSource(Source):
+    """Parquet files with the same columns, one after the other. One file is open at a time."""
 
-    ordered = True
-    """An unchanged file is always read in the same order."""
-
-    def tally(
-        self,
-        columns: Sequence[str],
-        identifiers: Sequence[str],
-        dropping: Collection[str],
-        findings: Findings,
-    ) -> Tally | None:
-        """Return None: a file is counted by reading it."""
-        return None
-
-    def close(self) -> None:
-        """Do nothing: a file is open only while it is read."""
-
-
-class ParquetSource(_FileSource):
-    """A Parquet file."""
-
-    def __init__(self, file: Any, names: Sequence[str]) -> None:
-        self._file = file
+    def __init__(self, paths: Sequence[Path], names: Sequence[str]) -> None:
+        self._paths = paths
         self.names = names
 
     def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
-        """Read columns in the file's own types (see `Source`)."""
+        """Read columns in the files' own types (see `Source`)."""
         try:
-            for batch in self._file.iter_batches(batch_size=BATCH_RECORDS, columns=list(columns)):
-                yield [batch.column(name) for name in columns]
+            for path in self._paths:
+                # A buffer per column chunk would hold a whole row group, which can be the whole file.
+                with pa.parquet.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False) as file:
+                    if tuple(file.schema_arrow.names) != tuple(self.names):
+                        self._find_change(path, findings)
+                        return
+                    for batch in file.iter_batches(batch_size=BATCH_RECORDS, columns=list(columns)):
+                        yield [batch.column(name) for name in columns]
         except (pa.ArrowException, OSError):
             hint = "the file is damaged or uses a feature that is not supported; write it again"
             findings.add(None, "not readable as Parquet", 1, hint, counted="")
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+    @staticmethod
+    def _find_change(path: Path, findings: Findings) -> None:
+        hint = "export the data into another folder, and rename it when it is complete"
+        findings.add(None, "changed while it was read", 1, hint, "file", lambda: [path.name])
+
+    def expected(self) -> int | None:
+        """Return the number that the files state; None if they cannot be read any more."""
+        try:
+            return sum(int(pa.parquet.read_metadata(path).num_rows) for path in self._paths)
+        except (pa.ArrowException, OSError):
+            return None
 
 
 def _open_parquet(path: Path, findings: Findings) -> Source | None:
     try:
-        file = pa.parquet.ParquetFile(path)
-        return ParquetSource(file, tuple(file.schema_arrow.names))
+        return ParquetSource([path], tuple(pa.parquet.read_schema(path).names))
     except (pa.ArrowException, OSError):
         hint = "write the file again, or give a CSV file a name that does not end in .parquet"
         findings.add(None, "not readable as Parquet", 1, hint, counted="")
         return None
 
 
-class CsvSource(_FileSource):
+def _open_folder(folder: Path, findings: Findings) -> Source | None:
+    """Open the Parquet files of a folder, in the order of their names."""
+    try:
+        paths = sorted(each for each in folder.iterdir() if each.suffix.lower() in _PARQUET_SUFFIXES)
+    except OSError as fault:
+        hint = "let the account of the owner node read the folder"
+        findings.add(None, f"the folder cannot be read: {fault.strerror}", 1, hint, counted="")
+        return None
+    if not paths:
+        hint = "put Parquet files into it, named .parquet, or name one CSV or Parquet file in source"
+        findings.add(None, "this is a folder without Parquet files", 1, hint, counted="")
+        return None
+    unreadable, other, first = [], [], None
+    for path in paths:
+        try:
+            schema = pa.parquet.read_schema(path).remove_metadata()
+        except (pa.ArrowException, OSError):
+            unreadable.append(path.name)
+            continue
+        first = schema if first is None else first
+        if not schema.equals(first):
+            other.append(path.name)
+    hint = "write them again; each file has to be complete"
+    findings.add(None, "not readable as Parquet", len(unreadable), hint, "files", lambda: unreadable)
+    hint = "write all files with the same columns, in the same order and of the same types"
+    problem = f"files with other columns than {paths[0].name!r}"
+    findings.add(None, problem, len(other), hint, "files", lambda: other)
+    return None if findings or first is None else ParquetSource(paths, tuple(first.names))
+
+
+class CsvSource(Source):
     """A CSV file, every column read as text."""
 
     def __init__(self, path: Path, form: CsvOptions, names: Sequence[str], *, has_records: bool) -> None:
@@ -168,6 +213,15 @@ class CsvSource(_FileSource):
         if _unclosed(self._path, self._form):
             hint = "close every quote, and double quotes inside values"
             findings.add(None, "a quote that is never closed", 1, hint, counted="")
+
+    def expected(self) -> int | None:
+        """Return a guess from the size of the file and the lines at its beginning."""
+        try:
+            with self._path.open("rb") as file:
+                size, beginning = self._path.stat().st_size, file.read(READ_BYTES)
+        except OSError:
+            return None
+        return size * beginning.count(b"\n") // len(beginning) if beginning else 0
 
     def _open(self, stream: Any, positions: list[str], uneven: list[int | None]) -> Any:
         """Open the file with columns named by position, so that names may repeat and hold line breaks."""
@@ -235,8 +289,7 @@ def _open_csv(path: Path, form: CsvOptions, findings: Findings) -> Source | None
     encoding = "utf-8-sig" if _is_utf8(form.encoding) else form.encoding
     with path.open(encoding=encoding, errors="replace", newline="") as file:
         try:
-            reader = csv.reader(file, delimiter=form.delimiter)
-            names = next(reader, [])
+            names = next(csv_rows(file, form.delimiter), [])
             has_records = next(file, "") != ""
         except (csv.Error, UnicodeError):
             hint = "check csv.encoding and csv.delimiter, and that every quote is closed"
@@ -266,7 +319,7 @@ def _unclosed(path: Path, form: CsvOptions) -> bool:
         return False
     with path.open(encoding=form.encoding, errors="replace", newline="") as text:
         try:
-            deque(csv.reader(text, delimiter=form.delimiter, strict=True), maxlen=0)
+            deque(csv_rows(text, form.delimiter, strict=True), maxlen=0)
         except csv.Error:
             return True
     return False

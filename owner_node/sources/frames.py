@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from owner_node.sources import texts
 from owner_node.sources.findings import Findings
-from owner_node.sources.loaded import Tally
+from owner_node.sources.loaded import Source
 from owner_node.sources.reading import identified
 from owner_node.values.normal_forms import NormalForm
 
@@ -18,7 +18,7 @@ BATCH_RECORDS = 2**16
 """Records that are converted at a time."""
 
 
-class FrameSource:
+class FrameSource(Source):
     """A DataFrame in memory. The missing values of pandas (None, NaN, NaT, NA) are missing values.
 
     Args:
@@ -29,8 +29,6 @@ class FrameSource:
         others: Columns that only serve to recognise the data: missing or wrong values there drop no record
             and are no problem.
     """
-
-    ordered = True
 
     def __init__(
         self,
@@ -75,19 +73,6 @@ class FrameSource:
             array = identified(name, texts.as_text(texts.plain(array)), form, Findings())
         present: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
         return present
-
-    def tally(
-        self,
-        columns: Sequence[str],
-        identifiers: Sequence[str],
-        dropping: Collection[str],
-        findings: Findings,
-    ) -> Tally | None:
-        """Return None: counting by reading is fast (see `Source`)."""
-        return None
-
-    def close(self) -> None:
-        """Do nothing: the frame belongs to the caller."""
 
 
 def _arrow(column: Any) -> Any:

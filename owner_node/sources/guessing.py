@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from common.model.schema import MOST_DECIMALS, RESERVED_NAMES
 from owner_node.config import CsvOptions
-from owner_node.sources.files import open_file
+from owner_node.sources.files import csv_rows, open_file
 from owner_node.sources.findings import Findings
 from owner_node.sources.texts import as_text, is_readable, plain
 from owner_node.values.dates import days
@@ -234,7 +234,7 @@ def _form(path: Path) -> CsvOptions:
 def _sample(path: Path, encoding: str, delimiter: str) -> Iterator[list[str]]:
     try:
         with path.open(encoding=encoding, errors="replace", newline="") as file:
-            for number, row in enumerate(csv.reader(file, delimiter=delimiter)):
+            for number, row in enumerate(csv_rows(file, delimiter)):
                 if number == _SAMPLED_LINES:
                     return
                 if row:

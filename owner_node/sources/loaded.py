@@ -1,8 +1,9 @@
 """The types of loading: an opened source in, integer columns out."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from owner_node.sources.findings import Findings
 
@@ -21,17 +22,15 @@ class Tally:
     """Number of missing values by column, in the kept records."""
 
 
-class Source(Protocol):
+class Source(ABC):
     """An opened source of records: a file, or a query on a database."""
 
-    @property
-    def names(self) -> Sequence[str]:
-        """Names of all columns, in their order; a name may occur twice."""
+    names: Sequence[str]
+    """Names of all columns, in their order; a name may occur twice."""
+    ordered: bool = True
+    """Whether unchanged data always have the same order of records."""
 
-    @property
-    def ordered(self) -> bool:
-        """Whether unchanged data always have the same order of records."""
-
+    @abstractmethod
     def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
         """Read columns, some records at a time.
 
@@ -42,6 +41,10 @@ class Source(Protocol):
         Yields:
             One Arrow array per column, all of the same length; missing values are nulls.
         """
+
+    def expected(self) -> int | None:
+        """Return about how many records it has, without reading them; None if that is not known."""
+        return None
 
     def tally(
         self,
@@ -61,9 +64,10 @@ class Source(Protocol):
         Returns:
             The counts, or None if records have to be read to be counted.
         """
+        return None
 
-    def close(self) -> None:
-        """Close the file or connection."""
+    def close(self) -> None:  # noqa: B027 - only some sources keep something open
+        """Close what is open, if anything is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,8 @@ class LoadedData:
     columns: Mapping[str, "Int64Array"]
     """Values by attribute, in declared order; shape (n_records,), in units of `common.model.schema`."""
     identifiers: tuple[Any, ...]
-    """One Arrow string array per identifier column, as in the source; shape (n_records,)."""
+    """One Arrow string array per column of `DatasetConfig.person_columns`, as in the source; shape
+    (n_records,). Missing values are errors in an identifier, and empty in a column of match keys."""
     n_records: int
     counts: LoadCounts
     """What loading rounded, clamped and dropped."""

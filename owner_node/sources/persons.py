@@ -38,7 +38,11 @@ def find_repeated(dataset: DatasetConfig, identifiers: Sequence[Any], findings: 
         normal = normalise(identifiers, dataset.normal_forms)
     except DataError:
         return  # reported already, batch by batch
-    persons, records = repeated(normal, dataset.max_records_per_person)
+    report_repeated(dataset, *repeated(normal, dataset.max_records_per_person), findings)
+
+
+def report_repeated(dataset: DatasetConfig, persons: int, records: int, findings: Findings) -> None:
+    """Report `persons` persons who have too many records, `records` of them altogether."""
     hint = f"keep at most {dataset.max_records_per_person} of each person's records (max_records_per_person)"
     limit = f"more than {dataset.max_records_per_person} record(s)"
     problem = f"1 person has {limit}" if persons == 1 else f"{persons:,} persons have {limit}"

@@ -1,7 +1,7 @@
 """Read an opened source into columns of integers: batch by batch, so that no text outlives its batch."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from common.arrays import Int64Array
 from common.errors import DataError, did_you_mean
 from common.model.schema import MISSING_CATEGORY, Attribute, AttributeType
+from common.progress import Progress
 from owner_node.config import DatasetConfig
 from owner_node.sources import texts
 from owner_node.sources.digest import source_digest
@@ -37,17 +38,148 @@ class _Batch:
     """Arrow arrays, as read, of the columns that only serve to recognise the data."""
 
 
-@dataclass(slots=True)
-class _Progress:
-    """The data read so far."""
+@dataclass(frozen=True, slots=True)
+class ReadBatch:
+    """Some records as they were read; not valid if there are findings."""
 
-    chunks: list[list[Int64Array]]
-    identifiers: list[list[Any]]
-    others: dict[str, list[Int64Array]]
-    n_records: int = 0
-    dropped: int = 0
-    rounded: dict[str, int] = field(default_factory=dict)
-    clamped: dict[str, int] = field(default_factory=dict)
+    columns: tuple[Int64Array, ...]
+    """Values of each attribute in resolution units, `(n_records,)` each."""
+    identifiers: tuple[Any, ...]
+    """One Arrow string array per identifier column, `(n_records,)` each."""
+    others: Mapping[str, Int64Array]
+    """Values by attribute of the columns that only serve to recognise the data, without missing ones."""
+    n_records: int
+
+
+class Reading:
+    """Reads an opened source, some records at a time.
+
+    Args:
+        dataset: The settings of the data set.
+        attributes: Attributes to load, in declared order, the category of missing values included.
+        source: The opened source.
+        findings: Collects every problem.
+        others: Attributes that only serve to recognise the data; they are read if they can be.
+    """
+
+    def __init__(
+        self,
+        dataset: DatasetConfig,
+        attributes: Sequence[Attribute],
+        source: Source,
+        findings: Findings,
+        others: Sequence[Attribute] = (),
+    ) -> None:
+        self.dataset, self.attributes, self.findings = dataset, tuple(attributes), findings
+        self.ordered = source.ordered
+        self._source = source
+        self._others = {each.name: each for each in others if source.names.count(each.name) == 1}
+        self._rounded: dict[str, int] = {}
+        self._clamped: dict[str, int] = {}
+        self._dropped = 0
+        self.n_records = 0
+        """Number of records so far."""
+
+    @property
+    def expected(self) -> int | None:
+        """About how many records there are; None if that is not known before they are read."""
+        return self._source.expected()
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Names of the further attributes all of whose values could be read so far."""
+        return tuple(self._others)
+
+    @property
+    def counts(self) -> LoadCounts:
+        """What was rounded, clamped and dropped so far."""
+        return LoadCounts(self._rounded, self._clamped, self._dropped)
+
+    def batches(self) -> Iterator[ReadBatch]:
+        """Read all records."""
+        names, ids = present(self.dataset, self.attributes, self._source, self.findings)
+        also = self.others
+        for batch in _batches(self.dataset, self.attributes, self._source, self.findings, names, ids, also):
+            self.n_records += batch.n_records
+            self._dropped += batch.dropped
+            columns = tuple(map(self._parsed, self.attributes, batch.values))
+            others = {name: self._other(name, batch.others[name]) for name in self.others}
+            self._others = {name: self._others[name] for name, found in others.items() if found is not None}
+            there = {name: found for name, found in others.items() if found is not None}
+            yield ReadBatch(columns, tuple(batch.identifiers), there, batch.n_records)
+
+    def _parsed(self, attribute: Attribute, array: Any) -> Int64Array:
+        parsed = parse(attribute, array, self.dataset.csv, self.findings)
+        for counts, changed in ((self._rounded, parsed.rounded), (self._clamped, parsed.clamped)):
+            if changed:
+                counts[attribute.name] = counts.get(attribute.name, 0) + changed
+        return parsed.units
+
+    def _other(self, name: str, array: Any) -> Int64Array | None:
+        """Parse a column that serves to recognise the data; None if it is not as declared."""
+        attribute = self._others[name]
+        if not texts.is_readable(array.type):
+            return None
+        column, problems = texts.plain(array), Findings()
+        if column.null_count and self.dataset.fills(attribute):
+            column = pc.fill_null(texts.as_text(column), MISSING_CATEGORY)
+        parsed = parse(attribute, column.drop_null(), self.dataset.csv, problems)
+        return None if problems else parsed.units
+
+
+class Gathered:
+    """Records in memory, as they are read."""
+
+    def __init__(self, reading: Reading) -> None:
+        """Start without records."""
+        self._reading = reading
+        self.columns: list[list[Int64Array]] = [[] for _ in reading.attributes]
+        """The batches of each attribute."""
+        self.identifiers: list[list[Any]] = [[] for _ in reading.dataset.person_columns]
+        """The batches of each identifier column."""
+        self.others: dict[str, list[Int64Array]] = {name: [] for name in reading.others}
+        """The batches of each further attribute."""
+        self.n_bytes = 0
+        """Size of all of them."""
+
+    def add(self, batch: ReadBatch) -> None:
+        """Add some records."""
+        for chunks, values in zip(self.columns, batch.columns, strict=True):
+            chunks.append(values)
+        for chunks, array in zip(self.identifiers, batch.identifiers, strict=True):
+            chunks.append(array)
+        for name in self.others.keys() - batch.others.keys():
+            del self.others[name]
+        for name, values in batch.others.items():
+            self.others[name].append(values)
+        self.n_bytes += sum(each.nbytes for each in (*batch.columns, *batch.identifiers))
+        self.n_bytes += sum(each.nbytes for each in batch.others.values())
+
+    def taken(self) -> Iterator[ReadBatch]:
+        """Return the records again, batch by batch, and forget them."""
+        n_batches = max(map(len, (*self.columns, *self.identifiers)), default=0)
+        for _ in range(n_batches):
+            columns = tuple(chunks.pop(0) for chunks in self.columns)
+            identifiers = tuple(chunks.pop(0) for chunks in self.identifiers)
+            others = {name: self.others[name].pop(0) for name in self._reading.others}
+            yield ReadBatch(columns, identifiers, others, max(map(len, (*columns, *identifiers))))
+
+    def loaded(self) -> LoadedData:
+        """Return the data; not valid if there are findings."""
+        reading, findings = self._reading, self._reading.findings
+        identifiers = tuple(pa.concat_arrays(chunks) for chunks in self.identifiers if chunks)
+        if reading.dataset.identifier and all(len(column) == reading.n_records for column in identifiers):
+            find_repeated(reading.dataset, identifiers, findings)
+        if findings:
+            return LoadedData({}, (), reading.n_records, LoadCounts(), "")
+        columns = {
+            attribute.name: _joined(chunks)
+            for attribute, chunks in zip(reading.attributes, self.columns, strict=True)
+        }
+        digest = source_digest(reading.attributes, columns, identifiers, ordered=reading.ordered)
+        pa.default_memory_pool().release_unused()
+        rest = {name: _joined(self.others[name]) for name in reading.others}
+        return LoadedData(columns, identifiers, reading.n_records, reading.counts, digest, rest)
 
 
 def read(
@@ -57,44 +189,38 @@ def read(
     findings: Findings,
     others: Sequence[Attribute] = (),
 ) -> LoadedData:
-    """Load attributes and identifiers of a data set.
+    """Load attributes and identifiers of a data set into memory.
 
     Args:
-        dataset: Its settings.
-        attributes: Attributes to load, in declared order, the category of missing values included.
-        source: The opened source.
-        findings: Collects every problem.
-        others: Attributes that only serve to recognise the data; they are read if they can be.
+        dataset: As in `Reading`.
+        attributes: As in `Reading`.
+        source: As in `Reading`.
+        findings: As in `Reading`.
+        others: As in `Reading`.
 
     Returns:
         The data; not valid if there are findings.
     """
-    also = {each.name: each for each in others if source.names.count(each.name) == 1}
-    progress = _Progress(
-        [[] for _ in attributes], [[] for _ in dataset.identifier], {name: [] for name in also}
-    )
-    names, ids = present(dataset, attributes, source, findings)
-    for batch in _batches(dataset, attributes, source, findings, names, ids, tuple(also)):
-        progress.n_records += batch.n_records
-        progress.dropped += batch.dropped
-        _keep(progress, dataset, attributes, batch, findings)
-        _keep_others(progress, dataset, also, batch)
-    identifiers = tuple(pa.concat_arrays(chunks) for chunks in progress.identifiers if chunks)
-    if identifiers and all(len(column) == progress.n_records for column in identifiers):
-        find_repeated(dataset, identifiers, findings)
-    if findings:
-        return LoadedData({}, (), progress.n_records, LoadCounts(), "")
-    columns = {
-        attribute.name: _joined(chunks) for attribute, chunks in zip(attributes, progress.chunks, strict=True)
-    }
-    counts = LoadCounts(progress.rounded, progress.clamped, progress.dropped)
-    digest = source_digest(attributes, columns, identifiers, ordered=source.ordered)
-    pa.default_memory_pool().release_unused()
-    rest = {name: _joined(chunks) for name, chunks in progress.others.items()}
-    return LoadedData(columns, identifiers, progress.n_records, counts, digest, rest)
+    return gather(Reading(dataset, attributes, source, findings, others))
 
 
-def count(dataset: DatasetConfig, attributes: Sequence[Attribute], source: Source, findings: Findings) -> int:
+def gather(reading: Reading, progress: Progress | None = None) -> LoadedData:
+    """Read all records into memory; not valid if there are findings. `progress` shows how far that is."""
+    gathered, progress = Gathered(reading), progress or Progress()
+    progress.begin("loading", reading.expected or 0)
+    for batch in reading.batches():
+        gathered.add(batch)
+        progress.advance(batch.n_records)
+    return gathered.loaded()
+
+
+def count(
+    dataset: DatasetConfig,
+    attributes: Sequence[Attribute],
+    source: Source,
+    findings: Findings,
+    progress: Progress,
+) -> int:
     """Count the records that `read` would load, without parsing any value.
 
     A database counts by itself. It also counts records whose identifiers only become blank by a normalisation
@@ -103,9 +229,13 @@ def count(dataset: DatasetConfig, attributes: Sequence[Attribute], source: Sourc
     names, identifiers = present(dataset, attributes, source, findings)
     tally = source.tally(names, identifiers, dataset.dropping, findings) if names or identifiers else None
     if tally is None:
-        batches = _batches(dataset, attributes, source, findings, names, identifiers)
-        return sum(batch.n_records for batch in batches)
-    for name in identifiers:
+        progress.expect(source.expected() or 0)
+        n_records = 0
+        for batch in _batches(dataset, attributes, source, findings, names, identifiers):
+            n_records += batch.n_records
+            progress.advance(batch.n_records)
+        return n_records
+    for name in filter(dataset.identifier.__contains__, identifiers):
         _find_missing_identifiers(name, tally.missing[name], findings)
     for attribute in attributes:
         if attribute.name in names and not dataset.fills(attribute):
@@ -124,7 +254,7 @@ def _batches(
     others: Sequence[str] = (),
 ) -> Iterator[_Batch]:
     """Read the existing columns."""
-    wanted = [*names, *identifiers]
+    wanted = list(dict.fromkeys([*names, *identifiers]))
     columns = [*wanted, *(name for name in others if name not in wanted)]
     n_records = n_seen = 0
     for arrays in source.batches(columns, findings) if wanted else ():
@@ -151,8 +281,12 @@ def present(
     Returns:
         Names of attributes, and names of identifiers.
     """
-    names = [each.name for each in attributes if _occurs_once(each.name, source, findings)]
-    return names, [name for name in dataset.identifier if _occurs_once(name, source, findings)]
+    asked = [each.name for each in attributes]
+    names = [name for name in asked if _occurs_once(name, source, findings)]
+    # A column of match keys may be an attribute, too; then it is reported once.
+    others = [name for name in dataset.person_columns if name not in asked]
+    there = {*names, *(name for name in others if _occurs_once(name, source, findings))}
+    return names, [name for name in dataset.person_columns if name in there]
 
 
 def _find_emptiness(n_seen: int, n_records: int, findings: Findings) -> None:
@@ -184,6 +318,7 @@ def _cleaned(
         findings.add(name, "values of a type that cannot be read", n_records, hint)
         del found[name]
     found = {name: texts.plain(array) for name, array in found.items()}
+    keyed = {name: _keyed(found[name]) for name in dataset.match_sources.values() if name in found}
     for name, form in zip(dataset.identifier, dataset.normal_forms, strict=True):
         if name in found:
             found[name] = identified(name, texts.as_text(found[name]), form, findings)
@@ -191,6 +326,7 @@ def _cleaned(
     if needed:
         complete = _complete(needed, n_records)
         found = {name: array.filter(pa.array(complete)) for name, array in found.items()}
+        keyed = {name: array.filter(pa.array(complete)) for name, array in keyed.items()}
         kept = int(np.count_nonzero(complete))
     else:
         kept = n_records
@@ -198,7 +334,7 @@ def _cleaned(
     nothing = pa.array([], pa.string())
     return _Batch(
         [found.get(attribute.name, nothing) for attribute in attributes],
-        [found.get(name, nothing) for name in dataset.identifier],
+        [(keyed or found).get(name, nothing) for name in dataset.person_columns],
         kept,
         n_records - kept,
         {},
@@ -215,6 +351,11 @@ def identified(name: str, written: Any, form: NormalForm, findings: Findings) ->
         normal = written
     present = pc.not_equal(pc.utf8_trim_whitespace(normal), "")
     return pc.if_else(pc.fill_null(present, False), written, pa.scalar(None, pa.string()))
+
+
+def _keyed(array: Any) -> Any:
+    """Return a column of match keys as text; a missing value is empty, and gives a person no key."""
+    return pc.fill_null(texts.as_text(array), "")
 
 
 def _complete(needed: Sequence[Any], n_records: int) -> Any:
@@ -253,43 +394,6 @@ def _find_missing_values(attribute: Attribute, n_missing: int, findings: Finding
     if attribute.type is AttributeType.CATEGORY:
         hint += ' or missing = "category"'
     findings.add(attribute.name, "missing value", n_missing, hint)
-
-
-def _keep(
-    progress: _Progress,
-    dataset: DatasetConfig,
-    attributes: Sequence[Attribute],
-    batch: _Batch,
-    findings: Findings,
-) -> None:
-    for attribute, array, chunks in zip(attributes, batch.values, progress.chunks, strict=True):
-        parsed = parse(attribute, array, dataset.csv, findings)
-        chunks.append(parsed.units)
-        for counts, changed in ((progress.rounded, parsed.rounded), (progress.clamped, parsed.clamped)):
-            if changed:
-                counts[attribute.name] = counts.get(attribute.name, 0) + changed
-    for array, chunks in zip(batch.identifiers, progress.identifiers, strict=True):
-        chunks.append(array)
-
-
-def _keep_others(
-    progress: _Progress, dataset: DatasetConfig, also: Mapping[str, Attribute], batch: _Batch
-) -> None:
-    """Parse columns that serve to recognise the data; one that is not as declared is dropped."""
-    for name, array in batch.others.items():
-        if name not in progress.others:
-            continue
-        if not texts.is_readable(array.type):
-            del progress.others[name]
-            continue
-        column, problems = texts.plain(array), Findings()
-        if column.null_count and dataset.fills(also[name]):
-            column = pc.fill_null(texts.as_text(column), MISSING_CATEGORY)
-        parsed = parse(also[name], column.drop_null(), dataset.csv, problems)
-        if problems:
-            del progress.others[name]
-        else:
-            progress.others[name].append(parsed.units)
 
 
 def _joined(chunks: list[Int64Array]) -> Int64Array:

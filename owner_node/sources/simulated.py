@@ -1,6 +1,6 @@
 """Simulated records for trials, made from the declared domains alone: nothing of the source is read."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 from typing import Any
 from zlib import crc32
@@ -11,14 +11,14 @@ import pyarrow as pa
 from common.release.table import from_units
 from owner_node.config import DatasetConfig
 from owner_node.sources.findings import Findings
-from owner_node.sources.loaded import Tally
+from owner_node.sources.loaded import Source
 
 RECORDS = 10_000
 """Records of every owner in a trial, whatever number it really has."""
 _FIRST_DATE = date(1900, 1, 1)
 
 
-class SimulatedSource:
+class SimulatedSource(Source):
     """Uniform values of the declared domains, and people who are the same for owners at the same place.
 
     The values are the same each time, so that a trial resumes after a restart like a release.
@@ -27,12 +27,10 @@ class SimulatedSource:
         dataset: The data set; `simulated` is the owner's place in its group of owners.
     """
 
-    ordered = True
-
     def __init__(self, dataset: DatasetConfig) -> None:
         self._dataset = dataset
         self._attributes = {attribute.name: attribute for attribute in dataset.attributes}
-        self.names: Sequence[str] = (*dataset.identifier, *self._attributes)
+        self.names: Sequence[str] = tuple(dict.fromkeys((*dataset.person_columns, *self._attributes)))
 
     def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
         """Make the columns (see `Source`)."""
@@ -50,22 +48,10 @@ class SimulatedSource:
 
     def _people(self, name: str, first: int) -> Any:
         """Return identifiers that every normal form keeps apart: dates where it takes dates, else numbers."""
-        form = self._dataset.normal_forms[self._dataset.identifier.index(name)]
         numbers = range(first, first + RECORDS)
-        if "date" in form.steps:
+        forms = dict(zip(self._dataset.identifier, self._dataset.normal_forms, strict=True))
+        form = forms.get(name)
+        if form is not None and "date" in form.steps:
             days = (_FIRST_DATE + timedelta(days=number) for number in numbers)
             return pa.array([day.strftime(form.date_format) for day in days])
         return pa.array([str(10**9 + number) for number in numbers])
-
-    def tally(
-        self,
-        columns: Sequence[str],
-        identifiers: Sequence[str],
-        dropping: Collection[str],
-        findings: Findings,
-    ) -> Tally | None:
-        """Return None: they are counted by making them."""
-        return None
-
-    def close(self) -> None:
-        """Do nothing: nothing is open."""

@@ -48,7 +48,7 @@ def open_query(dataset: DatasetConfig, findings: Findings) -> Source | None:
     return None
 
 
-class SqlSource:
+class SqlSource(Source):
     """The result of a query.
 
     Args:

@@ -27,6 +27,8 @@ CONNECT_SECONDS = 10
 _SQLITE_STEPS = 100_000
 """Steps of SQLite's virtual machine between two checks of the time-out."""
 _POSTGRESQL = "postgresql"
+# libpq passes on no SQLSTATE of a connection that is not made: these are recognised by their English text.
+_FULL = ("too many clients", "too many connections", "remaining connection slots")
 # The connection counts as broken 60 s after the last sign of the other side.
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 
@@ -134,11 +136,13 @@ def _refused(engine: sa.Engine, dataset: DatasetConfig, place: DatabaseUrl, faul
         problem, hint = "the connection cannot be made", "correct the options in the URL of source"
     elif not _runs(engine, place):
         return sql_faults.unreachable(dataset, "there is no answer")
+    elif any(sign in str(original) for sign in _FULL):
+        return sql_faults.unreachable(dataset, "it has no connection left")
     elif getattr(getattr(original, "pgconn", None), "needs_password", False):
         problem, hint = "it asks for a password", "name it with password_file or password_env"
     else:
         problem = "it does not let the owner node in"
-        hint = "check user, password, database and TLS options, whom it lets in from here, and how many"
+        hint = "check user, password, database and TLS options, and whom it lets in from here"
     return ConfigurationError(
         f"data set {dataset.name!r} cannot be read: {dataset.place}: {problem}", hint=hint
     )

@@ -3,10 +3,17 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.errors import ConfigurationError
 from common.model.fragment import LedgerHead
 
-NOT_OUR_FAULT = frozenset({"protocol", "integrity", "identity", "conflict"})
+NOT_OUR_FAULT = frozenset({"protocol", "integrity", "identity", "conflict", "version"})
 """Codes of errors in the aggregator's own message: such a message changes nothing here."""
+
+SURROUNDINGS = frozenset({"configuration", "usage", "internal", "bad_data"})
+"""Codes of errors in this owner's configuration, machine or program, or of a source that is not there now.
+
+The plan is right, and so were the data that it was agreed to for: they can come back.
+"""
 
 PERSON = "person"
 """Stored code of a refusal by a person; it is reported to the aggregator as "refused"."""
@@ -30,6 +37,7 @@ _PUBLIC = {
     "integrity": "a signature or digest does not hold",
     "identity": "a certificate is not the expected one",
     "conflict": "the release is known at the owner with another content",
+    "version": "the plan needs a newer version of the owner node: upgrade it",
 }
 
 
@@ -50,8 +58,9 @@ class LinkAnswer:
 
     n_records: int
     """Exact number of records."""
-    tokens: bytes
-    """Sorted tokens, 16 bytes each; empty where the plan has none."""
+    tokens: bytes | Path
+    """Sorted tokens, 16 bytes each, or the file that has them; with match keys the lists of all passes
+    (`common.matching.lists`); empty where the plan has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +108,10 @@ class Failure:
         if code not in _PUBLIC:
             return cls("internal", "an internal fault at the owner")
         return cls(_REPORTED_AS.get(code, code), _PUBLIC[code])
+
+
+class SpentError(ConfigurationError):
+    """A fault of the surroundings after the charge was spent: the step is tried again under that charge."""
 
 
 class RefusedBeforeError(Exception):

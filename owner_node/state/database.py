@@ -9,8 +9,8 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from common.database import CannotStoreError, SqliteDatabase, Transaction, append_only
-from common.errors import TesseraError
+from common.database import SqliteDatabase, Transaction, append_only
+from common.errors import CannotStoreError, TesseraError
 
 __all__ = ["FILE_NAME", "CannotStoreError", "Clock", "OwnerDatabase", "Transaction"]
 

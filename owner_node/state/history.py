@@ -61,7 +61,7 @@ class History:
     """
 
     def __init__(self, db: OwnerDatabase, clock: Clock) -> None:
-        self._clock = clock
+        self._db, self._clock = db, clock
         self._chain = Chain(db, "history", "history", _COLUMNS)
 
     def record(
@@ -123,6 +123,12 @@ class History:
             where, values = f"{where} AND sequence < ?" if where else "sequence < ?", (*values, str(before))
         return self._chain.read(_line, self._chain.newest(most, where, values))
 
+    def events(self) -> tuple[str, ...]:
+        """Return the events that occur, by name."""
+        return tuple(
+            row["event"] for row in self._db.rows("SELECT DISTINCT event FROM history ORDER BY event")
+        )
+
     def after(self, sequence: int, most: int) -> tuple[Line, ...]:
         """Return at most `most` lines after a sequence number, oldest first."""
         last = str(sequence + most)
@@ -131,8 +137,9 @@ class History:
 
     def latest_after(self, sequence: int) -> datetime | None:
         """Return the latest time of all lines after one, or None if there are none."""
-        rows = self._chain.entries("sequence > ?", (str(sequence),))
-        return max((datetime.fromisoformat(row["time"]) for row in rows), default=None)
+        # Times are all in UTC, in one form: the latest text is the latest time.
+        rows = self._db.rows("SELECT max(time) AS latest FROM history WHERE sequence > ?", (sequence,))
+        return None if rows[0]["latest"] is None else datetime.fromisoformat(rows[0]["latest"])
 
     def head(self) -> Head:
         """Return the head of the history."""

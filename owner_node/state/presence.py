@@ -3,6 +3,9 @@
 The daemon stores its state in owner.db. Whether it still runs is decided by the lock that it holds, which the
 system releases when the process dies, and never by a process id alone.
 
+The progress of long steps is in a file beside the database, written every few seconds while there are any: it
+is worth nothing after a crash, and must not keep the database busy.
+
 A command notifies the daemon of a decision by a named pipe in the state directory. A byte in it means "look
 again"; the decision itself is in owner.db. It is no error if no daemon listens: it looks when it starts.
 """
@@ -10,18 +13,22 @@ again"; the decision itself is in owner.db. It is no error if no daemon listens:
 import asyncio
 import errno
 import fcntl
+import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from weakref import WeakValueDictionary
 
-from common.errors import ConfigurationError
-from common.files import PRIVATE_FILE, exclusive_lock
+from common.errors import ConfigurationError, TesseraError
+from common.files import PRIVATE_FILE, exclusive_lock, read_private, write_atomic
+from common.progress import Progress
 from owner_node.state.database import Clock, OwnerDatabase
 
-_LOCK = "daemon.lock"
+LOCK_NAME = "daemon.lock"
+PROGRESS_NAME = "daemon.progress"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,8 @@ class DaemonState:
     """One per aggregator that it has tried; empty if it does not run."""
     configuration: str = ""
     """SHA-256 of the owner.toml that it runs with; empty if it does not run, or did not record it."""
+    progress: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """How far long steps are, in words, by aggregator and release; short steps are not in it."""
 
     def outdated(self, configuration: str) -> str:
         """Return a warning if the daemon runs with another owner.toml than commands read; empty if not.
@@ -75,14 +84,14 @@ def daemon_lock(state_dir: Path) -> Iterator[None]:
     Raises:
         UsageError: If another process holds it.
     """
-    with exclusive_lock(state_dir / _LOCK, "owner-node run"):
+    with exclusive_lock(state_dir / LOCK_NAME, "owner-node run"):
         yield
 
 
 def is_running(state_dir: Path) -> bool:
     """Whether a process holds the daemon's lock."""
     try:
-        with (state_dir / _LOCK).open("rb") as stream:
+        with (state_dir / LOCK_NAME).open("rb") as stream:
             # An orderly end empties the file, so that the lock itself is seldom touched from outside.
             if not stream.read(1):
                 return False
@@ -104,6 +113,39 @@ class DaemonPresence:
 
     def __init__(self, db: OwnerDatabase, clock: Clock) -> None:
         self._db, self._clock = db, clock
+        # One is kept by the step that it shows, and by the pinned records of its release.
+        self._steps: WeakValueDictionary[tuple[str, str], Progress] = WeakValueDictionary()
+        self._written: list[list[str]] = []
+
+    def progress(self, aggregator: str, release: str) -> Progress:
+        """Return what shows how far the work for a release is."""
+        return self._steps.setdefault((aggregator, release), Progress(release))
+
+    def stop(self, aggregator: str, release: str) -> None:
+        """Let the work for a release end, if there is any; later work is shown anew."""
+        progress = self._steps.pop((aggregator, release), None)
+        if progress is not None:
+            progress.stop()
+
+    def write_progress(self) -> None:
+        """Write how far long steps are, if that has changed; nothing is written while there are none."""
+        found = [[*key, text] for key, each in self._steps.copy().items() if (text := each.text())]
+        found.sort()
+        if found != self._written:
+            # Without room on the disk, it is shown later or never.
+            with suppress(OSError):
+                write_atomic(self._progress_file, json.dumps(found).encode())
+                self._written = found
+
+    @property
+    def _progress_file(self) -> Path:
+        return self._db.state_dir / PROGRESS_NAME
+
+    def _progress(self) -> dict[tuple[str, str], str]:
+        with suppress(OSError, ValueError, TypeError, TesseraError):
+            found = json.loads(read_private(self._progress_file))
+            return {(str(aggregator), str(release)): str(text) for aggregator, release, text in found}
+        return {}
 
     def started(self, pid: int, version: str, configuration: str = "") -> None:
         """Record that the daemon runs, and delete the records of an earlier one.
@@ -113,6 +155,7 @@ class DaemonPresence:
             version: Its software version.
             configuration: SHA-256 of the owner.toml that it runs with.
         """
+        self._progress_file.unlink(missing_ok=True)
         with self._db.transaction() as tx:
             tx.execute("DELETE FROM connections")
             values = (pid, version, self._clock().isoformat(), configuration)
@@ -137,6 +180,7 @@ class DaemonPresence:
 
     def stopped(self) -> None:
         """Record an orderly end."""
+        self._progress_file.unlink(missing_ok=True)
         with self._db.transaction() as tx:
             tx.execute("DELETE FROM connections")
             tx.execute("DELETE FROM daemon")
@@ -156,7 +200,7 @@ class DaemonPresence:
         if not daemon:
             return DaemonState(True, None, "", "", connections)
         pid, version, started, configuration = daemon[0]
-        return DaemonState(True, pid, version, started, connections, configuration)
+        return DaemonState(True, pid, version, started, connections, configuration, self._progress())
 
     def _note(self, aggregator: str, *, connected: bool, since: str, reason: str) -> None:
         values = (aggregator, int(connected), since or self._clock().isoformat(), reason)

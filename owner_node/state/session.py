@@ -15,7 +15,7 @@ from common.errors import ProtocolError
 
 
 class SessionState(StrEnum):
-    """The states of an owner's session (DESIGN §2)."""
+    """The states of an owner's session."""
 
     INVITED = "invited"
     AWAITING_APPROVAL = "awaiting_approval"

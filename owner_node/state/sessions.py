@@ -263,11 +263,15 @@ class Sessions:
 
     def live(self, aggregator: str | None = None) -> tuple[Session, ...]:
         """Return the sessions that have not ended, of one aggregator or of all, oldest first."""
-        return tuple(
-            session
-            for session in self.all()
-            if session.state not in FINAL and aggregator in (None, session.aggregator)
+        places = ", ".join("?" * len(FINAL))
+        found = self._select(
+            f"WHERE state NOT IN ({places}) ORDER BY created, aggregator, release", tuple(sorted(FINAL))
         )
+        return tuple(each for each in found if aggregator in (None, each.aggregator))
+
+    def of_release(self, release: str) -> tuple[Session, ...]:
+        """Return the sessions of one release id, which several aggregators may use."""
+        return tuple(self._select("WHERE release = ? ORDER BY created, aggregator", (release,)))
 
     def uncharged(self, datasets: Sequence[str]) -> tuple[Session, ...]:
         """Return the sessions that disclosed something about data sets, uncharged and not noted as ended.
@@ -278,6 +282,15 @@ class Sessions:
         held = f"state IN ({', '.join('?' * len(states))})"
         where = f"WHERE answered AND dataset IN ({names}) AND ({held} OR (state = ? AND refusal = ?))"
         return tuple(self._select(where, (*datasets, *states, SessionState.REFUSED, PERSON)))
+
+    def aggregator_chain(self, aggregator: str) -> bytes | None:
+        """Return the certificate chain (PEM) that an aggregator signed its newest kept plan with."""
+        rows = self._db.rows(
+            "SELECT aggregator_certificate FROM sessions WHERE aggregator = ?"
+            " AND aggregator_certificate IS NOT NULL ORDER BY created DESC LIMIT 1",
+            (aggregator,),
+        )
+        return bytes(rows[0][0]) if rows else None
 
     def n_live(self, aggregator: str) -> int:
         """Return how many sessions with an aggregator have not ended."""

@@ -1,4 +1,4 @@
-"""Normalises identifiers, so that the same identifier is equal at every owner (DESIGN §4).
+"""Normalises identifiers, so that the same identifier is equal at every owner (docs/linking.md).
 
 A data set declares the steps by name, in the order they are applied, for all columns or for one. Names and
 version are part of the schema comparison, so different normalisations are detected before anything is linked.
@@ -85,7 +85,7 @@ def _date(column: Any, date_format: str = ISO_DATE) -> Any:
     """
     import pyarrow.compute as pc
 
-    written, is_date = _iso_dates(column) if date_format == ISO_DATE else _declared_dates(column, date_format)
+    written, is_date = parse_dates(column, date_format)
     is_empty = pc.fill_null(pc.equal(column, ""), True)
     if wrong := len(column) - (pc.sum(pc.or_(is_date, is_empty)).as_py() or 0):
         form = "ISO dates" if date_format == ISO_DATE else f"dates written {date_format}"
@@ -96,6 +96,19 @@ def _date(column: Any, date_format: str = ISO_DATE) -> Any:
             {"count": wrong},
         )
     return pc.if_else(is_empty, column, written)
+
+
+def parse_dates(column: Any, date_format: str = ISO_DATE) -> tuple[Any, Any]:
+    """Parse dates in a declared format.
+
+    Args:
+        column: Texts, shape (n_texts,).
+        date_format: As in `strptime`; for ISO dates, both forms are read.
+
+    Returns:
+        Texts YYYY-MM-DD, and whether each text was a date of the calendar; only then its first is meant.
+    """
+    return _iso_dates(column) if date_format == ISO_DATE else _declared_dates(column, date_format)
 
 
 def _iso_dates(column: Any) -> tuple[Any, Any]:

@@ -1,8 +1,8 @@
 """Taxonomies of categories: from a hierarchy file to a public total order and exact distances.
 
 Everything here depends on the hierarchy and the declared order of the categories, never on records. So the
-order is public, and all owners of a group share it (MECHANISMS §3). numpy is not used, since the
-configuration reads hierarchies long before anything is masked.
+order is public, and all owners of a group share it. numpy is not used, since the configuration reads
+hierarchies long before anything is masked.
 
 References:
     Sánchez et al. 2016, §3.4 (semantic distance, marginality, order), equations 3 and 4.

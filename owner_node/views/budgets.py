@@ -25,8 +25,9 @@ def balances(
         sum). Total and remaining are None for a budget that is no longer configured.
     """
     totals = {dataset.budget: dataset.total_epsilon for dataset in owner.datasets}
-    charged = {entry.budget: None for entry in ledger.entries()}
-    wanted = {**dict.fromkeys(totals), **charged} if budgets is None else dict.fromkeys(budgets)
+    if budgets is None:
+        budgets = (*totals, *(entry.budget for entry in ledger.entries()))
+    wanted = dict.fromkeys(budgets)
     return [_budget_document(name, ledger, totals.get(name)) for name in wanted]
 
 

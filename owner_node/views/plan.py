@@ -1,27 +1,32 @@
 """A plan for the person who decides about it: what it means, and a trial on this owner's data."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from itertools import chain, islice
 from typing import Any
 
 from common.clock import utc_now
 from common.errors import TesseraError
-from common.log import places
+from common.log import joined, places
 from common.model.plan import Plan
+from common.progress import Progress, StepStoppedError
 from owner_node.config import DatasetConfig, OwnerConfig
+from owner_node.engines.pinned import pin
+from owner_node.engines.sampling import sample_text, sampled
 from owner_node.explore.distortion import distortions
-from owner_node.explore.preview import MOST_EFFORT, Earlier, effort, preview
-from owner_node.ledger.ledger import Ledger
-from owner_node.masking.engine import MemoryEngine
+from owner_node.explore.preview import FEWEST_TRIED, Earlier, most_records, preview
 from owner_node.masking.tasks import AttributeTask, mask_tasks
 from owner_node.release.decisions import Decisions
 from owner_node.release.preparation import Prepared, prepare
 from owner_node.release.request_view import request_view
 from owner_node.risk.trials import Randomness
-from owner_node.sources import load, schema_of
+from owner_node.sources import schema_of
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session, Sessions
+from owner_node.views.budgets import balances
+from owner_node.views.verdict import limits_of
 
 MOST_EARLIER = 5
 """Most earlier releases that a plan is tried together with, the newest ones."""
@@ -34,18 +39,16 @@ def named(session: Session) -> dict[str, Any]:
     return {**names, "plan_digest": session.plan_digest}
 
 
-def plan_document(
-    session: Session, owner: OwnerConfig, db: OwnerDatabase, decisions: Decisions
-) -> dict[str, Any]:
+def plan_document(session: Session, owner: OwnerConfig, decisions: Decisions) -> dict[str, Any]:
     """Return everything that a person needs to decide about a plan, or what is known of one not yet made.
 
     Args:
         session: The owner's share of the release.
         owner: The configuration.
-        db: The owner's database, for balances.
-        decisions: The owner's decisions.
+        decisions: The owner's decisions, and its ledger.
     """
-    approval, held = decisions.approvals.newest(session), decisions.approvals.held(session)
+    approval = decisions.approvals.newest(session)
+    held = decisions.approvals.held(session, owner.console.oidc)
     known: dict[str, Any] = {
         "approvers": owner.policy.approvers,
         "approved_by": [each.by for each in held],
@@ -64,24 +67,37 @@ def plan_document(
         about = {"reason": session.reason, "dataset": session.dataset, "purpose": session.purpose}
         return {**named(session), **about, **known}
     configured = {each.name: each for each in owner.datasets}.get(session.dataset)
-    remaining = None
+    balance, read = None, Plan.from_bytes(plan)
     if configured is not None:
-        remaining = Ledger(db, utc_now).balance(configured.budget, configured.total_epsilon).remaining
-    budget = None if configured is None else configured.budget
-    return {**request_view(session, Plan.from_bytes(plan), owner, remaining), "budget": budget, **known}
+        (balance,) = balances(owner, decisions.ledger, [configured.budget])
+    view = request_view(session, read, owner, None if balance is None else balance["remaining"])
+    return {
+        **view, "budget": None if configured is None else configured.budget, "balance": balance,
+        "limits": limits_of(view, owner.policy), **known,
+    }  # fmt: skip
 
 
-def preview_of(session: Session, owner: OwnerConfig) -> dict[str, Any] | None:
+def preview_of(
+    session: Session,
+    owner: OwnerConfig,
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
+    loading: Progress | None = None,
+) -> dict[str, Any] | None:
     """Try the plan of a session that waits for a person on this owner's data; None for any other session.
 
     Args:
         session: The session.
         owner: The configuration.
+        progress: Called with the number of finished steps and of all steps.
+        loading: Shows how far loading is.
 
     Returns:
         The result of `owner_node.explore.preview`; `distortions`; as `others_attributes`, the number of
         attributes of the release that only other owners have; or `{problem}`: the plan is shown even if the
         trial failed.
+
+    Raises:
+        StepStoppedError: If it was stopped.
     """
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         sessions = Sessions(db, utc_now)
@@ -89,9 +105,11 @@ def preview_of(session: Session, owner: OwnerConfig) -> dict[str, Any] | None:
     if session.state is not SessionState.AWAITING_APPROVAL or plan is None:
         return None
     try:
-        return _tried(plan, session.dataset, owner, released)
+        return _tried(plan, session.dataset, owner, released, progress, loading)
     except TesseraError as error:
-        return {"problem": error.message}
+        return {"problem": joined(error.message)}
+    except StepStoppedError:
+        raise
     except Exception as fault:  # noqa: BLE001 - no fault of a trial may hide the plan; its text could quote a value
         _log.warning("plan not tried", exc_info=fault)
         return {
@@ -106,23 +124,49 @@ def _released(dataset: str, sessions: Sessions) -> list[Plan]:
     return [Plan.from_bytes(plan) for each in newest if (plan := sessions.plan(each)) is not None]
 
 
-def _tried(plan_bytes: bytes, dataset: str, owner: OwnerConfig, released: Sequence[Plan]) -> dict[str, Any]:
+def _tried(
+    plan_bytes: bytes,
+    dataset: str,
+    owner: OwnerConfig,
+    released: Sequence[Plan],
+    progress: Callable[[int, int], None],
+    loading: Progress | None,
+) -> dict[str, Any]:
     plan = Plan.from_bytes(plan_bytes)
     asked = plan.assignment_of(owner.owner.id)
     masked = [(plan.attribute(each.name), each.mechanism) for each in asked.attributes]
-    if effort(asked.records_rounded, masked) > MOST_EFFORT:
+    most = most_records(masked)
+    if most < min(asked.records_rounded, FEWEST_TRIED):
         return {"problem": f"it would take long with so many values: owner-node explore --dataset {dataset}"}
-    prepared = prepare(owner.dataset(dataset), plan, asked, None)
-    earlier = _earlier(owner, owner.dataset(dataset), prepared, released)
-    found = preview(prepared.records, prepared.tasks, Randomness.of_system(), earlier)
-    found["distortions"] = distortions(prepared.records, prepared.tasks)
+    progress(0, 1)
+    engine = owner.engine.kind, owner.workspace
+    prepared = prepare(owner.dataset(dataset), plan, asked, None, None, engine, loading)
+    with closing(prepared.pinned):
+        records, tasks = sampled(prepared.records, prepared.tasks, most)
+        earlier = _earlier(owner, owner.dataset(dataset), prepared, released, most, loading)
+    found = preview(
+        records, tasks, Randomness.of_system(), earlier,
+        # Loading comes before these steps, and distortions after them.
+        lambda done, of: progress(done + 1, of + 2),
+    )  # fmt: skip
+    found["distortions"] = distortions(records, tasks)
+    if text := sample_text(records.n_records, prepared.n_records):
+        found["sampled"] = text
     return {**found, "others_attributes": len(plan.attributes) - len(asked.attributes)}
 
 
 def _earlier(
-    owner: OwnerConfig, dataset: DatasetConfig, prepared: Prepared, released: Sequence[Plan]
+    owner: OwnerConfig,
+    dataset: DatasetConfig,
+    prepared: Prepared,
+    released: Sequence[Plan],
+    most: int,
+    loading: Progress | None,
 ) -> Earlier | None:
-    """Return how earlier releases would mask today's records, without attributes declared otherwise now."""
+    """Return how earlier releases would mask today's records, without attributes declared otherwise now.
+
+    Their records are loaded for all attributes together, which can drop others for missing values.
+    """
     if not released:
         return None
     declared = schema_of(dataset, None, prepared.n_records).by_name
@@ -135,9 +179,15 @@ def _earlier(
         for plan in released
     )
     names = dict.fromkeys(task.attribute.name for release in (prepared.tasks, *releases) for task in release)
-    records = MemoryEngine(load(dataset, list(names)).columns)
-    fitting = tuple(release for release in releases if release and _largest_k(release) <= records.n_records)
-    return Earlier(records, fitting) if fitting else None
+    pinned = pin(dataset, list(names), owner.engine.kind, owner.workspace, progress=loading)
+    with closing(pinned) as data:
+        fitting = [release for release in releases if release and _largest_k(release) <= data.n_records]
+        if not fitting or _largest_k(prepared.tasks) > data.n_records:
+            return None
+        in_turn = (prepared.tasks, *fitting)
+        records, scaled = sampled(data.records.engine, list(chain(*in_turn)), most)
+    tasks = iter(scaled)
+    return Earlier(records, tuple(tuple(islice(tasks, len(release))) for release in in_turn))
 
 
 def _largest_k(tasks: Sequence[AttributeTask]) -> int:

@@ -11,12 +11,13 @@ import psutil
 
 from deploy.local_cluster import LocalCluster
 from deploy.local_process import PROGRAMS, LocalDaemon, run_program
-from deploy.local_setup import dataset, make_setup
+from deploy.local_setup import HOST, dataset, free_port, make_setup, section
 from deploy.wheel_environment import programs
 from tests.benchmarks.result import Result, medians
 
 TURNS = 5
 MEMORY_LIMIT = 80e6
+PAGES_LIMIT = 100e6
 READY_LIMIT = 2.0
 HELP_LIMIT = 1.0
 DATASET = dataset(
@@ -32,7 +33,8 @@ def run() -> Iterator[Result]:
     try:
         with tempfile.TemporaryDirectory(prefix="idle-") as name:
             yield from _helps(Path(name))
-            make_setup(Path(name), {"a": DATASET})
+            pages = section("[console]", {"listen": f"{HOST}:{free_port()}"})
+            make_setup(Path(name), {"a": DATASET, "b": pages + DATASET})
             with LocalCluster(Path(name)) as cluster:
                 cluster.start()
                 yield from _daemons(cluster)
@@ -54,9 +56,15 @@ def _daemons(cluster: LocalCluster) -> Iterator[Result]:
     owner = cluster.owner("a")
     aggregator, own = _start(cluster.aggregator), _start(owner)
     cluster.wait_connected()
-    resident = psutil.Process(owner.pid).memory_info().rss
+    resident, pages = (psutil.Process(each.pid).memory_info().rss for each in cluster.owners.values())
     yield Result(
         "memory of an idle owner daemon / 80 MB", resident / MEMORY_LIMIT, 1.0, f"{resident / 1e6:.0f} MB"
+    )
+    yield Result(
+        "memory of an idle owner daemon with its pages / 100 MB",
+        pages / PAGES_LIMIT,
+        1.0,
+        f"{pages / 1e6:.0f} MB",
     )
     yield Result("start of an owner daemon / 2 s", own / READY_LIMIT, 1.0, f"{own:.2f} s")
     yield Result("start of an aggregator / 2 s", aggregator / READY_LIMIT, 1.0, f"{aggregator:.2f} s")

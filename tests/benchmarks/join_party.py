@@ -2,23 +2,25 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
 
-from aggregator.release.joining import join
-from common.arrays import random_order
+from aggregator.release.assembly import assemble
+from aggregator.release.records import to_release
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType
-from common.wire.decoding import decode
+from common.wire.decoding import decode, decoded_batches
 from common.wire.encoding import TOKEN_COLUMN
+from common.workspace import Workspace
 from tests.benchmarks.result import medians
 from tests.benchmarks.upload_parties import forget_peak, peak_bytes
 from tests.fakes.releases import make_plan
 
 N_RECORDS = 1_000_000
 REPETITIONS = 5
+MEMORY = 4 << 30
 GROUPS = (
     (("a0", "a1", "a2", "a3"), ("a",)),
     (("b0", "b1", "b2"), ("b",)),
@@ -46,10 +48,23 @@ def _parts(folder: Path) -> dict[str, pa.Table]:
     }
 
 
+def _joined(fragments: Mapping[str, Iterable[pa.RecordBatch]], folder: Path) -> pa.Table:
+    """Return the joined, shuffled table, all of it in memory."""
+    plan, workspace = grid(), Workspace(MEMORY, folder / "scratch")
+    counts = dict.fromkeys(plan.owners, N_RECORDS)
+    return pa.concat_tables(
+        to_release(plan, assemble(plan, fragments, counts, N_RECORDS, workspace), workspace.memory)
+    )
+
+
 def _memory(folder: Path) -> tuple[int, int]:
     """Return the bytes of a joined table, and the most that the process had above its libraries."""
-    idle = forget_peak()
-    table = join(grid(), _parts(folder), random_order(N_RECORDS))
+    idle, plan = forget_peak(), grid()
+    fragments = {
+        owner: decoded_batches(folder / owner, plan, assignment, N_RECORDS)
+        for owner, assignment in plan.assignments.items()
+    }
+    table = _joined(fragments, folder)
     return table.nbytes, peak_bytes() - idle
 
 
@@ -78,11 +93,10 @@ def main(folder: Path) -> None:
     # Arrow loads what it needs with its first array.
     pa.array([0])
     table, peak = _memory(folder)
-    parts, plan = _parts(folder), grid()
+    parts = _parts(folder)
     engines = _engines(list(parts.values()))
-    ours, *theirs = medians(
-        REPETITIONS, lambda: join(plan, parts, random_order(N_RECORDS)), *engines.values()
-    )
+    batches = {owner: part.to_batches() for owner, part in parts.items()}
+    ours, *theirs = medians(REPETITIONS, lambda: _joined(batches, folder), *engines.values())
     seconds = {"ours": ours} | dict(zip(engines, theirs, strict=True))
     print(json.dumps({"seconds": seconds, "table": table, "peak": peak}))
 

@@ -51,13 +51,21 @@ def medians(repetitions: int, *measured: Callable[[], object]) -> list[float]:
 
 
 @contextmanager
-def party(module: str, *arguments: str) -> Iterator[tuple[Callable[[str], Any], Any, int]]:
+def party(
+    module: str, *arguments: str, namespace: str = ""
+) -> Iterator[tuple[Callable[[str], Any], Any, int]]:
     """Start a module as a process that answers every line with a line of JSON.
+
+    Args:
+        module: The module.
+        arguments: Its arguments.
+        namespace: Name of its network namespace; empty: the one of this process.
 
     Yields:
         How to ask it, what it said when it was ready, and its process id.
     """
-    command = [sys.executable, "-m", module, *arguments]
+    inside = ["ip", "netns", "exec", namespace] if namespace else []
+    command = [*inside, sys.executable, "-m", module, *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("a process without pipes")

@@ -8,7 +8,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from aggregator.config import AggregatorConfig, AggregatorSection
 from aggregator.daemon import AggregatorDaemon
-from common.files import CHUNK_BYTES, read_chunks
+from common.files import CHUNK_BYTES
 from common.model.schema import Attribute, AttributeType, Schema, round_to_leading_digit
+from common.progress import Progress
 from common.settings import TlsSection
 from common.trust.credentials import read_identity
 from common.trust.tls import channel_credentials, channel_options, server_credentials, server_options
@@ -28,6 +29,8 @@ from common.wire.encoding import BATCH_RECORDS
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.control_pb2_grpc import ControlServiceStub
+from owner_node.connection.client import AggregatorClient
+from owner_node.state.answers import Fragment
 from tests.fakes.scripted_owner import ScriptedOwner, all_until
 
 TRUST_DOMAIN = "release.test"
@@ -38,7 +41,6 @@ DISTINCT = {"uint8": 200, "uint16": 60_000, "int32": 500_000, "int64": 0}
 """How many values a masked column has, by what it is then encoded as; 0 stands for too many to encode."""
 COLUMNS = ("int32",) * 6 + ("uint16",) * 2 + ("uint8", "int64")
 N_BATCHES = 480
-N_RECORDS = N_BATCHES * BATCH_RECORDS
 
 
 def attributes() -> tuple[Attribute, ...]:
@@ -46,11 +48,11 @@ def attributes() -> tuple[Attribute, ...]:
     return tuple(Attribute(f"a{i}", AttributeType.INTEGER, 0, LARGEST) for i in range(len(COLUMNS)))
 
 
-def write_fragment(path: Path) -> None:
-    """Write about 1 GiB of a fragment: one batch of ten masked attributes, again and again."""
+def write_fragment(path: Path, columns: Sequence[str] = COLUMNS, n_batches: int = N_BATCHES) -> None:
+    """Write a fragment, about 1 GiB by default: one batch of ten masked attributes, again and again."""
     rng = np.random.default_rng(1)
     fields, arrays = [], []
-    for attribute, kind in zip(attributes(), COLUMNS, strict=True):
+    for attribute, kind in zip(attributes(), columns, strict=True):
         drawn = np.sort(rng.choice(LARGEST, DISTINCT[kind] or BATCH_RECORDS, replace=False))
         values = pa.array(drawn, pa.int64())
         if DISTINCT[kind]:
@@ -60,8 +62,14 @@ def write_fragment(path: Path) -> None:
         arrays.append(values)
     batch = pa.record_batch(arrays, schema=pa.schema(fields))
     with path.open("wb") as stream, pa.ipc.new_stream(stream, batch.schema) as writer:
-        for _ in range(N_BATCHES):
+        for _ in range(n_batches):
             writer.write_batch(batch)
+
+
+def n_records_of(path: Path) -> int:
+    """Return the number of records of a fragment."""
+    with pa.memory_map(str(path)) as stream, pa.ipc.open_stream(stream) as reader:
+        return sum(batch.num_rows for batch in reader)
 
 
 def peak_bytes() -> int:
@@ -83,10 +91,10 @@ async def each_line(work: Callable[[str], Awaitable[object]], ready: object) -> 
         print(json.dumps(await work(line)), flush=True)
 
 
-async def aggregator(folder: Path) -> None:
+async def aggregator(folder: Path, listen: str = "127.0.0.1:0") -> None:
     """Run the real daemon; answer with its peak of memory above what it had when it was ready."""
     section = AggregatorSection(
-        "hub", TRUST_DOMAIN, folder / "state", folder / "releases", folder / "c" / "s", listen="127.0.0.1:0"
+        "hub", TRUST_DOMAIN, folder / "state", folder / "releases", folder / "c" / "s", listen=listen
     )
     tls = TlsSection(folder / "ca.pem", folder / "aggregator.pem", folder / "aggregator.key")
     daemon = AggregatorDaemon(AggregatorConfig(path=folder / "aggregator.toml", aggregator=section, tls=tls))
@@ -110,10 +118,13 @@ class UploadingOwner(ScriptedOwner):
     """
 
     def __init__(self, owner: str, folder: Path, address: str) -> None:
-        everyone = np.broadcast_to(np.zeros(16, np.uint8), (N_RECORDS, 16))
-        super().__init__(owner, address, folder, (), everyone, identifier=False)
-        self.schema = Schema(attributes(), None, 1, round_to_leading_digit(N_RECORDS))
         self.path = folder / FRAGMENT
+        n_records = n_records_of(self.path)
+        everyone = np.broadcast_to(np.zeros(16, np.uint8), (n_records, 16))
+        super().__init__(owner, address, folder, (), everyone, identifier=False)
+        self.schema = Schema(attributes(), None, 1, round_to_leading_digit(n_records))
+        files = (folder / "ca.pem", folder / f"owner-{owner}.pem", folder / f"owner-{owner}.key")
+        self.client = AggregatorClient(address, TlsSection(*files))
         with self.path.open("rb") as stream:
             self.digest = file_digest(stream, "sha256").hexdigest()
 
@@ -126,23 +137,16 @@ class UploadingOwner(ScriptedOwner):
         return self.state(work)
 
     async def upload_file(self, work: wire.Work) -> float:
-        """Upload the fragment; return the seconds until the receipt."""
-        digest, size = self.fragment_identity()
-        key = wire.BlobKey(
-            release=work.release, plan_digest=work.plan_digest, kind=wire.BLOB_KIND_FRAGMENT,
-            digest=digest, size=size,
-        )  # fmt: skip
-
-        async def chunks() -> AsyncIterator[wire.UploadChunk]:
-            yield wire.UploadChunk(blob=key)
-            offset = 0
-            for data in read_chunks(self.path):
-                yield wire.UploadChunk(offset=offset, data=bytes(data))
-                offset += len(data)
-
+        """Upload the fragment as the owner node does; return the seconds until the receipt."""
+        fragment = Fragment(self.path, *self.fragment_identity())
         start = time.perf_counter()
-        await self.calls.Upload(chunks())
+        await self.client.upload_fragment(work.release, work.plan_digest, fragment, Progress())
         return time.perf_counter() - start
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self.client.close()
+        await super().close()
 
 
 async def owner(folder: Path, address: str) -> None:
@@ -228,7 +232,7 @@ async def bare_client(folder: Path, address: str) -> None:
 async def main(role: str, folder: str, *address: str) -> None:
     """Be one of the parties."""
     if role == "aggregator":
-        await aggregator(Path(folder))
+        await aggregator(Path(folder), *address)
     elif role == "bare-server":
         await bare_server(Path(folder))
     elif role == "owner":

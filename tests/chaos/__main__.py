@@ -1,4 +1,8 @@
-"""Kill, cancel and refuse at random moments, and check after every run that nothing was lost or spent twice.
+"""Crash releases at random moments, and check after every run that nothing was lost or spent twice.
+
+Owners hold their records in memory, or in scratch with DuckDB or Spark. Processes are killed or halted,
+releases are cancelled or refused, disks are full, clocks are set, a database is away, networks are cut,
+second daemons are started, and old state is put back. What a machine lacks is printed (`tests.needs`).
 
 Exit code 1 if anything did not hold; the seed is printed, and the folder of the run kept. Ctrl-C sums up what
 was done until then.
@@ -29,6 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
         campaign(folder, seed, options.runs, lambda line: print(line, flush=True), result)
     print("ends:", ", ".join(f"{count} {end}" for end, count in result.ends.most_common()))
     print("killed:", ", ".join(f"{count} {who}" for who, count in result.died_in.most_common()))
+    print("failed:", ", ".join(f"{count} {what}" for what, count in result.failed.most_common()))
+    for what, count in result.skipped.most_common():
+        print(f"skipped: {count} times {what}")
     print(f"{result.runs - len(result.failures)} of {result.runs} runs hold")
     for failed, found in result.failures.items():
         print(f"seed {failed}: {'; '.join(found)}")

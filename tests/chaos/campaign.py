@@ -3,19 +3,21 @@
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 
 from common.errors import TesseraError
-from deploy.local_cluster import LocalCluster
+from owner_node.config.engine import EngineKind
 from tests.chaos.barrier import Watch
 from tests.chaos.invariants import problems
-from tests.chaos.parties import aggregator_state, make_parties
+from tests.chaos.parties import aggregator_state, set_engines
 from tests.chaos.play import Course, Player
-from tests.chaos.schedule import draw
+from tests.chaos.schedule import Schedule, draw
+from tests.chaos.surroundings import Surroundings, surroundings
+from tests.needs import PROBES
 
 RUNS_PER_CLUSTER = 16
 """Few enough for the answers that an owner gives uncharged: after ten it takes part in nothing more."""
@@ -31,28 +33,26 @@ class Result:
     """How the releases ended."""
     died_in: Counter[str] = field(default_factory=Counter)
     """Which processes were killed in which state."""
+    failed: Counter[str] = field(default_factory=Counter)
+    """What failed under which party."""
+    skipped: Counter[str] = field(default_factory=Counter)
+    """What could not be done on this machine, and why."""
     failures: dict[int, list[str]] = field(default_factory=dict)
     """What did not hold, by seed."""
 
 
-@contextmanager
-def _cluster(folder: Path) -> Iterator[LocalCluster]:
-    with make_parties(folder) as cluster:
-        cluster.start()
-        yield cluster
-
-
-def run(cluster: LocalCluster, seed: int, result: Result) -> list[str]:
+def run(around: Surroundings, seed: int, result: Result) -> list[str]:
     """Make one run; returns what did not hold.
 
     Args:
-        cluster: The processes, all running; they run again afterwards.
+        around: The processes, all running; they run again afterwards.
         seed: What the run is drawn from.
         result: Is added to.
     """
-    schedule, release = draw(seed), f"chaos-{seed}"
+    cluster, schedule, release = around.cluster, _possible(draw(seed), result), f"chaos-{seed}"
     logs = {path: path.stat().st_size for path in (cluster.folder / "logs").iterdir()}
-    player = Player(cluster, schedule, release)
+    set_engines(cluster, schedule)
+    player = Player(around, schedule, release)
     try:
         with Watch(aggregator_state(cluster) / "incoming" / release) as watch:
             player.play()
@@ -64,9 +64,13 @@ def run(cluster: LocalCluster, seed: int, result: Result) -> list[str]:
     result.runs += 1
     result.ends[_end(course)] += 1
     result.died_in.update(course.died_in)
+    result.failed.update(course.failed)
+    result.skipped.update(course.skipped)
     if found:
         result.failures[seed] = found
-        told = {"seed": seed, "schedule": asdict(schedule), "died_in": course.died_in, "problems": found}
+        told = {"seed": seed, "schedule": asdict(schedule), "died_in": course.died_in}
+        told |= {"failed": course.failed, "problems": found}
+        around.kept = True
         (cluster.folder / "failed.json").write_text(json.dumps(told, indent=2))
     return found
 
@@ -95,15 +99,25 @@ def campaign(
     while following is not None and monotonic() < until:
         place = folder / f"from-{following}"
         with ExitStack() as stack:
-            cluster = stack.enter_context(_cluster(place))
+            around = stack.enter_context(surroundings(place))
             for _ in range(RUNS_PER_CLUSTER):
-                found = run(cluster, following, result)
+                found = run(around, following, result)
                 say(_line(following, result, found, place))
                 following = next(seeds, None)
                 if found or following is None or monotonic() >= until:
                     break
         if not found:
             shutil.rmtree(place)
+
+
+def _possible(schedule: Schedule, result: Result) -> Schedule:
+    """Return a schedule with engines that this machine has: DuckDB stands in for Spark."""
+    lacking = PROBES["spark"]() if EngineKind.SPARK in schedule.engines.values() else None
+    if lacking is None:
+        return schedule
+    result.skipped[f"spark: {lacking}"] += 1
+    others = {EngineKind.SPARK: EngineKind.DUCKDB}
+    return replace(schedule, engines={o: others.get(each, each) for o, each in schedule.engines.items()})
 
 
 def _end(course: Course) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 
@@ -15,6 +16,7 @@ from aggregator.protocol.states import State as ReleaseState
 from common.errors import TesseraError
 from common.model.fragment import FragmentStatement, Receipt, multiples_of
 from common.release.verification import verify_release
+from common.workspace import Workspace
 from deploy.local_cluster import LocalCluster
 from owner_node.ledger.ledger import EntryKind
 from owner_node.release.own_fragment import check_told, verify_own
@@ -22,6 +24,7 @@ from owner_node.release.records import Records
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
 from tests.chaos.barrier import Watch
+from tests.chaos.old_state import spent
 from tests.chaos.parties import (
     BUDGETS,
     DEADLINES,
@@ -29,18 +32,20 @@ from tests.chaos.parties import (
     aggregator_state,
     daemon_of,
     events_of,
+    in_scratch,
     linked_by,
     records_of,
 )
 from tests.chaos.play import Course
-from tests.chaos.schedule import OWNERS, PARTIES, Answer, Kind, Schedule
+from tests.chaos.schedule import AGGREGATOR, OWNERS, PARTIES, Answer, Kind, Schedule
 from tests.system.small_owners import state_dir
 
 _CLOCK_SECONDS = 0.02
 """File systems take times from a clock that ticks a few times in this."""
 _SLACK_SECONDS = 10.0
 """How late a busy machine may be, all steps together."""
-_FAULTS = ("Traceback", "internal fault", "step failed", "ledger halted", "no work is done")
+_FAULTS = ("Traceback", "internal fault", "step failed")
+_HALTS = ("ledger halted", "no work is done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,8 @@ def problems(
     if release is None or not course.at_rest:
         state = str(release.state) if release else "never stored"
         missing = ", ".join(release.missing("acknowledged")) if release else "nobody"
-        return [f"not at rest: the release is {state}; not acknowledged by {missing}", *_logs(log_sizes)]
+        said = f"not at rest: the release is {state}; not acknowledged by {missing}"
+        return [said, *_logs(cluster, course, log_sizes)]
     ended = Ended(cluster, schedule, course, release, events_of(cluster, release.id), watch, log_sizes)
     found = [
         *_end(ended),
@@ -84,7 +90,9 @@ def problems(
         *_barrier(ended),
         *_aggregator(ended),
         *_published(ended),
-        *_logs(log_sizes),
+        *_logs(cluster, course, log_sizes),
+        *(f"{party}: left in scratch: {left}" for party in PARTIES if (left := in_scratch(cluster, party))),
+        *(f"a second daemon was not refused: {each}" for each in course.second),
     ]
     for owner in OWNERS:
         with records_of(cluster, owner) as records:
@@ -96,8 +104,9 @@ def _end(ended: Ended) -> Iterator[str]:
     """The release ended in time, and as it had to."""
     release, kind = ended.release, ended.schedule.kind
     last = max(event.at for event in ended.events if event.name != "acknowledged")
-    allowed = sum(DEADLINES.values()) + ended.course.away + _SLACK_SECONDS
-    if last - release.created > allowed:
+    patience = ended.schedule.patience
+    allowed = patience * (sum(DEADLINES.values()) + _SLACK_SECONDS) + ended.course.away
+    if AGGREGATOR not in ended.course.clocks and last - release.created > allowed:
         yield f"it took {last - release.created} s, {allowed:.0f} s were allowed"
     if ended.course.cancelled and release.state is not ReleaseState.CANCELLED:
         yield f"a cancellation was taken, and the release is {release.state}"
@@ -106,7 +115,9 @@ def _end(ended: Ended) -> Iterator[str]:
     if kind is Kind.ASKED and ended.schedule.answer is not Answer.APPROVE and ended.published:
         yield "it was published without a person's approval"
     code = release.ending.code if release.ending else ""
-    if code in ("internal", "integrity", "protocol", "conflict", "data_changed", "identity"):
+    wrong = {"internal", "integrity", "protocol", "conflict", "data_changed", "identity"}
+    # An owner that lost its newest state says that its ledger halted, or knows no session.
+    if code in wrong - ({"integrity", "protocol"} if ended.course.charged else set()):
         yield f"it ended with {code}: {release.ending.message if release.ending else ''}"
 
 
@@ -133,11 +144,12 @@ def _barrier(ended: Ended) -> Iterator[str]:
         with records_of(ended.cluster, owner) as records:
             lines = records.history.entries(aggregator_name(), ended.release.id, "sealed")
         sealed_at += [datetime.fromisoformat(line.time).timestamp() for line in lines]
-    if ended.watch.first:
+    # An owner that went on from an old state may have forgotten when it sealed.
+    if ended.watch.first and not ended.course.charged:
         early = min(ended.watch.first.values())
         if len(sealed_at) < len(OWNERS):
             yield "bytes of a fragment arrived although not every owner has sealed"
-        elif early < max(sealed_at) - _CLOCK_SECONDS:
+        elif not ended.course.clocks & {*OWNERS} and early < max(sealed_at) - _CLOCK_SECONDS:
             yield f"bytes of a fragment arrived {max(sealed_at) - early:.3f} s before every owner had sealed"
     names = [event.name for event in ended.events]
     if "received" in names and names[: names.index("received")].count("sealed") != len(OWNERS):
@@ -165,14 +177,17 @@ def _published(ended: Ended) -> Iterator[str]:
         verified = verify_release(folder, ended.cluster.folder / "tls" / "ca.pem")
         if verified.n_records != size:
             yield f"it has {verified.n_records} records, not {size}"
-        for owner in OWNERS:
+        for owner in {*OWNERS} - ended.course.charged.keys():
             with records_of(ended.cluster, owner) as records:
                 session = records.sessions.get(aggregator_name(), ended.release.id)
                 assert session is not None
                 path = records.outbox.path(aggregator_name(), ended.release.id)
             check_told(session, verified)
             signature = session.fragment_signature or b""
-            verify_own(folder, verified, owner, path, session.fragment_digest, signature, session.kept_digest)
+            with TemporaryDirectory() as scratch:
+                workspace = Workspace(256 * 10**6, Path(scratch), 2)
+                sealed = session.fragment_digest
+                verify_own(folder, verified, owner, path, sealed, signature, workspace, session.kept_digest)
     except TesseraError as error:
         yield f"it does not verify: {error.message}"
 
@@ -184,6 +199,12 @@ def _owner(ended: Ended, owner: str, records: Records) -> Iterator[str]:
         records.history.verify()
     except TesseraError as error:
         yield error.message
+    yield from _charged(ended, owner, records)
+    if records.outbox.leftovers():
+        yield f"left in the outbox: {[each.name for each in records.outbox.leftovers()]}"
+    if owner in ended.course.charged:
+        # Its old session may know nothing of the end that it acknowledged, and keep what it reserved.
+        return
     session = records.sessions.get(aggregator_name(), ended.release.id)
     yield from _session(ended, session)
     yield from _charges(ended, owner, records)
@@ -193,8 +214,6 @@ def _owner(ended: Ended, owner: str, records: Records) -> Iterator[str]:
     if kept != (ended.published or (session is not None and bool(session.fragment_digest))):
         verb = "keeps" if kept else "lacks"
         yield f"the outbox {verb} the fragment of a release that is {ended.release.state}"
-    if records.outbox.leftovers():
-        yield f"left in the outbox: {[each.name for each in records.outbox.leftovers()]}"
 
 
 def _session(ended: Ended, session: Session | None) -> Iterator[str]:
@@ -208,25 +227,40 @@ def _session(ended: Ended, session: Session | None) -> Iterator[str]:
 
 
 def _charges(ended: Ended, owner: str, records: Records) -> Iterator[str]:
-    """Reserved once, then spent or returned once; the balance is the sum of what was spent."""
+    """Reserved once, then spent or returned once, as the history says."""
     entries = [each for each in records.ledger.entries() if each.release == ended.release.id]
     kinds, lines = [each.kind for each in entries], records.history.entries(aggregator_name())
     own = [line.event for line in lines if line.release == ended.release.id]
     charged = [(each.kind, each.charge) for each in entries]
     if charged not in _allowed(ended, owner):
         yield f"the ledger has {[f'{kind} {charge}' for kind, charge in charged]}"
-    spent = EntryKind.SPEND in kinds
-    if own.count("spent") != int(spent) or own.count("sealed") > int(spent):
+    paid = EntryKind.SPEND in kinds
+    if own.count("spent") != int(paid) or own.count("sealed") > int(paid):
         counts = f"spent {own.count('spent')}, sealed {own.count('sealed')}"
-        yield f"spent in the ledger: {spent}; in the history: {counts}"
-    if ended.release.progress[owner].sealed is not None and not spent:
-        yield "the aggregator was told of a sealed fragment that nothing was spent for"
+        yield f"spent in the ledger: {paid}; in the history: {counts}"
+
+
+def _charged(ended: Ended, owner: str, records: Records) -> Iterator[str]:
+    """What was told is charged, whatever was put back; balances are sums, and no release is charged twice."""
+    charged = spent(records)
+    plan, addendum = ended.release.plan, ended.release.addendum
+    if plan is not None and addendum is not None and ended.release.progress[owner].sealed is not None:
+        found = plan.assignment_of(owner).epsilon_joint_at(multiples_of(plan, addendum))
+        assert found is not None
+        if (paid := charged.get(plan.digest, Decimal(0))) < found:
+            yield f"{paid} of {found} is spent for a fragment that the aggregator was told of"
+    told = set[str]().union(*_told(ended, owner).values())
+    if len(told) > 1:
+        yield f"more than one fragment was told: {sorted(told)}"
+    for digest, charge in ended.course.charged.get(owner, {}).items():
+        if charged.get(digest, Decimal(0)) < charge:
+            yield f"{charge} was spent for plan {digest}, and now {charged.get(digest)}"
     for budget in BUDGETS:
         spends = [e for e in records.ledger.entries(budget) if e.kind is EntryKind.SPEND]
         balance = records.ledger.balance(budget, Decimal(10**6))
         summed = sum((each.charge for each in spends), Decimal(0))
-        if balance.spent != summed or balance.reserved:
-            yield f"balance of {budget}: spent {balance.spent} of {summed}, reserved {balance.reserved}"
+        if balance.spent != summed:
+            yield f"balance of {budget}: spent {balance.spent} of {summed}"
         if len({each.release for each in spends}) != len(spends):
             yield f"a release was charged twice to {budget}"
 
@@ -253,6 +287,18 @@ def _allowed(ended: Ended, owner: str) -> list[list[tuple[EntryKind, Decimal | N
 
 def _fragments(ended: Ended, owner: str, session: Session | None) -> Iterator[str]:
     """Of one plan only one fragment was ever told, sent, received or published: the one that was sealed."""
+    told = _told(ended, owner)
+    sealed = {session.fragment_digest} if session and session.fragment_digest else set()
+    for where, digests in told.items():
+        if not digests <= sealed:
+            yield f"fragments {where}: {sorted(digests)}; sealed: {sorted(sealed)}"
+    held = state_dir(ended.cluster, owner) / "outbox"
+    if session is not None and not session.fragment_digest and any(held.glob(f"*{ended.release.id}*")):
+        yield "the outbox has a fragment that was never sealed"
+
+
+def _told(ended: Ended, owner: str) -> dict[str, set[str]]:
+    """Return digests of an owner's fragments, by where the aggregator has them from."""
     told = {"seen at the aggregator": ended.watch.digests.get(owner, set())}
     mine = [each for each in ended.events if getattr(each, "owner", "") == owner]
     told["stated to it"] = {
@@ -269,22 +315,18 @@ def _fragments(ended: Ended, owner: str, session: Session | None) -> Iterator[st
         path = ended.cluster.folder / "releases" / ended.release.id / "manifest.json"
         stated = {each["id"]: each for each in json.loads(path.read_text())["owners"]}
         told["in the manifest"] = {stated[owner]["fragment"]["document"]["fragment_digest"]}
-    sealed = {session.fragment_digest} if session and session.fragment_digest else set()
-    for where, digests in told.items():
-        if not digests <= sealed:
-            yield f"fragments {where}: {sorted(digests)}; sealed: {sorted(sealed)}"
-    held = state_dir(ended.cluster, owner) / "outbox"
-    if session is not None and not session.fragment_digest and any(held.glob(f"*{ended.release.id}*")):
-        yield "the outbox has a fragment that was never sealed"
+    return told
 
 
-def _logs(log_sizes: dict[Path, int]) -> Iterator[str]:
-    """No log tells of a fault that nobody thought of."""
+def _logs(cluster: LocalCluster, course: Course, log_sizes: dict[Path, int]) -> Iterator[str]:
+    """No log tells of a fault that nobody thought of; only whose old state was put back stops all work."""
+    old = {cluster.owner(owner).log_file for owner in course.charged}
     for path, size in log_sizes.items():
+        faults = _FAULTS if path in old else (*_FAULTS, *_HALTS)
         with path.open(encoding="utf-8", errors="replace") as stream:
             stream.seek(size)
             for line in stream:
-                if any(fault in line for fault in _FAULTS):
+                if any(fault in line for fault in faults):
                     yield f"{path.name}: {line.strip()[:400]}"
 
 

@@ -5,10 +5,13 @@ from itertools import product
 
 import pytest
 
+from owner_node.config.engine import EngineKind
 from tests.chaos.campaign import Result, campaign
-from tests.chaos.schedule import LAYOUTS, Deed, Kind, Linking, draw
+from tests.chaos.schedule import ENGINES, LAYOUTS, Deed, Kind, Linking, Work, draw
 
 _SECONDS = 45.0
+_OF_SPARK = 2055
+"""A seed whose release nothing can keep from being published: daemons are started twice."""
 
 
 @pytest.mark.timeout(400)
@@ -21,12 +24,26 @@ def test_chaos_for_a_short_time(tmp_path):
     assert not result.failures
 
 
+@pytest.mark.needs("spark")
+@pytest.mark.timeout(400)
+def test_a_daemon_masks_with_spark(tmp_path):
+    """A real daemon starts its session and masks with it."""
+    assert EngineKind.SPARK in draw(_OF_SPARK).engines.values()
+    result = Result()
+    campaign(tmp_path, _OF_SPARK, 1, print, result)
+    assert not result.failures
+    assert result.ends == {"published": 1}
+
+
 def test_a_seed_is_a_schedule():
     """A seed that was printed asks for the same schedule again; seeds together ask for everything."""
     assert draw(7) == draw(7)
     drawn = [draw(seed) for seed in range(300)]
     blows = [blow for each in drawn for blow in each.blows]
-    assert {(each.layout, each.linking) for each in drawn} == set(product(LAYOUTS, Linking))
+    ways = {(each.layout, each.linking, each.by_keys) for each in drawn}
+    assert ways == set(product(LAYOUTS, Linking, (False, True)))
     assert {each.kind for each in drawn} == set(Kind)
     assert {blow.deed for blow in blows} == set(Deed)
+    assert {tuple(each.engines.values()) for each in drawn} == set(product(ENGINES, repeat=2))
+    assert {*Work} <= {blow.moment.state for blow in blows}
     assert max(len(blow.parties) for blow in blows) == 3

@@ -38,7 +38,7 @@ def task(owner: str, **changes: Any) -> Task:
 
 PLAN = Plan(
     release="r1", aggregator="spiffe://trust/aggregator/hub", created="2026-01-02T03:04:05+00:00",
-    version="1",
+    version="0.1.0",
     purpose="study", layout=Layout.HORIZONTAL, epsilon=Decimal(1),
     budget_split=BudgetSplit.OWNER,
     attributes=(AGE, WARD), identifier=RULES, max_records_per_person=1, linking=Linking(tokens=True),

@@ -21,6 +21,7 @@ from common.trust.credentials import Identity, read_identity
 from common.trust.signing import Domain, Signer
 from common.trust.tls import server_credentials
 from common.wire.answers import signed_answer
+from common.wire.software import software_here
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceServicer, add_OwnerServiceServicer_to_server
 
@@ -62,7 +63,7 @@ class HostileAggregator(OwnerServiceServicer):
     async def Connect(self, request: wire.ConnectRequest, context: Any) -> wire.ConnectResponse:
         """Return the ledger head that the test wants to show."""
         self.connected.set()
-        response = wire.ConnectResponse(version="0")
+        response = wire.ConnectResponse(software=software_here())
         if self.head is not None:
             response.newest_ledger_head.CopyFrom(self.head)
         return self.signed(request, response)
@@ -130,14 +131,20 @@ class HostileAggregator(OwnerServiceServicer):
 
     async def Renew(self, request: wire.RenewRequest, context: Any) -> wire.RenewResponse:
         """Renew nothing."""
+        if "Renew" in self.misbehave:
+            await self.misbehave["Renew"](request, context)
         return wire.RenewResponse()
 
     async def FetchSchema(self, request: wire.FetchSchemaRequest, context: Any) -> wire.FetchSchemaResponse:
         """Offer what is no schema."""
+        if "FetchSchema" in self.misbehave:
+            await self.misbehave["FetchSchema"](request, context)
         return wire.FetchSchemaResponse(schema=b"source = ''")
 
     async def Recall(self, request: wire.RecallRequest, context: Any) -> AsyncIterator[wire.RecallItem]:
         """Remember nothing."""
+        if "Recall" in self.misbehave:
+            await self.misbehave["Recall"](request, context)
         nothing: list[wire.RecallItem] = []
         for item in nothing:
             yield item
@@ -203,7 +210,7 @@ class HostileAggregator(OwnerServiceServicer):
         )  # fmt: skip
         schemas = {self.owner: schema, "zz": schema}
         created = "2026-01-01T00:00:00+00:00"
-        return make_plan(request, schemas, aggregator=self.hub.party.uri, created=created, version="1")
+        return make_plan(request, schemas, aggregator=self.hub.party.uri, created=created, version="0.1.0")
 
     def consent(self, plan: Plan, signer: Signer | None = None, data: bytes | None = None) -> wire.Work:
         """Return the offer of a plan, signed by whoever signs."""

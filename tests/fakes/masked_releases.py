@@ -36,7 +36,7 @@ def plan_of(
     schema = Schema(tuple(attributes), None, 1, round_to_leading_digit(n_records // len(owners)))
     made = make_plan(
         arguments, dict.fromkeys(owners, schema), aggregator=AGGREGATOR, created="2026-03-01T12:00:00+00:00",
-        version="1",
+        version="0.1.0",
     )  # fmt: skip
     return replace(made, purpose="a study")
 

@@ -114,7 +114,11 @@ class Offering:
         )  # fmt: skip
         aggregator = Party(PartyKind.AGGREGATOR, "hub", DOMAIN).uri
         return make_plan(
-            request, {"a": own, "b": own}, aggregator=aggregator, created="2026-01-01T00:00:00Z", version="1"
+            request,
+            {"a": own, "b": own},
+            aggregator=aggregator,
+            created="2026-01-01T00:00:00Z",
+            version="0.1.0",
         )
 
     def offer(self, plan: Plan, signer: Signer | None = None) -> Offer:

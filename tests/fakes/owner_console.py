@@ -1,20 +1,22 @@
 """The owner's web pages at a real port, over the real state of an owner that a plan waits for."""
 
+import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from urllib.parse import urlencode
 
-import uvicorn
-
+from common.daemon.console import ConsoleSection, OidcSection
 from common.web.doors import Doors
+from common.web.oidc import SignIn
+from common.web.server import server
 from owner_node.config import PolicyConfig
-from owner_node.console.application import application
+from owner_node.console.serving import application, person_of
 from owner_node.release.approvals import Person
 from tests.fakes.offering import Offering
 
@@ -30,6 +32,10 @@ class Answer:
     def header(self, name: str) -> str:
         """Return a header; empty if it is not there."""
         return self.response.getheader(name) or ""
+
+    def cookie(self) -> str:
+        """Return the cookie that it sets, as a browser sends it back."""
+        return self.header("set-cookie").split(";")[0]
 
 
 @dataclass
@@ -75,30 +81,41 @@ class OwnerConsole:
         """Follow a one-time link."""
         answer = self.ask("GET", self.link(name))
         assert answer.status == 303
-        self.cookie = answer.header("set-cookie").split(";")[0]
+        self.cookie = answer.cookie()
 
     def csrf(self) -> str:
         """Return what the forms of this visit carry."""
         page = self.ask("GET", "/").body
         return page.split('name="csrf" value="')[1].split('"')[0]
 
+    def approval(self) -> dict[str, str]:
+        """Return the form of the plan's page that approves it, filled in."""
+        form = self.ask("GET", "/plans/hub/r1").body.partition('action="/plans/hub/r1/approve"')[2]
+        fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form.partition("</form>")[0]))
+        return {"csrf": self.csrf()} | fields | {"confirm": "r1", "valid": "24 hours"}
+
 
 @contextmanager
-def owner_console(folder: Path, purpose: str = "research", approvers: int = 1) -> Iterator[OwnerConsole]:
+def owner_console(
+    folder: Path, purpose: str = "research", approvers: int = 1, oidc: OidcSection | None = None
+) -> Iterator[OwnerConsole]:
     """Make an owner that asks a person about every plan, ask it for one, and serve its pages."""
     offering = Offering(folder, PolicyConfig(approval="manual", approvers=approvers))
+    offering.config = replace(offering.config, console=ConsoleSection(oidc=oidc))
+    offering.restart()
     plan = offering.plan(offering.node.invitations.describe("r1", "cohort"), "r1", k="5", purpose=purpose)
     assert offering.node.invitations.consent("r1", plan.digest, offering.offer(plan)) is None
     listener = socket.create_server(("127.0.0.1", 0))
     port, later = listener.getsockname()[1], [0.0]
+    at = f"127.0.0.1:{port}"
     doors: Doors[Person] = Doors(lambda: time.monotonic() + later[0])
-    pages = application(lambda: offering.config, doors, [f"127.0.0.1:{port}"])
-    server = uvicorn.Server(uvicorn.Config(pages, log_config=None, lifespan="off", ws="none"))
-    thread = threading.Thread(target=lambda: server.run(sockets=[listener]))
+    provider = None if oidc is None else SignIn(oidc, f"http://{at}", person_of, doors.clock)
+    listening = server(application(lambda: offering.config, doors, [at], provider=provider), doors)
+    thread = threading.Thread(target=lambda: listening.run(sockets=[listener]))
     thread.start()
     try:
         yield OwnerConsole(offering, port, doors, later)
     finally:
-        server.should_exit = True
+        listening.should_exit = True
         thread.join()
         offering.records.db.close()

@@ -22,6 +22,7 @@ from aggregator.protocol.release import Release, begin
 from aggregator.protocol.states import State
 from aggregator.protocol.work import Work
 from common.canonical import canonical, digest
+from common.model.compatibility import HERE
 from common.model.fragment import Addendum, FragmentStatement, Receipt
 from common.model.plan import Layout
 from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
@@ -68,7 +69,9 @@ def new_release(*owners: str, **changes: Any) -> Release:
 def answer(release: Release, owner: str, step: str) -> Event:
     """Return an honest owner's answer to a step; for a fragment, the aggregator's receipt."""
     if step == "describe":
-        return Described(at=2, owner=owner, schema=canonical(schema("x").to_document()).decode())
+        return Described(
+            at=2, owner=owner, schema=canonical(schema("x").to_document()).decode(), software=HERE
+        )
     if step == "consent":
         return Consented(at=3, owner=owner, key_check="ab", signature="00", certificate="PEM")
     if step == "link":
@@ -103,7 +106,7 @@ def aggregator_step(release: Release) -> Event | None:
         schemas = {owner: schema("x") for owner in release.request.owners}
         created = "2026-01-01T00:00:00+00:00"
         plan = make_plan(
-            release.request, schemas, aggregator="spiffe://d/aggregator/a", created=created, version="1"
+            release.request, schemas, aggregator="spiffe://d/aggregator/a", created=created, version="0.1.0"
         )
         return Planned(at=2, plan=plan.to_bytes().decode(), signature="00", certificate="PEM")
     if release.state is State.PLANNED and release.confirmed and not release.ended:

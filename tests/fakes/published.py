@@ -7,16 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from aggregator.release.joining import join
 from aggregator.release.publication import publish
 from common.arrays import Int64Array, random_order
 from common.canonical import digest
 from common.model.fragment import Addendum, Consent, FragmentStatement
 from common.model.plan import Plan
+from common.release.data_files import unit_batches
 from common.release.evidence import Evidence, OwnerEvidence, Signed
 from common.trust.signing import Domain, Signer
 from common.wire.decoding import decode
+from common.workspace import temporary_workspace
 from deploy.development_ca import DevelopmentCa, Issued
 from tests.fakes.releases import (
     ATTRIBUTES,
@@ -24,9 +28,11 @@ from tests.fakes.releases import (
     Groups,
     by_token,
     encoded,
+    joined,
     make_plan,
     random_columns,
     random_tokens,
+    small_workspace,
 )
 
 NAMES = tuple(attribute.name for attribute in ATTRIBUTES)
@@ -56,6 +62,20 @@ class Made:
         path = directory / "ca.pem"
         path.write_bytes(self.ca.issued.certificate_pem)
         return path
+
+
+def publish_table(
+    release_dir: Path,
+    evidence: Evidence,
+    table: pa.Table,
+    signer: Signer,
+    published: datetime,
+    formats: Sequence[str] = ("parquet",),
+    ca: Path | None = None,
+) -> str:
+    """Publish a table in one piece; returns the digest of its manifest."""
+    with temporary_workspace() as workspace:
+        return publish(release_dir, evidence, [table], signer, published, formats, ca, workspace=workspace)
 
 
 def sign_evidence(
@@ -131,10 +151,19 @@ def make_release(
             parts[task.owner] = decode(paths[task.owner], plan, assigned, len(rows))
     said = linking or ("equal" if plan.n_groups > 1 else "disjoint")
     evidence = sign_evidence(plan, aggregator, owners, data, said, records, **found)
-    table = join(plan, parts, random_order(n_records))
+    table = joined(plan, parts, n_records, small_workspace(directory))
     release_dir = directory / "releases"
     release_dir.mkdir(exist_ok=True)
     published = datetime.now(UTC)
-    manifest = publish(release_dir, evidence, table, aggregator, published, formats)
+    manifest = publish_table(release_dir, evidence, table, aggregator, published, formats)
     folder = release_dir / plan.release
     return Made(ca, plan, evidence, aggregator, owners, paths, folder, manifest, columns)
+
+
+def read_units(path: Path, plan: Plan, names: Sequence[str]) -> pa.Table:
+    """Read attributes of a release back into resolution units, all records at once."""
+    if path.suffix == ".parquet":
+        n_records = pq.read_metadata(path).num_rows
+    else:
+        n_records = len(pd.read_csv(path, dtype="string"))
+    return pa.Table.from_batches(list(unit_batches(path, plan, names, n_records)))

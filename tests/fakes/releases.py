@@ -8,12 +8,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from aggregator.release.assembly import assemble
+from aggregator.release.records import to_release
 from common.arrays import Int64Array, TokenArray, sortable
 from common.model.plan import BudgetSplit, Layout, Linking, Plan
 from common.model.schema import Attribute, AttributeType, IdentifierRules
 from common.model.task import Assignment, PlannedAttribute, Task
 from common.wire.decoding import decode
 from common.wire.encoding import encode
+from common.workspace import Workspace
 
 TRUST_DOMAIN = "release.test"
 AGGREGATOR = f"spiffe://{TRUST_DOMAIN}/aggregator/hub"
@@ -121,3 +124,16 @@ def through_file(
     """Encode a fragment into a file and decode it from there."""
     path.write_bytes(encoded(assignment, columns, order, tokens))
     return decode(path, plan, assignment, len(order))
+
+
+def small_workspace(scratch: Path, memory: int = 1 << 30) -> Workspace:
+    """Return a workspace for tests; with a few kilobytes of memory everything is done in many pieces."""
+    return Workspace(memory, scratch / "scratch")
+
+
+def joined(plan: Plan, parts: Mapping[str, pa.Table], n_records: int, workspace: Workspace) -> pa.Table:
+    """Return the table that is released: decoded fragments joined, shuffled, in release types."""
+    batches = {owner: table.to_batches() for owner, table in parts.items()}
+    counts = {owner: table.num_rows for owner, table in parts.items()}
+    records = assemble(plan, batches, counts, n_records, workspace)
+    return pa.concat_tables(to_release(plan, records, workspace.memory))

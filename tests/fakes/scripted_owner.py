@@ -16,6 +16,7 @@ from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType, IdentifierRules, Schema, round_to_leading_digit
 from common.trust.signing import Domain, Signer
 from common.trust.tls import channel_credentials, channel_options
+from common.wire.software import software_here
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
 from tests.fakes.releases import by_token, encoded, random_columns
@@ -60,6 +61,7 @@ class ScriptedOwner:
         self.receipt: wire.UploadResponse | None = None
         self.concluded: wire.Conclude | None = None
         self.sequence = 0
+        self.software = software_here()
         self.documents: dict[str, bytes] = {}
 
     def head(self, sequence: int | None = None) -> wire.LedgerHead:
@@ -73,7 +75,7 @@ class ScriptedOwner:
 
     async def connect(self, datasets: Sequence[str] = ("cohort",)) -> wire.ConnectResponse:
         """Make the first call."""
-        return await self.calls.Connect(wire.ConnectRequest(protocol=1, version="0", datasets=datasets))
+        return await self.calls.Connect(wire.ConnectRequest(software=self.software, datasets=datasets))
 
     async def poll(self, busy: Sequence[wire.WorkKey] = ()) -> list[wire.Work]:
         """Wait for work, and fetch the documents that it names."""
@@ -91,7 +93,9 @@ class ScriptedOwner:
     def describe(self, work: wire.Work) -> wire.AnswerRequest:
         """Answer an invitation."""
         schema = canonical(self.schema.to_document())
-        return wire.AnswerRequest(release=work.release, described=wire.Described(schema=schema))
+        return wire.AnswerRequest(
+            release=work.release, described=wire.Described(schema=schema, software=self.software)
+        )
 
     def read_plan(self, data: bytes) -> Plan:
         """Read a plan."""
@@ -139,6 +143,7 @@ class ScriptedOwner:
             blob = self.token_blob()
             await self.upload(self.key(work, wire.BLOB_KIND_TOKENS, blob), blob)
             linked.tokens_digest = hashlib.sha256(blob).hexdigest()
+            linked.tokens_size = len(blob) if self.plan.passes else 0
         return wire.AnswerRequest(release=work.release, plan_digest=work.plan_digest, linked=linked)
 
     async def selection(self, work: wire.Work) -> bytes:

@@ -13,9 +13,11 @@ from google.protobuf.message import DecodeError, Message
 
 from common.canonical import digest
 from common.errors import TesseraError
+from common.progress import Progress
 from common.settings import TlsSection
 from common.trust.credentials import read_identity
 from common.trust.tls import server_credentials
+from common.wire.software import software_here
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.connection.client import AggregatorClient, NotTakenError
 from owner_node.connection.worker import STEP_SECONDS, STEPS, Worker
@@ -50,9 +52,9 @@ class Listener:
         """Keep an answer."""
         self.answers.append(request)
 
-    async def upload_tokens(self, _release: str, _plan_digest: str, _tokens: bytes) -> str:
+    async def upload_tokens(self, *_arguments: Any) -> wire.BlobKey:
         """Take any tokens."""
-        return "ab" * 32
+        return wire.BlobKey(digest="ab" * 32)
 
     async def upload_fragment(self, *_arguments: Any) -> wire.UploadResponse:
         """Give no receipt."""
@@ -165,7 +167,8 @@ async def _answering(folder: Path, next_answer: Callable[[], bytes]) -> AsyncIte
 
 RESPONSES: dict[str, Message] = {
     "connect": wire.ConnectResponse(
-        version="1", newest_ledger_head=wire.LedgerHead(sequence=3, hash="ab" * 32, signature=b"x" * 70)
+        software=software_here(),
+        newest_ledger_head=wire.LedgerHead(sequence=3, hash="ab" * 32, signature=b"x" * 70),
     ),
     "poll": wire.PollResponse(work=[wire.Work(release="r1", link=wire.Link())]),
     "answer": wire.AnswerResponse(),
@@ -191,13 +194,13 @@ async def test_answers_of_an_aggregator(offering: Offering, tmp_path: Path, call
         elif call == "answer":
             await client.answer(wire.AnswerRequest(release="r1"))
         elif call == "upload":
-            await client.upload_fragment("r1", "ab" * 32, fragment)
+            await client.upload_fragment("r1", "ab" * 32, fragment, Progress())
         elif call == "files":
             await client.files("r1")
         elif call == "document":
             await client.document("r1", digest(b"{}"))
         else:
-            await client.download("r1", "data.csv", tmp_path / f"copy-{number}", 100)
+            await client.download("r1", "data.csv", tmp_path / f"copy-{number}", 100, Progress())
 
     said: list[bytes] = [b""]
     n_refused = 0

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common.errors import ExitCode, TesseraError
-from tests.papers.experiments import EXPERIMENTS, experiments
+from tests.papers.experiments import EXPERIMENTS, experiments, named
 from tests.papers.tables import put
 
 
@@ -22,14 +22,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.papers", description="Run the papers' experiments."
     )
-    named = os.environ.get("TESSERA_DATA")
+    folder = os.environ.get("TESSERA_DATA")
     parser.add_argument(
-        "--data", type=Path, default=named, required=named is None, help="folder with the published CSV files"
+        "--data",
+        type=Path,
+        default=folder,
+        required=folder is None,
+        help="folder with the published CSV files",
     )
     parser.add_argument(
         "--out", type=Path, default=Path("build/papers"), help="where figures and CSV files go"
     )
-    parser.add_argument("--only", default=",".join(EXPERIMENTS), help=f"some of {', '.join(EXPERIMENTS)}")
+    parser.add_argument(
+        "--only", default=",".join(EXPERIMENTS), help=f"some of {', '.join(EXPERIMENTS)}; risk: all of risk_…"
+    )
     parser.add_argument(
         "--runs", type=int, help="runs of every setting (default: as many as its paper states)"
     )
@@ -41,9 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="page whose tables are replaced, such as docs/papers.md; can be given again",
     )
     options = parser.parse_args(arguments)
-    names = options.only.split(",")
-    if unknown := [name for name in names if name not in EXPERIMENTS]:
+    chosen = {each: named(each) for each in options.only.split(",")}
+    if unknown := [each for each, found in chosen.items() if not found]:
         parser.error(f"no experiment {', '.join(unknown)}")
+    names = [name for found in chosen.values() for name in found]
     try:
         for name, tables, seconds in experiments(names, options.data, options.out, options.runs):
             if options.page:

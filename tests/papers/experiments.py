@@ -9,7 +9,19 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeAlias
 
-from tests.papers import classification, compared, fragmented, interactive, relative, relative_adult, risk
+from tests.papers import (
+    carriers,
+    classification,
+    compared,
+    fragmented,
+    interactive,
+    linking,
+    relative,
+    relative_adult,
+    risk,
+    scales,
+    target,
+)
 
 SEED = 1
 Experiment: TypeAlias = Callable[[Path, Path, int], dict[str, str]]
@@ -17,16 +29,29 @@ Made: TypeAlias = tuple[str, dict[str, str], float]
 """Name of an experiment, its tables by name, and the seconds that it took."""
 
 EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
-    "risk": (10, partial(risk.run, seed=SEED)),
+    "risk_adult_owners": (10, partial(risk.run, name="adult of four owners", seed=SEED)),
+    "risk_adult": (10, partial(risk.run, name="adult", seed=SEED)),
+    "risk_wine": (10, partial(risk.run, name="wine", seed=SEED)),
+    "risk_census": (10, partial(risk.run, name="census", seed=SEED)),
+    **{f"risk_target_{name}": (5, partial(target.run, name=name, seed=SEED)) for name in target.READERS},
+    "risk_linking_census": (10, partial(linking.run, name="census", seed=SEED)),
+    "risk_linking_wine": (1, partial(linking.run, name="wine", seed=SEED)),
+    "risk_scales": (10, partial(scales.run, seed=SEED)),
     "classification": (10, classification.run),
     "fragmented": (50, partial(fragmented.run, seed=SEED)),
     "compared": (10, compared.run),
     "relative": (10, partial(relative.run, seed=SEED)),
     "relative_adult": (10, partial(relative_adult.run, seed=SEED)),
+    "carriers": (12, partial(carriers.run, seed=SEED)),
     "interactive": (200, partial(interactive.run, seed=SEED)),
 }
 """By name: the paper's number of runs, or ours where there is no paper, and what makes it; the longest first,
 so that none of them is waited for alone."""
+
+
+def named(name: str) -> list[str]:
+    """Return the experiments of a name, or whose names begin with it and an underscore."""
+    return [each for each in EXPERIMENTS if each == name or each.startswith(f"{name}_")]
 
 
 def experiments(names: Sequence[str], data: Path, out: Path, runs: int | None) -> Iterator[Made]:

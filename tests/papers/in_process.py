@@ -4,7 +4,7 @@ The same mechanisms as in a release, without daemons, fragments and a ledger. Ru
 system, as releases do: figures vary with them and carry their intervals.
 
 References:
-    Del Vasto-Terrientes et al. 2025, equation 5, read as MECHANISMS §7 says: dist² = (1/l²) Σ d²/σ².
+    Del Vasto-Terrientes et al. 2025, equation 5, read as dist² = (1/l²) Σ d²/σ².
 """
 
 from collections.abc import Sequence

@@ -5,6 +5,7 @@ order, so that every carrier has a joint bound and one scale. Some people are le
 are attacked: what an attack finds out about them it finds out about anybody.
 """
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -14,12 +15,16 @@ import numpy as np
 import pandas as pd
 
 from common.model.schema import Schema, round_to_leading_digit
+from common.settings import validate
+from deploy.demo_data import hospitals
+from owner_node.config.dataset import DatasetTable
 from owner_node.explore.assessment import GridSetting, plan_cell
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.tasks import AttributeTask
 from owner_node.risk.draws import SortedAttribute
 from owner_node.risk.trials import CONTROL_SHARE, People, crowd_of
 from owner_node.risk.utility import OriginalRecords
+from owner_node.sources import load
 from tests.papers import data_sets
 from tests.papers.data_sets import DataSet
 from tests.papers.prepare import SETUPS
@@ -45,6 +50,21 @@ def census(data: Path) -> DataSet:
     return data_sets.census(data, "1.5")
 
 
+def demo(folder: Path) -> DataSet:
+    """Return the patients of the demonstration's largest hospital, loaded as its owner node loads them.
+
+    Args:
+        folder: Where the file is written.
+    """
+    owner = hospitals(DEMO_SEED)[0]
+    owner.write(folder)
+    path = folder / owner.owner / "owner.toml"
+    (document,) = tomllib.loads(owner.settings)["dataset"]
+    dataset = validate(DatasetTable, document, path, lambda _: ()).config()
+    return DataSet("demo", dataset.attributes, load(dataset).columns)
+
+
+DEMO_SEED = 1
 MOST_CONTROLS = 150
 """People of all owners who are left out of the releases that are attacked."""
 ADULT_OWNERS = SETUPS["adult-horizontal"].records

@@ -42,10 +42,6 @@ class Distributions:
         """
         binned = [_binned(start, column) for start, column in zip(self.starts, masked, strict=True)]
         sizes = [start.size for start in self.starts]
-        one = [
-            _distance(before, after, size)
-            for before, after, size in zip(self.original, binned, sizes, strict=True)
-        ]
         two = [
             _distance(
                 self.original[i] * sizes[j] + self.original[j],
@@ -54,7 +50,12 @@ class Distributions:
             )
             for i, j in combinations(range(len(sizes)), 2)
         ]
-        return float(np.mean(one)), float(np.mean(two))
+        return float(np.mean(self.of_single(masked))), float(np.mean(two))
+
+    def of_single(self, masked: Sequence[Int64Array]) -> list[float]:
+        """Return the total variation of every attribute; arguments as in `total_variation`."""
+        triples = zip(self.starts, self.original, masked, strict=True)
+        return [_distance(before, _binned(start, after), start.size) for start, before, after in triples]
 
 
 def _starts(attribute: Attribute, values: Int64Array) -> Int64Array:

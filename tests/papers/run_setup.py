@@ -7,7 +7,7 @@ but `idp-joint` gives the records of an attribute values in their own order, so 
 values compares every record with its own value, attribute by attribute.
 
 References:
-    Del Vasto-Terrientes et al. 2025, eq. 5 (mean SSE), read as MECHANISMS §7 says.
+    Del Vasto-Terrientes et al. 2025, eq. 5 (mean SSE), read as dist² = (1/l²) Σ d²/σ².
 """
 
 import argparse

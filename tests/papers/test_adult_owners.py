@@ -47,6 +47,7 @@ def test_no_category_is_ruined():
             for tables in (parts, masked)
         )
         assert np.abs(after - before).sum() / (2 * data.n_records) <= 0.05, each.name
-        # Labels of a few records can be hit by noise of some twenty per owner.
-        common = before >= 20
+        # Labels of a few records can be hit by noise of scale 20 from each of three owners: one of twenty
+        # records grows tenfold once in a thousand releases, one of fifty once in a hundred million.
+        common = before >= 50
         assert (after[common] <= 10 * before[common]).all(), each.name

@@ -18,9 +18,9 @@ from common.model.plan import Plan
 from common.model.schema import RESERVED_NAMES, Attribute, AttributeType, Schema, fault_of_cell, to_units
 from common.planning.planner import make_plan
 from common.release.report import LEFT_OUT
-from common.release.verification import REPORT_FILE, read_units, verify_release
+from common.release.verification import REPORT_FILE, verify_release
 from tests.fakes.protocol_peers import RECORDS, request, schema, vertical
-from tests.fakes.published import make_release
+from tests.fakes.published import make_release, read_units
 from tests.fakes.releases import AGGREGATOR
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
@@ -82,7 +82,7 @@ def released(draw: st.DrawFn) -> tuple[Plan, Mapping[str, Int64Array]]:
     sent = {owner: canonical(each.to_document()) for owner, each in schemas.items()}
     read = {owner: Schema.from_document(json.loads(read_schema(each))) for owner, each in sent.items()}
     assert not conflicts(asked, read)
-    plan = make_plan(asked, read, aggregator=AGGREGATOR, created="2026-03-01T12:00:00+00:00", version="1")
+    plan = make_plan(asked, read, aggregator=AGGREGATOR, created="2026-03-01T12:00:00+00:00", version="0.1.0")
     n_records = RECORDS if side_by_side else 2 * RECORDS
     return plan, {each.name: draw(values(each, n_records)) for each in plan.attributes}
 

@@ -30,7 +30,8 @@ from aggregator.protocol.events import (
 from aggregator.protocol.release import Release, apply, begin, fold
 from aggregator.protocol.states import ENDS, TRANSITIONS, State, next_state
 from aggregator.protocol.work import conclusion, work_for
-from common.errors import ConflictError, InternalError, ProtocolError
+from common.errors import ConfigurationError, ConflictError, InternalError, ProtocolError
+from common.model.compatibility import HERE
 from tests.fakes.protocol_peers import aggregator_step, answer, answer_to, new_release, started
 
 OWNERS = ("a", "b", "c")
@@ -192,7 +193,7 @@ def test_replay_is_the_release(cut):
 @pytest.mark.parametrize(
     "changed",
     [
-        Described(at=5, owner="a", schema="{}"),
+        Described(at=5, owner="a", schema="{}", software=HERE),
         Consented(at=5, owner="a", key_check="cd", signature="", certificate=""),
         Linked(at=5, owner="a", records=41, tokens_digest=""),
     ],
@@ -314,8 +315,9 @@ def test_the_table_is_whole():
 
 def test_unknown_event_in_the_journal():
     """A journal that a newer version wrote is not misread."""
-    with pytest.raises(InternalError):
-        from_json('{"event": "teleported", "at": 1}')
+    for unknown in ('{"event": "teleported", "at": 1}', "[]"):
+        with pytest.raises(ConfigurationError, match="unknown to this version"):
+            from_json(unknown)
     with pytest.raises(InternalError):
         begin(Acknowledged(at=1, owner="a"))
     assert issubclass(Acknowledged, OwnerEvent)

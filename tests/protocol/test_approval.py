@@ -213,7 +213,7 @@ def test_a_purpose_is_one_short_line(offering: Offering, purpose: str) -> None:
         ({"created": "2026-01-01\n  charge  0"}, "time"),
         ({"created": "2026-01-01" + " " * 80 + "charge  0"}, "time"),
         ({"version": "1\n"}, "version"),
-        ({"version": "1" * 65}, "version"),
+        ({"version": "0.1.0" * 65}, "version"),
     ],
 )
 def test_other_texts_of_a_plan_are_what_they_should_be(
@@ -259,7 +259,8 @@ def test_a_request_is_one_page(offering):
     document = request_view(session(offering), plan, offering.config, Decimal("1.999999999996"))
     document |= {"budget": "cohort", "rule": 'policy.approval = "manual"', "approval": None}
     risk = {"attack": "likelihood", "knows": "all attributes", "rate": {"mean": 0.25}}
-    document["preview"] = {"risks": [risk], "risk_with_earlier": None}
+    earlier = {"knows": "all, with 2 earlier releases", "rate": {"mean": 0.093}}
+    document["preview"] = {"risks": [risk], "risk_with_earlier": earlier}
     lines = brief(document)
     assert len(lines) <= 25
     assert max(map(len, lines)) <= 80
@@ -269,6 +270,7 @@ def test_a_request_is_one_page(offering):
         "share of your data's variance",
         "which has 1.9999 left",
         "all attributes known: 25 %",
+        "with your 2 earlier releases: 9",
         "Not hidden",
     ):
         assert wanted in shown

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from common.planning.planner import make_plan
 from common.trust.identity import Party, PartyKind
 from owner_node.cli.requests import show_preview
 from owner_node.config import PolicyConfig
+from owner_node.config.engine import EngineKind, OwnerEngineSection
 from owner_node.explore import preview as trial
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.engine import MemoryEngine
@@ -86,6 +88,7 @@ def test_with_what_was_released_before(offering, capsys):
     found = preview_of(now, offering.config)
     assert found is not None
     assert found["risk_with_earlier"]["knows"] == "all, with 2 earlier releases"
+    assert found["risk_with_earlier"]["rate"]["mean"] > found["risk_with_earlier"]["baseline"]
     show_preview(found)
     assert "with 2 earlier releases" in " ".join(capsys.readouterr().out.split())
 
@@ -101,7 +104,11 @@ def test_of_a_vertical_plan_it_is_this_owners_part(tmp_path, capsys):
     )  # fmt: skip
     aggregator = Party(PartyKind.AGGREGATOR, "hub", DOMAIN).uri
     plan = make_plan(
-        request, {"a": own, "b": other}, aggregator=aggregator, created="2026-01-01T00:00:00Z", version="1"
+        request,
+        {"a": own, "b": other},
+        aggregator=aggregator,
+        created="2026-01-01T00:00:00Z",
+        version="0.1.0",
     )
     assert made.node.invitations.consent("r1", plan.digest, made.offer(plan)) is None
     found = preview_of(session(made), made.config)
@@ -121,8 +128,8 @@ def test_only_what_waits_is_tried(offering):
 
 
 def test_what_cannot_be_tried_is_shown_all_the_same(offering, capsys, monkeypatch):
-    """Too many records, and data that cannot be loaded, are said in a line; the plan is still shown."""
-    monkeypatch.setattr("owner_node.views.plan.MOST_EFFORT", 1)
+    """Too many values, and data that cannot be loaded, are said in a line; the plan is still shown."""
+    monkeypatch.setattr("owner_node.explore.preview.MOST_EFFORT", 1)
     found = preview_of(session(offering), offering.config)
     assert found is not None
     assert "owner-node explore" in found["problem"]
@@ -166,30 +173,30 @@ def integers(n_attributes: int, n_values: int = 100) -> list[Attribute]:
 
 
 @pytest.mark.parametrize(
-    ("n_records", "n_attributes", "mechanism", "n_values", "tried"),
+    ("n_attributes", "mechanism", "n_values", "most"),
     [
-        (20_000, 10, "idp-joint", 100, True),
-        (500, 150, "idp-joint", 100, True),
-        (50_000, 10, "idp-joint", 100, False),
-        (500, 1_000, "idp-joint", 100, False),
-        (500, 10, "idp-joint", 10**6, True),
-        (500, 10, "dp-hist", 10**6, False),
+        (10, "idp-joint", 100, 29_000),
+        (10, "idp-joint", 10**6, 29_000),
+        (150, "idp-joint", 100, 1_000),
+        (1_000, "idp-joint", 100, 0),
+        (10, "dp-hist", 10**4, 19_000),
+        (10, "dp-hist", 10**6, 0),
     ],
 )
-def test_what_would_take_long_is_not_tried(n_records, n_attributes, mechanism, n_values, tried):
-    """Long tables, wide ones and many counts: what is tried takes some seconds."""
+def test_as_many_records_are_tried_as_take_some_seconds(n_attributes, mechanism, n_values, most):
+    """Fewer of a wide table, and of one whose values are counted."""
     masked = [(each, mechanism) for each in integers(n_attributes, n_values)]
-    assert (trial.effort(n_records, masked) <= trial.MOST_EFFORT) == tried
+    assert trial.most_records(masked) == most
 
 
 def test_distances_of_a_taxonomy_are_no_small_effort():
-    """A small table of categories with a large taxonomy is not tried."""
+    """A table of categories with a large taxonomy is not tried."""
     labels = tuple(f"c{each}" for each in range(5_000))
     plain = Attribute("code", AttributeType.CATEGORY, 0, len(labels) - 1, categories=labels)
     tree = Taxonomy(tuple(("*", label) for label in labels))
     in_tree = replace(plain, taxonomy=tree.digest, method=TaxonomyMethod.RANK)
-    assert trial.effort(100, [(plain, "idp-joint")]) <= trial.MOST_EFFORT
-    assert trial.effort(100, [(in_tree, "idp-joint")]) > trial.MOST_EFFORT
+    assert trial.most_records([(plain, "idp-joint")]) > trial.FEWEST_TRIED
+    assert trial.most_records([(in_tree, "idp-joint")]) == 0
 
 
 @pytest.mark.parametrize("share", ["0.5", "0"])
@@ -233,3 +240,38 @@ def test_of_many_attributes_some_are_inferred(capsys):
     assert len(set(inferred)) == len(inferred) == trial.MOST_INFERRED
     show_preview({**found, "others_attributes": 0})
     assert f"{trial.MOST_INFERRED} of 12 attributes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", [EngineKind.MEMORY, EngineKind.DUCKDB])
+def test_a_sample_is_said(tmp_path, capsys, monkeypatch, kind):
+    """Of a long table so many records are tried, with earlier releases too, and their number is said."""
+    made = Offering(tmp_path, PolicyConfig(approval="manual"))
+    section = OwnerEngineSection(memory_limit=256 * 10**6, threads=2, kind=kind)
+    made.config = replace(made.config, engine=section)
+    made.restart()
+    plan = made.plan(made.node.invitations.describe("r1", "cohort"), "r1", k=str(N_RECORDS // 3))
+    assert made.node.invitations.consent("r1", plan.digest, made.offer(plan)) is None
+    now, tried = session(made), N_RECORDS // 2
+    with made.records.db.transaction() as tx:
+        opened = made.records.sessions.open(tx, "hub", "r2", "cohort")
+        made.records.sessions.learn(tx, opened, plan_digest=now.plan_digest, fragment_digest="ab")
+    monkeypatch.setattr("owner_node.views.plan.most_records", lambda _: tried)
+    monkeypatch.setattr("owner_node.views.plan.FEWEST_TRIED", tried)
+    attacked = []
+
+    def watched(records: MemoryEngine, *arguments: Any) -> Any:
+        attacked.append((records, arguments[2]))
+        return trial.preview(records, *arguments)
+
+    monkeypatch.setattr("owner_node.views.plan.preview", watched)
+    found = preview_of(now, made.config)
+    made.records.db.close()
+    assert found is not None
+    assert found["sampled"].startswith(f"{tried:,} of {N_RECORDS:,} records were tried")
+    assert found["risk_with_earlier"]["knows"] == "all, with 1 earlier release"
+    ((records, earlier),) = attacked
+    assert (records.n_records, earlier.records.n_records) == (tried, tried)
+    assert {task.k for release in earlier.releases for task in release} == {round(N_RECORDS // 3 * 0.5)}
+    show_preview(found)
+    assert found["sampled"] in " ".join(capsys.readouterr().out.split())
+    assert not list(made.config.workspace.scratch.glob("*"))

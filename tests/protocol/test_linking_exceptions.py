@@ -20,6 +20,7 @@ from common.planning.planner import make_plan
 from common.trust.identity import Party, PartyKind
 from common.trust.signing import Domain
 from owner_node.config import PolicyConfig
+from owner_node.engines.pinned import MemoryRecords
 from owner_node.state.session import SessionState
 from tests.fakes.offering import DOMAIN, N_RECORDS, Offering
 
@@ -46,7 +47,7 @@ def linked(offering: Offering, layout: str = "horizontal", **bounds: Any) -> Pla
     plan = make_plan(
         request, {"a": own, "b": own if layout == "horizontal" else other},
         aggregator=Party(PartyKind.AGGREGATOR, "hub", DOMAIN).uri, created="2026-01-01T00:00:00Z",
-        version="1",
+        version="0.1.0",
     )  # fmt: skip
     assert offering.node.invitations.consent("r1", plan.digest, offering.offer(plan)) is not None
     offering.node.production.link("r1", plan.digest)
@@ -183,7 +184,7 @@ def test_a_crash_between_spend_and_seal(offering: Offering, monkeypatch: pytest.
     plan, chosen = linked(offering, "vertical", on_mismatch="intersect"), selection()
     message = signed(offering, intersected(plan, chosen))
     with monkeypatch.context() as broken:
-        broken.setattr("owner_node.release.preparation.encode", _dies)
+        broken.setattr("owner_node.engines.pinned.encode", _dies)
         with pytest.raises(KeyboardInterrupt):
             offering.node.production.mask("r1", plan.digest, *message, b"", chosen)
     offering.restart()
@@ -293,7 +294,9 @@ def test_limits_hold_for_the_selected_records(tmp_path: Path) -> None:
     )
     plan = linked(offering, "vertical", on_mismatch="intersect", mechanism="idp-cbls", epsilon="0.2")
     prepared = offering.node.production._appraisal._kept["r1"][1]
-    same = (prepared.records.columns["age"] == 30)[prepared.by_token()]
+    pinned = prepared.pinned
+    assert isinstance(pinned, MemoryRecords)
+    same = (pinned.engine.columns["age"] == 30)[pinned.by_token()]
     chosen = np.packbits(same).tobytes()
     message = signed(offering, intersected(plan, chosen, int(same.sum())))
     with pytest.raises(TesseraError, match=r"policy\.max_zero_noise_share"):

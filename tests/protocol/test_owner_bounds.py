@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from common.errors import ConflictError, IntegrityError, ProtocolError, RefusedError
+from common.canonical import canonical, digest
+from common.errors import ConflictError, IntegrityError, ProtocolError, RefusedError, VersionError
 from common.model.plan import LARGEST_PLAN, Plan
+from common.progress import Progress
 from common.trust.signing import Domain
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.connection.limits import check_lengths
@@ -18,6 +20,7 @@ from owner_node.connection.recall import _bounded
 from owner_node.connection.worker import Worker
 from owner_node.release.approvals import Person
 from owner_node.release.decisions import Decisions
+from owner_node.release.invitations import Offer
 from owner_node.views.status import status_document
 from tests.fakes.offered_plans import consent, offered, session, under
 from tests.fakes.offering import Offering
@@ -156,7 +159,32 @@ def test_a_version_is_a_version(offering):
         other = replace(plan, version=version)
         with pytest.raises(ProtocolError, match="version"):
             consent(offering, other)
-    assert consent(offering, replace(plan, version="1.2.0rc1"))
+    assert consent(offering, replace(plan, version="0.1.7rc1"))
+
+
+def take(offering: Offering, data: bytes):
+    """Offer a signed plan, given as its bytes."""
+    offer = Offer(data, offering.hub.sign(Domain.PLAN, data), offering.hub.chain_pem.encode())
+    return offering.node.invitations.consent("r1", digest(data), offer)
+
+
+def test_a_plan_that_needs_what_is_not_known(offering):
+    """What such a plan means is unknown, however well it reads: it is refused with what to upgrade. Fields
+    that a later version added, and needs nobody to know, are ignored, and signed with the rest.
+    """
+    plan = offered(offering)
+    document = plan.to_document() | {"version": "9.1.0"}
+    for change, words in (
+        ({"protocol": 2}, "protocol 2, and 1 is the newest known here"),
+        ({"features": ["perfect-noise"]}, "not known here: perfect-noise"),
+        ({"features": ["perfect-noise"], "layout": "spiral"}, "not known here: perfect-noise"),
+    ):
+        with pytest.raises(VersionError, match=words) as caught:
+            take(offering, canonical(document | change))
+        assert "upgrade it to version 9.1.0" in caught.value.hint
+    later = canonical(document | {"colour": "green", "linking": document["linking"] | {"depth": ["2"]}})
+    assert take(offering, later) is not None
+    assert Plan.from_bytes(later).digest == digest(later)
 
 
 @pytest.mark.parametrize(
@@ -218,6 +246,9 @@ class _Slow:
         self.now = self.most = 0
         self.invitations = self
 
+    def progress(self, _release):
+        return Progress()
+
     def consent(self, *_arguments):
         self.now += 1
         self.most = max(self.most, self.now)
@@ -225,9 +256,25 @@ class _Slow:
         self.go.wait(20)
         self.now -= 1
 
+    def describe(self, *_arguments):
+        self.consent()
+        return b""
 
-async def test_each_aggregator_keeps_one_thread_busy() -> None:
-    """Many plans of one aggregator are decided one after another; another aggregator's is not behind them."""
+    def conclude(self, _release, state, *_arguments):
+        if state == "published":
+            self.consent()
+
+
+PLANS = [wire.Work(release=f"r{number}", consent=wire.Consent()) for number in range(8)]
+INVITATIONS = [wire.Work(release=f"r{number}", describe=wire.Describe()) for number in range(6)]
+PUBLISHED = [wire.Work(release=f"p{number}", conclude=wire.Conclude(state="published")) for number in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    "works", [PLANS, INVITATIONS + PUBLISHED, PUBLISHED + INVITATIONS], ids=["plans", "counts", "published"]
+)
+async def test_each_aggregator_keeps_one_thread_busy(works: list[wire.Work]) -> None:
+    """An aggregator's work is done piece by piece; another's, and ends of releases, are not behind it."""
 
     class Client:
         answered = 0
@@ -242,17 +289,17 @@ async def test_each_aggregator_keeps_one_thread_busy() -> None:
     workers = [Worker(cast("Node", node)) for node in nodes]
     for worker in workers:
         worker.answer_through(cast("AggregatorClient", client))
-    works = [wire.Work(release=f"r{number}", consent=wire.Consent()) for number in range(8)]
     busy = [asyncio.create_task(workers[0].do(work)) for work in works]
     other = asyncio.create_task(workers[1].do(works[0]))
     for node in nodes:
         assert await asyncio.to_thread(node.begun.acquire, timeout=20)
     nodes[1].go.set()
     await other
-    assert (client.answered, nodes[0].most) == (1, 1)
+    await workers[0].do(wire.Work(release="c1", conclude=wire.Conclude(state="cancelled")))
+    assert (client.answered, nodes[0].most) == (2, 1)
     nodes[0].go.set()
     await asyncio.gather(*busy)
-    assert (client.answered, nodes[0].most) == (9, 1)
+    assert (client.answered, nodes[0].most) == (10, 1)
 
 
 class _Endless:

@@ -136,7 +136,7 @@ def test_what_was_spent_and_not_sealed_is_never_drawn_after_the_end(
     plan = accepted(offering)
     offering.node.production.link("r1", plan.digest)
     with monkeypatch.context() as patched:
-        patched.setattr("owner_node.release.preparation.encode", _full_disk)
+        patched.setattr("owner_node.engines.pinned.encode", _full_disk)
         with pytest.raises(OSError, match="No space left"):
             offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
     offering.node.conclude("r1", "expired", "b did not upload", "")
@@ -180,7 +180,7 @@ def test_a_crash_between_spending_and_sealing_draws_anew_under_one_charge(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("owner_node.release.preparation.encode", full_disk)
+        patched.setattr("owner_node.engines.pinned.encode", full_disk)
         with pytest.raises(OSError, match="No space left"):
             offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
     assert (state(offering), offering.kinds()) == (SessionState.SPENT, ["reserve", "spend"])

@@ -69,7 +69,7 @@ def stating(offering: Offering, release: str, number: int, *, throughout: bool, 
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """How often the source was loaded or counted, since it was cleared."""
     found: list[str] = []
-    for module, name in ((preparation, "load"), (invitations, "count_records")):
+    for module, name in ((preparation, "pin"), (invitations, "count_records")):
         real = getattr(module, name)
 
         def noted(*arguments: Any, real: Callable[..., Any] = real, name: str = name, **others: Any) -> Any:
@@ -206,7 +206,7 @@ def of_attributes(offering: Offering, release: str, names: str, **changes: str) 
         attributes=names.split(","), **arguments,
     )  # fmt: skip
     uri, created = offering.hub.party.uri, "2026-01-01T00:00:00Z"
-    return make_plan(request, {"a": schema, "b": schema}, aggregator=uri, created=created, version="1")
+    return make_plan(request, {"a": schema, "b": schema}, aggregator=uri, created=created, version="0.1.0")
 
 
 CHOICES = ("age", "pay", "age,pay")

@@ -71,12 +71,17 @@ def test_the_next_release_has_the_new_key(offering: Offering) -> None:
     assert accepted is not None
     assert accepted.key_generation == key.generation == 2
     assert accepted.key_check == key_check(release_key(key.key, "r2", second.digest))
-    tokens = [
-        offering.node.production.link(*each).tokens for each in (("r1", first.digest), ("r2", second.digest))
-    ]
+    tokens = [tokens_of(offering, *each) for each in (("r1", first.digest), ("r2", second.digest))]
     assert not {tokens[0][place : place + 16] for place in range(0, len(tokens[0]), 16)} & {
         tokens[1][place : place + 16] for place in range(0, len(tokens[1]), 16)
     }
+
+
+def tokens_of(offering: Offering, release: str, plan_digest: str) -> bytes:
+    """Link, and return the tokens, which are in memory."""
+    found = offering.node.production.link(release, plan_digest).tokens
+    assert isinstance(found, bytes)
+    return found
 
 
 def test_rotated_between_two_looks_at_an_undecided_plan(offering: Offering, monkeypatch) -> None:
@@ -124,7 +129,7 @@ def test_a_release_that_an_older_version_agreed_to(offering: Offering) -> None:
     with offering.records.db.transaction() as tx:
         tx.execute("UPDATE sessions SET release_key = NULL, key_generation = 0")
     offering.restart()
-    assert len(offering.node.production.link("r1", plan.digest).tokens) == 16 * 60
+    assert len(tokens_of(offering, "r1", plan.digest)) == 16 * 60
     rotate(offering)
     offering.restart()
     with pytest.raises(ConfigurationError, match="was replaced") as caught:

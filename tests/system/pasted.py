@@ -15,9 +15,9 @@ import pytest
 from deploy.local_process import program_path
 
 
-def blocks(page: Path) -> list[str]:
-    """Return the shell blocks of a page, in their order."""
-    return re.findall(r"^```sh\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+def blocks(page: str) -> list[str]:
+    """Return the shell blocks of a page's text, in their order."""
+    return re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
 @contextmanager

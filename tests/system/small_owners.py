@@ -16,6 +16,7 @@ from deploy.local_cluster import LocalCluster
 from deploy.local_setup import AGGREGATOR, dataset, section
 from owner_node.ledger.ledger import Entry, EntryKind, Ledger
 from owner_node.state.database import OwnerDatabase
+from tests.postgres_server import PASSWORD, PostgresServer
 
 Attributes = Mapping[str, Mapping[str, object]]
 
@@ -27,6 +28,10 @@ ATTRIBUTES: Attributes = {
     "severity": {"type": "category", "categories": ["mild", "moderate", "severe"], "ordered": True},
     "emergency": {"type": "boolean"},
 }
+
+_SQL_TYPES = {
+    "age": "smallint", "income": "numeric", "admitted": "date", "ward": "varchar", "emergency": "boolean",
+}  # fmt: skip
 
 
 def identifiers(first: int, count: int) -> list[str]:
@@ -76,6 +81,26 @@ def write(folder: Path, owner: str, name: str, table: pd.DataFrame) -> Path:
     path = place / f"{name}.csv"
     table.to_csv(path, index=False)
     return path
+
+
+def stored(
+    server: PostgresServer, folder: Path, owner: str, name: str, table: pd.DataFrame
+) -> dict[str, str]:
+    """Write an owner's data set into a database.
+
+    Returns:
+        What its `[[dataset]]` says about it.
+    """
+    columns = ", ".join(f"{column} {_SQL_TYPES.get(column, 'text')}" for column in table.columns)
+    server.run(f"create table {name} ({columns})")
+    records = [tuple(record) for record in table.astype(object).itertuples(index=False)]
+    server.run(f"insert into {name} values ({', '.join(['%s'] * len(table.columns))})", *records)
+    secret = folder / "owners" / owner / "secret"
+    secret.parent.mkdir(parents=True, exist_ok=True)
+    secret.touch(0o600)
+    secret.write_text(PASSWORD)
+    query = f"select {', '.join(map(str, table.columns))} from {name} -- all of them"
+    return {"source": server.url(), "query": query, "password_file": secret.name}
 
 
 def state_dir(cluster: LocalCluster, owner: str) -> Path:

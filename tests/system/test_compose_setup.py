@@ -2,9 +2,12 @@
 
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from common.errors import NotConnectedError, UsageError
 from deploy import compose_release
@@ -93,13 +96,44 @@ def test_interrupted_setup_is_made_anew(tmp_path):
     assert len({path.read_bytes() for path in tmp_path.rglob("linkage.key")}) == 1
 
 
-@pytest.mark.parametrize("owner", ["clinic", "registry"])
-def test_own_configuration(owner):
+@pytest.mark.parametrize("place", ["real-data/clinic", "real-data/registry", "spark/registry"])
+def test_own_configuration(place):
     """The configurations that a user starts from are valid, and are found where the volume's identity is."""
-    loaded = load(Path(__file__).parents[2] / "deploy" / "real-data" / owner / "owner.toml")
+    owner = Path(place).name
+    loaded = load(Path(__file__).parents[2] / "deploy" / place / "owner.toml")
     assert (loaded.owner.id, loaded.owner.trust_domain) == (owner, TRUST_DOMAIN)
     assert [each.address for each in loaded.aggregators] == [f"{HOST}:{PORT}"]
     assert {loaded.tls.cert.parent, loaded.tls.key.parent} == {Path("/var/lib/tessera/tls")}
+
+
+def test_the_spark_demonstration_fits_its_configuration():
+    """Master, workers and owner node have one secret, one folder and a network of their own."""
+    folder = Path(__file__).parents[2] / "deploy" / "spark"
+    services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
+    settings = load(folder / "registry" / "owner.toml").datasets[0].spark
+    assert settings is not None
+    defaults = (folder / "cluster" / "spark-defaults.conf").read_text()
+    assert f"spark.authenticate.secret {settings.conf['spark.authenticate.secret']}\n" in defaults
+    assert settings.is_protected
+    host, port = settings.master.removeprefix("spark://").split(":")
+    assert services[host]["command"] == ["--host", host, "--port", port]
+    shared = f"scratch:{settings.workspace.scratch}"
+    for name in ("spark-worker-1", "spark-worker-2", "registry"):
+        assert shared in services[name]["volumes"]
+        assert "spark" in services[name]["networks"]
+    for name in ("spark-worker-1", "spark-worker-2", host):
+        assert services[name]["networks"] == ["spark"]
+
+
+@pytest.mark.skipif(shutil.which("docker-compose") is None, reason="no docker-compose")
+def test_the_spark_demonstration_is_a_valid_compose_file():
+    """docker-compose reads it, with everything that it takes over from the common file."""
+    path = Path(__file__).parents[2] / "deploy" / "spark" / "compose.yaml"
+    done = subprocess.run(
+        ["docker-compose", "-f", str(path), "config"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(yaml.safe_load(done.stdout)["services"]) >= {"registry", "spark-master", "spark-worker-2"}
 
 
 def test_identities_alone(tmp_path):

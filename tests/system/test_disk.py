@@ -1,17 +1,17 @@
 """Full and read-only disks on either side: a clear error, nothing half-written, and on it goes with room."""
 
-import errno
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from common.errors import ExitCode
 from common.release.verification import verify_release
 from deploy.local_cluster import LocalCluster
 from deploy.local_process import LocalDaemon
 from deploy.local_setup import make_setup, share_linkage_key
+from tests.small_disk import ROOM_FOR_A_DATABASE, SmallDisk
 from tests.system.small_owners import (
     answer_of,
     ask,
@@ -27,43 +27,6 @@ from tests.system.small_owners import (
 pytestmark = pytest.mark.needs("tmpfs")
 OWNERS = ("a", "b")
 RECORDS = 12_000
-_LEFT = 96 * 1024
-"""Room for what a database writes, not for a fragment or a release."""
-
-
-class SmallDisk:
-    """A file system of our own, of a few megabytes."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", place], check=True)
-
-    @contextmanager
-    def full(self, leave: int = _LEFT) -> Iterator[None]:
-        """Leave room for so many bytes."""
-        filler = self.place / "filler"
-        with filler.open("wb", buffering=0) as stream:
-            try:
-                while stream.write(b"x" * 65536):
-                    pass
-            except OSError as error:
-                if error.errno != errno.ENOSPC:
-                    raise
-            stream.truncate(max(stream.tell() - leave, 0))
-        try:
-            yield
-        finally:
-            filler.unlink()
-
-    @contextmanager
-    def read_only(self) -> Iterator[None]:
-        """Let nobody write; nobody may have a file open for writing."""
-        subprocess.run(["mount", "-o", "remount,ro", self.place], check=True)
-        try:
-            yield
-        finally:
-            subprocess.run(["mount", "-o", "remount,rw", self.place], check=True)
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +38,11 @@ def disks(tmp_path_factory) -> Iterator[dict[str, SmallDisk]]:
     made: dict[str, SmallDisk] = {}
     try:
         for name, place in places.items():
-            made[name] = SmallDisk(place)
+            made[name] = SmallDisk(place, megabytes=8)
         yield made
     finally:
         for disk in made.values():
-            subprocess.run(["umount", "-l", disk.place], check=True)
+            disk.unmount()
 
 
 @pytest.fixture(scope="module")
@@ -114,14 +77,15 @@ def test_no_room_for_the_release(cluster, disks):
         code, view = ask(cluster, "aggregator", "show", "r-releases")
         assert (code, view["state"]) == (0, "joining")
         assert "No space left on device" in view["note"]
-        assert [path.name for path in disks["releases"].place.iterdir()] == ["filler"]
+        # Another attempt can be in progress, under a hidden name.
+        assert [path.name for path in disks["releases"].place.glob("[!.]*")] == ["filler"]
     check_published(cluster, command, "r-releases")
 
 
 def test_no_room_for_uploads(cluster, disks):
     """An upload that does not fit is told in words on both sides, kept so far, and goes on."""
     # Plan and consents have room in the journal, a fragment has none beside it.
-    with disks["aggregator"].full(leave=2 * _LEFT):
+    with disks["aggregator"].full(leave=2 * ROOM_FOR_A_DATABASE):
         command = start_release(cluster, "r-uploads")
         stored = cluster.aggregator.wait_for("upload cannot be stored", release="r-uploads", timeout=60)
         assert dict(stored)["reason"] == "No space left on device"
@@ -148,7 +112,7 @@ def test_nothing_can_be_started_without_room(cluster, disks):
     check_published(cluster, start_release(cluster, "r-none"), "r-none")
 
 
-@pytest.mark.parametrize("leave", [0, _LEFT])
+@pytest.mark.parametrize("leave", [0, ROOM_FOR_A_DATABASE])
 def test_no_room_at_an_owner(cluster, disks, leave):
     """An owner without room for its fragment or its ledger ends no release; it is charged once."""
     release = f"r-owner-{leave}"
@@ -168,12 +132,37 @@ def test_a_read_only_state_directory(cluster, disks, side):
     with disks[side].read_only():
         verb = "serve" if side == "aggregator" else "run"
         code, err = cluster_output(cluster, daemon, verb)
-        assert code == 2
+        assert code == ExitCode.NOT_CONNECTED
         assert "Read-only file system" in err or "cannot be written to" in err
         assert "hint: " in err
     daemon.start()
     daemon.wait_for("ready" if side == "aggregator" else "connected")
     check_published(cluster, start_release(cluster, f"r-ro-{side}"), f"r-ro-{side}")
+
+
+@pytest.mark.parametrize("side", ["aggregator", "a"])
+def test_a_start_without_room(cluster, disks, side):
+    """Its exit code is not that of a wrong configuration: a service manager tries until there is room."""
+    daemon: LocalDaemon = cluster.aggregator if side == "aggregator" else cluster.owner(side)
+    daemon.stop()
+    with disks[side].full(leave=0):
+        code, err = cluster_output(cluster, daemon, "serve" if side == "aggregator" else "run")
+    assert (code, "hint: " in err) == (ExitCode.NOT_CONNECTED, True), err
+    daemon.start()
+    daemon.wait_for("ready" if side == "aggregator" else "connected")
+
+
+def test_records_of_a_killed_process_fill_the_disk(cluster, disks):
+    """They are removed before a start needs room."""
+    owner = cluster.owner("a")
+    owner.stop()
+    left = state_dir(cluster, "a") / "scratch" / "tessera-session-1"
+    left.mkdir(mode=0o700)
+    with disks["a"].full(leave=0):
+        (left / "records").hardlink_to(disks["a"].place / "filler")
+    owner.start()
+    owner.wait_for("connected")
+    assert not left.exists()
 
 
 def cluster_output(cluster: LocalCluster, daemon: LocalDaemon, verb: str) -> tuple[int, str]:

@@ -8,13 +8,13 @@ from time import monotonic
 
 import pytest
 
-from aggregator.cli.connection import daemon
+from aggregator.control.connection import daemon
 from aggregator.protocol.states import State as ReleaseState
 from aggregator.store.journal import Journal
 from common.release.verification import verify_release
 from common.wire.v1.control_pb2 import OwnerGroup, StartRequest
 from deploy.local_cluster import LocalCluster
-from deploy.local_setup import AGGREGATOR, make_setup, share_linkage_key
+from deploy.local_setup import AGGREGATOR, make_setup, section, share_linkage_key
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session, Sessions
@@ -38,6 +38,8 @@ OWNERS = ("a", "b")
 SIZES = {"a": 12_000, "b": 8_000}
 MEMBERS = 9_000
 SPLIT = {"a": ("age", "income", "admitted"), "b": ("ward", "severity", "emergency")}
+ENGINES = {"a": "duckdb", "b": "memory"}
+"""What each owner holds its records in."""
 LAYOUTS = {"horizontal": "patients", "vertical": "members"}
 """The data set of each layout."""
 TOTAL = "1000"
@@ -72,6 +74,7 @@ def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
         rules = policy(manual_above_epsilon="6" if owner == "a" else MUCH)
         says[owner] = rules + declared("patients", total_epsilon=TOTAL)
         says[owner] += declared("members", attributes=own, total_epsilon=TOTAL)
+        says[owner] += section("[engine]", {"kind": ENGINES[owner], "memory_limit": "256MB"})
     make_setup(folder, says)
     share_linkage_key(folder, OWNERS)
     with LocalCluster(folder) as running:
@@ -109,26 +112,28 @@ def check_published(cluster: LocalCluster, release: str, folder: str) -> None:
         assert charges == [verified.plan.assignment_of(owner).epsilon_joint]
         path = fragment_path(cluster, owner, release)
         assert [each.name for each in path.parent.glob(f"*{release}*")] == [path.name]
+        assert not list((state_dir(cluster, owner) / "scratch").glob("*"))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("state", [*STEPS, SessionState.PUBLISHED])
-def test_owner_killed(cluster, state, layout):
+@pytest.mark.parametrize("owner", OWNERS)
+def test_owner_killed(cluster, owner, state, layout):
     """An owner that dies in any state goes on from there; what it had sealed it never makes anew."""
     for attempt in range(ATTEMPTS):
-        release = f"owner-{layout}-{state}-{attempt}"
+        release = f"owner-{owner}-{layout}-{state}-{attempt}"
         command = start_release(cluster, release, layout=layout, dataset=LAYOUTS[layout])
-        with sessions(cluster, "a") as kept:
+        with sessions(cluster, owner) as kept:
             reached(kept, release, state)
-            cluster.owner("a").kill()
+            cluster.owner(owner).kill()
             died = kept.get(AGGREGATOR, release)
         assert died is not None
-        cluster.owner("a").start()
+        cluster.owner(owner).start()
         code, document = answer_of(command)
         assert (code, document.get("state")) == (0, "published"), document
         check_published(cluster, release, document["directory"])
         if died.fragment_digest:
-            with sessions(cluster, "a") as kept:
+            with sessions(cluster, owner) as kept:
                 assert reached(kept, release, state).fragment_digest == died.fragment_digest
         if died.state is state:
             return

@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from aggregator.protocol.states import State as ReleaseState
+from common.errors import ExitCode
 from deploy.local_cluster import LocalCluster
 from deploy.local_process import READY_SECONDS, LocalDaemon
 from deploy.local_setup import make_setup, section, share_linkage_key
@@ -204,7 +205,7 @@ def test_a_port_in_use_stops_the_start(cluster: LocalCluster) -> None:
         ended = cluster.cli("owner-node", "run", owner="b")
     finally:
         own.write_text(text, encoding="utf-8")
-    assert ended.returncode == 2
+    assert ended.returncode == ExitCode.NOT_CONNECTED
     assert f"[metrics] {address} cannot be listened on" in ended.stderr
     assert "is another process using this port?" in ended.stderr
 

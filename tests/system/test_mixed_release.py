@@ -7,10 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from common.release.verification import Verified, read_units, verify_release
+from common.release.verification import Verified, verify_release
 from common.wire.decoding import decode
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
+from tests.fakes.published import read_units
 from tests.system.small_owners import (
     ATTRIBUTES,
     ask,

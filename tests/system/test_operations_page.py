@@ -1,4 +1,4 @@
-"""The commands of docs/operations.md, pasted into a shell as they stand."""
+"""The commands of docs/operations.md and docs/backup.md, pasted into a shell as they stand."""
 
 import json
 import re
@@ -9,8 +9,11 @@ import pytest
 from deploy.local_setup import free_port
 from tests.system.pasted import blocks, paste, short_folder
 
-FILE = Path(__file__).parents[2] / "docs" / "operations.md"
-PAGE, BLOCKS = FILE.read_text(encoding="utf-8"), blocks(FILE)
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "operations.md").read_text(encoding="utf-8")
+BACKUP = (DOCS / "backup.md").read_text(encoding="utf-8")
+BLOCKS = blocks(PAGE.replace("\n## Back up\n", f"\n{BACKUP}\n"))
+"""Where operations.md names the backup, the commands of its page are pasted."""
 PORTS = ("8443", "9464", "9465", "9466")
 
 
@@ -22,7 +25,7 @@ def folder():
 
 
 @pytest.mark.timeout(300)
-def test_the_page(folder):
+def test_the_pages(folder):
     """Installed, enrolled, backed up, restored, rotated and stopped: every command works, in its order."""
     text = "\n".join(["set -eu", *BLOCKS])
     for port in PORTS:
@@ -30,8 +33,8 @@ def test_the_page(folder):
     code, out = paste(text, folder, seconds=280)
     assert code == 0, out
     assert 'tessera_owner_budget_remaining_epsilon{budget="patients",dataset="patients"} 3.0' in out
-    assert "no work is done: the ledger ends at entry 0, but this owner has signed entry 2" in out
-    assert "the ledger goes on from entry 5" in out
+    assert "the state was restored from a backup, and the ledger may lack charges; no work is done" in out
+    assert "the ledger continues from entry 5" in out
     assert out.count("signatures, consents, digests and numbers hold") == 2
     assert "revoked: owner south" in out
     assert "enroll revoke" in out

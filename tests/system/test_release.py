@@ -16,12 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from common.model.plan import Plan
-from common.release.verification import read_units, verify_release
+from common.release.verification import verify_release
 from common.wire.decoding import decode
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
 from owner_node.linking import linkage_key
 from owner_node.linking.tokens import release_key
+from tests.fakes.published import read_units
 from tests.system.small_owners import (
     ATTRIBUTES,
     ask,

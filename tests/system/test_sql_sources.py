@@ -25,16 +25,13 @@ from tests.system.small_owners import (
     released,
     spends,
     start_release,
+    stored,
 )
 
 pytestmark = pytest.mark.needs("postgres")
 
 OWNERS = ("a", "b", "c")
 PEOPLE = {name: identifiers(100 * place, 80) for place, name in enumerate(OWNERS)}
-COLUMNS = (
-    "person text, age smallint, income numeric, admitted date, ward varchar, severity text, "
-    "emergency boolean, note text"
-)
 NAMES = "person, age, income, admitted, ward, severity, emergency"
 
 
@@ -47,19 +44,18 @@ def _typed(table: pd.DataFrame) -> pa.Table:
     return texts
 
 
-def _fill(server: PostgresServer, folder: Path) -> None:
-    """Put every owner's records where it keeps them."""
+def _fill(server: PostgresServer, folder: Path) -> dict[str, dict[str, Any]]:
+    """Put every owner's records where it keeps them; returns what owner.toml says about that."""
     tables = {name: people(PEOPLE[name], seed) for seed, name in enumerate(OWNERS)}
-    server.run(f"create table people ({COLUMNS})")
-    records = [tuple(record) for record in tables["a"].astype(object).itertuples(index=False)]
-    server.run(f"insert into people values ({', '.join(['%s'] * 8)})", *records)
+    for name in OWNERS:
+        (folder / "owners" / name).mkdir(parents=True)
+    in_server = stored(server, folder, "a", "people", tables["a"])
     with sqlite3.connect(folder / "owners" / "b" / "people.db") as connection:
         tables["b"].to_sql("people", connection, index=False)
     connection.close()
     pq.write_table(_typed(tables["c"]), folder / "owners" / "c" / "people.parquet")
-    secret = folder / "owners" / "a" / "secret"
-    secret.touch(0o600)
-    secret.write_text(PASSWORD)
+    in_file = {"source": "sqlite:///people.db", "query": f"select {NAMES} from people;"}
+    return {"a": in_server, "b": in_file, "c": {"source": "people.parquet"}}
 
 
 @pytest.fixture(scope="module")
@@ -73,15 +69,8 @@ def server() -> Iterator[PostgresServer]:
 def cluster(tmp_path_factory: pytest.TempPathFactory, server: PostgresServer) -> Iterator[LocalCluster]:
     """Three owners and the aggregator, connected."""
     folder = tmp_path_factory.mktemp("sql")
-    query = f"select {NAMES}, note from people -- all of them"
-    sources: dict[str, dict[str, Any]] = {
-        "a": {"source": server.url(), "query": query, "password_file": "secret"},
-        "b": {"source": "sqlite:///people.db", "query": f"select {NAMES} from people;"},
-        "c": {"source": "people.parquet"},
-    }
-    says = {name: declared("patients", **source) for name, source in sources.items()}
+    says = {name: declared("patients", **source) for name, source in _fill(server, folder).items()}
     make_setup(folder, says, deadlines={"invite": "60s"})
-    _fill(server, folder)
     share_linkage_key(folder, OWNERS)
     with LocalCluster(folder) as running:
         running.start()

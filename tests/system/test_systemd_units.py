@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -55,6 +56,23 @@ def test_programs_and_users_are_those_of_the_page(unit: str) -> None:
     assert unit.removesuffix(".service") in page
     assert f"/var/lib/{state}" in page
     assert user in page
+
+
+@pytest.mark.needs("systemd", "spark")
+def test_java_starts_where_the_unit_lets_it(tmp_path: Path) -> None:
+    """The line of the unit that is for Spark is what Java needs, and nothing else."""
+    unit = (UNITS / PROGRAM_OF["owner-node"]).read_text(encoding="utf-8")
+    changed = tmp_path / "changed.service"
+    changed.write_text(
+        unit.replace("#MemoryDenyWriteExecute=no", "MemoryDenyWriteExecute=no"), encoding="utf-8"
+    )
+    confined, java = Path(__file__).with_name("confined.py"), shutil.which("java")
+    assert java is not None
+    codes = [
+        subprocess.run([sys.executable, confined, each, java, "-version"], capture_output=True).returncode
+        for each in (UNITS / PROGRAM_OF["owner-node"], changed)
+    ]
+    assert codes == [1, 0]
 
 
 @pytest.mark.needs("systemd")

@@ -1,5 +1,6 @@
 """The wheel: complete, installed into an environment of its own, and what the other tests here run."""
 
+import os
 import subprocess
 import zipfile
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from deploy.local_cluster import LocalCluster
 from deploy.local_process import program_path
 from deploy.local_setup import dataset, make_setup
-from deploy.wheel_environment import DATA_FOLDERS, PACKAGES, PROJECT, built_wheel
+from deploy.wheel_environment import DATA_FOLDERS, PACKAGES, PROJECT, build_wheel, built_wheel
 
 DATASET = dataset(
     {"name": "patients", "source": "patients.csv", "total_epsilon": "1"},
@@ -34,6 +35,18 @@ def test_everything_is_in_it(place):
     assert inside == files
     assert {"common/templates/report.html", "common/py.typed", "common/wire/v1/owner_pb2.pyi"} <= inside
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_the_same_sources_give_the_same_bytes(place, tmp_path):
+    """Anybody can build a released wheel again and compare digests: no time, mode or folder is in it."""
+    kept, _ = built_wheel(place)
+    masked = os.umask(0o077)
+    try:
+        again = build_wheel(tmp_path / "dist")
+    finally:
+        os.umask(masked)
+    assert again.name == kept.name
+    assert again.read_bytes() == kept.read_bytes()
 
 
 def test_samples_and_units_are_installed(place):

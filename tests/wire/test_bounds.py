@@ -14,6 +14,7 @@ from common.errors import UsageError
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType, IdentifierRules, Schema
 from common.planning.arguments import parse_arguments
+from common.wire.software import software_here
 from common.wire.status import from_rpc_error
 from common.wire.v1 import owner_pb2 as wire
 from tests.fakes.scripted_owner import all_until
@@ -102,17 +103,19 @@ async def test_counts_beyond_all_measure_are_refused(launch, records, changed):
     owners = await pair(aggregator, records)
     document = owners[0].schema.to_document()
     (document["limits"] if changed == "min_k" else document)[changed] = "9" * 30
-    request = wire.AnswerRequest(release="r1", described=wire.Described(schema=canonical(document)))
+    request = wire.AnswerRequest(
+        release="r1", described=wire.Described(schema=canonical(document), software=software_here())
+    )
     assert (await refused(owners[0].calls.Answer(request))).code == "protocol"
 
 
 @pytest.mark.parametrize("mechanism", ["idp-joint", "idp-cbls"])
 async def test_no_more_records_than_were_planned_for(launch, records, monkeypatch, mechanism):
     """Tokens and counts beyond what an owner's rounded number can stand for are refused before they come
-    where a joint bound counts clusters; elsewhere those beyond what fits in memory are.
+    where a joint bound counts clusters; elsewhere those beyond what an aggregator takes unasked are.
     """
     if mechanism == "idp-joint":
-        monkeypatch.setattr("aggregator.api.answers._MOST_RECORDS", 35)
+        monkeypatch.setattr("aggregator.api.answers._MOST_UNPLANNED", 35)
     aggregator = await launch()
     owners = await pair(aggregator, records, mechanism=mechanism)
     (work, _) = await all_until(owners, "link")
@@ -210,7 +213,9 @@ async def test_a_schema_is_read_once(launch, records, monkeypatch):
     aggregator = await launch()
     owners = await pair(aggregator, records)
     (work, *_) = await owners[0].poll()
-    other = wire.AnswerRequest(release="r1", described=wire.Described(schema=b"\xff"))
+    other = wire.AnswerRequest(
+        release="r1", described=wire.Described(schema=b"\xff", software=software_here())
+    )
     await asyncio.gather(*(owners[0].calls.Answer(owners[0].describe(work)) for _ in range(20)))
     assert (await refused(owners[0].calls.Answer(other))).code == "conflict"
     assert reading.call_count == 1

@@ -14,8 +14,8 @@ from typing import Any
 import grpc
 import pytest
 
-from aggregator.cli.connection import daemon
 from aggregator.cli.release import watch_until
+from aggregator.control.connection import daemon
 from common.cli.console import repeat_interrupt
 from common.wire.v1.control_pb2 import OwnerProgress, ReleaseRequest, ReleaseView
 from common.wire.v1.control_pb2_grpc import ControlServiceServicer, add_ControlServiceServicer_to_server

@@ -1,4 +1,4 @@
-"""An aggregator that does not send its selection: no fault of the owner, and no end of its release."""
+"""An aggregator that does not send its selection, and a machine that fails: no end of an owner's release."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ from common.errors import ConflictError, InternalError, NotConnectedError, Tesse
 from common.wire.status import abort
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.connection.client import AggregatorClient, NotTakenError
-from owner_node.connection.worker import Worker, WorkOutcome
+from owner_node.connection.worker import PASSING, Worker, WorkOutcome
 from owner_node.state.session import SessionState
 from tests.fakes.hostile_aggregator import HostileAggregator, serving
 from tests.fakes.offered_plans import session
@@ -37,7 +37,7 @@ def _work(offering: Offering, state: SessionState, patch: pytest.MonkeyPatch) ->
     addendum, signature = signed(offering, intersected(plan, CHOSEN))
     if state is SessionState.SPENT:
         with patch.context() as broken:
-            broken.setattr("owner_node.release.preparation.encode", _dies)
+            broken.setattr("owner_node.engines.pinned.encode", _dies)
             with pytest.raises(KeyboardInterrupt):
                 offering.node.production.mask("r1", plan.digest, addendum, signature, b"", CHOSEN)
         offering.restart()
@@ -99,6 +99,27 @@ async def test_a_selection_that_is_not_sent(
         assert await worker.do(work) is WorkOutcome.DONE
         assert (await hostile.answer()).WhichOneof("answer") == "sealed"
     assert offering.kinds() == ["reserve", "spend"]
+
+
+async def test_too_little_memory_after_the_spend(offering: Offering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answer ends a release whose charge is spent: it is sealed under it when there is memory again."""
+    work, addendum = _work(offering, SessionState.SPENT, monkeypatch)
+    async with _working(offering) as (worker, hostile, _):
+        hostile.serve(addendum)
+        hostile.selections = [CHOSEN]
+        with monkeypatch.context() as broken:
+            broken.setattr("owner_node.release.preparation.pin", _has_no_memory)
+            with pytest.raises(PASSING, match="internal fault"):
+                await worker.do(work)
+        assert session(offering).state is SessionState.SPENT
+        assert hostile.answers.empty()
+        assert await worker.do(work) is WorkOutcome.DONE
+        assert (await hostile.answer()).WhichOneof("answer") == "sealed"
+    assert offering.kinds() == ["reserve", "spend"]
+
+
+def _has_no_memory(*_: object, **__: object) -> None:
+    raise MemoryError
 
 
 @pytest.mark.parametrize("state", [SessionState.LINKED, SessionState.SPENT])

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -10,13 +11,21 @@ from typing import Any
 
 import pytest
 
+from common.clock import utc_now
+from common.errors import IdentityError
 from common.model.fragment import LedgerHead
 from common.model.plan import Layout, Plan
 from common.model.schema import Schema
+from common.trust.credentials import read_identity
 from common.trust.identity import load_certificates
 from common.trust.signing import Domain, verify
 from common.wire.v1 import owner_pb2 as wire
+from owner_node.connection.client import greet, introduced
+from owner_node.connection.download import download
+from owner_node.connection.enrolment import renew
+from owner_node.connection.recall import recall
 from owner_node.ledger.ledger import Ledger
+from owner_node.release.records import Records
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.outbox import Outbox
 from owner_node.state.session import SessionState
@@ -426,3 +435,72 @@ async def test_another_aggregator_at_the_same_host_learns_nothing(
                 connection(config).reason
             )
     assert calls.empty()
+
+
+async def test_commands_take_nothing_from_another_aggregator_at_the_same_host(
+    tmp_path: Path, certificates: Path
+) -> None:
+    """Doctor, download, schema, renewal and recall ask nothing of an aggregator that is not the named one."""
+    hostile, asked = HostileAggregator(certificates), list[str]()
+    hostile.hub = hostile.other
+    for call in ("Download", "Renew", "FetchSchema", "Recall"):
+
+        async def note(_request: object, _context: object, call: str = call) -> None:
+            asked.append(call)
+
+        hostile.misbehave[call] = note
+    async with serving(hostile, certificates, "other") as address:
+        config = owner(tmp_path / "a", "a", address, certificates)
+        (section,) = config.aggregators
+        identity = read_identity(config.tls)
+        records = Records.open(config.owner.state_dir, utc_now)
+        with closing(records.db):
+            with records.db.transaction() as tx:
+                records.sessions.open(tx, "hub", "r1", "cohort")
+
+            async def fetched() -> None:
+                async with introduced(config, section) as client:
+                    await client.schema("cohort")
+
+            commands: dict[str, Callable[[], Awaitable[object]]] = {
+                "doctor": lambda: asyncio.to_thread(greet, config, section, identity),
+                "download": lambda: download(config, "r1", tmp_path / "out"),
+                "schema": fetched,
+                "renewal": lambda: renew(config),
+                "recall": lambda: recall(config, records, (), utc_now),
+            }
+            for command in commands.values():
+                with pytest.raises(IdentityError, match=r"certificate of .*/aggregator/other"):
+                    await command()
+    assert (asked, (tmp_path / "out").exists()) == ([], False)
+
+
+async def test_an_owner_that_takes_work_up_again_has_a_poll_at_every_moment(
+    siege: Siege, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A poll that names other work than the one before is there before that one ends: nobody seems gone."""
+    monkeypatch.setattr("owner_node.connection.connection._REST_SECONDS", 0.2)
+    hostile, held, left = siege.hostile, 0, asyncio.Queue[int]()
+
+    async def poll(request: wire.PollRequest, _context: object) -> wire.PollResponse:
+        nonlocal held
+        held += 1
+        try:
+            if not request.busy:
+                work = wire.Work(release="r1", describe=wire.Describe(dataset="nothing"))
+                return hostile.signed(request, wire.PollResponse(work=[work]))
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            left.put_nowait(held - 1)
+            raise
+        finally:
+            held -= 1
+        return wire.PollResponse()
+
+    hostile.misbehave["Poll"] = poll
+    try:
+        async with asyncio.timeout(20):
+            found = [await left.get() for _ in range(3)]
+    finally:
+        del hostile.misbehave["Poll"]
+    assert found == [1, 1, 1]

@@ -1,6 +1,7 @@
 """Downloads from an aggregator that lies: nothing but what was listed is taken, and none takes for ever."""
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -65,6 +66,17 @@ async def test_downloads_that_lie(siege: Siege, tmp_path: Path) -> None:
         assert isinstance(caught.value, expected), name
         assert not out.exists()
         assert [path.name for path in tmp_path.iterdir()] == ["a"], name
+
+
+async def test_a_download_is_verified_in_the_owners_scratch(
+    siege: Siege, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may not fit into the system's folder for temporary files, which is not there here."""
+    await siege.hostile.honest_release("r1")
+    siege.hostile.downloads, expected = DOWNLOADS["something else"]
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    with pytest.raises(expected):
+        await download(siege.config, "r1", tmp_path / "out")
 
 
 async def test_a_selection_without_end(siege: Siege) -> None:

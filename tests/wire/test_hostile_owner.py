@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -29,7 +29,7 @@ async def pair(launch, records) -> AsyncIterator[tuple[Any, list[ScriptedOwner]]
     assert ends == ["published", "published"]
 
 
-async def ended(owners: list[ScriptedOwner]) -> list[str]:
+async def ended(owners: Sequence[ScriptedOwner]) -> list[str]:
     """Let all owners work until their release has ended."""
     for owner in owners:
         owner.concluded = None

@@ -105,7 +105,7 @@ class Heard(logging.Handler):
 @pytest.fixture
 def heard() -> Iterator[Heard]:
     """What the owners' connections log."""
-    handler, logger = Heard(), logging.getLogger("owner_node.connection.connection")
+    handler, logger = Heard(), logging.getLogger("owner_node.connection")
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -226,10 +226,10 @@ async def test_stopping_waits_for_what_is_being_masked(
     address = aggregator.daemon.address
     configs = [owner(tmp_path / name, name, address, certificates, 100 * i) for i, name in enumerate("ab")]
     share_key(configs)
-    masking, go_on = threading.Barrier(3), threading.Event()
+    masking, go_on = threading.Event(), threading.Event()
 
     def slow(*arguments: Any) -> Any:
-        masking.wait(20)
+        masking.set()
         go_on.wait(20)
         return mask_table(*arguments)
 
@@ -239,7 +239,8 @@ async def test_stopping_waits_for_what_is_being_masked(
         daemon = asyncio.create_task(OwnerDaemon(configs[0]).run(stopping))
         await heard.wait_for("connected", times=2)
         await aggregator.start("a", "b")
-        await asyncio.to_thread(masking.wait, 20)  # both owners mask, in this one process
+        # One owner masks, the other waits for its turn in this one process.
+        assert await asyncio.to_thread(masking.wait, 20)
         stopping.set()
         await asyncio.wait([daemon], timeout=0.5)
         assert not daemon.done()
@@ -252,6 +253,42 @@ async def test_stopping_waits_for_what_is_being_masked(
     assert session.state in (SessionState.SPENT, SessionState.SEALED)
     assert bool(session.fragment_digest) == (session.state is SessionState.SEALED)
     assert not is_running(state)
+
+
+async def test_cancelling_does_not_wait_for_what_is_being_masked(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The end of a release overtakes the step that it makes useless, whose charge stays spent."""
+    aggregator = await launch()
+    address = aggregator.daemon.address
+    configs = [owner(tmp_path / name, name, address, certificates, 100 * i) for i, name in enumerate("ab")]
+    share_key(configs)
+    masking, over = threading.Event(), threading.Event()
+
+    def endless(_records: Any, _tasks: Any, reach: Callable[[int], None]) -> None:
+        masking.set()
+        while not over.wait(0.01):
+            reach(0)
+
+    monkeypatch.setattr("owner_node.release.preparation.mask_table", endless)
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+        await aggregator.start("a", "b")
+        assert await asyncio.to_thread(masking.wait, 20)
+        try:
+            await aggregator.calls.Cancel(control.ReleaseRequest(release="r1"))
+            await heard.wait_for("concluded", times=2)
+        finally:
+            over.set()
+    for config in configs:
+        with OwnerDatabase(config.owner.state_dir, make=False) as db:
+            session = Sessions(db, lambda: datetime.now(UTC)).get("hub", "r1")
+        assert session is not None
+        assert (session.state, session.fragment_digest) == (SessionState.ENDED, "")
 
 
 def swapped(stranger: Signer) -> Callable[..., Any]:

@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from common import __version__
 from common.errors import TesseraError
 from common.release.verification import verify_release
+from common.wire.software import software_here
 from common.wire.status import from_rpc_error
 from common.wire.v1 import owner_pb2 as wire
 from tests.fakes.scripted_owner import all_until
@@ -127,7 +129,9 @@ async def test_garbage_schemas(launch, records, schema):
     aggregator = await launch()
     owners = await pair(aggregator, records)
     (work,) = await owners[0].poll()
-    request = wire.AnswerRequest(release=work.release, described=wire.Described(schema=schema))
+    request = wire.AnswerRequest(
+        release=work.release, described=wire.Described(schema=schema, software=software_here())
+    )
     assert (await refused(owners[0].calls.Answer(request))).code == "protocol"
     await all_until(owners, "consent")
 
@@ -279,3 +283,25 @@ async def test_polls_are_held_and_busy_work_is_not_told(launch, records):
 def test_the_fixture_has_distinct_tokens(records):
     """The tests' tokens are distinct, else their conflicts would mean nothing."""
     assert len(np.unique(records, axis=0)) == len(records)
+
+
+async def test_an_owner_that_is_too_old(launch, records):
+    """Without a common protocol it is refused at once; without a feature of the release, when it is planned.
+    Both name what to upgrade, and no owner was asked.
+    """
+    aggregator = await launch()
+    stranger = aggregator.owner("a", ("age",), records)
+    stranger.software = wire.Software(version="9.0", oldest_protocol=8, newest_protocol=9)
+    error = await refused(stranger.connect())
+    assert (error.code, error.hint) == ("version", f"upgrade the aggregator (version {__version__})")
+    stranger.software = wire.Software()
+    assert "does not say what it runs" in (await refused(stranger.connect())).message
+    owners = await pair(aggregator, records, owner_column=True)
+    owners[1].software = wire.Software(version="0.0.9", oldest_protocol=1, newest_protocol=1)
+    for owner in owners:
+        (work,) = await owner.poll()
+        await owner.calls.Answer(owner.describe(work))
+    (work,) = await owners[0].poll()
+    assert work.conclude.state == "conflict"
+    assert "b (version 0.0.9): owner-column, known since 0.1.0" in work.conclude.reason
+    assert (await aggregator.show()).error.code == "version"

@@ -5,6 +5,7 @@ import asyncio
 from common.model.fragment import Receipt
 from common.trust.identity import load_certificates
 from common.trust.signing import Domain, verify
+from common.wire.chunks import compressed
 from common.wire.v1 import owner_pb2 as wire
 from tests.fakes.scripted_owner import all_until
 from tests.wire.test_operations import pair, refused
@@ -58,6 +59,32 @@ async def test_interrupted_upload_goes_on(launch, records):
     assert state.offset == len(blob) // 2
     await owner.answer(works[0])
     assert owner.receipt is not None
+
+
+async def test_compressed_chunks_are_the_same_fragment(launch, records):
+    """Chunks travel compressed or not, in one upload; a frame that holds too much stops it where it was."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    works = await all_until(owners, "collect")
+    blob, owner = owners[0].fragment, owners[0]
+    key = owner.key(works[0], wire.BLOB_KIND_FRAGMENT, blob)
+    request = wire.UploadStateRequest(blob=key)
+    assert (await owner.calls.UploadState(request)).zstd
+
+    async def chunks(start: int, *others: wire.UploadChunk):
+        part = blob[start : start + 100]
+        yield wire.UploadChunk(blob=key, offset=start, zstd=compressed(part), zstd_size=len(part))
+        for each in others:
+            yield each
+
+    bomb = wire.UploadChunk(offset=100, zstd=compressed(bytes(100 << 20)), zstd_size=100)
+    assert (await refused(owner.calls.Upload(chunks(0, bomb)))).code == "protocol"
+    assert (await owner.calls.UploadState(request)).offset == 100
+    rest = wire.UploadChunk(offset=200, data=blob[200:])
+    owner.receipt = await owner.calls.Upload(chunks(100, rest))
+    await owners[1].answer(works[1])
+    await asyncio.gather(*(owner.run() for owner in owners))
+    assert (await aggregator.show()).state == "published"
 
 
 async def test_garbage_fragment_ends_the_release(launch, records):

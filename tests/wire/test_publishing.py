@@ -1,19 +1,27 @@
 """Publishing when disk or program fail: nothing half-written or lost, and the operator is told."""
 
 import asyncio
+import errno
 import json
+import os
 import shutil
+import threading
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from aggregator.drive.deadlines import Deadlines
 from aggregator.drive.stages import publish_release
 from aggregator.protocol.events import Published
+from aggregator.release import publication
 from aggregator.store.database import CannotStoreError
 from aggregator.store.journal import Journal
 from common.canonical import digest
+from common.progress import Progress
 from common.release.verification import verify_release
+from common.runs import RunFile
 from common.wire.v1 import control_pb2 as control
 from tests.fakes.published import make_release
 from tests.wire.test_operations import R1, actions, pair, refused, stopped
@@ -58,8 +66,10 @@ async def test_a_folder_that_cannot_be_written_is_waited_for(launch, records):
     assert verify_release(Path(view.directory)).manifest_digest == view.manifest_digest
 
 
-async def test_what_waits_for_the_disk_can_be_cancelled(launch, records):
-    """An operator who cannot make room ends the release; once it can be published, nobody can."""
+async def test_what_waits_for_the_disk_can_be_cancelled(launch, records, monkeypatch):
+    """An operator who cannot make room ends the release; then it is not published any more."""
+    # The next attempt begins after the cancellation.
+    monkeypatch.setattr("aggregator.drive.steps._FIRST_BACKOFF_SECONDS", 2.0)
     aggregator = await launch()
     place = aggregator.config.aggregator.release_dir
     place.rmdir()
@@ -71,6 +81,30 @@ async def test_what_waits_for_the_disk_can_be_cancelled(launch, records):
     place.mkdir()
     await aggregator.daemon.stop()
     assert list(place.iterdir()) == []
+
+
+async def test_what_is_being_published_cannot_be_cancelled(launch, records, monkeypatch):
+    """An attempt after one that failed can publish at any moment: nobody is told that it was cancelled."""
+    check, attempts, written, go_on = publication._check, count(1), threading.Event(), threading.Event()
+
+    def full_at_first(*arguments):
+        if next(attempts) == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        check(*arguments)
+        written.set()
+        go_on.wait(30)
+
+    monkeypatch.setattr(publication, "_check", full_at_first)
+    aggregator = await launch()
+    await delivered(aggregator, records)
+    await asyncio.to_thread(written.wait, 30)
+    try:
+        error = await refused(aggregator.calls.Cancel(R1))
+    finally:
+        go_on.set()
+    assert (error.code, "it is being published" in error.hint) == ("usage", True)
+    view = await seen(aggregator, lambda view: view.state == "published")
+    assert verify_release(Path(view.directory)).manifest_digest == view.manifest_digest
 
 
 async def test_what_has_appeared_is_published(launch, records, tmp_path, monkeypatch):
@@ -93,6 +127,47 @@ async def test_what_has_appeared_is_published(launch, records, tmp_path, monkeyp
     assert (await refused(aggregator.calls.Cancel(R1))).code == "usage"
     view = await seen(aggregator, lambda view: view.state == "published")
     assert (view.note, verify_release(out).manifest_digest) == ("", view.manifest_digest)
+
+
+async def test_what_appeared_before_a_restart_is_published(launch, records, monkeypatch):
+    """A daemon that ended between the folder and its event finds the folder, and makes no second one."""
+    append = Journal.append
+
+    def full(journal: Journal, release: str, event, action=None) -> None:
+        if isinstance(event, Published):
+            raise CannotStoreError("aggregator.db cannot be written (SQLITE_FULL)")
+        append(journal, release, event, action)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", full)
+        aggregator = await launch()
+        await delivered(aggregator, records)
+        await seen(aggregator, lambda view: bool(view.note))
+        await aggregator.daemon.stop()
+    place = aggregator.config.aggregator.release_dir / "r1"
+    made = verify_release(place).manifest_digest
+    view = await seen(await launch(), lambda view: view.state == "published")
+    assert view.manifest_digest == made == verify_release(place).manifest_digest
+    assert fragments(aggregator) == {}
+
+
+async def test_what_a_killed_attempt_wrote_does_not_outlast_the_release(launch, records, monkeypatch):
+    """An operator who ends a release after a crash leaves no half folder of its records behind."""
+    monkeypatch.setattr("aggregator.drive.stages._fragment", None)
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    works = await asyncio.gather(*(owner.until("collect") for owner in owners))
+    half = aggregator.config.aggregator.release_dir / ".r1.partial"
+    half.mkdir()
+    (half / "data.csv").write_text("half")
+    await asyncio.gather(*(owner.answer(work) for owner, work in zip(owners, works, strict=True)))
+    await seen(aggregator, lambda view: view.HasField("error"))
+    assert (await aggregator.calls.Cancel(R1)).state == "cancelled"
+    assert not half.exists()
+    # One that could not be removed then goes with what is deleted.
+    half.mkdir()
+    await aggregator.calls.Delete(R1)
+    assert not half.exists()
 
 
 async def test_a_copy_that_cannot_be_made_is_told(launch, records, tmp_path):
@@ -237,3 +312,56 @@ async def test_a_bit_that_flipped_on_the_disk_is_never_released(launch, records,
     view = await seen(aggregator, lambda view: view.state == "failed")
     assert (view.error.code, "fragment of a" in view.error.message) == ("integrity", True)
     assert list(aggregator.config.aggregator.release_dir.iterdir()) == []
+
+
+async def test_a_daemon_that_stops_does_not_wait_for_the_end_of_publishing(launch, records, monkeypatch):
+    """A step that takes long is given up when the daemon stops, and begins anew at the next start."""
+    reached, stopping, begun = threading.Event(), threading.Event(), []
+    begin, advance, stop = Progress.begin, Progress.advance, Deadlines.stop
+
+    def noted(self, what, total):
+        begun.append(what)
+        begin(self, what, total)
+
+    def slow(self, n_records):
+        if self.what == "publishing":
+            reached.set()
+            stopping.wait(30)
+        advance(self, n_records)
+
+    def stops(self):
+        stop(self)
+        stopping.set()
+
+    monkeypatch.setattr(Progress, "begin", noted)
+    monkeypatch.setattr(Progress, "advance", slow)
+    monkeypatch.setattr(Deadlines, "stop", stops)
+    aggregator = await launch()
+    await delivered(aggregator, records)
+    await asyncio.to_thread(reached.wait, 30)
+    view = await seen(await stopped(launch, aggregator), lambda view: view.state == "published")
+    assert verify_release(Path(view.directory)).n_records > 0
+    assert begun.count("publishing") == 2
+
+
+async def test_a_full_scratch_folder_is_waited_for(launch, records, monkeypatch):
+    """The release says which folder has no room, loses nothing, and goes on by itself when there is some."""
+    append, has_room = RunFile.append, threading.Event()
+
+    def full(self, *others):
+        if not has_room.is_set():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return append(self, *others)
+
+    monkeypatch.setattr("aggregator.release.shuffling.n_buckets", lambda *_: 4)
+    monkeypatch.setattr(RunFile, "append", full)
+    aggregator = await launch()
+    await delivered(aggregator, records)
+    scratch = aggregator.config.aggregator.state_dir / "scratch"
+    view = await seen(aggregator, lambda view: view.note.startswith("waits: "))
+    assert view.note == f"waits: {scratch} cannot be used: No space left on device"
+    assert (view.state, len(fragments(aggregator))) == ("joining", 2)
+    has_room.set()
+    view = await seen(aggregator, lambda view: view.state == "published")
+    assert verify_release(Path(view.directory)).n_records > 0
+    assert list(scratch.iterdir()) == []

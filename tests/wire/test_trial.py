@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from aggregator.cli.release import named_id
+from aggregator.control.asking import named_id
 from common.errors import UsageError
 from common.model.plan import is_trial
 from common.release.verification import verify_release
 from owner_node.cli.releases import _verify_own
 from owner_node.config import OwnerConfig
+from owner_node.config.dataset import MatchTable
 from owner_node.ledger.ledger import Ledger
 from owner_node.sources.simulated import RECORDS
 from owner_node.state.database import OwnerDatabase
@@ -37,13 +38,32 @@ def allowing(config: OwnerConfig) -> OwnerConfig:
     return replace(config, policy=policy, datasets=(replace(cohort, source=f"{cohort.source}.gone"),))
 
 
+def by_match_keys(config: OwnerConfig) -> OwnerConfig:
+    """Return a configuration whose persons two passes link."""
+    (cohort,) = config.datasets
+    match = (
+        MatchTable(name="names+birth", keys=("name:soundex", "born:date")),
+        MatchTable(name="name", keys=("name:fold",)),
+    )
+    cohort = replace(cohort, identifier=(), normalise=(), normalise_also={}, match=match)
+    return replace(config, datasets=(cohort,))
+
+
+@pytest.mark.parametrize("by_keys", [False, True])
 @pytest.mark.parametrize("layout", ["horizontal", "vertical"])
 async def test_the_whole_way_without_a_record(
-    launch: Callable[..., Any], tmp_path: Path, certificates: Path, heard: Heard, layout: str
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    layout: str,
+    by_keys: bool,
 ) -> None:
     """Published and verified like a release, and it says what it is; the state of releases stays empty."""
     hub = await launch()
     configs = [allowing(owner(tmp_path / name, name, hub.daemon.address, certificates)) for name in "ab"]
+    if by_keys:
+        configs = list(map(by_match_keys, configs))
     if layout == "vertical":
         (cohort,) = configs[1].datasets
         pay = replace(cohort, attributes=(replace(cohort.attributes[0], name="pay"),))
@@ -56,6 +76,9 @@ async def test_the_whole_way_without_a_record(
         folder = hub.config.aggregator.release_dir / "trial-1"
         verified = verify_release(folder)
         assert verified.n_records == (RECORDS if layout == "vertical" else 2 * RECORDS)
+        quality = verified.addendum.match_quality
+        linked = RECORDS if by_keys and layout == "vertical" else 0
+        assert (quality is not None, 0 if quality is None else quality.linked) == (by_keys, linked)
         assert verified.guarantee[0].startswith("This is a trial: the owners made up every record")
         assert json.loads((folder / "manifest.json").read_bytes())["guarantee"][0] == verified.guarantee[0]
         assert "This is a trial" in (folder / "report.html").read_text()

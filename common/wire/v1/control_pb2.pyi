@@ -99,16 +99,24 @@ class ListOwnersRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     AFTER_FIELD_NUMBER: _builtins.int
+    MOST_FIELD_NUMBER: _builtins.int
+    ONLY_FIELD_NUMBER: _builtins.int
     after: _builtins.str
     """id of the owner before the first; empty: from the first one on"""
+    most: _builtins.int
+    """owners of one piece; 0: as many as fit"""
+    only: _builtins.str
+    """id of the only owner that is wanted; empty: all"""
     def __init__(
         self,
         *,
         after: _builtins.str = ...,
+        most: _builtins.int = ...,
+        only: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "most", b"most", "only", b"only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -330,16 +338,27 @@ class ListReleasesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     AFTER_FIELD_NUMBER: _builtins.int
+    NEWEST_FIRST_FIELD_NUMBER: _builtins.int
+    MOST_FIELD_NUMBER: _builtins.int
+    OPEN_FIELD_NUMBER: _builtins.int
     after: _builtins.str
     """id of the release before the first; empty: from the first one on"""
+    newest_first: _builtins.bool
+    most: _builtins.int
+    """releases of one piece; 0: as many as fit"""
+    open: _builtins.bool
+    """only those that have not ended"""
     def __init__(
         self,
         *,
         after: _builtins.str = ...,
+        newest_first: _builtins.bool = ...,
+        most: _builtins.int = ...,
+        open: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "most", b"most", "newest_first", b"newest_first", "open", b"open"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -389,6 +408,7 @@ class ReleaseView(_message.Message):
     DELETED_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
     LINKING_FIELD_NUMBER: _builtins.int
+    RESUMABLE_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     state: _builtins.str
     deadline: _builtins.int
@@ -407,6 +427,8 @@ class ReleaseView(_message.Message):
     """Unix time at which its data were removed; 0: they were not"""
     note: _builtins.str
     """what it waits for, what was spent for nothing, or what did not go well with a copy"""
+    resumable: _builtins.bool
+    """whether Resume applies to it"""
     @_builtins.property
     def owners(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnerProgress]: ...
     @_builtins.property
@@ -436,14 +458,184 @@ class ReleaseView(_message.Message):
         deleted: _builtins.int = ...,
         note: _builtins.str = ...,
         linking: _abc.Iterable[_builtins.str] | None = ...,
+        resumable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "deadline", b"deadline", "deleted", b"deleted", "directory", b"directory", "dry_run", b"dry_run", "error", b"error", "layout", b"layout", "linking", b"linking", "manifest_digest", b"manifest_digest", "note", b"note", "owners", b"owners", "plan", b"plan", "plan_digest", b"plan_digest", "purpose", b"purpose", "release", b"release", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "deadline", b"deadline", "deleted", b"deleted", "directory", b"directory", "dry_run", b"dry_run", "error", b"error", "layout", b"layout", "linking", b"linking", "manifest_digest", b"manifest_digest", "note", b"note", "owners", b"owners", "plan", b"plan", "plan_digest", b"plan_digest", "purpose", b"purpose", "release", b"release", "resumable", b"resumable", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReleaseView: _TypeAlias = ReleaseView  # noqa: Y015
+
+@_typing.final
+class WatchAllRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchAllRequest: _TypeAlias = WatchAllRequest  # noqa: Y015
+
+@_typing.final
+class Changed(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Changed: _TypeAlias = Changed  # noqa: Y015
+
+@_typing.final
+class ListEventsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RELEASE_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    MOST_FIELD_NUMBER: _builtins.int
+    release: _builtins.str
+    before: _builtins.int
+    """number of the event after the first; 0: from the newest on"""
+    most: _builtins.int
+    """events of one piece; 0: as many as fit"""
+    def __init__(
+        self,
+        *,
+        release: _builtins.str = ...,
+        before: _builtins.int = ...,
+        most: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "most", b"most", "release", b"release"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEventsRequest: _TypeAlias = ListEventsRequest  # noqa: Y015
+
+@_typing.final
+class ListEventsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    last: _builtins.int
+    """number of the last event of this piece; 0: there are no more"""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventView]: ...
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___EventView] | None = ...,
+        last: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "last", b"last"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEventsResponse: _TypeAlias = ListEventsResponse  # noqa: Y015
+
+@_typing.final
+class EventView(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    time: _builtins.int
+    """Unix time"""
+    event: _builtins.str
+    """as in the journal"""
+    owner: _builtins.str
+    """whose answer it is; empty: nobody's"""
+    text: _builtins.str
+    """why it ended; empty for other events"""
+    def __init__(
+        self,
+        *,
+        time: _builtins.int = ...,
+        event: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "owner", b"owner", "text", b"text", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EventView: _TypeAlias = EventView  # noqa: Y015
+
+@_typing.final
+class SchemaRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: _builtins.int
+    DATASET_FIELD_NUMBER: _builtins.int
+    owner: _builtins.str
+    dataset: _builtins.str
+    def __init__(
+        self,
+        *,
+        owner: _builtins.str = ...,
+        dataset: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "owner", b"owner"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SchemaRequest: _TypeAlias = SchemaRequest  # noqa: Y015
+
+@_typing.final
+class SchemaView(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: _builtins.int
+    DATASET_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
+    DESCRIBED_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    owner: _builtins.str
+    dataset: _builtins.str
+    release: _builtins.str
+    """the release that it was sent for"""
+    described: _builtins.int
+    """Unix time"""
+    schema: _builtins.bytes
+    """canonical JSON"""
+    def __init__(
+        self,
+        *,
+        owner: _builtins.str = ...,
+        dataset: _builtins.str = ...,
+        release: _builtins.str = ...,
+        described: _builtins.int = ...,
+        schema: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "described", b"described", "owner", b"owner", "release", b"release", "schema", b"schema"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SchemaView: _TypeAlias = SchemaView  # noqa: Y015
 
 @_typing.final
 class ListActionsRequest(_message.Message):

@@ -69,8 +69,28 @@ class ControlServiceStub:
                 request_serializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseRequest.SerializeToString,
                 response_deserializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseView.FromString,
                 _registered_method=True)
+        self.WatchAll = channel.unary_stream(
+                '/tessera.v1.ControlService/WatchAll',
+                request_serializer=common_dot_wire_dot_v1_dot_control__pb2.WatchAllRequest.SerializeToString,
+                response_deserializer=common_dot_wire_dot_v1_dot_control__pb2.Changed.FromString,
+                _registered_method=True)
+        self.ListEvents = channel.unary_unary(
+                '/tessera.v1.ControlService/ListEvents',
+                request_serializer=common_dot_wire_dot_v1_dot_control__pb2.ListEventsRequest.SerializeToString,
+                response_deserializer=common_dot_wire_dot_v1_dot_control__pb2.ListEventsResponse.FromString,
+                _registered_method=True)
+        self.ShowSchema = channel.unary_unary(
+                '/tessera.v1.ControlService/ShowSchema',
+                request_serializer=common_dot_wire_dot_v1_dot_control__pb2.SchemaRequest.SerializeToString,
+                response_deserializer=common_dot_wire_dot_v1_dot_control__pb2.SchemaView.FromString,
+                _registered_method=True)
         self.Cancel = channel.unary_unary(
                 '/tessera.v1.ControlService/Cancel',
+                request_serializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseRequest.SerializeToString,
+                response_deserializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseView.FromString,
+                _registered_method=True)
+        self.Resume = channel.unary_unary(
+                '/tessera.v1.ControlService/Resume',
                 request_serializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseRequest.SerializeToString,
                 response_deserializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseView.FromString,
                 _registered_method=True)
@@ -110,14 +130,14 @@ class ControlServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Confirm(self, request, context):
-        """Goes on from a plan that the operator has seen.
+        """Confirms a plan that the operator has seen, so that its release continues.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListReleases(self, request, context):
-        """Every release without its plan, oldest first, in pieces.
+        """Every release without its plan, oldest first or newest first, in pieces.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -136,8 +156,36 @@ class ControlServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchAll(self, request, context):
+        """A message now and at every change of any release, until the caller hangs up.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListEvents(self, request, context):
+        """What happened to a release, newest first, in pieces.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ShowSchema(self, request, context):
+        """The newest schema that an owner has sent of a data set.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Cancel(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """Resumes a release that is halted, or that ended after owners may have spent.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -194,8 +242,28 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     request_deserializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseRequest.FromString,
                     response_serializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseView.SerializeToString,
             ),
+            'WatchAll': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchAll,
+                    request_deserializer=common_dot_wire_dot_v1_dot_control__pb2.WatchAllRequest.FromString,
+                    response_serializer=common_dot_wire_dot_v1_dot_control__pb2.Changed.SerializeToString,
+            ),
+            'ListEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEvents,
+                    request_deserializer=common_dot_wire_dot_v1_dot_control__pb2.ListEventsRequest.FromString,
+                    response_serializer=common_dot_wire_dot_v1_dot_control__pb2.ListEventsResponse.SerializeToString,
+            ),
+            'ShowSchema': grpc.unary_unary_rpc_method_handler(
+                    servicer.ShowSchema,
+                    request_deserializer=common_dot_wire_dot_v1_dot_control__pb2.SchemaRequest.FromString,
+                    response_serializer=common_dot_wire_dot_v1_dot_control__pb2.SchemaView.SerializeToString,
+            ),
             'Cancel': grpc.unary_unary_rpc_method_handler(
                     servicer.Cancel,
+                    request_deserializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseRequest.FromString,
+                    response_serializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseView.SerializeToString,
+            ),
+            'Resume': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resume,
                     request_deserializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseRequest.FromString,
                     response_serializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseView.SerializeToString,
             ),
@@ -410,6 +478,87 @@ class ControlService:
             _registered_method=True)
 
     @staticmethod
+    def WatchAll(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tessera.v1.ControlService/WatchAll',
+            common_dot_wire_dot_v1_dot_control__pb2.WatchAllRequest.SerializeToString,
+            common_dot_wire_dot_v1_dot_control__pb2.Changed.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tessera.v1.ControlService/ListEvents',
+            common_dot_wire_dot_v1_dot_control__pb2.ListEventsRequest.SerializeToString,
+            common_dot_wire_dot_v1_dot_control__pb2.ListEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ShowSchema(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tessera.v1.ControlService/ShowSchema',
+            common_dot_wire_dot_v1_dot_control__pb2.SchemaRequest.SerializeToString,
+            common_dot_wire_dot_v1_dot_control__pb2.SchemaView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Cancel(request,
             target,
             options=(),
@@ -424,6 +573,33 @@ class ControlService:
             request,
             target,
             '/tessera.v1.ControlService/Cancel',
+            common_dot_wire_dot_v1_dot_control__pb2.ReleaseRequest.SerializeToString,
+            common_dot_wire_dot_v1_dot_control__pb2.ReleaseView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tessera.v1.ControlService/Resume',
             common_dot_wire_dot_v1_dot_control__pb2.ReleaseRequest.SerializeToString,
             common_dot_wire_dot_v1_dot_control__pb2.ReleaseView.FromString,
             options,

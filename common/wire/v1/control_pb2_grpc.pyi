@@ -37,13 +37,21 @@ class ControlServiceStub:
     Start: _grpc.UnaryUnaryMultiCallable[_control_pb2.StartRequest, _control_pb2.ReleaseView]
     """Starts a release, or re-attaches to the one of that id if it was asked for with the same arguments."""
     Confirm: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]
-    """Goes on from a plan that the operator has seen."""
+    """Confirms a plan that the operator has seen, so that its release continues."""
     ListReleases: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListReleasesRequest, _control_pb2.ListReleasesResponse]
-    """Every release without its plan, oldest first, in pieces."""
+    """Every release without its plan, oldest first or newest first, in pieces."""
     Show: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]
     Watch: _grpc.UnaryStreamMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]
     """Every change of a release until it has ended (or, for a plan, until the plan is there)."""
+    WatchAll: _grpc.UnaryStreamMultiCallable[_control_pb2.WatchAllRequest, _control_pb2.Changed]
+    """A message now and at every change of any release, until the caller hangs up."""
+    ListEvents: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListEventsRequest, _control_pb2.ListEventsResponse]
+    """What happened to a release, newest first, in pieces."""
+    ShowSchema: _grpc.UnaryUnaryMultiCallable[_control_pb2.SchemaRequest, _control_pb2.SchemaView]
+    """The newest schema that an owner has sent of a data set."""
     Cancel: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]
+    Resume: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]
+    """Resumes a release that is halted, or that ended after owners may have spent."""
     Delete: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]
     """Removes the data of a release that has ended; its history stays."""
     ListActions: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListActionsRequest, _control_pb2.ListActionsResponse]
@@ -58,13 +66,21 @@ class ControlServiceAsyncStub(ControlServiceStub):
     Start: _aio.UnaryUnaryMultiCallable[_control_pb2.StartRequest, _control_pb2.ReleaseView]  # type: ignore[assignment]
     """Starts a release, or re-attaches to the one of that id if it was asked for with the same arguments."""
     Confirm: _aio.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]  # type: ignore[assignment]
-    """Goes on from a plan that the operator has seen."""
+    """Confirms a plan that the operator has seen, so that its release continues."""
     ListReleases: _aio.UnaryUnaryMultiCallable[_control_pb2.ListReleasesRequest, _control_pb2.ListReleasesResponse]  # type: ignore[assignment]
-    """Every release without its plan, oldest first, in pieces."""
+    """Every release without its plan, oldest first or newest first, in pieces."""
     Show: _aio.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]  # type: ignore[assignment]
     Watch: _aio.UnaryStreamMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]  # type: ignore[assignment]
     """Every change of a release until it has ended (or, for a plan, until the plan is there)."""
+    WatchAll: _aio.UnaryStreamMultiCallable[_control_pb2.WatchAllRequest, _control_pb2.Changed]  # type: ignore[assignment]
+    """A message now and at every change of any release, until the caller hangs up."""
+    ListEvents: _aio.UnaryUnaryMultiCallable[_control_pb2.ListEventsRequest, _control_pb2.ListEventsResponse]  # type: ignore[assignment]
+    """What happened to a release, newest first, in pieces."""
+    ShowSchema: _aio.UnaryUnaryMultiCallable[_control_pb2.SchemaRequest, _control_pb2.SchemaView]  # type: ignore[assignment]
+    """The newest schema that an owner has sent of a data set."""
     Cancel: _aio.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]  # type: ignore[assignment]
+    Resume: _aio.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]  # type: ignore[assignment]
+    """Resumes a release that is halted, or that ended after owners may have spent."""
     Delete: _aio.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]  # type: ignore[assignment]
     """Removes the data of a release that has ended; its history stays."""
     ListActions: _aio.UnaryUnaryMultiCallable[_control_pb2.ListActionsRequest, _control_pb2.ListActionsResponse]  # type: ignore[assignment]
@@ -100,7 +116,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.ReleaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ReleaseView, _abc.Awaitable[_control_pb2.ReleaseView]]:
-        """Goes on from a plan that the operator has seen."""
+        """Confirms a plan that the operator has seen, so that its release continues."""
 
     @_abc_1.abstractmethod
     def ListReleases(
@@ -108,7 +124,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.ListReleasesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ListReleasesResponse, _abc.Awaitable[_control_pb2.ListReleasesResponse]]:
-        """Every release without its plan, oldest first, in pieces."""
+        """Every release without its plan, oldest first or newest first, in pieces."""
 
     @_abc_1.abstractmethod
     def Show(
@@ -126,11 +142,43 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         """Every change of a release until it has ended (or, for a plan, until the plan is there)."""
 
     @_abc_1.abstractmethod
+    def WatchAll(
+        self,
+        request: _control_pb2.WatchAllRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_control_pb2.Changed], _abc.AsyncIterator[_control_pb2.Changed]]:
+        """A message now and at every change of any release, until the caller hangs up."""
+
+    @_abc_1.abstractmethod
+    def ListEvents(
+        self,
+        request: _control_pb2.ListEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ListEventsResponse, _abc.Awaitable[_control_pb2.ListEventsResponse]]:
+        """What happened to a release, newest first, in pieces."""
+
+    @_abc_1.abstractmethod
+    def ShowSchema(
+        self,
+        request: _control_pb2.SchemaRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.SchemaView, _abc.Awaitable[_control_pb2.SchemaView]]:
+        """The newest schema that an owner has sent of a data set."""
+
+    @_abc_1.abstractmethod
     def Cancel(
         self,
         request: _control_pb2.ReleaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ReleaseView, _abc.Awaitable[_control_pb2.ReleaseView]]: ...
+
+    @_abc_1.abstractmethod
+    def Resume(
+        self,
+        request: _control_pb2.ReleaseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ReleaseView, _abc.Awaitable[_control_pb2.ReleaseView]]:
+        """Resumes a release that is halted, or that ended after owners may have spent."""
 
     @_abc_1.abstractmethod
     def Delete(

@@ -32,7 +32,7 @@ class _BlobKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BlobKind.Val
     DESCRIPTOR: _descriptor.EnumDescriptor
     BLOB_KIND_UNSPECIFIED: _BlobKind.ValueType  # 0
     BLOB_KIND_TOKENS: _BlobKind.ValueType  # 1
-    """sorted 16-byte tokens"""
+    """sorted 16-byte tokens; with match keys as common/matching/lists.py says"""
     BLOB_KIND_FRAGMENT: _BlobKind.ValueType  # 2
     """Arrow IPC stream"""
 
@@ -40,7 +40,7 @@ class BlobKind(_BlobKind, metaclass=_BlobKindEnumTypeWrapper): ...
 
 BLOB_KIND_UNSPECIFIED: BlobKind.ValueType  # 0
 BLOB_KIND_TOKENS: BlobKind.ValueType  # 1
-"""sorted 16-byte tokens"""
+"""sorted 16-byte tokens; with match keys as common/matching/lists.py says"""
 BLOB_KIND_FRAGMENT: BlobKind.ValueType  # 2
 """Arrow IPC stream"""
 Global___BlobKind: _TypeAlias = BlobKind  # noqa: Y015
@@ -80,19 +80,52 @@ class LedgerHead(_message.Message):
 Global___LedgerHead: _TypeAlias = LedgerHead  # noqa: Y015
 
 @_typing.final
+class Software(_message.Message):
+    """What a side runs. New fields of messages get higher numbers than all others and may be ignored; what must not be
+    ignored is a feature, or a new protocol (common/model/compatibility.py).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    OLDEST_PROTOCOL_FIELD_NUMBER: _builtins.int
+    NEWEST_PROTOCOL_FIELD_NUMBER: _builtins.int
+    FEATURES_FIELD_NUMBER: _builtins.int
+    version: _builtins.str
+    oldest_protocol: _builtins.int
+    """versions of the protocol that it speaks"""
+    newest_protocol: _builtins.int
+    @_builtins.property
+    def features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """names of the features that it knows"""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.str = ...,
+        oldest_protocol: _builtins.int = ...,
+        newest_protocol: _builtins.int = ...,
+        features: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["features", b"features", "newest_protocol", b"newest_protocol", "oldest_protocol", b"oldest_protocol", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Software: _TypeAlias = Software  # noqa: Y015
+
+@_typing.final
 class ConnectRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    PROTOCOL_FIELD_NUMBER: _builtins.int
-    VERSION_FIELD_NUMBER: _builtins.int
+    SOFTWARE_FIELD_NUMBER: _builtins.int
     DATASETS_FIELD_NUMBER: _builtins.int
     NONCE_FIELD_NUMBER: _builtins.int
-    protocol: _builtins.int
-    """1"""
-    version: _builtins.str
-    """software version"""
     nonce: _builtins.bytes
     """random; signed with the answer"""
+    @_builtins.property
+    def software(self) -> Global___Software: ...
     @_builtins.property
     def datasets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """names of the data sets that can be invited"""
@@ -100,14 +133,13 @@ class ConnectRequest(_message.Message):
     def __init__(
         self,
         *,
-        protocol: _builtins.int = ...,
-        version: _builtins.str = ...,
+        software: Global___Software | None = ...,
         datasets: _abc.Iterable[_builtins.str] | None = ...,
         nonce: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["software", b"software"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["datasets", b"datasets", "nonce", b"nonce", "protocol", b"protocol", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["datasets", b"datasets", "nonce", b"nonce", "software", b"software"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -117,15 +149,16 @@ Global___ConnectRequest: _TypeAlias = ConnectRequest  # noqa: Y015
 class ConnectResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    VERSION_FIELD_NUMBER: _builtins.int
+    SOFTWARE_FIELD_NUMBER: _builtins.int
     NEWEST_LEDGER_HEAD_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
-    version: _builtins.str
     signature: _builtins.bytes
     """over tessera/v1/answer, by the aggregator (common/wire/answers.py)"""
     certificate: _builtins.bytes
     """PEM chain of the aggregator"""
+    @_builtins.property
+    def software(self) -> Global___Software: ...
     @_builtins.property
     def newest_ledger_head(self) -> Global___LedgerHead:
         """absent if the aggregator has none"""
@@ -133,14 +166,14 @@ class ConnectResponse(_message.Message):
     def __init__(
         self,
         *,
-        version: _builtins.str = ...,
+        software: Global___Software | None = ...,
         newest_ledger_head: Global___LedgerHead | None = ...,
         signature: _builtins.bytes = ...,
         certificate: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["newest_ledger_head", b"newest_ledger_head"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["newest_ledger_head", b"newest_ledger_head", "software", b"software"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "newest_ledger_head", b"newest_ledger_head", "signature", b"signature", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "newest_ledger_head", b"newest_ledger_head", "signature", b"signature", "software", b"software"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -162,11 +195,11 @@ class PollRequest(_message.Message):
     """random; signed with the answer"""
     @_builtins.property
     def busy(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkKey]:
-        """Work that the owner is busy with and does not need to be told again."""
+        """Work that the owner is busy with and does not need to be sent again."""
 
     @_builtins.property
     def ledger_head(self) -> Global___LedgerHead:
-        """Where the owner's ledger is, if this connection has not told it yet: charges of the owner's own, too."""
+        """Where the owner's ledger is, if this connection has not stated it yet: charges of the owner's own, too."""
 
     def __init__(
         self,
@@ -574,16 +607,22 @@ class Described(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SCHEMA_FIELD_NUMBER: _builtins.int
+    SOFTWARE_FIELD_NUMBER: _builtins.int
     schema: _builtins.bytes
     """canonical JSON"""
+    @_builtins.property
+    def software(self) -> Global___Software:
+        """what the owner runs now"""
+
     def __init__(
         self,
         *,
         schema: _builtins.bytes = ...,
+        software: Global___Software | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["software", b"software"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["schema", b"schema"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["schema", b"schema", "software", b"software"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -648,18 +687,22 @@ class Linked(_message.Message):
 
     N_RECORDS_FIELD_NUMBER: _builtins.int
     TOKENS_DIGEST_FIELD_NUMBER: _builtins.int
+    TOKENS_SIZE_FIELD_NUMBER: _builtins.int
     n_records: _builtins.int
     tokens_digest: _builtins.str
     """of the uploaded token list; empty where the plan wants none"""
+    tokens_size: _builtins.int
+    """bytes of the token lists; only where the plan has match keys"""
     def __init__(
         self,
         *,
         n_records: _builtins.int = ...,
         tokens_digest: _builtins.str = ...,
+        tokens_size: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["n_records", b"n_records", "tokens_digest", b"tokens_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["n_records", b"n_records", "tokens_digest", b"tokens_digest", "tokens_size", b"tokens_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -720,7 +763,7 @@ Global___Acknowledged: _TypeAlias = Acknowledged  # noqa: Y015
 
 @_typing.final
 class Failure(_message.Message):
-    """The owner cannot or will not go on. Never says more than the release's operator may know."""
+    """The owner cannot or will not continue. Never says more than the release's operator may know."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -880,16 +923,20 @@ class UploadStateResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     OFFSET_FIELD_NUMBER: _builtins.int
+    ZSTD_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
     """bytes already held"""
+    zstd: _builtins.bool
+    """chunks may come compressed"""
     def __init__(
         self,
         *,
         offset: _builtins.int = ...,
+        zstd: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "zstd", b"zstd"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -897,14 +944,22 @@ Global___UploadStateResponse: _TypeAlias = UploadStateResponse  # noqa: Y015
 
 @_typing.final
 class UploadChunk(_message.Message):
+    """Offsets, digest and size are those of the blob, however its chunks travel."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BLOB_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
+    ZSTD_FIELD_NUMBER: _builtins.int
+    ZSTD_SIZE_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
     data: _builtins.bytes
     """about 256 KiB"""
+    zstd: _builtins.bytes
+    """instead of data: one zstd frame of it"""
+    zstd_size: _builtins.int
+    """bytes in that frame once unpacked, 256 KiB at most"""
     @_builtins.property
     def blob(self) -> Global___BlobKey:
         """in the first message only"""
@@ -915,10 +970,12 @@ class UploadChunk(_message.Message):
         blob: Global___BlobKey | None = ...,
         offset: _builtins.int = ...,
         data: _builtins.bytes = ...,
+        zstd: _builtins.bytes = ...,
+        zstd_size: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["blob", b"blob"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blob", b"blob", "data", b"data", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blob", b"blob", "data", b"data", "offset", b"offset", "zstd", b"zstd", "zstd_size", b"zstd_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1021,8 +1078,9 @@ Global___SelectRequest: _TypeAlias = SelectRequest  # noqa: Y015
 
 @_typing.final
 class SelectChunk(_message.Message):
-    """One bit per record in the order of the owner's sorted tokens, the first in the highest bit; 1: mask it. The
-    addendum has the digest of all of them.
+    """One bit per record in the order of the owner's sorted tokens, the first in the highest bit; 1: mask it. With
+    match keys, four big-endian bytes per record in the order of the owner's handles: the number of its person in the
+    release, or 2^32 - 1 to leave it out. The addendum has the digest of all of them.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -116,7 +116,7 @@ class OwnerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UploadState(self, request, context):
-        """How much of a blob the aggregator already holds, so that an upload goes on from there.
+        """How much of a blob the aggregator already holds, so that an upload continues from there.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -43,7 +43,7 @@ class OwnerServiceStub:
     Answer: _grpc.UnaryUnaryMultiCallable[_owner_pb2.AnswerRequest, _owner_pb2.AnswerResponse]
     """An owner's answer to one piece of work."""
     UploadState: _grpc.UnaryUnaryMultiCallable[_owner_pb2.UploadStateRequest, _owner_pb2.UploadStateResponse]
-    """How much of a blob the aggregator already holds, so that an upload goes on from there."""
+    """How much of a blob the aggregator already holds, so that an upload continues from there."""
     Upload: _grpc.StreamUnaryMultiCallable[_owner_pb2.UploadChunk, _owner_pb2.UploadResponse]
     """Sends a blob from the offset that UploadState named; the answer to the last chunk is its receipt."""
     Renew: _grpc.UnaryUnaryMultiCallable[_owner_pb2.RenewRequest, _owner_pb2.RenewResponse]
@@ -69,7 +69,7 @@ class OwnerServiceAsyncStub(OwnerServiceStub):
     Answer: _aio.UnaryUnaryMultiCallable[_owner_pb2.AnswerRequest, _owner_pb2.AnswerResponse]  # type: ignore[assignment]
     """An owner's answer to one piece of work."""
     UploadState: _aio.UnaryUnaryMultiCallable[_owner_pb2.UploadStateRequest, _owner_pb2.UploadStateResponse]  # type: ignore[assignment]
-    """How much of a blob the aggregator already holds, so that an upload goes on from there."""
+    """How much of a blob the aggregator already holds, so that an upload continues from there."""
     Upload: _aio.StreamUnaryMultiCallable[_owner_pb2.UploadChunk, _owner_pb2.UploadResponse]  # type: ignore[assignment]
     """Sends a blob from the offset that UploadState named; the answer to the last chunk is its receipt."""
     Renew: _aio.UnaryUnaryMultiCallable[_owner_pb2.RenewRequest, _owner_pb2.RenewResponse]  # type: ignore[assignment]
@@ -116,7 +116,7 @@ class OwnerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _owner_pb2.UploadStateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_owner_pb2.UploadStateResponse, _abc.Awaitable[_owner_pb2.UploadStateResponse]]:
-        """How much of a blob the aggregator already holds, so that an upload goes on from there."""
+        """How much of a blob the aggregator already holds, so that an upload continues from there."""
 
     @_abc_1.abstractmethod
     def Upload(

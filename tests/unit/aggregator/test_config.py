@@ -4,9 +4,10 @@ from pathlib import Path
 import pytest
 
 from aggregator.config import AggregatorConfig, DeadlineSettings, EnrolmentSection, load
-from common.daemon.settings import MetricsSection
+from common.daemon.settings import EngineSection, MetricsSection
 from common.errors import ConfigurationError
 from common.settings import TlsSection
+from common.workspace import machine_memory
 
 SAMPLES = Path(__file__).parents[3] / "deploy" / "samples"
 HEAD = """
@@ -119,3 +120,22 @@ def test_metrics_for_other_machines_are_asked_for_by_name(tmp_path, address):
     assert problem.startswith(f'metrics.listen = "{address}": expected an address of this machine alone')
     meant = f'[metrics]\nlisten = "{address}"\nallow_remote = true'
     assert _load(tmp_path, HEAD, TLS, meant).metrics == MetricsSection(address, allow_remote=True)
+
+
+def test_the_engine_takes_half_of_the_machine_unless_it_is_told(tmp_path):
+    """A step never plans with more memory than the table allows, nor writes elsewhere than it says."""
+    default = _load(tmp_path, HEAD, TLS).engine
+    assert default.memory_limit == machine_memory() // 2
+    assert default.workspace(tmp_path / "state").scratch == tmp_path / "state" / "scratch"
+    text = '[engine]\nmemory_limit = "1.5 GiB"\nscratch = "large"\nthreads = 3'
+    chosen = _load(tmp_path, HEAD, TLS, text).engine
+    assert chosen == EngineSection(3 << 29, tmp_path / "large", 3)
+    assert chosen.workspace(tmp_path / "state").scratch == tmp_path / "large"
+
+
+@pytest.mark.parametrize("limit", ['"255MB"', '"1"', '"1kB"', "1000000000", '"GB"', '"-1GB"'])
+def test_memory_is_a_size_with_its_unit(tmp_path, limit):
+    """A limit without a unit, or with which nothing could work, is refused when the daemon starts."""
+    (problem,) = _problems(tmp_path, HEAD, TLS, f"[engine]\nmemory_limit = {limit}\n")
+    assert "engine.memory_limit" in problem
+    assert 'expected a size from "256MB"' in problem

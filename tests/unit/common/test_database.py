@@ -6,12 +6,14 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from common.database import FIRST_VERSION, CannotStoreError, SqliteDatabase, append_only
-from common.errors import ConfigurationError, IntegrityError, InternalError
+from common.database import FIRST_VERSION, SqliteDatabase, append_only, copies_before
+from common.errors import CannotStoreError, ConfigurationError, IntegrityError, InternalError
 
 _INSERT = "INSERT INTO log (sequence, event) VALUES (?, 'first')"
 
@@ -161,6 +163,84 @@ def test_other_versions_are_refused(tmp_path: Path, version: int, message: str) 
         Database(tmp_path / "state")
     assert caught.value.hint
     assert path.read_bytes() == before
+
+
+class Second(Database):
+    """The next version, which counts."""
+
+    schema = (*Database.schema, "CREATE TABLE counts (n INTEGER NOT NULL)")
+    migrations: ClassVar[Sequence[Sequence[str]]] = (
+        ("CREATE TABLE counts (n INTEGER NOT NULL)", "INSERT INTO counts SELECT count(*) FROM log"),
+    )
+
+
+class Third(Second):
+    """The one after that, with a statement that fails."""
+
+    migrations = (*Second.migrations, ("CREATE TABLE more (n INTEGER)", "INSERT INTO nowhere VALUES (1)"))
+
+
+def written(folder: Path) -> Path:
+    """Return a database of the first version with one entry."""
+    with Database(folder) as db, db.transaction() as tx:
+        tx.execute(_INSERT, (1,))
+    return folder / "log.db"
+
+
+def test_conversion(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An older database is converted once; its copy is private, is what was there, and opens in the older
+    version. The converted one has the tables of a new one, and the older version refuses it.
+    """
+    state = tmp_path / "state"
+    path, tables = written(state), []
+    for _ in range(2):
+        with Second(state) as db:
+            assert [tuple(row) for row in db.rows("SELECT n FROM counts")] == [(1,)]
+            assert db.rows("PRAGMA journal_mode")[0][0] == "wal"
+            assert db.rows("PRAGMA busy_timeout")[0][0] == 30000
+            tables = [tuple(row) for row in db.rows("SELECT name, sql FROM sqlite_master ORDER BY name")]
+    (copy,) = copies_before(path)
+    assert sorted(each.name for each in state.iterdir()) == ["log.db", "log.db.before-102"]
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    (entry,) = [each for each in caplog.records if each.getMessage() == "database converted"]
+    assert (entry.from_schema, entry.to_schema, entry.copy) == (101, 102, str(copy))  # type: ignore[attr-defined]
+    with Second(tmp_path / "new") as new:
+        assert [tuple(row) for row in new.rows("SELECT name, sql FROM sqlite_master ORDER BY name")] == tables
+    with pytest.raises(ConfigurationError, match="newer version"):
+        Database(state)
+    copy.replace(path)
+    with Database(state) as back:
+        assert [tuple(row) for row in back.rows("SELECT * FROM log")] == [(1, "first")]
+
+
+def test_a_conversion_that_fails_changes_nothing(tmp_path: Path) -> None:
+    """All steps are one transaction: the older version goes on, and a later try succeeds."""
+    written(tmp_path / "state")
+    with pytest.raises(IntegrityError):
+        Third(tmp_path / "state")
+    with Database(tmp_path / "state") as db:
+        assert [tuple(row) for row in db.rows("SELECT name FROM sqlite_master WHERE type = 'table'")] == [
+            ("log",)
+        ]
+        assert db.rows("PRAGMA journal_mode")[0][0] == "wal"
+    with Second(tmp_path / "state") as db:
+        assert db.rows("SELECT n FROM counts")[0][0] == 1
+
+
+def test_nothing_is_converted_under_another_process(tmp_path: Path) -> None:
+    """The daemon of the older version works on; the newer program says what to do."""
+    path = written(tmp_path / "state")
+    hold = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM log').fetchall()"
+    command = [sys.executable, "-c", f"{hold}; print(flush=True); sys.stdin.read()", str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(ConfigurationError, match="another process uses it") as caught:
+            Second(tmp_path / "state")
+        other.communicate()
+    assert "stop the daemon" in caught.value.hint
+    assert copies_before(path) == []
+    Second(tmp_path / "state").close()
 
 
 def test_damaged_file(tmp_path: Path) -> None:

@@ -111,6 +111,12 @@ def test_no_directory(tmp_path: Path) -> None:
             private_directory(path)
 
 
+def test_parents_of_a_private_folder_are_private(tmp_path: Path) -> None:
+    """A scratch folder that is made first makes the state folder, which has to be private as well."""
+    private_directory(tmp_path / "state" / "scratch")
+    assert _mode(private_directory(tmp_path / "state")) == 0o700
+
+
 def test_read_private(tmp_path: Path) -> None:
     """A secret is read if only its user can read it; open, absent or a folder, it is refused."""
     path = tmp_path / "secret"

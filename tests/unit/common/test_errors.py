@@ -1,7 +1,6 @@
 """The catalogue of errors, across processes."""
 
-from common.database import CannotStoreError
-from common.errors import ConfigurationError, from_document
+from common.errors import CannotStoreError, ConfigurationError, from_document
 
 
 def test_what_a_peer_sent_is_no_error_of_this_machine():

@@ -146,3 +146,14 @@ def test_warnings_of_libraries_are_lines_without_their_words():
     assert (line["level"], line["event"], line["kind"]) == ("warning", "warned", "UserWarning")
     assert str(line["place"]).startswith("common/test_log.py:")
     assert "1999" not in stream.getvalue()
+
+
+def test_lines_of_an_error_are_joined_into_one():
+    """What an error is about, then what was found; nothing else changes."""
+    found = "data set 'p' cannot be used: /x.csv\n  column 'age' is missing\n  there are no records"
+    assert (
+        log.joined(found)
+        == "data set 'p' cannot be used: /x.csv: column 'age' is missing; there are no records"
+    )
+    assert [log.joined(each) for each in ("", "one line")] == ["", "one line"]
+    assert log.joined("do this\n  do that", "; ") == "do this; do that"

@@ -5,8 +5,12 @@ from datetime import timedelta
 
 import pytest
 
+from aggregator.ca.authority import LIFETIME
+from common.errors import IntegrityError
 from owner_node.config import PolicyConfig
-from owner_node.notices import NoticeFeed, note_due
+from owner_node.notices import NOTICES, NoticeFeed, note_due
+from owner_node.release.approvals import Person
+from owner_node.release.decisions import Decisions
 from tests.fakes.offering import Offering
 
 
@@ -41,3 +45,33 @@ def test_a_new_sink_is_not_told_the_past(offering):
     note_due(offering.config, offering.records, offering.now)
     records = feed.audit_records(feed.delivered("mail:x"), 10)
     assert [record["event"] for _, record in records] == ["deadline-near"]
+
+
+def test_a_certificate_that_ends_and_a_halt_are_told_once(offering):
+    """Each is one line of the history, however often it is looked at, and becomes one message."""
+    for _ in range(2):
+        note_due(offering.config, offering.records, offering.now)
+    assert not offering.records.history.entries(event="certificate-ends")
+    offering.later = LIFETIME - timedelta(days=1)
+    with offering.records.db.transaction() as tx:
+        offering.records.ledger.losses.stop(tx, IntegrityError("entries were lost Zq7Qz", "recover"))
+    for _ in range(2):
+        note_due(offering.config, offering.records, offering.now)
+    records = NoticeFeed(offering.records.db, offering.records.history, "a").audit_records(0, 100)
+    messages = NOTICES.messages([record for _, record in records])
+    assert [each["event"] for each in messages] == ["awaiting-approval", "certificate-ends", "ledger-halted"]
+    assert "Zq7Qz" not in str(messages)
+
+
+def test_what_a_person_decides_is_told(offering):
+    """A refusal, and before it an approval that nobody used in time; the reason stays here."""
+    decisions = Decisions(offering.records.db, offering.now)
+    decisions.approve("r1", "", Person("vera"), timedelta(hours=1))
+    offering.later = timedelta(hours=2)
+    with offering.records.db.transaction() as tx:
+        assert decisions.approvals.note_expired(tx, decisions.find("r1"))
+    decisions.refuse("r1", "", Person("otto"), "not our question Zq7Qz")
+    records = NoticeFeed(offering.records.db, offering.records.history, "a").audit_records(0, 100)
+    messages = NOTICES.messages([record for _, record in records])
+    assert [each["event"] for each in messages] == ["awaiting-approval", "approval-expired", "refused"]
+    assert "Zq7Qz" not in str(messages)

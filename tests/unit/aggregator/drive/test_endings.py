@@ -8,13 +8,14 @@ from types import SimpleNamespace
 import pytest
 
 from aggregator.drive.endings import ended_by, expired, failed_at_owner, operator_error, spent_by
-from aggregator.drive.stages import signed_plan
+from aggregator.drive.stages import has_appeared, signed_plan
 from aggregator.protocol.events import Conflicted, Described, Expired, Failed, Refused
 from aggregator.protocol.release import apply
 from aggregator.protocol.states import State
 from aggregator.protocol.work import work_for
 from common.canonical import canonical
 from common.errors import ConflictError, IntegrityError, RefusedError, UnusableDataError
+from common.model.compatibility import HERE
 from common.model.schema import CategoryOrder, Limits, Schema
 from common.planning.limits import check_limits
 from common.planning.planner import make_plan
@@ -63,6 +64,26 @@ def test_later_deadlines_name_who_did_not_answer(state):
     event = expired(9, release, lambda _: False)
     assert (type(event), event.code) == (Expired, "deadline")
     assert state == "planned" or event.details["owners"] == ["a", "b"]
+
+
+def test_a_deadline_while_the_aggregator_works_blames_no_owner():
+    """Once all owners have answered, the event says whose step it was."""
+    release = new_release("a", "b")
+    for owner in "ab":
+        release = apply(release, answer(release, owner, "describe"))
+    event = expired(9, release, lambda _: True)
+    assert (type(event), event.details["owners"]) == (Expired, [])
+    assert event.message == (
+        "the deadline of inviting passed; all owners had answered, the aggregator was not done"
+    )
+    assert event.hint.startswith("see the aggregator's log; ")
+
+
+def test_a_folder_that_cannot_be_looked_at_may_have_appeared(tmp_path):
+    """A release is not cancelled because its disk fails at that moment."""
+    (tmp_path / "file").touch()
+    places = [tmp_path / "absent", tmp_path / "file" / "r1", tmp_path / ("x" * 300)]
+    assert [has_appeared(new_release("a", "b"), each) for each in places] == [False, False, True]
 
 
 def test_conflicts_where_the_table_has_them():
@@ -130,7 +151,9 @@ def test_a_plan_beyond_stated_limits_asks_nobody(tmp_path, limits, rule):
     for owner, stated in (("a", Limits()), ("b", limits)):
         document = replace(schema("age"), limits=stated).to_document()
         assert Schema.from_document(json.loads(canonical(document))).limits == stated
-        release = apply(release, Described(at=2, owner=owner, schema=canonical(document).decode()))
+        release = apply(
+            release, Described(at=2, owner=owner, schema=canonical(document).decode(), software=HERE)
+        )
     with pytest.raises(RefusedError) as refusal:
         signed_plan(release, _signer(tmp_path), 3)
     (first, *_) = refusal.value.message.splitlines()
@@ -147,7 +170,7 @@ def test_an_owner_with_too_few_records_ends_a_release_at_its_plan(tmp_path):
     release = new_release("a", "b")
     for owner, records in (("a", 1000), ("b", 4)):
         text = canonical(schema("age", records=records).to_document()).decode()
-        release = apply(release, Described(at=2, owner=owner, schema=text))
+        release = apply(release, Described(at=2, owner=owner, schema=text, software=HERE))
     with pytest.raises(UnusableDataError, match=r"fewer than k records at b \(k = 5\)"):
         signed_plan(release, _signer(tmp_path), 3)
 
@@ -163,7 +186,7 @@ def test_what_has_no_bound_is_refused_unasked(accounting, refuses):
     schemas = {"a": held, "b": held}
     plan = make_plan(
         request, schemas, aggregator="spiffe://d/aggregator/a", created="2026-01-01T00:00:00+00:00",
-        version="1",
+        version="0.1.0",
     )  # fmt: skip
     if refuses:
         with pytest.raises(RefusedError, match="epsilon_joint is not bounded: c"):

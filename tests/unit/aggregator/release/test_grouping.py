@@ -14,7 +14,7 @@ from common.planning.arguments import ReleaseArguments, parse_arguments
 from common.planning.planner import groups_of_attributes, make_plan
 from tests.fakes.protocol_peers import request, schema
 
-MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "1"}
+MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "0.1.0"}
 OVERLAPPING = (("a", "b"), ("a", "c"))
 
 

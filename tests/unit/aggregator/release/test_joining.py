@@ -1,5 +1,6 @@
 """Joining: the inverse of fragmenting, whatever the grid, the types and the order."""
 
+from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
 from itertools import pairwise
@@ -10,17 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.release.joining import join
+from aggregator.release.assembly import needed_on_disk
+from aggregator.release.joining import align, stack
+from aggregator.release.records import fragment_type, joined_type, pack
 from common.arrays import random_order
 from common.errors import IntegrityError
 from common.model.schema import Attribute, AttributeType
 from common.release.table import from_units, release_schema, release_type, to_units
+from common.runs import ArrayRun
+from common.workspace import Workspace
 from tests.fakes.releases import (
     ATTRIBUTES,
     by_token,
+    joined,
     make_plan,
     random_columns,
     random_tokens,
+    small_workspace,
     through_file,
 )
 
@@ -40,6 +47,20 @@ def naive(attribute, units):
             return bool(units)
         case _:
             return units
+
+
+def unshuffled(plan, parts, at_once=10**6):
+    """The joined records before they are shuffled."""
+    packed = {
+        owner: np.concatenate(
+            [np.empty(0, fragment_type(plan, own)), *pack(plan, own, parts[owner].to_batches())]
+        )
+        for owner, own in plan.assignments.items()
+    }
+    if plan.n_groups == 1:
+        return np.concatenate([*stack(plan, {owner: [each] for owner, each in packed.items()})])
+    runs = {owner: ArrayRun(each) for owner, each in packed.items()}
+    return np.concatenate([*align(plan, runs, at_once)])
 
 
 def fragmented(tmp_path, rng, n, groups, owners_per_group):
@@ -66,32 +87,36 @@ def fragmented(tmp_path, rng, n, groups, owners_per_group):
     n=st.integers(4, 300),
     cuts=st.sets(st.integers(1, 5), max_size=3),
     owners=st.lists(st.integers(1, 4), min_size=4, max_size=4),
+    memory=st.sampled_from([1500, 20_000, 1 << 20]),
 )
-def test_join_undoes_fragmenting(tmp_path_factory, seed, n, cuts, owners):
-    """On any grid the released records are exactly the fragmented ones, each once, in release types."""
+def test_join_undoes_fragmenting(tmp_path_factory, seed, n, cuts, owners, memory):
+    """On any grid, with any memory, the released records are exactly the fragmented ones, each once."""
     rng = np.random.default_rng(seed)
     names = [each.name for each in ATTRIBUTES]
     ends = [0, *sorted(cuts), len(names)]
     groups = [names[start:stop] for start, stop in pairwise(ends)]
-    columns, plan, parts = fragmented(tmp_path_factory.mktemp("join"), rng, n, groups, owners)
-    joined = join(plan, parts, random_order(n))
-    joined.validate(full=True)
-    assert joined.schema == release_schema(plan)
-    assert joined.column("record").to_pylist() == list(range(1, n + 1))
-    released = list(zip(*(joined.column(each.name).to_pylist() for each in ATTRIBUTES), strict=True))
+    folder = tmp_path_factory.mktemp("join")
+    columns, plan, parts = fragmented(folder, rng, n, groups, owners)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("common.runs._FEWEST_RECORDS", 1 if memory < 1 << 20 else 256)
+        table = joined(plan, parts, n, small_workspace(folder, memory))
+    table.validate(full=True)
+    assert list(folder.glob("scratch/*")) == []
+    assert table.schema == release_schema(plan)
+    assert table.column("record").to_pylist() == list(range(1, n + 1))
+    released = list(zip(*(table.column(each.name).to_pylist() for each in ATTRIBUTES), strict=True))
     expected = [tuple(naive(each, int(columns[each.name][row])) for each in ATTRIBUTES) for row in range(n)]
     assert sorted(released, key=repr) == sorted(expected, key=repr)
     for each in ATTRIBUTES:
-        back = to_units(each, joined.column(each.name)).to_pylist()
-        assert [naive(each, units) for units in back] == joined.column(each.name).to_pylist()
+        back = to_units(each, table.column(each.name)).to_pylist()
+        assert [naive(each, units) for units in back] == table.column(each.name).to_pylist()
 
 
-def test_order_is_the_permutation_alone(tmp_path):
-    """Where groups are aligned, the order of parts and owners does not show in the released order."""
+def test_the_order_of_owners_does_not_show(tmp_path):
+    """Where groups are aligned, the order is that of the tokens, whoever held which part."""
     rng = np.random.default_rng(3)
     n = 40
     columns, tokens = random_columns(rng, ATTRIBUTES[:2], n), random_tokens(rng, n)
-    permutation = random_order(n)
     released = []
     for shuffled in (np.arange(n), rng.permutation(n)):
         plan = make_plan([(["age"], ["a", "b"]), (["income"], ["c"])])
@@ -103,8 +128,8 @@ def test_order_is_the_permutation_alone(tmp_path):
             path = tmp_path / f"{task.owner}.arrow"
             assignment = plan.assignment_of(task.owner)
             parts[task.owner] = through_file(path, plan, assignment, own, by_token(keyed), keyed)
-        released.append(join(plan, parts, permutation))
-    assert released[0].equals(released[1])
+        released.append(unshuffled(plan, parts))
+    assert np.array_equal(released[0], released[1])
 
 
 def test_groups_that_differ_are_refused(tmp_path):
@@ -124,13 +149,56 @@ def test_groups_that_differ_are_refused(tmp_path):
             made[task.owner] = through_file(path, plan, assignment, own, by_token(keyed), keyed)
         return made
 
-    assert join(plan, parts(a=range(10), b=range(10, 20), c=range(20)), random_order(20)).num_rows == 20
+    def join(plan, parts, n):
+        return joined(plan, parts, n, small_workspace(tmp_path))
+
+    assert join(plan, parts(a=range(10), b=range(10, 20), c=range(20)), 20).num_rows == 20
     with pytest.raises(IntegrityError, match="do not hold the same records"):
-        join(plan, parts(a=range(10), b=range(10, 20), c=range(1, 21)), random_order(20))
+        join(plan, parts(a=range(10), b=range(10, 20), c=range(1, 21)), 20)
     with pytest.raises(IntegrityError, match="appears twice in group 0"):
-        join(plan, parts(a=range(10), b=range(9, 19), c=range(20)), random_order(20))
-    with pytest.raises(IntegrityError, match="number of records that linking found"):
-        join(plan, parts(a=range(10), b=range(10, 20), c=range(20)), random_order(21))
+        join(plan, parts(a=range(10), b=range(9, 19), c=range(20)), 20)
+    for wrong in (19, 21):
+        with pytest.raises(IntegrityError, match="number of records that linking found"):
+            join(plan, parts(a=range(10), b=range(10, 20), c=range(20)), wrong)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    persons=st.integers(3, 60),
+    at_once=st.integers(1, 50),
+)
+def test_ranges_do_not_show(tmp_path_factory, seed, persons, at_once):
+    """Groups are aligned in the same way, persons with several records too, whatever is held at once."""
+    rng = np.random.default_rng(seed)
+    plan = make_plan([(["age"], ["a", "b"]), (["income"], ["c", "d"])])
+    plan = replace(plan, linking=replace(plan.linking, max_overlap=2))
+    tokens, folder = random_tokens(rng, persons), tmp_path_factory.mktemp("ranges")
+    parts = {}
+    for first, second in (("a", "b"), ("c", "d")):
+        at_first = rng.random(persons) < 0.7
+        for owner, held in ((first, at_first), (second, ~at_first | (rng.random(persons) < 0.3))):
+            rows = np.flatnonzero(held)
+            own = plan.assignment_of(owner)
+            columns = random_columns(rng, [plan.attribute(each.name) for each in own.attributes], len(rows))
+            keyed = tokens[rows]
+            parts[owner] = through_file(folder / owner, plan, own, columns, by_token(keyed), keyed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("common.runs._FEWEST_RECORDS", 1)
+        in_pieces = unshuffled(plan, parts, at_once)
+    assert np.array_equal(in_pieces, unshuffled(plan, parts))
+
+
+def test_a_record_takes_as_many_bytes_as_its_domains_need(tmp_path):
+    """What goes to the scratch folder is counted beforehand: narrow records, and runs of several groups."""
+    names = [each.name for each in ATTRIBUTES]
+    one, two = make_plan([(names, ["a"])]), make_plan([(names[:1], ["a"]), (names[1:], ["b"])])
+    assert joined_type(one).itemsize == 1 + 4 + 2 + 1 + 1 + 4
+    assert fragment_type(two, two.assignment_of("a")).itemsize == 16 + 1
+    enough, little = Workspace(1 << 30, tmp_path), Workspace(1000, tmp_path)
+    assert needed_on_disk(two, {"a": 100, "b": 100}, 100, enough) == 0
+    assert needed_on_disk(one, {"a": 100}, 100, little) == 1300
+    assert needed_on_disk(two, {"a": 100, "b": 100}, 100, little) == 1300 + 100 * (32 + 13)
 
 
 def test_types_are_exact():
@@ -156,9 +224,15 @@ def test_types_are_exact():
     assert back.to_pylist() == units.tolist()
 
 
-def test_random_order_is_a_fresh_permutation():
-    """Every position comes once, and two calls do not give the same order."""
+@pytest.mark.parametrize("most", [1 << 20, 1])
+def test_random_order_is_a_fresh_permutation(monkeypatch, most):
+    """Every position comes once, two calls do not give the same order, and a tie of keys is drawn anew."""
+    monkeypatch.setattr("common.arrays._PACKED_RECORDS", most)
     first, second = random_order(1000), random_order(1000)
     assert np.array_equal(np.sort(first), np.arange(1000))
     assert not np.array_equal(first, second)
     assert len(random_order(0)) == 0
+    drawn = iter([b"\7" * 32, bytes(range(32))])
+    monkeypatch.setattr("common.arrays.os.urandom", lambda n: next(drawn)[:n])
+    assert random_order(4).tolist() == [0, 1, 2, 3]
+    assert next(drawn, None) is None

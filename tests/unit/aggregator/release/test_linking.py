@@ -1,6 +1,7 @@
 """Linking: counts and verdicts against plain Python sets."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +10,12 @@ from hypothesis import strategies as st
 
 from aggregator.api.answers import most_linked
 from aggregator.drive import stages
-from aggregator.release.linking import link
+from aggregator.release.linking import LINKING_BYTES, LinkingResult, link, link_runs
+from common.arrays import sortable
 from common.errors import ConflictError, ProtocolError, UnusableDataError, UsageError
 from common.model.schema import most_records
+from common.runs import ArrayRun, RunFile
+from common.workspace import Workspace
 from tests.fakes.releases import by_token, make_plan, random_tokens
 
 
@@ -146,7 +150,7 @@ def test_intersecting_is_proposed_only_where_persons_are_common():
 
 @pytest.mark.parametrize("owners_per_group", [(2,), (4,), (1, 1), (2, 2)])
 def test_memory_is_a_small_multiple_of_the_tokens(owners_per_group):
-    """What linking takes beside the lists themselves is what the check before it expects at most."""
+    """What linking takes beside the lists themselves is what it is planned with at most."""
     n = 20_000
     plan = grid(owners_per_group)
     numbers = np.random.default_rng(5)
@@ -156,23 +160,95 @@ def test_memory_is_a_small_multiple_of_the_tokens(owners_per_group):
         parts = np.array_split(whole, len(owners))
         tokens |= {owner: part[by_token(part)] for owner, part in zip(owners, parts, strict=True)}
     records = {owner: len(each) for owner, each in tokens.items()}
-    size = sum(each.nbytes for each in tokens.values())
+    n_tokens = sum(records.values())
     link(plan, records, tokens)
-    tracemalloc.start()
+    runs = {owner: ArrayRun(sortable(each)) for owner, each in tokens.items()}
+    for at_once in (n_tokens, n_tokens // 8):
+        tracemalloc.start()
+        try:
+            link_runs(plan, records, runs, at_once)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak <= LINKING_BYTES * at_once
+
+
+def outcome(plan, records, runs, n_tokens):
+    """What linking finds, or the words and details of its error."""
     try:
-        link(plan, records, tokens)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak <= stages._LINKING_MEMORY * size
+        return link_runs(plan, records, runs, n_tokens)
+    except (ConflictError, ProtocolError, UnusableDataError) as error:
+        return error.to_document()
 
 
-def test_tokens_that_fit_no_memory_are_not_compared(monkeypatch):
-    """A release whose tokens need more memory than there is ends with words, not with the daemon."""
-    monkeypatch.setattr("aggregator.drive.stages.free_memory", lambda: 1 << 20)
-    stages._check_memory(10_000)
-    with pytest.raises(UsageError, match="needs 9 MB of memory, 1 MB are free"):
-        stages._check_memory(100_000)
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    owners_per_group=st.sampled_from([(1,), (3,), (1, 1), (2, 2), (1, 2, 1)]),
+    n_persons=st.integers(3, 80),
+    share=st.sampled_from([0.5, 0.95, 1.0]),
+    max_overlap=st.integers(1, 2),
+    intersects=st.booleans(),
+    n_tokens=st.integers(1, 60),
+)
+def test_ranges_of_tokens_do_not_show(
+    tmp_path_factory, seed, owners_per_group, n_persons, share, max_overlap, intersects, n_tokens
+):
+    """However few tokens are compared at once, from memory or from files, linking finds the same."""
+    rng, plan = np.random.default_rng(seed), grid(owners_per_group)
+    intersects = intersects and plan.n_groups > 1
+    linking = replace(
+        plan.linking,
+        max_overlap=min(max_overlap, max(owners_per_group)),
+        on_mismatch="intersect" if intersects else "stop",
+        min_common=3 if intersects else 0,
+    )
+    plan, tokens = replace(plan, linking=linking), random_tokens(rng, n_persons)
+    lists = {}
+    for owners in plan.groups:
+        # Most persons are at one owner of a group, some at several or at none.
+        home = rng.integers(0, len(owners), n_persons)
+        for place, owner in enumerate(owners):
+            held = ((home == place) | (rng.random(n_persons) > share)) & (
+                rng.random(n_persons) <= share + 0.4
+            )
+            lists[owner] = tokens[held][by_token(tokens[held])]
+    records = {owner: len(each) for owner, each in lists.items()}
+    runs = {owner: ArrayRun(sortable(each)) for owner, each in lists.items()}
+    expected = outcome(plan, records, runs, 10**6)
+    workspace = Workspace(1 << 20, tmp_path_factory.getbasetemp() / "scratch")
+    with pytest.MonkeyPatch.context() as patch, workspace.file() as stream:
+        patch.setattr("common.runs._FEWEST_RECORDS", 1)
+        spool = RunFile(stream)
+        on_disk = {owner: spool.append([run.records], run.records.dtype) for owner, run in runs.items()}
+        assert outcome(plan, records, on_disk, n_tokens) == expected
+
+
+@pytest.mark.parametrize("n_tokens", [1, 2, 5, 100])
+def test_a_malformed_list_is_found_wherever_it_is_cut(n_tokens):
+    """A list that is unsorted or repeats a token is refused, also if the fault is where a piece begins."""
+    plan = grid([2])
+    good = token_list(range(20))
+    for place in range(19):
+        swapped, repeated = good.copy(), good.copy()
+        swapped[[place, place + 1]] = good[[place + 1, place]]
+        repeated[place + 1] = good[place]
+        for wrong, words in ((swapped, "is not sorted"), (repeated, "more than 1 times")):
+            runs = {"g0o0": ArrayRun(sortable(wrong)), "g0o1": ArrayRun(sortable(good[:3]))}
+            with pytest.raises(ProtocolError, match=words):
+                link_runs(plan, {"g0o0": 20, "g0o1": 3}, runs, n_tokens)
+
+
+def test_what_cannot_be_joined_here_ends_before_anything_is_spent(tmp_path, monkeypatch):
+    """Memory and room on the disk are checked when linking has counted the records."""
+    plan, linked = grid([2]), LinkingResult("disjoint", {"g0o0": 600_000, "g0o1": 600_000})
+    stages._check_workspace(plan, linked, Workspace(10**8, tmp_path / "scratch"))
+    with pytest.raises(UsageError, match="memory_limit allows 4 MB"):
+        stages._check_workspace(plan, linked, Workspace(4 << 20, tmp_path / "scratch"))
+    monkeypatch.setattr(Workspace, "free", lambda _: 1 << 20)
+    stages._check_workspace(plan, linked, Workspace(10**9, tmp_path / "scratch"))
+    with pytest.raises(UsageError, match=r"scratch is too small: joining writes .* 1 MB are free"):
+        stages._check_workspace(plan, linked, Workspace(5 * 10**7, tmp_path / "scratch"))
 
 
 def test_more_records_than_were_planned_are_bounded():

@@ -9,7 +9,7 @@ from common.model.schema import Attribute, AttributeType, CategoryOrder, Identif
 from common.planning.planner import make_plan
 from tests.fakes.protocol_peers import category, request, schema, vertical
 
-MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "1"}
+MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "0.1.0"}
 
 
 def test_all_conflicts_together():

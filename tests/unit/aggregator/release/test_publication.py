@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.release.publication import copy_release, missing_report, publish, published_digest
+from aggregator.release.publication import copy_release, missing_report, published_digest
 from common.canonical import canonical, digest
 from common.errors import IntegrityError, UsageError
 from common.files import check_out
 from common.model.schema import Attribute, AttributeType
 from common.release.table import from_units, release_schema, to_units, write_csv
-from common.release.verification import read_units, verify_release
+from common.release.verification import verify_release
 from common.wire.decoding import decode
-from tests.fakes.published import NAMES, make_release
+from tests.fakes.published import NAMES, make_release, publish_table, read_units
 from tests.fakes.releases import ATTRIBUTES, make_plan, random_columns
 
 
@@ -190,7 +190,8 @@ def test_line_breaks_in_labels_survive_any_block(tmp_path):
     plan = make_plan([(["label"], ["a"])], attributes=(label,))
     units = np.arange(100_000, dtype=np.int64) % 3 % 2
     with (tmp_path / "data.csv").open("wb") as stream:
-        write_csv(stream, pa.table({"label": from_units(label, units)}))
+        numbers = np.arange(1, units.size + 1)
+        write_csv(stream, pa.table({"record": numbers, "label": from_units(label, units)}))
     found = read_units(tmp_path / "data.csv", plan, ["label"]).column("label")
     assert np.array_equal(found.to_numpy(), units)
 
@@ -241,7 +242,7 @@ def test_publishing_again_keeps_the_release(made):
     (stale / "data.csv").write_bytes(b"half")
     table = pq.read_table(made.folder / "data.parquet")
     later = datetime(2026, 5, 1, tzinfo=UTC)
-    assert publish(release_dir, made.evidence, table, made.aggregator, later) == made.manifest_digest
+    assert publish_table(release_dir, made.evidence, table, made.aggregator, later) == made.manifest_digest
     assert published_digest(release_dir, made.plan.digest, made.plan.release) == made.manifest_digest
     assert not stale.exists()
 
@@ -252,7 +253,7 @@ def test_leftovers_of_a_crash_are_replaced(made, tmp_path):
     stale.mkdir()
     (stale / "data.parquet").write_bytes(b"half")
     table = pq.read_table(made.folder / "data.parquet")
-    publish(tmp_path, made.evidence, table, made.aggregator, datetime.now(UTC), ("csv",))
+    publish_table(tmp_path, made.evidence, table, made.aggregator, datetime.now(UTC), ("csv",))
     assert [each.name for each in tmp_path.iterdir()] == [made.plan.release]
     assert verify_release(tmp_path / made.plan.release).files == ("data.csv", "report.html")
 
@@ -261,7 +262,7 @@ def test_a_failed_attempt_leaves_nothing(made, tmp_path):
     """If anything fails while the folder is made, no folder appears."""
     table = pq.read_table(made.folder / "data.parquet")
     with pytest.raises(KeyError):
-        publish(tmp_path, replace(made.evidence, owners={}), table, made.aggregator, datetime.now(UTC))
+        publish_table(tmp_path, replace(made.evidence, owners={}), table, made.aggregator, datetime.now(UTC))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -273,7 +274,7 @@ def test_a_report_that_fails_keeps_no_data_back(made, tmp_path, monkeypatch):
 
     monkeypatch.setattr("common.release.report.render_report", failing)
     table = pq.read_table(made.folder / "data.parquet")
-    publish(tmp_path, made.evidence, table, made.aggregator, datetime.now(UTC))
+    publish_table(tmp_path, made.evidence, table, made.aggregator, datetime.now(UTC))
     folder = tmp_path / made.plan.release
     assert verify_release(folder, made.ca_file(tmp_path)).files == ("data.parquet",)
     assert missing_report(folder) == "the report could not be made: there is no report.html"
@@ -285,11 +286,11 @@ def test_what_would_not_verify_does_not_appear(made, tmp_path):
     table = pq.read_table(made.folder / "data.parquet")
     later = datetime(2126, 1, 1, tzinfo=UTC)
     with pytest.raises(IntegrityError, match="expired"):
-        publish(tmp_path, made.evidence, table, made.aggregator, later)
+        publish_table(tmp_path, made.evidence, table, made.aggregator, later)
     (tmp_path / "other").mkdir()
     other = make_release(tmp_path / "other", n_records=6)
     with pytest.raises(IntegrityError, match="not issued under"):
-        publish(
+        publish_table(
             tmp_path, made.evidence, table, made.aggregator, datetime.now(UTC), ca=other.ca_file(tmp_path)
         )
     assert sorted(each.name for each in tmp_path.iterdir()) == ["ca.pem", "other"]
@@ -303,7 +304,7 @@ def test_another_release_of_the_same_name(made, tmp_path):
     (other.folder / "data.csv").write_bytes(b"")
     table = pq.read_table(made.folder / "data.parquet")
     with pytest.raises(IntegrityError, match="was changed"):
-        publish(other.folder.parent, other.evidence, table, other.aggregator, datetime.now(UTC))
+        publish_table(other.folder.parent, other.evidence, table, other.aggregator, datetime.now(UTC))
 
 
 def test_copy(made, tmp_path):

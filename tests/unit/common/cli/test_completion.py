@@ -27,7 +27,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 @pytest.mark.parametrize(
     ("name", "words", "last", "expected"),
     [
-        ("owner-node", "", "li", {"linkage-key"}),
+        ("owner-node", "", "linka", {"linkage-key"}),
         ("owner-node", "", "en", {"enroll"}),
         ("owner-node", "enroll", "in", {"install"}),
         ("owner-node", "mask", "--eps", {"--epsilon"}),

@@ -56,7 +56,7 @@ def _on_a_terminal(arguments: list[str], typed: str = "") -> tuple[int, str]:
             "balance",
             5,
             (
-                "error: budget 'adult' has 0.5 left, the release would charge 1\n"
+                "error: budget 'adult' has 0.5 left, and 1 would be charged\n"
                 "hint: ask for a smaller epsilon; a budget is for the lifetime of its data and does "
                 "not refill\n"
             ),

@@ -11,8 +11,8 @@ import pytest
 
 from common.cli import doctor
 from common.cli.doctor import CheckOutcome, Finding
-from common.cli.doctor_network import Seen, name, proxy, shown_names, skew
-from common.errors import ConfigurationError, ExitCode, IdentityError, IntegrityError
+from common.cli.doctor_network import Seen, name, shown_names, skew
+from common.errors import ConfigurationError, DataError, ExitCode, IdentityError, IntegrityError
 from common.settings import TlsSection
 from common.trust.identity import Party, PartyKind
 from deploy.development_ca import DevelopmentCa
@@ -178,25 +178,6 @@ class TestIdentity:
 
 
 @pytest.mark.parametrize(
-    ("environment", "outcome", "direct"),
-    [
-        ({}, "pass", True),
-        ({"https_proxy": "http://me:hunter2@proxy.example:3128"}, "warn", False),
-        ({"http_proxy": "http://proxy.example"}, "warn", False),
-        ({"https_proxy": "http://p", "no_proxy": "other, hospitals.example"}, "pass", True),
-        ({"https_proxy": "http://p", "no_proxy": "other.example"}, "warn", False),
-        ({"https_proxy": "[", "no_proxy": ""}, "warn", False),
-    ],
-)
-def test_proxies_that_grpc_would_take(environment, outcome, direct):
-    """The variables that gRPC obeys are told with the proxy's host, and without its password."""
-    found, is_direct = proxy("proxy", "aggregator.hospitals.example", environment)
-    assert (str(found.outcome), is_direct) == (outcome, direct)
-    assert "hunter2" not in f"{found.text}{found.hint}"
-    assert ("proxy.example" in found.text) is ("proxy.example" in str(environment))
-
-
-@pytest.mark.parametrize(
     ("theirs", "outcome"),
     [
         (None, "skip"),
@@ -244,3 +225,14 @@ def test_names_of_a_certificate_are_compared_with_the_host_that_is_dialled():
         assert f"for {host}; seen {hub.uri} for *.hub.example, 127.0.0.1" in found.text
     with pytest.raises(IdentityError, match="expired"):
         list(shown_names("names", "127.0.0.1", seen, hub, NOW + timedelta(days=4000)))
+
+
+def test_errors_of_several_lines_are_one_line(capsys):
+    """What the error lists follows in the same sentence; no line end is shown as a text."""
+
+    def check() -> Iterable[Finding]:
+        raise DataError("it cannot be used: /x.csv\n  there is no such file", "look there\n  or there")
+
+    doctor.report(doctor.examine([("data", check)]), as_json=False)
+    shown = capsys.readouterr().out
+    assert "data: it cannot be used: /x.csv: there is no such file\n      look there; or there\n" in shown

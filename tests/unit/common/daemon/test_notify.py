@@ -4,11 +4,7 @@ import hmac
 import json
 import socket
 import ssl
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -21,6 +17,7 @@ from common.errors import ConfigurationError
 from common.settings import validate
 from deploy.development_ca import DevelopmentCa
 from owner_node.notices import NOTICES
+from tests.fakes.web_hook import web_hook
 
 
 def record(sequence: int, event: str, **changes: Any) -> dict[str, Any]:
@@ -30,36 +27,6 @@ def record(sequence: int, event: str, **changes: Any) -> dict[str, Any]:
         "event": event, "aggregator": "hub", "release": "r1", "purpose": "Zq7Qz", "rule": "Zq7Qz",
         "details": {"by": "Zq7Qz"},
     } | changes  # fmt: skip
-
-
-@contextmanager
-def web_server(answers: list[int]) -> Iterator[tuple[str, list[tuple[bytes, str]]]]:
-    """Serve at a free port; every request gets the next of the answers."""
-    taken: list[tuple[bytes, str]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            code = answers.pop(0)
-            if code == 200:
-                taken.append((body, self.headers["X-Tessera-Signature"]))
-            self.send_response(code)
-            if code == 302:
-                self.send_header("Location", "/elsewhere")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/hook", taken
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.fixture
@@ -73,20 +40,20 @@ def secret(tmp_path):
 
 def test_a_webhook_gets_signed_messages_without_texts_of_others(secret):
     """Only events with a sentence go out, with ids and our words alone, and signed."""
-    with web_server([200, 200]) as (url, taken):
+    with web_hook([200, 200]) as (url, taken):
         sink = WebhookSink(WebhookSection(url=url, secret_file=secret), NOTICES)
         sink.write([record(1, "invited"), record(2, "awaiting-approval"), record(3, "published")])
-    assert [json.loads(body)["event"] for body, _ in taken] == ["awaiting-approval", "published"]
-    body, signature = taken[0]
+    assert [json.loads(body)["event"] for body, _ in taken.queue] == ["awaiting-approval", "published"]
+    body, signature = taken.queue[0]
     assert signature == "sha256=" + hmac.new(b"Geheim7", body, sha256).hexdigest()
     assert json.loads(body)["text"].startswith("Plan r1 of aggregator hub waits for a decision.")
-    assert b"Zq7Qz" not in b"".join(body for body, _ in taken)
+    assert b"Zq7Qz" not in b"".join(body for body, _ in taken.queue)
 
 
 @pytest.mark.parametrize("code", [302, 404, 500])
 def test_a_webhook_that_does_not_take_a_message_is_an_error(secret, code):
     """So the message is sent again; a redirect is not followed; neither secret nor path is in the error."""
-    with web_server([code]) as (url, _):
+    with web_hook([code]) as (url, _):
         sink = WebhookSink(WebhookSection(url=url, secret_file=secret), NOTICES)
         with pytest.raises(ConfigurationError, match="takes no messages") as caught:
             sink.write([record(1, "published")])
@@ -142,8 +109,10 @@ def test_a_mail_goes_out_encrypted_and_signed_in(tmp_path, secret):
             host="localhost", port=server.port, sender="north@example.org", to=("dpo@example.org",),
             user="north", password_file=secret, ca=tmp_path / "ca.pem",
         )  # fmt: skip
-        MailSink(about, NOTICES).write([record(1, "invited"), record(2, "refused"), record(3, "ended")])
-        MailSink(about, NOTICES).write([record(4, "invited")])
+        MailSink(about, NOTICES, "owner north").write(
+            [record(1, "invited"), record(2, "refused"), record(3, "ended")]
+        )
+        MailSink(about, NOTICES, "owner north").write([record(4, "invited")])
     finally:
         server.stop()
     (mail,) = received.mails
@@ -152,7 +121,7 @@ def test_a_mail_goes_out_encrypted_and_signed_in(tmp_path, secret):
     assert "and 1 more" in mail["Subject"]
     assert "Zq7Qz" not in mail.as_string()
     with pytest.raises(ConfigurationError, match="takes no mail"):
-        MailSink(about, NOTICES).write([record(5, "ended")])
+        MailSink(about, NOTICES, "owner north").write([record(5, "ended")])
 
 
 def test_every_sentence_can_be_filled():

@@ -10,7 +10,8 @@ import threading
 
 import pytest
 
-from common.daemon.process import READY, in_thread, notify, stop_event
+from common.daemon.process import READY, in_thread, notify, run, stop_event
+from common.errors import CannotListenError, CannotRunError, CannotStoreError, ConfigurationError, ExitCode
 
 
 @pytest.fixture
@@ -66,6 +67,27 @@ async def test_a_cancelled_caller_waits_for_its_thread():
     assert ended
 
 
+async def test_a_kept_error_keeps_nothing_of_its_call():
+    """A generator that a failed call was reading ends with it, though the error is still there."""
+    ended = []
+
+    def numbers():
+        try:
+            yield from range(10)
+        finally:
+            ended.append(True)
+
+    def work():
+        for number in numbers():
+            if number == 3:
+                raise OSError("full")
+
+    with pytest.raises(OSError, match="full") as caught:
+        await in_thread(work)
+    assert caught.value.__traceback__ is not None
+    assert ended
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_daemon_is_told_to_stop(number):
     """Either signal asks the daemon to stop instead of ending the process."""
@@ -91,3 +113,24 @@ def test_the_limit_of_files_is_raised(soft: int, hard: int, wanted: int, found: 
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(found), str(max(found, soft))]
+
+
+@pytest.mark.parametrize(
+    ("fault", "ends"),
+    [
+        (CannotStoreError("full"), CannotRunError),
+        (ExceptionGroup("", [ValueError(), ExceptionGroup("", [CannotListenError("full")])]), CannotRunError),
+        (ConfigurationError("full"), ConfigurationError),
+        (ExceptionGroup("", [ConfigurationError("full")]), ExceptionGroup),
+    ],
+)
+def test_what_may_pass_has_an_exit_code_of_its_own(fault, ends):
+    """A service manager starts a daemon again after a full disk, not after a wrong configuration."""
+
+    async def main():
+        raise fault
+
+    with pytest.raises(ends) as caught:
+        run(main())
+    if ends is CannotRunError:
+        assert (caught.value.message, caught.value.exit_code) == ("full", ExitCode.NOT_CONNECTED)

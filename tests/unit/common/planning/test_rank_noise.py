@@ -22,7 +22,7 @@ from common.words.guarantee import invariants, promises
 from common.words.numbers import rounded_up
 from tests.fakes.protocol_peers import request, schema
 
-MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "1"}
+MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "0.1.0"}
 WIDE = Attribute("wide", AttributeType.INTEGER, 0, 10**6)
 FEW = Attribute("few", AttributeType.BOOLEAN, 0, 1)
 BY_FREQUENCY = Attribute(

@@ -2,27 +2,28 @@
 
 from bisect import bisect_right
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.model.schema import Attribute, AttributeType, to_units
-from common.release.report import MOST_BINS, MOST_LABELS, summarise
-from common.release.table import from_units
+from common.release.column_summary import MOST_BINS, MOST_LABELS, ColumnSummaries
+from common.workspace import Workspace
 from tests.fakes.releases import ATTRIBUTES, random_columns
 
 NUMERIC = [each for each in ATTRIBUTES if not each.is_categorical]
 LABELLED = Attribute("town", AttributeType.CATEGORY, 0, 99, categories=tuple(f"t{i}" for i in range(100)))
 
 
-def summary_of(attribute, units, pieces=3):
-    """Summarise units as a column of several chunks."""
-    parts = np.array_split(np.asarray(units, dtype=np.int64), pieces)
-    chunks = [from_units(attribute, part) for part in parts if part.size]
-    return summarise(attribute, pa.chunked_array(chunks))
+def summary_of(attribute, units, pieces=3, memory=1 << 30, scratch=Path("unused")):
+    """Summarise units that come in several pieces."""
+    with ColumnSummaries((attribute,), Workspace(memory, scratch)) as summaries:
+        for part in np.array_split(np.asarray(units, dtype=np.int64), pieces):
+            summaries.add({attribute.name: part})
+        return summaries.finish()[attribute.name]
 
 
 @pytest.mark.parametrize("attribute", NUMERIC, ids=lambda each: each.name)
@@ -49,6 +50,26 @@ def test_numbers_are_counted_as_one_by_one(attribute, seed, size, spread):
     outside = size - sum(inside)
     assert found.outside == outside <= size // 100 + 1
     assert [records for _, records in found.bins][1:-1] == inside[1:-1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    size=st.integers(1, 3000),
+    different=st.sampled_from([1, 7, 500, 10**9]),
+    pieces=st.integers(1, 40),
+)
+def test_memory_and_pieces_do_not_show(tmp_path_factory, seed, size, different, pieces):
+    """With memory for a few values the others go to the scratch folder, and the summary stays the same."""
+    attribute = Attribute("x", AttributeType.NUMBER, -(10**9), 10**9, decimals=2)
+    units = np.random.default_rng(seed).integers(-different, different, size)
+    scratch = tmp_path_factory.getbasetemp() / "scratch"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("common.release.column_summary._FEWEST_VALUES", 40)
+        patch.setattr("common.runs._FEWEST_RECORDS", 8)
+        found = summary_of(attribute, units, pieces, memory=0, scratch=scratch)
+    assert found == summary_of(attribute, units, 1)
+    assert list(scratch.glob("*")) == []
 
 
 def test_far_values_do_not_flatten_the_picture():

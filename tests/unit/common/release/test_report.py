@@ -11,10 +11,13 @@ import pytest
 
 from common.log import JsonFormatter
 from common.model.schema import Attribute, AttributeType
+from common.release import column_summary
+from common.release.column_summary import ColumnSummaries
 from common.release.evidence import Evidence
-from common.release.report import LEFT_OUT, render_report, summarise
+from common.release.report import LEFT_OUT, render_report
 from common.release.summary import manifest_document
-from common.release.table import from_units
+from common.release.table import from_units, to_units
+from common.workspace import temporary_workspace
 from tests.browser import browser
 from tests.fakes.published import make_release
 from tests.fakes.releases import ATTRIBUTES, make_plan
@@ -48,7 +51,16 @@ def rendered(made, table):
     document = manifest_document(
         evidence, manifest["aggregator"]["certificates"], datetime.fromisoformat(published)
     )
-    return render_report(document, evidence, table, ["data.parquet", "data.csv"])
+    return render_report(document, evidence, summaries_of(made.plan, table), ["data.parquet", "data.csv"])
+
+
+def summaries_of(plan, table):
+    """The summaries of a released table."""
+    with temporary_workspace() as workspace, ColumnSummaries(plan.attributes, workspace) as summaries:
+        summaries.add(
+            {each.name: to_units(each, table.column(each.name)).to_numpy() for each in plan.attributes}
+        )
+        return summaries.finish()
 
 
 def test_nothing_but_the_release_is_needed(made):
@@ -109,12 +121,13 @@ def test_owners_that_do_the_same_share_a_line(tmp_path):
 def test_a_figure_that_fails_is_left_out(made, monkeypatch, caplog):
     """The attribute says so, all others have their figures, and the log has no value of a record."""
 
-    def failing(attribute, column):
+    def failing(attribute, *others):
         if attribute.name == "age":
             raise OverflowError("the value 4711")
-        return summarise(attribute, column)
+        return bins_of(attribute, *others)
 
-    monkeypatch.setattr("common.release.report.summarise", failing)
+    bins_of = column_summary._bins
+    monkeypatch.setattr(column_summary, "_bins", failing)
     table = pq.read_table(made.folder / "data.parquet")
     text = rendered(made, table)
     assert text.count(LEFT_OUT) == 1

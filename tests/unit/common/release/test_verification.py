@@ -2,14 +2,16 @@
 
 import os
 import shutil
+import tempfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from common.errors import IntegrityError, UsageError
+from common.errors import ConfigurationError, IntegrityError, UsageError
+from common.release.data_files import read_data
 from common.release.table import release_schema
-from common.release.verification import parse_pins, read_data, verify_release
+from common.release.verification import parse_pins, verify_release
 from tests.fakes.published import make_release
 from tests.fuzz.mutations import N_MUTATIONS
 
@@ -137,3 +139,11 @@ def test_pins(made):
     for wrong in (["a"], ["a=12"], [f"={digits}"], [f"a={digits}", f"a={digits}"]):
         with pytest.raises(UsageError):
             parse_pins(wrong)
+
+
+def test_a_scratch_folder_that_cannot_be_used_is_named(made, tmp_path, monkeypatch):
+    """A full or absent folder for temporary files is no fault of the program."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    with pytest.raises(ConfigurationError, match=r"absent.* cannot be used: No such file") as caught:
+        verify_release(made.folder)
+    assert "make room" in caught.value.hint

@@ -14,13 +14,15 @@ import pytest
 
 from aggregator.release import publication
 from aggregator.release.publication import ReleasedFile, to_bytes
-from common.canonical import digest
+from common.canonical import canonical, digest
 from common.errors import IntegrityError
+from common.progress import Progress
 from common.release.evidence import Signed
 from common.release.summary import manifest_document
 from common.release.table import file_metadata
 from common.release.verification import verify_release
 from common.trust.signing import Domain, Signer
+from common.workspace import temporary_workspace
 from deploy.development_ca import SERVER_AUTH, DevelopmentCa
 from tests.fakes.published import make_release, sign_evidence, signer_of
 from tests.fakes.releases import TRUST_DOMAIN
@@ -136,6 +138,7 @@ def test_promises_in_the_words_of_another_version(made, folder):
     def change(manifest):
         manifest["version"] = "99.0"
         manifest["guarantee"] = ["Full anonymity is guaranteed."]
+        manifest["totals"]["colour"] = "green"
         described = pq.read_table(folder / "data.parquet").replace_schema_metadata(
             file_metadata(made.plan, manifest)
         )
@@ -147,6 +150,26 @@ def test_promises_in_the_words_of_another_version(made, folder):
     assert "Full anonymity" not in str(verified.to_document())
     assert list(verified.guarantee) == json.loads((made.folder / "manifest.json").read_bytes())["guarantee"]
     assert not verify_release(made.folder).words_of
+
+
+def test_this_version_shows_nothing_more(made, folder):
+    """Only another version may add fields that are not known here."""
+    resigned(made, folder, lambda manifest: manifest["totals"].update(colour="green"))
+    with pytest.raises(IntegrityError, match="its totals are not those of the plan"):
+        verify_release(folder)
+
+
+def test_a_plan_that_needs_what_is_not_known(made, folder):
+    """What such a plan promises is not known: verification asks for a newer version."""
+
+    def change(manifest):
+        document = manifest["plan"]["document"] | {"features": ["perfect-noise"], "version": "9.1.0"}
+        manifest["plan"] |= {"document": document, "digest": digest(canonical(document))}
+
+    resigned(made, folder, change)
+    with pytest.raises(IntegrityError, match="not known here: perfect-noise") as caught:
+        verify_release(folder)
+    assert "9.1.0" in caught.value.hint
 
 
 def test_digest_recomputed_with_the_lie(made, folder):
@@ -190,8 +213,11 @@ def republished(made, directory, evidence, signer=None, when=None):
     folder = directory / made.plan.release
     folder.mkdir()
     document = manifest_document(evidence, key.chain_pem, when or datetime.now(UTC))
-    publication._write_data(folder, made.plan, document, table, formats)
-    publication._write_report(folder, document, evidence, table, formats)
+    with temporary_workspace() as workspace:
+        summaries = publication._write_data(
+            folder, made.plan, document, [table], formats, workspace, Progress()
+        )
+    publication._write_report(folder, document, evidence, summaries, formats)
     manifest = to_bytes(document, publication._listed(folder))
     (folder / "manifest.json").write_bytes(manifest)
     (folder / "manifest.sig").write_bytes(key.sign(Domain.MANIFEST, manifest))

@@ -1,16 +1,28 @@
 """The words of a release: what they promise follows from the plan, and never more than that."""
 
+import json
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
+from common.canonical import canonical
 from common.model.mechanisms import MECHANISMS
-from common.model.plan import Linking
+from common.model.plan import Linking, Plan
 from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules
-from common.words.guarantee import SCALES_GIVEN, composition, invariants, promise_as_linked, promises
+from common.words.guarantee import (
+    SCALES_GIVEN,
+    composition,
+    essentials,
+    invariants,
+    promise_as_linked,
+    promises,
+)
 from common.words.linking import compared_as
 from tests.fakes.releases import ATTRIBUTES, make_plan
+
+RISK = Path(__file__).parents[4] / "docs" / "risk.md"
 
 
 def with_mechanism(plan, mechanism, factor):
@@ -31,6 +43,15 @@ def with_mechanism(plan, mechanism, factor):
         for task in plan.tasks
     ]
     return replace(plan, tasks=tuple(tasks))
+
+
+def noisy(plan):
+    """The same plan with rank noise."""
+    tasks = tuple(
+        replace(task, attributes=tuple(replace(a, rank_noise=Decimal("0.03")) for a in task.attributes))
+        for task in plan.tasks
+    )
+    return replace(plan, tasks=tasks)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -66,11 +87,7 @@ def test_bounds_of_individual_mechanisms_take_the_noise_scales_as_given(mechanis
     plan = with_mechanism(make_plan([(["age"], ["a", "b"])]), mechanism, factor)
     plan = replace(plan, linking=Linking(tokens=True, max_overlap=2))
     if MECHANISMS[mechanism].listed:
-        tasks = tuple(
-            replace(task, attributes=tuple(replace(a, rank_noise=Decimal("0.03")) for a in task.attributes))
-            for task in plan.tasks
-        )
-        plan = replace(plan, tasks=tasks)
+        plan = noisy(plan)
     bounds = [
         line
         for line in (*promises(plan), promise_as_linked(plan, (2,)))
@@ -176,3 +193,60 @@ def test_invariants_name_everything_that_is_not_hidden():
         assert word in told
     assert "same records" not in told
     assert "same records" in " ".join(invariants(make_plan([(["age"], ["a"]), (["income"], ["b"])])))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "shown", "without_noise"),
+    [
+        ("idp-joint", "Which records share a cluster (k = 10): they have equal", "pattern of equal values"),
+        ("dp-ir", "Which records share a cluster (k = 10): they have equal", "pattern of equal values"),
+        ("idp-quantiles", "To which cluster a record was assigned (k = 10)", "what these ranks show"),
+        ("dp-quantiles", "To which cluster a record was assigned (k = 10)", "what these ranks show"),
+        ("exponential", "Which records were in different clusters (k = 10)", "what that pattern shows"),
+    ],
+)
+def test_clusters_are_spoken_of_as_their_carrier_shows_them(mechanism, shown, without_noise):
+    """Records of a cluster are said to have equal values only where lists are made of clusters."""
+    plan = with_mechanism(make_plan([(["age"], ["a"])], k=10), mechanism, 1)
+    (line,) = [each for each in invariants(plan) if "cluster" in each]
+    assert line.startswith(shown)
+    assert without_noise in line
+    (moved,) = [each for each in invariants(noisy(plan)) if "cluster" in each]
+    assert moved.startswith(shown)
+    assert moved.endswith("the cluster of a record's original value can be another one.")
+
+
+def measured(section: str) -> dict[str, int]:
+    """Re-identified persons in per cent by rank noise, of an intruder who knows all: from docs/risk.md."""
+    page = RISK.read_text(encoding="utf-8")
+    table = page.split(f"<!-- {section} persons -->")[1].split("<!-- end")[0]
+    lines = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
+    column = lines[0].index("all")
+    return {line[1]: round(100 * float(line[column].split()[0])) for line in lines if line[0] == "auto"}
+
+
+def test_stated_figures_are_the_measured_ones():
+    """A table that is measured again changes the sentence that every plan and report has."""
+    plan = make_plan([(["age"], ["a"])])
+    adult, dealt = measured("adult"), measured("adult of four owners")
+    smaller = sorted((measured("census")["0.03"], measured("wine")["0.03"]))
+    (line,) = [each for each in invariants(noisy(plan)) if "Adult" in each]
+    assert f"{adult['0']} % without rank noise, {adult['0.03']} % with 0.03 and {adult['0.1']} %" in line
+    assert f"over four owners {dealt['0.03']} % with 0.03" in line
+    assert f"{smaller[0]} to {smaller[1]} % with 0.03" in line
+    plain = " ".join(invariants(with_mechanism(plan, "idp-quantiles", 1)))
+    assert {measured("census")["0"], measured("wine")["0"]} == {81}
+    assert "81 % of the records of the data sets Census and Wine Quality" in plain
+
+
+def test_what_is_not_read_is_named_before_a_consent():
+    """A plan can state more than is shown: a short sentence says so, however much it is."""
+    plan = make_plan([(["age"], ["a", "b"])])
+    document = json.loads(plan.to_bytes())
+    document["tasks"][0]["attributes"][0]["depth"] = {"metres": "3"}
+    document |= {f"term_{number}": "you agree" for number in range(1000)}
+    read = Plan.from_bytes(canonical(document))
+    assert len(read.ignored) == 1001
+    first, *others = essentials(read)
+    assert "does not follow: depth, term_0, term_1, term_10, term_100 and 996 more." in first
+    assert tuple(others) == essentials(plan)

@@ -1,4 +1,4 @@
-"""The page for data protection officers: its example is computed, not claimed."""
+"""The page for statisticians: its example is computed, not claimed."""
 
 import doctest
 import math

@@ -11,11 +11,8 @@ import pytest
 from common.cli import console
 from common.errors import ExitCode, IntegrityError
 from common.files import exclusive_lock
-from common.planning.arguments import parse_own_arguments
-from owner_node import config
-from owner_node.cli import application, mask
+from owner_node.cli import application
 from owner_node.local.charge import LocalCharges
-from owner_node.release.decisions import this_person
 from owner_node.release.records import Records
 from tests.fakes.owner_folder import ask_mask as ask
 from tests.fakes.owner_folder import make_owner_folder, spends, write_patients
@@ -99,16 +96,19 @@ def test_a_kept_table_that_was_changed_or_deleted(folder, capsys):
     assert len(spends(folder)) == 1
 
 
-def test_charged_and_not_masked(folder, capsys):
+def test_charged_and_not_masked(folder, capsys, monkeypatch):
     """A command that died after its charge goes on under its id: uncharged, and without its leftovers."""
-    owner = config.load(None)
-    arguments = parse_own_arguments("north", "once", "patients", epsilon="1")
-    job = mask.prepare(owner, owner.dataset("patients"), arguments)
-    records = Records.open(folder / "state", lambda: datetime(2026, 1, 1, tzinfo=UTC))
-    with records.db:
-        LocalCharges(records, this_person()).spend(job.work)
+
+    def killed(*_: object) -> None:
+        raise RuntimeError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("owner_node.local.mask.decoded_batches", killed)
+        assert ask(capsys, "--out", "a.csv", "--id", "once")[0] == ExitCode.INTERNAL
     kept = folder / "state" / "masked"
-    kept.mkdir(mode=0o700)
+    assert shown(folder) == []
+    # What a process leaves that is killed and cleans nothing.
+    (kept / ".once.fragment.drawn").write_text("half a fragment")
     (kept / ".once.parquet.abc.partial").write_text("half a file")
     (kept / "once.parquet").write_text("a file that was never recorded")
     code, document = ask(capsys, "--out", "a.csv", "--id", "once")

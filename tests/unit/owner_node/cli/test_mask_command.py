@@ -1,8 +1,12 @@
 """`owner-node mask`, run as its user runs it, without a daemon."""
 
 import json
+import subprocess
+import sys
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import IO
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -14,7 +18,29 @@ from common.model.mechanisms import MECHANISMS, REQUESTABLE
 from owner_node.cli import application
 from tests.fakes.owner_folder import ATTRIBUTES, make_owner_folder, spends
 from tests.fakes.owner_folder import ask_mask as ask
+from tests.system.searching import forms, in_memory, on_disk
 
+MASKING = """
+import logging, sys
+from common.cli import console
+from owner_node.cli import application
+from owner_node.masking import mask
+from owner_node.masking.arrays import SystemBits
+
+inverted = []
+
+class Spied(SystemBits):
+    def __init__(self):
+        super().__init__()
+        inverted.append(bytes(255 - each for each in self._key))
+
+mask.SystemBits = Spied
+logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
+code = console.run(application(), "owner-node", sys.argv[1:])
+print(code, *(each.hex() for each in inverted), flush=True)
+sys.stdin.read()
+"""
+"""Masks in a process of its own, remembers the keys of the noise with every bit inverted, and waits."""
 COMMAND = ("mask", "--dataset", "patients", "--epsilon", "1")
 
 
@@ -57,6 +83,36 @@ def test_a_masked_file_and_its_report(folder, capsys):
         0o600
     ] * 2
     assert spends(folder) == [("first", Decimal("0.999999999996"))]
+
+
+def _until(lines: IO[bytes], start: bytes) -> Iterator[bytes]:
+    for line in lines:
+        yield line
+        if line.startswith(start):
+            return
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory of another process is read through /proc")
+def test_keys_of_the_noise_are_nowhere(folder):
+    """In no file, no log and nowhere in the memory that could be written to a swap, once masking is done."""
+    command = [sys.executable, "-c", MASKING, *COMMAND, "--out", "masked.csv", "--k", "6", "--yes"]
+    with (folder / "log").open("wb") as log, subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+    ) as masking:  # fmt: skip
+        assert masking.stdout is not None
+        # The command's own lines, then the exit code with the keys.
+        *printed, line = _until(masking.stdout, b"0 ")
+        inverted = [bytes.fromhex(each) for each in line.decode().split()[1:]]
+        keys = [bytes(255 - each for each in key) for key in inverted]
+        assert len(set(keys)) == len(ATTRIBUTES)
+        every = [form for key in keys for form in forms(key)]
+        assert in_memory(masking.pid, every) == set()
+        # The same search finds what is there.
+        assert in_memory(masking.pid, inverted) == set(inverted)
+        (folder / "printed").write_bytes(b"".join(printed))
+        assert on_disk(folder, every) == {}
+        assert masking.stdin is not None
+        masking.stdin.close()
 
 
 def test_records_are_shuffled(folder, capsys):

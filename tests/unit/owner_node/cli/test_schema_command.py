@@ -129,3 +129,15 @@ def test_a_schema_of_somebody_else_is_checked(place: Path, capsys, line: str, to
     assert run("init", "south/data.csv", "--schema", "x.toml", "--out", "south/owner.toml") == 2
     assert told in capsys.readouterr().err
     assert not Path("south/owner.toml").exists()
+
+
+def test_columns_that_cannot_be_declared_are_named_with_the_reason(tmp_path: Path, capsys) -> None:
+    """Two columns of one name, one without a name, and one with a name that releases use."""
+    (tmp_path / "data.csv").write_text("age,age,,token,height\n1,2,3,4,5\n3,4,5,6,7\n")
+    assert run("init", str(tmp_path / "data.csv"), "--out", str(tmp_path / "owner.toml")) == 0
+    told = capsys.readouterr().out
+    assert "1 of 5 columns declared" in told
+    assert 'cannot be declared: "age": several columns have this name' in told
+    assert 'cannot be declared: "": no name' in told
+    assert 'cannot be declared: "token": releases use this name' in told
+    assert told.count("cannot be declared") == 3

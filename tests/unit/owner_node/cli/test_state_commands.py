@@ -266,6 +266,29 @@ def test_status_of_a_running_daemon(used: Path, capsys) -> None:
     assert _run(capsys, "status", "--check")[0] == 6
 
 
+def test_status_says_how_far_a_long_step_is(used: Path, capsys) -> None:
+    """People see what the daemon does and what is left of it, and nothing of it once it has stopped."""
+    with OwnerDatabase(used / "state") as db, daemon_lock(used / "state"):
+        with db.transaction() as tx:
+            Sessions(db, _now).open(tx, "hub", "r9", "patients")
+        presence = DaemonPresence(db, _now)
+        presence.started(17, "1.0")
+        progress = presence.progress("hub", "r9")
+        seconds = iter((0.0, 600.0))
+        progress._elapsed = lambda: next(seconds)
+        progress.begin("masking", 10)
+        progress.done = 4
+        presence.write_progress()
+        (session,) = [each for each in _json(capsys, "status")[1]["sessions"] if each["release"] == "r9"]
+        assert session["progress"] == "masking, 40 %, about 15 minutes left"
+        assert "r9: masking, 40 %, about 15 minutes left" in _run(capsys, "status")[1]
+        progress._elapsed = lambda: 0.0
+        presence.write_progress()
+        assert "masking" not in _run(capsys, "status")[1]
+        presence.stopped()
+    assert not (used / "state" / "daemon.progress").exists()
+
+
 def test_a_daemon_with_a_former_owner_toml(used: Path, capsys) -> None:
     """Whoever changes owner.toml is told that the daemon does not know it, wherever they look."""
     with OwnerDatabase(used / "state") as db, daemon_lock(used / "state"):

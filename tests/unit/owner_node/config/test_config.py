@@ -11,8 +11,11 @@ from pydantic.fields import FieldInfo
 from common.errors import ConfigurationError, UsageError
 from common.model.schema import Attribute, AttributeType
 from common.settings import Section
+from common.workspace import machine_memory
 from owner_node.config import CsvOptions, KnownAggregator, OwnerConfig, PolicyConfig, load
 from owner_node.config.dataset import DatasetTable
+from owner_node.config.engine import EngineKind
+from owner_node.config.spark_source import parse_spark_source
 from owner_node.values.normal_forms import NormalForm
 
 SAMPLES = Path(__file__).parents[4] / "deploy" / "samples"
@@ -96,11 +99,11 @@ def _keys(annotation: Any) -> set[str]:
 
 def test_the_full_sample_explains_every_supported_option():
     """A new option does not stay out of the sample."""
-    not_in_the_file = {"path", "datasets", "digest", "taxonomies", "missing_in", "simulated"}
+    not_in_the_file = {"path", "datasets", "digest", "taxonomies", "missing_in", "simulated", "spark"}
     keys = (_keys(OwnerConfig) | _keys(DatasetTable)) - not_in_the_file
     text = (SAMPLES / "owner.full.toml").read_text()
     assert len(keys) > 50
-    place = r"(^|\n)(# )?\[*((dataset|notify)\.)?"
+    place = r"(^|\n)(# )?\[*((dataset|notify|console)\.)?"
     assert [key for key in sorted(keys) if not re.search(rf"{place}{key}\b", text)] == []
 
 
@@ -311,3 +314,80 @@ def test_problems_of_all_tables_come_together(tmp_path):
         "dataset[b].mising",
         "dataset[b].budget",
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('kind = "sparc"', "did you mean"),
+        ('master = "sc://host"', "expected a Spark master"),
+        ('conf = { "executor.memory" = "1g" }', '"spark.executor.memory"'),
+        ('conf = { "spark.master" = "local" }', "extra_jars of [engine] are for that"),
+        ('conf = { "spark.task.cpus" = [1] }', "expected a text, a number or a boolean"),
+        ('kind = "duckdbb"', "did you mean"),
+        ("kind = 1", "duckdb"),
+        ('memory_limit = "1 byte"', '"256MB"'),
+    ],
+)
+def test_an_engine_that_does_not_exist_is_refused(tmp_path, line, told):
+    """The error names what there is."""
+    path = tmp_path / "owner.toml"
+    path.write_text((SAMPLES / "owner.minimal.toml").read_text() + f"\n[engine]\n{line}\n")
+    with pytest.raises(ConfigurationError, match=re.escape(told)):
+        load(path)
+
+
+def test_spark_is_started_as_the_engine_table_says(tmp_path):
+    """Every data set has its settings: whoever reads or masks it starts the same session."""
+    path = tmp_path / "owner.toml"
+    lines = ['kind = "spark"', "threads = 3", 'extra_jars = ["iceberg.jar"]']
+    lines += ['conf = { "spark.task.cpus" = 2, "spark.ui.enabled" = true }']
+    path.write_text((SAMPLES / "owner.minimal.toml").read_text() + "\n[engine]\n" + "\n".join(lines))
+    owner = load(path)
+    assert owner.engine.kind is EngineKind.SPARK
+    found = owner.datasets[0].spark
+    assert found is not None
+    assert (found.master, found.is_local) == ("local[3]", True)
+    assert found.conf == {"spark.task.cpus": "2", "spark.ui.enabled": "true"}
+    assert found.extra_jars == (tmp_path / "iceberg.jar",)
+    assert found.workspace == owner.workspace
+
+
+@pytest.mark.parametrize(
+    ("source", "place"),
+    [
+        ("spark:parquet:cohort", "spark:parquet:{folder}/cohort"),
+        ("spark:parquet:s3a://bucket/cohort", "spark:parquet:s3a://bucket/cohort"),
+        ("spark:table:lake.health.cohort", "spark:table:lake.health.cohort"),
+        ("spark:orc?path=/data/x&b=a%26c", "spark:orc?b=a%26c&path=/data/x"),
+        ("spark:", None),
+        ("spark:parquet:", None),
+        ("spark:table:a.b;drop", None),
+        (
+            "spark:parquet:abfss://box@account.example/cohort",
+            "spark:parquet:abfss://box@account.example/cohort",
+        ),
+        ("spark:orc?path=/data/2026/x@y", "spark:orc?path=/data/2026/x%40y"),
+        ("spark:jdbc?url=jdbc:x&password=y", None),
+        ("spark:jdbc?url=jdbc:mysql://me:hunter2@host/db", None),
+        ("spark:jdbc?url=jdbc:oracle:thin:me/hunter2@//host/db", None),
+        ("spark:parquet:s3a://me:hunter2@bucket/cohort", None),
+    ],
+)
+def test_what_spark_reads_is_one_source_however_it_is_written(tmp_path, source, place):
+    """Budgets follow the source: it has one form, and no secret in it."""
+    if place is None:
+        with pytest.raises(ValueError, match=r"expected \"spark:parquet|is a secret|has a password"):
+            parse_spark_source(source)
+        return
+    expected = place.format(folder=tmp_path)
+    found = parse_spark_source(source, lambda path: tmp_path / path).place
+    assert found == expected
+    assert parse_spark_source(found).place == expected
+
+
+def test_engines_are_chosen_by_size_unless_one_is_named():
+    """The default decides while a table is loaded, and may take half of the machine's memory."""
+    engine = load(SAMPLES / "owner.minimal.toml").engine
+    assert engine.kind is EngineKind.AUTO
+    assert engine.memory_limit == machine_memory() // 2

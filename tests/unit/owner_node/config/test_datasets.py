@@ -21,7 +21,7 @@ ca = "ca.pem"
 cert = "north.pem"
 key = "north.key"
 """
-README = Path(__file__).parents[4] / "README.md"
+PAGE = Path(__file__).parents[4] / "docs" / "databases.md"
 HIDDEN = "source = (not shown)"
 AGE = '[dataset.attributes.age]\ntype = "integer"\nmin = 0\nmax = 120\n'
 URL = "postgresql+psycopg://tessera@db.example/clinic"
@@ -164,9 +164,9 @@ def test_addresses_of_any_kind_are_shown_without_users(url, shown):
     assert parse_database_url(url).shown == shown
 
 
-def test_the_example_of_the_readme_is_valid(tmp_path):
+def test_the_example_of_the_page_is_valid(tmp_path):
     """What a newcomer pastes is read without a complaint."""
-    (example,) = re.findall(r"^```toml\n(.*?)^```$", README.read_text(), flags=re.MULTILINE | re.DOTALL)
+    (example,) = re.findall(r"^ *```toml\n(.*?)^ *```$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
     dataset = read(tmp_path, example)["treatments"]
     assert dataset.place == "postgresql://database.hospital.example:5432/clinic"
     assert dataset.password_file == tmp_path / "database-password"

@@ -10,7 +10,10 @@ from tests.fakes.owner_console import owner_console
 
 pytestmark = pytest.mark.needs("chromium")
 AXE = files("axe_core_python").joinpath("axe.min.js")
-PAGES = ("/", "/plans/hub/r1", "/plans/hub/r1/trial", "/ledger", "/history", "/connections")
+PAGES = (
+    "/", "/plans/hub/r1", "/plans/hub/r1/trial", "/plans/hub/r1/decision", "/ledger", "/history", "/data",
+    "/data/cohort", "/explore", "/explore/running", "/connections", "/connections/check-up",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

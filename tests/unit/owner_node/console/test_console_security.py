@@ -1,10 +1,18 @@
 """The pages of an owner, asked as strangers and other sites would ask them."""
 
 import re
+from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
+from starlette.routing import Route
 
+from common.clock import utc_now
 from common.web.doors import IDLE_SECONDS, LINK_SECONDS, MOST_WRONG
+from common.web.site import Site
+from owner_node.console.application import Pages
+from owner_node.release.approvals import Person
+from owner_node.release.decisions import Decisions
 from owner_node.state.session import SessionState
 from tests.fakes.owner_console import OwnerConsole, owner_console
 
@@ -20,8 +28,7 @@ def console(tmp_path):
 
 def approval(console: OwnerConsole, **changes: str) -> dict[str, str]:
     """Return the form that approves the plan."""
-    digest = waiting(console).plan_digest
-    return {"csrf": console.csrf(), "digest": digest, "confirm": "r1", "valid": "24 hours"} | changes
+    return console.approval() | changes
 
 
 def waiting(console: OwnerConsole):
@@ -37,8 +44,12 @@ def events(console: OwnerConsole) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", PLAN, f"{PLAN}/trial", "/ledger", "/history", "/connections", "/connections/check-up"]
-)
+    "path",
+    [
+        "/", PLAN, f"{PLAN}/trial", "/ledger", "/history", "/data", "/data/cohort", "/explore",
+        "/explore/running", "/explore/kept/0123456789abcdef", "/connections", "/connections/check-up",
+    ],
+)  # fmt: skip
 def test_strangers_see_nothing(console, path):
     """Without a visit every page is one sentence, which names neither a plan nor a budget."""
     answer = console.ask("GET", path)
@@ -132,6 +143,7 @@ def test_a_token_of_another_visit_changes_nothing(console):
     [
         ({"confirm": "r2"}, 400), ({"valid": "for ever"}, 400), ({"digest": ""}, 400),
         ({"digest": "0" * 64}, 409), ({"digest": "0"}, 400),
+        ({"source": "0" * 64}, 409), ({"source": ""}, 409),
     ],
 )  # fmt: skip
 def test_only_the_plan_that_was_shown_is_approved(console, changes, status):
@@ -202,13 +214,79 @@ def test_texts_of_others_are_escaped(tmp_path):
         assert "&lt;script&gt;\\u202e" in page
 
 
+def every_page(console: OwnerConsole) -> Iterator[tuple[str, set[str]]]:
+    """Return path and methods of every page of the application itself, so that a new one is tested, too."""
+    site = Site("owner_node.console", "Test", (), console.doors, "")
+    pages = Pages(lambda: console.offering.config, site).routes()
+    for route in pages:
+        assert isinstance(route, Route)
+        path = route.path.format(aggregator="hub", release="r1", dataset="cohort", name="x")
+        yield path, route.methods or set()
+
+
+def test_every_change_needs_its_token_and_a_page_of_this_console(console):
+    """Whatever takes a POST refuses one of another site, one without the token, and one of a viewer."""
+    console.sign_in()
+    changes = [path for path, methods in every_page(console) if "POST" in methods]
+    assert {f"{PLAN}/approve", f"{PLAN}/refuse", "/connections/check-up"} < set(changes)
+    csrf = console.csrf()
+    viewer = f"{console.cookie.partition('=')[0]}={console.doors.begin(Person('viewer'), decides=False)}"
+    for path in [*changes, "/leave"]:
+        for headers, token in (
+            ({"Origin": "http://attacker.example"}, csrf), ({"Origin": ""}, csrf), ({}, "guess"), ({}, ""),
+        ):  # fmt: skip
+            assert console.ask("POST", path, {"csrf": token}, headers).status == 403, path
+        if path != "/leave":
+            assert console.ask("POST", path, {"csrf": csrf}, {"Cookie": viewer}).status == 403, path
+
+
+def test_strangers_reach_no_page(console):
+    """Every page that there is wants a visit first."""
+    for path, methods in every_page(console):
+        for method in methods:
+            assert console.ask(method, path).status == 401, path
+
+
+def test_no_page_has_a_script_of_its_own(console):
+    """The policy would block it; and no page is kept, framed or shown to others."""
+    console.sign_in()
+    shown = 0
+    for path, methods in every_page(console):
+        if "GET" not in methods:
+            continue
+        page = console.ask("GET", path)
+        assert page.header("cache-control") == "no-store"
+        assert "frame-ancestors 'none'" in page.header("content-security-policy")
+        found = re.findall(r"<script[^>]*>|\son\w+=|\sstyle=|javascript:|<style", page.body)
+        assert all(each.startswith('<script src="/static/') for each in found), path
+        shown += page.status == 200
+    assert shown > 8
+
+
+def test_reasons_and_names_of_others_are_escaped(console):
+    """Markup, and characters that turn the reading direction, in a reason and in what a provider shows."""
+    nasty = "<img src=x onerror=alert(1)>\u202egnp.exe\x1b[8m"
+    decisions = Decisions(console.offering.records.db, utc_now)
+    person = Person("dora@north.example", subject="https://login.example 1", stated=nasty)
+    decisions.approve("r1", "", person, timedelta(hours=1))
+    decisions.refuse("r1", "", person, nasty)
+    console.sign_in()
+    pages = [console.ask("GET", path).body for path in (PLAN, f"{PLAN}/decision", "/history", "/")]
+    assert not [each for page in pages for each in ("<img", "\u202e", "\x1b") if each in page]
+    for page in pages[:2]:
+        assert "&lt;img src=x onerror=alert(1)&gt;\\u202egnp.exe\\x1b[8m" in page
+
+
 def test_no_value_of_a_record_is_on_a_page(console):
-    """Every identifier of the source is searched for on every page, the trial's included."""
+    """Every identifier of the source is searched for on every page, after all of them have computed."""
     identifiers = [line.split(",")[0] for line in console.offering.source.read_text().splitlines()[1:]]
     console.sign_in()
-    pages = [console.ask("GET", path).body for path in ("/", PLAN, "/ledger", "/history", "/connections")]
-    while "<progress" in (trial := console.ask("GET", f"{PLAN}/trial").body):
-        pass
-    assert "Every attack" in trial
-    shown = re.sub(r'name="csrf" value="[^"]*"', "", "".join([*pages, trial]))
+    pages = []
+    for path, methods in every_page(console):
+        if "GET" in methods:
+            while "<progress" in (page := console.ask("GET", path).body):
+                pass
+            pages.append(page)
+    assert any("Every attack" in page for page in pages)
+    shown = re.sub(r'name="csrf" value="[^"]*"', "", "".join(pages))
     assert not [each for each in identifiers if re.search(rf"\b{re.escape(each)}\b", shown)]

@@ -42,7 +42,7 @@ from tests.fakes.records import mask_attribute
 N = 400
 LABELS = ("a", "b", "c", "d")
 TREE = taxonomy_of(read_hierarchy("a;x;*\nb;x;*\nc;y;*\nd;y;*\n"), LABELS)
-ABOUT = {"created": "2026-01-01T00:00:00+00:00", "version": "1"}
+ABOUT = {"created": "2026-01-01T00:00:00+00:00", "version": "0.1.0"}
 NOISES = (Decimal(0), Decimal("0.03"))
 AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
 INCOME = Attribute("income", AttributeType.NUMBER, -1000, 900_000, decimals=2)
@@ -267,6 +267,10 @@ def test_everything_that_is_asked_for_is_there():
     assert document["control_records"] == 40
     assert [each["name"] for each in document["shown"]["attributes"]] == ["age", "income", "ward", "town"]
     assert all(sum(each["masked"]) == N for each in document["shown"]["attributes"])
+    distortions = {each["name"]: each for each in document["shown"]["distortions"]}
+    assert list(distortions) == ["age", "income", "ward", "town"]
+    assert distortions["age"]["mean"]["before"] == pytest.approx(columns()["age"].mean())
+    assert distortions["ward"]["mean"] is None
 
 
 def test_more_epsilon_less_error():

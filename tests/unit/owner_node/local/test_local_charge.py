@@ -16,6 +16,7 @@ from common.planning.arguments import parse_id
 from common.trust.identity import is_name
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.plan_rules import PlannedWork
+from owner_node.engines.pinned import PinnedData, in_memory
 from owner_node.ledger.ledger import EntryKind
 from owner_node.local.charge import LOCAL, LocalCharges, LocalWork, Standing, new_id
 from owner_node.release.approvals import Person
@@ -39,9 +40,10 @@ def costs(charge: str, policy: PolicyConfig | None = None) -> PlannedWork:
     )
 
 
-def loaded(values: Any, digest: str = DATA) -> LoadedData:
+def loaded(values: Any, digest: str = DATA) -> PinnedData:
     """Loaded data of one attribute."""
-    return LoadedData({"age": values}, (), len(values), LoadCounts(), digest)
+    data = LoadedData({"age": values}, (), len(values), LoadCounts(), digest)
+    return in_memory(DATASET, data, source_key=b"k" * 32)
 
 
 WORK = LocalWork(
@@ -98,8 +100,8 @@ def test_an_id_stands_for_one_thing(records, changes, told, differs):
     """Other arguments or data under a used id are a conflict that says what differs, and cost nothing."""
     charges = LocalCharges(records, ANNA)
     charges.spend(WORK)
-    data = replace(WORK.loaded, digest=changes.pop("data", DATA))
-    other = replace(WORK, document={**WORK.document, **changes}, loaded=data)
+    data = replace(WORK.data, digest=changes.pop("data", DATA))
+    other = replace(WORK, document={**WORK.document, **changes}, data=data)
     for attempt in (charges.standing, charges.spend):
         with pytest.raises(ConflictError, match=told) as caught:
             attempt(other)
@@ -145,7 +147,7 @@ def test_work_of_an_older_version_is_known_again(records):
     charges.spend(WORK)
     assert len(spent(records)) == 1
     with pytest.raises(ConflictError, match="other data"):
-        charges.standing(replace(WORK, loaded=replace(WORK.loaded, digest="e" * 64)))
+        charges.standing(replace(WORK, data=replace(WORK.data, digest="e" * 64)))
 
 
 def test_what_does_not_fit_is_not_charged(records):
@@ -199,7 +201,7 @@ def test_data_that_were_charged_to_another_budget(records):
     LocalCharges(records, ANNA).spend(replace(WORK, place="file:/x"))
     fresh = replace(WORK.asked, dataset=replace(DATASET, budget="fresh"))
     same_values = replace(WORK, id="w2", asked=fresh)
-    same_place = replace(same_values, loaded=loaded(np.arange(100)), place="file:/x")
+    same_place = replace(same_values, data=loaded(np.arange(100)), place="file:/x")
     for work in (same_values, same_place):
         charges = LocalCharges(records, ANNA)
         for attempt in (charges.judge, charges.spend):

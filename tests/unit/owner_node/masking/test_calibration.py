@@ -21,7 +21,7 @@ def setting(n_values=1001, epsilon="1", k=5, g=1):
 @pytest.mark.parametrize("epsilon", ["1", "0.333333333333", "0.07", "12.5"])
 @pytest.mark.parametrize("n_records", [5, 9, 50, 103])
 def test_joint_scales_hold_the_bound_and_no_smaller_ones_would(epsilon, n_records):
-    """Both inequalities of MECHANISMS §6, exactly; one unit less in every scale breaks one of them."""
+    """The losses of all rises add up to ε at most, and those of all falls; not with one unit less in each."""
     chosen = setting(epsilon=epsilon)
     values = np.sort(np.random.default_rng(n_records).integers(0, 1001, n_records))
     found = statistics_of(values, 5, 1)
@@ -71,7 +71,7 @@ def test_the_bounds_hold_for_extreme_data():
 
 
 def test_fraction_bits_are_the_largest_that_fit():
-    """The bound of MECHANISMS §6 is met and the next finer grid would break it."""
+    """2^f (2kV + 64 t) fits into 63 bits, and the next finer grid would not."""
     chosen = setting(n_values=2**35, k=50)
     largest_scale = 2**38
     bits = fraction_bits(chosen, largest_scale)

@@ -15,7 +15,7 @@ from tests.fakes.records import statistics_of
     ],
 )
 def test_worked_examples(cluster, total, up, down, centroid_sensitivity):
-    """The worked examples of MECHANISMS §2."""
+    """Worked examples: trimmed sums and their sensitivities are those computed by hand."""
     found = statistics_of(cluster, len(cluster), 1)
     assert found.trimmed_sums(1).tolist() == [total]
     assert found.rises(1, 1).tolist() == [up]

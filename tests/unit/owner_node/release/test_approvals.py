@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from common.daemon.console import OidcSection
 from owner_node.release.approvals import EXPIRED, Approvals, Person
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
@@ -35,7 +36,7 @@ class Kept:
 
     def valid(self, session: Session = SESSION) -> bool:
         """Whether an approval holds."""
-        return bool(self.approvals.held(session))
+        return bool(self.approvals.held(session, None))
 
     def note(self, release: str = "other") -> None:
         """Write some other line."""
@@ -137,10 +138,66 @@ def test_persons_are_counted_once(kept: Kept) -> None:
     for person in (Person("vera"), Person("vera"), Person("root", login="vera"), Person("otto")):
         kept.approve(person=person)
         kept.now += timedelta(minutes=1)
-    assert [each.by for each in kept.approvals.held(SESSION)] == ["root", "otto"]
+    assert [each.by for each in kept.approvals.held(SESSION, None)] == ["root", "otto"]
     kept.now = START + DAY + timedelta(minutes=2, seconds=30)
-    assert [each.by for each in kept.approvals.held(SESSION)] == ["otto"]
+    assert [each.by for each in kept.approvals.held(SESSION, None)] == ["otto"]
     with kept.db.transaction() as tx:
         assert kept.approvals.note_expired(tx, SESSION)
     with kept.db.transaction() as tx:
         assert not kept.approvals.note_expired(tx, SESSION)
+
+
+ISSUER = "https://login.north.example"
+DORA = "dora@north.example"
+
+
+def provider(*approvers: str, issuer: str = ISSUER) -> OidcSection:
+    """Return the table `[console.oidc]`."""
+    return OidcSection(
+        issuer=issuer, client_id="tessera", client_secret_file=Path("secret"), approvers=approvers
+    )
+
+
+def signed_in(entry: str, subject: str, user: str = "") -> Person:
+    """Return a person of the provider."""
+    return Person(entry, login=user, subject=f"{ISSUER} {subject}")
+
+
+@pytest.mark.parametrize(
+    ("persons", "n"),
+    [
+        # Two accounts with one address, one account by two entries, and both.
+        ([signed_in(DORA, "17"), signed_in(DORA, "18")], 1),
+        ([signed_in(DORA, "17"), signed_in("17", "17")], 1),
+        ([signed_in("17", "17"), signed_in("18", "18"), signed_in(DORA, "17"), signed_in(DORA, "18")], 1),
+        ([signed_in(DORA, "17"), signed_in("18", "18")], 2),
+        ([signed_in(DORA, "17", "dora"), Person("dora"), Person("root", login="dora")], 1),
+        ([signed_in("17", "17"), Person("17")], 2),
+        # Without a login uid, what sudo states is all that tells people apart.
+        ([Person("root", "alice"), Person("tessera", "alice")], 1),
+        ([Person("alice"), Person("root", "alice")], 1),
+        ([Person("tessera", "alice"), Person("tessera", "bob")], 1),
+        ([Person("root", "alice"), Person("tessera", "bob")], 2),
+        ([Person("root", "alice", login="vera"), Person("tessera", "alice", login="otto")], 2),
+    ],
+)
+def test_one_person_under_several_names_counts_once(kept: Kept, persons: list[Person], n: int) -> None:
+    """Approvals that share a subject, an entry or a user are of one person, whatever the order."""
+    for person in persons:
+        kept.approve(person=person)
+    assert len(kept.approvals.held(SESSION, provider(f"{DORA}=dora", "17", "18"))) == n
+
+
+def test_only_present_approvers_of_the_provider_count(kept: Kept) -> None:
+    """Whoever is removed from the configuration, or whose provider is, has approved nothing."""
+    kept.approve(person=signed_in(DORA, "17"))
+    kept.approve(person=signed_in("s=18", "s=18"))
+    kept.approve(person=Person("vera"))
+
+    def counted(section: OidcSection | None) -> list[str]:
+        return [each.by for each in kept.approvals.held(SESSION, section)]
+
+    assert counted(provider("Dora@North.example=dora", "s=18=otto")) == [DORA, "s=18", "vera"]
+    assert counted(provider("s=18")) == ["s=18", "vera"]
+    assert counted(provider(DORA, "s=18", issuer="https://other.example")) == ["vera"]
+    assert counted(None) == ["vera"]

@@ -4,6 +4,8 @@ import json
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -13,19 +15,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aggregator.cli import application as aggregator_application
-from aggregator.release.publication import publish
 from common.cli import console
 from common.errors import IntegrityError, UsageError
+from common.progress import Progress
 from common.release.verification import verify_release
 from common.wire.decoding import decode
+from common.workspace import Workspace
 from owner_node.cli import application as owner_application
-from owner_node.release.own_fragment import _absent, _counted, verify_own
+from owner_node.engines.fragments import count_missing
+from owner_node.release.own_fragment import verify_own
 from owner_node.release.preparation import SealedFile, drop_tokens
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.outbox import Outbox
 from owner_node.state.session import SessionEvent
 from owner_node.state.sessions import Sessions
-from tests.fakes.published import NAMES, make_release
+from tests.fakes.published import NAMES, make_release, publish_table
 from tests.fakes.releases import Groups
 
 LAYOUTS: dict[str, Groups] = {
@@ -52,6 +56,7 @@ def own(made, owner, folder=None, fragment=None, digest=None, signature=None, ke
         fragment or made.fragments[owner],
         digest or evidence.statement.fragment_digest,
         signature or evidence.statement_signed.signature,
+        Workspace(256 * 10**6, made.folder.parent / "scratch", 2),
         kept,
     )
 
@@ -67,7 +72,7 @@ def test_every_owner_finds_its_values(made):
 def republished(made, tmp_path, change):
     """Publish a table that differs from the joined one, under the owners' true signatures."""
     table = change(pq.read_table(made.folder / "data.parquet"))
-    publish(tmp_path, made.evidence, table, made.aggregator, datetime.now(UTC), ("parquet", "csv"))
+    publish_table(tmp_path, made.evidence, table, made.aggregator, datetime.now(UTC), ("parquet", "csv"))
     return tmp_path / made.plan.release
 
 
@@ -134,7 +139,8 @@ def test_another_fragment_is_not_taken_for_ours(made, tmp_path):
         own(made, "a", fragment=tmp_path / "nowhere")
 
 
-def test_tokens_go_after_publication_and_the_values_stay(made, tmp_path):
+@pytest.mark.parametrize("memory", [10, 256 * 10**6], ids=["in scratch", "in memory"])
+def test_tokens_go_after_publication_and_the_values_stay(made, tmp_path, memory):
     """A published fragment keeps what verifies the release, and no token; a repeat changes nothing."""
     outbox, plan = Outbox(tmp_path), made.plan
     for owner in made.owners:
@@ -143,7 +149,8 @@ def test_tokens_go_after_publication_and_the_values_stay(made, tmp_path):
         path.write_bytes(made.fragments[owner].read_bytes())
         sealed = SealedFile(path, stated.fragment_digest, stated.size, stated.records)
         before = decode(path, plan, assignment, stated.records)
-        kept = [drop_tokens(outbox, "hub", plan, assignment, sealed) for _ in range(2)]
+        workspace = Workspace(memory, tmp_path / "scratch", 2)
+        kept = [drop_tokens(outbox, "hub", plan, assignment, sealed, workspace, Progress()) for _ in range(2)]
         assert kept[0] == kept[1] != stated.fragment_digest
         assert own(made, owner, fragment=path, kept=kept[0]).n_records == stated.records
         if plan.n_groups > 1:
@@ -157,18 +164,19 @@ def test_tokens_go_after_publication_and_the_values_stay(made, tmp_path):
 small = st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 1)), max_size=12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(mine=small, released=small)
 def test_containment_counts_multiplicity(mine, released):
-    """How many own records are absent equals the difference of multisets."""
+    """How many own records are absent equals the difference of multisets, in batches of three."""
 
-    def table(records):
+    def batches(records):
         columns = np.array(records, dtype=np.int64).reshape(-1, 2)
-        return pa.table({"x": columns[:, 0], "y": columns[:, 1]})
+        return pa.table({"x": columns[:, 0], "y": columns[:, 1]}).to_batches(3)
 
-    names = ["x", "y"]
     expected = sum((Counter(mine) - Counter(released)).values())
-    assert _absent(_counted(table(mine), names), _counted(table(released), names), names) == expected
+    with TemporaryDirectory() as folder:
+        workspace = Workspace(256 * 10**6, Path(folder), 2)
+        assert count_missing(batches(mine), batches(released), ["x", "y"], workspace) == expected
 
 
 @pytest.fixture

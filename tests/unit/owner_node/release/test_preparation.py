@@ -2,13 +2,17 @@
 
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
 from common.errors import DataChangedError, UnusableDataError
-from common.model.schema import Attribute, AttributeType
+from common.model.schema import Attribute, AttributeType, IdentifierRules, MatchPass
 from common.model.task import Assignment
+from common.workspace import Workspace
 from owner_node.config import DatasetConfig
+from owner_node.config.engine import EngineKind
+from owner_node.engines.choice import match_bytes
 from owner_node.release.preparation import prepare
 from tests.fakes.releases import make_plan
 
@@ -40,7 +44,8 @@ def test_several_records_of_a_person_are_prepared_with_one_token(dataset):
     """Each person's records have the same token, and masking is told how many there may be."""
     prepared = prepare(dataset, PLAN, with_k(5), KEY)
     assert prepared.n_records == 12
-    tokens = prepared.token_list()
+    tokens = prepared.pinned.token_list()
+    assert isinstance(tokens, bytes)
     assert len({tokens[start : start + 16] for start in range(0, len(tokens), 16)}) == 6
     assert prepared.tasks[0].max_records_per_person == 2
 
@@ -62,3 +67,21 @@ def test_fewer_records_than_k_stop_before_the_spend(dataset):
     """The exact number of records is known only now."""
     with pytest.raises(UnusableDataError, match="12 records, k = 13"):
         prepare(dataset, PLAN, with_k(13), KEY)
+
+
+def test_match_keys_are_compared_with_the_memory_limit_while_records_are_loaded(dataset):
+    """Whatever the engine is called, all records have to fit into memory; else nothing is spent."""
+    passes = (MatchPass("id", ("id:fold",)),)
+    plan = replace(PLAN, identifier=IdentifierRules(0, passes=passes), max_records_per_person=1)
+    matched = replace(dataset, identifier=(), normalise=(), max_records_per_person=1, match=passes)
+    needed = match_bytes(0, 12, 1)
+    for kind in EngineKind:
+        arguments = matched, plan, with_k(5), KEY, KEY
+        assert prepare(*arguments, (kind, Workspace(2 * needed, Path()))).n_records == 12
+        too_small = kind, Workspace(needed, Path())
+        if kind is EngineKind.MEMORY:
+            assert prepare(*arguments, too_small).n_records == 12
+            continue
+        with pytest.raises(UnusableDataError, match="match keys need all records in memory") as caught:
+            prepare(*arguments, too_small)
+        assert caught.value.details["needed"] > needed == caught.value.details["memory_limit"]

@@ -2,18 +2,26 @@
 
 from collections import Counter
 from decimal import Decimal
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from common.model.schema import Attribute, AttributeType, CategoryOrder
 from owner_node.masking.tasks import AttributeTask
 from owner_node.risk.attacks import LIKELIHOOD, LINKAGE
-from owner_node.risk.likelihood import Carried, Channel, Known, Likelihoods, linked_by_likelihood
+from owner_node.risk.likelihood import (
+    MATCHED,
+    Carried,
+    Channel,
+    Known,
+    Likelihoods,
+    linked_by_likelihood,
+    propagated,
+)
 from owner_node.risk.trials import Aims, Randomness, knowledge_of, people_of, risks_of
 from tests.fakes.bits import SeededBits
 from tests.oracles import explore as oracle
@@ -56,8 +64,13 @@ def test_linkage_as_defined(records):
     """Every person and every record: who is linked, and among how many that are as likely."""
     columns = np.array(records, dtype=float).T
     everybody = np.arange(len(records))
-    found = linked(list(columns[:2]), list(columns[2:]), [0, 0], everybody, everybody)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("owner_node.risk.likelihood.MATCHED", 0)
+        found = linked(list(columns[:2]), list(columns[2:]), [0, 0], everybody, everybody)
     plain = columns.tolist()
+    # A record that nobody can have, and a person who can have none, are decided by rounding.
+    likely = np.array(oracle.likely(plain[:2], plain[2:], [0, 0]))
+    assume(min(likely.max(axis=0).min(), likely.max(axis=1).min()) > 1e-10)
     assert found == pytest.approx(oracle.linked_by_likelihood(plain[:2], plain[2:], [0, 0]))
 
 
@@ -81,6 +94,7 @@ def test_blocks_change_nothing(monkeypatch):
     original = [draw.integers(0, 40, 300).astype(float) for _ in range(3)]
     released = [column + draw.integers(0, 4, 300).astype(float) for column in original]
     everybody = draw.permutation(300)
+    monkeypatch.setattr("owner_node.risk.likelihood.MATCHED", 0)
     whole = linked(original, released, [0.03, 0, 0.1], everybody, everybody)
     monkeypatch.setattr("owner_node.risk.likelihood._PEOPLE_PER_BLOCK", 7)
     monkeypatch.setattr("owner_node.risk.likelihood._KINDS_PER_BLOCK", 11)
@@ -159,8 +173,27 @@ def test_approximate_knowledge():
     assert rate([draw.permutation(each) for each in original], 0.05, errors, 0.05) < 0.02
 
 
-def test_as_many_as_a_matching_of_all_persons():
-    """Comparing with everybody links as many as the likeliest matching of all persons with all records."""
+def test_odds_of_a_matching():
+    """Belief propagation comes near the probabilities over all matchings of six persons with six records."""
+    draw = np.random.default_rng(9)
+    matchings = np.array(list(permutations(range(6))))
+    for _ in range(5):
+        table = np.exp(2 * draw.normal(size=(6, 6)))
+        weights = table[np.arange(6), matchings].prod(axis=1)
+        expected = np.zeros((6, 6))
+        for matching, weight in zip(matchings, weights / weights.sum(), strict=True):
+            expected[np.arange(6), matching] += weight
+        odds = propagated(table)
+        assert odds / (1 + odds) == pytest.approx(expected, abs=0.15)
+        assert abs(odds / (1 + odds) - expected).mean() < 0.04
+
+
+@pytest.mark.parametrize("most", [0, MATCHED])
+def test_as_many_as_a_matching_of_all_persons(most, monkeypatch):
+    """Comparing with everybody links as many as the likeliest matching of all persons with all records; so
+    does belief propagation, where there are few.
+    """
+    monkeypatch.setattr("owner_node.risk.likelihood.MATCHED", most)
     draw, n_records, noise = np.random.default_rng(8), 500, 0.05
     original = [draw.permutation(n_records).astype(float) for _ in range(3)]
     rate = {"everybody": 0.0, "matching": 0.0}

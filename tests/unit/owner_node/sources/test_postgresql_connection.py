@@ -2,9 +2,11 @@
 
 import logging
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
+import psycopg
 import pytest
 
 from common.errors import ConfigurationError, ExitCode, SourceUnreachableError
@@ -71,6 +73,22 @@ def test_a_database_that_refuses_is_a_matter_of_configuration(server, ask, old, 
     error = failure(ask("select 7 as age", AGE, source=source), ConfigurationError)
     assert told in f"{error.message} {error.hint}"
     assert error.exit_code is ExitCode.USAGE
+
+
+def test_a_server_without_a_free_connection_is_waited_for(server, ask):
+    """Others will leave: that is no refusal of this owner node."""
+    settings = ask("select 7 as age", AGE)
+    with ExitStack() as others:
+        with suppress(psycopg.OperationalError):
+            while True:
+                others.enter_context(psycopg.connect(server.url().replace("+psycopg", ""), password=PASSWORD))
+        assert "no connection left" in failure(settings, SourceUnreachableError).message
+    server.run("alter role reader connection limit 0")
+    try:
+        assert "no connection left" in failure(settings, SourceUnreachableError).message
+    finally:
+        server.run("alter role reader connection limit -1")
+    assert values(settings) == [7]
 
 
 def test_a_database_that_is_away_is_waited_for(server, ask, caplog):

@@ -12,7 +12,7 @@ _PATH = (
 
 
 def test_a_release_from_invitation_to_publication() -> None:
-    """The path of DESIGN §2 is walked in its order."""
+    """The path of a release that is published is walked in its order."""
     states, state = [], SessionState.INVITED
     for event in _PATH:
         state = advance(state, event)

@@ -1,0 +1,96 @@
+"""The form for a new release: its fields as texts, and the request that they make."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aggregator.control.asking import start_request
+from common.model.mechanisms import AUTO, REQUESTABLE
+from common.model.plan import ON_MISMATCH, BudgetSplit, Layout
+from common.planning.arguments import FORMATS
+from common.wire.v1.control_pb2 import StartRequest
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "layout": tuple(map(str, Layout)),
+    "mechanism": (AUTO, *REQUESTABLE),
+    "budget_split": tuple(map(str, BudgetSplit)),
+    "on_mismatch": tuple(ON_MISMATCH),
+    "formats": FORMATS,
+}
+"""What each field with a choice accepts, the usual choice first."""
+_TEXTS = (
+    "dataset", "release", "layout", "groups", "epsilon", "k", "mechanism", "rank_noise", "attributes",
+    "budget_split", "weights", "purpose", "max_overlap", "on_mismatch", "min_common",
+)  # fmt: skip
+_OWNER, _FORMAT = "owner:", "format:"
+_NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
+_LONGEST_NAME = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The fields of the form."""
+
+    texts: Mapping[str, str]
+    """Fields with a text, by name."""
+    owners: frozenset[str]
+    """Owners that are ticked."""
+    formats: frozenset[str]
+    """Data formats that are ticked."""
+    owner_column: bool = False
+    trial: bool = False
+    plan_only: bool = False
+    """Whether to stop at the plan."""
+
+    @property
+    def choices(self) -> Mapping[str, tuple[str, ...]]:
+        """What each field with a choice accepts."""
+        return CHOICES
+
+
+def empty_form(dataset: str, day: str, mark: str) -> Form:
+    """Return a form with the usual choices.
+
+    Args:
+        dataset: The data set.
+        day: The day, such as "2026-03-01".
+        mark: Some random letters or digits, so that the suggested id is a new one. A form that is sent twice
+            then starts one release.
+    """
+    name = "".join(each if each in _NAME_LETTERS else "-" for each in dataset.lower())[:_LONGEST_NAME]
+    usual = {name: accepted[0] for name, accepted in CHOICES.items() if name in _TEXTS}
+    texts = dict.fromkeys(_TEXTS, "") | usual | {"dataset": dataset, "release": f"{day}-{name}-{mark}"}
+    return Form(texts, frozenset(), frozenset(FORMATS))
+
+
+def form_values(sent: Mapping[str, str]) -> Form:
+    """Read a form that was sent; a field that is not there is empty."""
+    return Form(
+        {name: sent.get(name, "").strip() for name in _TEXTS},
+        frozenset(name.removeprefix(_OWNER) for name in sent if name.startswith(_OWNER)),
+        frozenset(name.removeprefix(_FORMAT) for name in sent if name.startswith(_FORMAT)),
+        owner_column="owner_column" in sent,
+        trial="trial" in sent,
+        plan_only=sent.get("what", "plan") == "plan",
+    )
+
+
+def request_of(form: Form) -> StartRequest:
+    """Return the request of a form; the daemon checks it as it checks that of the command line.
+
+    A release waits for its plan to be confirmed.
+
+    Raises:
+        UsageError: As `start_request`.
+    """
+    mixed = form.texts["layout"] == Layout.MIXED
+    texts: dict[str, Any] = {name: text for name, text in form.texts.items() if name != "groups"}
+    return start_request(
+        **texts,
+        owners="" if mixed else ",".join(sorted(form.owners)),
+        groups=form.texts["groups"] if mixed else "",
+        owner_column=form.owner_column,
+        formats=",".join(sorted(form.formats)),
+        trial=form.trial,
+        dry_run=form.plan_only,
+    )

@@ -1,0 +1,78 @@
+"""The aggregator's pages: who may open them, and the server of a daemon. Small until a page is opened."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
+
+from aggregator import config
+from aggregator.config import AggregatorConfig
+from common.web.doors import Doors
+from common.web.oidc import SignedIn, SignIn
+from common.web.server import PageServer, serve_section
+from common.web.site import Link, Site
+
+MENU = (
+    Link("/", "Releases"),
+    Link("/new", "New release"),
+    Link("/owners", "Owners"),
+    Link("/certificates", "Certificates"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """The person who opens the pages."""
+
+    name: str
+    """As the operators' log names the person."""
+
+
+def application(
+    load: Callable[[], AggregatorConfig],
+    doors: Doors[Operator],
+    hosts: Sequence[str],
+    scheme: str = "http",
+    provider: SignIn[Operator] | None = None,
+) -> ASGIApp:
+    """Return the web application of an aggregator.
+
+    Args:
+        load: Reads the configuration; called once per request, so that pages show what commands show.
+        doors: Who may enter.
+        hosts: The values of the Host header that name this console, its own address first.
+        scheme: "http", or "https" where it listens with TLS.
+        provider: Who says who a person is; None for one-time links.
+    """
+    title, hint = f"Tessera aggregator {load().aggregator.name}", "aggregator console prints a new link."
+    site = Site("aggregator.console", title, MENU, doors, hint, provider)
+
+    def routes() -> Sequence[BaseRoute]:
+        # Loads much that the pages compute with.
+        from aggregator.console.pages import Pages
+
+        return Pages(load, site, doors).routes()
+
+    return site.application(routes, hosts, scheme)
+
+
+def person_of(found: SignedIn) -> Operator:
+    """Return a person whom an OpenID Connect provider names."""
+    return Operator(found.name)
+
+
+def serve(settings: AggregatorConfig) -> PageServer:
+    """Serve the pages that `[console]` asks for, until the server is closed.
+
+    Raises:
+        CannotListenError: If the address cannot be listened at.
+        ConfigurationError: If certificate or key cannot be used.
+    """
+    return serve_section(
+        settings.console,
+        settings.aggregator.state_dir,
+        lambda found: Operator(**found),
+        person_of,
+        lambda *about: application(lambda: config.load(settings.path), *about),
+    )

@@ -1,0 +1,272 @@
+"""What pages show of a release, a plan and a schema: plain values for templates."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from stat import S_ISREG
+from typing import TYPE_CHECKING, Any
+
+from aggregator.control.documents import document, error_of, has_ended, rows
+from common.model.plan import Plan
+from common.model.schema import Schema
+from common.release.table import describe_domain
+from common.words.guarantee import essentials, invariants, promises
+from common.words.linking import allowed
+from common.words.numbers import error_text
+
+if TYPE_CHECKING:
+    from common.wire.v1.control_pb2 import ActionView, EventView, OwnerProgress, ReleaseView, SchemaView
+
+STEPS = {
+    "inviting": "Schemas",
+    "planned": "Plan",
+    "consenting": "Consent",
+    "linking": "Linking",
+    "masking": "Masking",
+    "collecting": "Upload",
+    "joining": "Joining",
+    "published": "Published",
+}
+"""The steps of a release that goes well, by state."""
+_SAID = {
+    "inviting": "Owners send the schemas of their data sets.",
+    "planned": "The plan waits for your confirmation. No owner was asked for its consent yet.",
+    "consenting": "Every owner decides about the plan.",
+    "linking": "Owners send what linking needs, and the aggregator compares it.",
+    "masking": "Owners charge their budgets and mask their records.",
+    "collecting": "Owners upload what they have masked.",
+    "joining": "The aggregator joins the fragments and publishes them.",
+    "published": "The release is published.",
+    "conflict": "What the owners hold does not fit together.",
+    "refused": "An owner refused.",
+    "failed": "The release failed.",
+    "cancelled": "The release was cancelled.",
+    "expired": "A deadline passed.",
+}
+_ANSWERED = {"consenting": "reserved", "linking": "linked", "masking": "sealed", "collecting": "uploaded"}
+"""The state of an owner that has done its part of a step."""
+_OWNER_SAID = {
+    "invited": "asked",
+    "awaiting_approval": "a person decides",
+    "reserved": "agreed",
+    "linked": "linked",
+    "sealed": "masked",
+    "uploaded": "uploaded",
+    "published": "published",
+    "refused": "refused",
+    "ended": "ended",
+}
+_EVENT_SAID = {
+    "started": "The release was started",
+    "described": "sent its schema",
+    "planned": "The plan was made and signed",
+    "confirmed": "The plan was confirmed, and owners were asked",
+    "waiting": "waits for a person to decide",
+    "consented": "agreed and reserved its charge",
+    "linked": "loaded its data and sent what linking needs",
+    "addended": "Linking succeeded, and its result was signed",
+    "sealed": "masked its records",
+    "received": "uploaded its fragment",
+    "published": "The release was published",
+    "resumed": "The release was resumed",
+    "acknowledged": "knows how the release ended",
+    "deleted": "The data were deleted",
+}
+
+
+def release_document(view: "ReleaseView", now: datetime) -> dict[str, Any]:
+    """Return a release as pages show it.
+
+    Args:
+        view: What the daemon says.
+        now: The present moment.
+
+    Returns:
+        The document of `--json`, and: `ended`; `said`, the state in a sentence; `steps`, each with a name
+        and whether it is past or current, while the release goes on; `answered`, how many owners have done
+        their part of this step, or None; `left`, the time until the deadline in words; `resumable`; `error`.
+    """
+    known, ended = document(view), has_ended(view)
+    answered = _ANSWERED.get(view.state)
+    states = Counter(owner.state for owner in view.owners)
+    said = _SAID.get(view.state, view.state)
+    if view.state == "planned" and view.dry_run:
+        said = "This is a plan alone. No owner was asked for its consent, and nothing is charged."
+    return known | {
+        "ended": ended,
+        "said": said,
+        "steps": _steps(view),
+        "answered": None if answered is None else states[answered],
+        "left": "" if not view.deadline or ended else _left(view.deadline - now.timestamp()),
+        "resumable": view.resumable,
+        "error": error_of(view) if view.HasField("error") else None,
+    }
+
+
+def _steps(view: "ReleaseView") -> list[tuple[str, str]]:
+    """Return the steps, each "past", "current" or "next"; none for a release that was broken off."""
+    names = list(STEPS)[: 2 if view.dry_run else None]
+    if view.state not in names:
+        return []
+    at = names.index(view.state) + (view.state == names[-1])
+    return [
+        (STEPS[name], "past" if position < at else "current" if position == at else "next")
+        for position, name in enumerate(names)
+    ]
+
+
+def owner_lines(view: "ReleaseView") -> list[dict[str, Any]]:
+    """Return the owners of a release as pages show them."""
+    shown = zip(view.owners, rows(view), strict=False)
+    return [_owner_line(view.state, owner, cells) for owner, cells in shown]
+
+
+def _owner_line(state: str, owner: "OwnerProgress", cells: Sequence[Any]) -> dict[str, Any]:
+    said = _OWNER_SAID.get(owner.state, owner.state)
+    if owner.state == "invited" and state in ("inviting", "planned"):
+        said = "asked for its schema" if state == "inviting" else "has sent its schema"
+    return {
+        "id": owner.id,
+        "records": cells[1],
+        "epsilon": cells[2],
+        "k": cells[3],
+        "state": said,
+        "connected": owner.connected,
+        "received": owner.received,
+        "size": owner.size,
+        "uploading": state == "collecting" and 0 < owner.received < owner.size,
+        "waits": owner.state == "awaiting_approval",
+        "done": owner.state == _ANSWERED.get(state),
+    }
+
+
+def _left(seconds: float) -> str:
+    if seconds <= 0:
+        return "now"
+    left = timedelta(seconds=seconds)
+    hours, minutes = left.seconds // 3600, left.seconds // 60 % 60
+    if left.days:
+        return f"{left.days} d {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {left.seconds % 60} s"
+
+
+def event_line(view: "EventView") -> dict[str, Any]:
+    """Return an event of a release in words."""
+    said = _EVENT_SAID.get(view.event, view.event)
+    words = view.text or (f"{view.owner} {said}" if view.owner else said)
+    return {"time": datetime.fromtimestamp(view.time, UTC), "text": words, "event": view.event}
+
+
+def action_line(view: "ActionView") -> dict[str, Any]:
+    """Return an operator's action in words."""
+    time = datetime.fromtimestamp(view.time, UTC)
+    return {"time": time, "user": view.user or "–", "action": view.action, "outcome": view.outcome}
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Return a plan as pages show it: what decides, owners, attributes, promises, what is not hidden."""
+    most = plan.most_multiples
+    return {
+        "layout": str(plan.layout),
+        "epsilon": plan.epsilon,
+        "purpose": plan.purpose,
+        "created": plan.created,
+        "n_attributes": len(plan.attributes),
+        "digest": plan.digest,
+        "essentials": essentials(plan),
+        "owners": [
+            {
+                "id": owner,
+                "records": each.records_rounded,
+                "epsilon": each.epsilon_at(most),
+                "charge": each.epsilon_joint_at(most),
+                "k": _least_to_most(attribute.k for attribute in each.attributes),
+                "attributes": [attribute.name for attribute in each.attributes],
+            }
+            for owner, each in plan.assignments.items()
+        ],
+        "attributes": [
+            {
+                "owner": task.owner,
+                **describe_domain(plan.attribute(each.name)),
+                "name": each.name,
+                "mechanism": each.mechanism,
+                "carried_by": plan.carrier_reason(each),
+                "rank_noise": each.rank_noise,
+                "epsilon": each.epsilon,
+                "k": each.k,
+                "error": error_text(each.expected_error),
+            }
+            for task in plan.tasks
+            for each in task.attributes
+        ],
+        "linking": allowed(plan),
+        "promises": promises(plan),
+        "invariants": invariants(plan),
+    }
+
+
+def _least_to_most(values: Iterable[int | None]) -> str:
+    known = {each for each in values if each is not None}
+    return "–" if not known else str(min(known)) if len(known) == 1 else f"{min(known)} to {max(known)}"
+
+
+def schema_document(view: "SchemaView") -> dict[str, Any]:
+    """Return the schema of an owner's data set as pages show it."""
+    schema = Schema.from_bytes(view.schema)
+    limits = schema.limits
+    return {
+        "owner": view.owner,
+        "dataset": view.dataset,
+        "release": view.release,
+        "described": datetime.fromtimestamp(view.described, UTC),
+        "records": schema.records_rounded,
+        "identifier": schema.identifier is not None,
+        "max_records_per_person": schema.max_records_per_person,
+        "rank_noise": schema.rank_noise,
+        "attributes": [
+            {"name": each.name, "resolution": "", **describe_domain(each), "labels": each.categories}
+            for each in schema.attributes
+        ],
+        "limits": {
+            "Smallest k": limits.min_k,
+            "Largest ε of a release": _or_any(limits.max_epsilon_per_release),
+            "Smallest rank noise": limits.min_rank_noise,
+            "Mechanisms": _or_any(limits.mechanisms),
+            "Layouts": _or_any(limits.layouts),
+            "Accounting": limits.accounting,
+        },
+    }
+
+
+def _or_any(value: Decimal | Sequence[str] | None) -> str:
+    if value is None:
+        return "any"
+    return f"{value:f}" if isinstance(value, Decimal) else ", ".join(value) or "none"
+
+
+def shared_attributes(schemas: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the attributes of several schemas, each declaration once, with the owners that have it so."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for schema in schemas:
+        for each in schema["attributes"]:
+            key = (each["name"], each["type"], each["domain"], each["resolution"])
+            found.setdefault(key, []).append(schema["owner"])
+    names = Counter(key[0] for key in found)
+    return [
+        {"name": name, "type": kind, "domain": domain, "resolution": resolution, "owners": owners,
+         "differs": names[name] > 1}
+        for (name, kind, domain, resolution), owners in found.items()
+    ]  # fmt: skip
+
+
+def published_files(folder: Path) -> list[tuple[str, int]]:
+    """Return names and sizes of the regular files of a release folder, the report first."""
+    found = [
+        (each.name, each.lstat().st_size)
+        for each in sorted(folder.iterdir())
+        if S_ISREG(each.lstat().st_mode)
+    ]
+    return sorted(found, key=lambda each: each[0] != "report.html")

@@ -1,0 +1,112 @@
+"""Records of a fixed size: fragments and joined records between decoding and publication.
+
+A record is an element of a structured array with one field per column, after its token where there is one. A
+field has as many bytes as the domain of its attribute needs, and counts from the lower end of the domain, so
+that a record takes a fraction of what its columns take as 64-bit integers. It can be moved, and written to a
+scratch file, as a whole.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from common.arrays import Int64Array, sortable
+from common.model.plan import Plan
+from common.model.schema import Attribute
+from common.model.task import Assignment
+from common.release.table import from_units, in_pieces, release_schema
+from common.runs import Records
+from common.wire.encoding import TOKEN_BYTES, TOKEN_COLUMN, has_tokens, token_view
+
+_PIECE_RECORDS = 1 << 20
+_BLOCK_RECORDS = 1 << 13
+_VALUE_BYTES = 48
+"""Of one value while it is published: as a 64-bit integer, in its release type, and encoded."""
+
+
+def record_type(attributes: Sequence[Attribute], *, tokens: bool) -> np.dtype[Any]:
+    """Return the type of records with some attributes."""
+    fields: list[tuple[str, Any]] = [(TOKEN_COLUMN, f"S{TOKEN_BYTES}")] if tokens else []
+    return np.dtype(fields + [(each.name, _field_type(each)) for each in attributes])
+
+
+def _field_type(attribute: Attribute) -> type[np.integer[Any]]:
+    span = attribute.upper - attribute.lower
+    narrow = (kind for kind in (np.uint8, np.uint16, np.uint32) if span <= np.iinfo(kind).max)
+    return next(narrow, np.int64)
+
+
+def joined_type(plan: Plan) -> np.dtype[Any]:
+    """Return the type of the joined records of a release."""
+    return record_type(plan.columns, tokens=False)
+
+
+def fragment_type(plan: Plan, assignment: Assignment) -> np.dtype[Any]:
+    """Return the type of the records of a fragment."""
+    attributes = [plan.attribute(each.name) for each in assignment.attributes]
+    return record_type(attributes, tokens=has_tokens(plan))
+
+
+def pack(plan: Plan, assignment: Assignment, batches: Iterable[pa.RecordBatch]) -> Iterator[Records]:
+    """Turn the batches of a fragment into records.
+
+    Args:
+        plan: The plan.
+        assignment: What the fragment's owner masks.
+        batches: From `common.wire.decoding.decoded_batches`.
+
+    Yields:
+        The records of each batch, of `fragment_type`.
+    """
+    dtype = fragment_type(plan, assignment)
+    attributes = [plan.attribute(each.name) for each in assignment.attributes]
+    for batch in batches:
+        records = np.empty(batch.num_rows, dtype=dtype)
+        if has_tokens(plan):
+            records[TOKEN_COLUMN] = sortable(token_view(batch.column(TOKEN_COLUMN)))
+        for each in attributes:
+            units = batch.column(each.name).to_numpy()
+            records[each.name] = units if dtype[each.name] == np.int64 else units - each.lower
+        yield records
+
+
+def _units(attributes: Sequence[Attribute], records: Records) -> list[Int64Array]:
+    """Return columns of some records in resolution units, each of shape (n_records,)."""
+    columns = [np.empty(len(records), dtype=np.int64) for _ in attributes]
+    # A record is read once, although its columns are read one after another: a block stays in the cache.
+    for start in range(0, len(records), _BLOCK_RECORDS):
+        block = records[start : start + _BLOCK_RECORDS]
+        for attribute, column in zip(attributes, columns, strict=True):
+            column[start : start + len(block)] = block[attribute.name]
+    for attribute, column in zip(attributes, columns, strict=True):
+        if records.dtype[attribute.name] != np.int64:
+            np.add(column, attribute.lower, out=column)
+    return columns
+
+
+def to_release(plan: Plan, records: Iterable[Records], memory: int) -> Iterator[pa.Table]:
+    """Turn joined records into the released table.
+
+    Args:
+        plan: The plan.
+        records: Of `joined_type`, in the order in which they are released.
+        memory: Bytes that a piece may take while it is published.
+
+    Yields:
+        Pieces in release types, numbered from 1 in the column `record`.
+    """
+    size = min(max(memory // (_VALUE_BYTES * (len(plan.columns) + 1)), 1), _PIECE_RECORDS)
+    yield from in_pieces(_tables(plan, records, size), size)
+
+
+def _tables(plan: Plan, records: Iterable[Records], size: int) -> Iterator[pa.Table]:
+    schema, n_records = release_schema(plan), 0
+    for array in records:
+        for start in range(0, len(array), size):
+            piece = array[start : start + size]
+            numbers = np.arange(n_records + 1, n_records + len(piece) + 1, dtype=np.int64)
+            columns = map(from_units, plan.columns, _units(plan.columns, piece))
+            n_records += len(piece)
+            yield pa.table([pa.array(numbers), *columns], schema=schema)

@@ -1,0 +1,115 @@
+"""The table `[console]`: web pages that a daemon serves, and who may open them.
+
+This module knows the settings alone; the pages and their packages are imported by a daemon that serves them.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import Field, PlainValidator
+
+from common.daemon.settings import Names, is_loopback, optional_address, parse_web_address
+from common.settings import Contradictions, FilePath, Section
+
+_ANY_ADDRESS = ("0.0.0.0", "::")
+
+
+_ENTRY_WITH_USER = re.compile(r"(.+)=([A-Za-z_][\w.-]*)")
+"""A user name has no "=", which subjects may have."""
+
+
+def comparable(name: str) -> str:
+    """Return a name as it is compared: capitals matter in subjects, not in e-mail addresses."""
+    return name.casefold() if "@" in name else name
+
+
+def readings(entry: str) -> tuple[tuple[str, str], ...]:
+    """Return the person, comparable, and the user of this machine that an entry can name; first the whole."""
+    split = _ENTRY_WITH_USER.fullmatch(entry)
+    whole = (comparable(entry), "")
+    return (whole,) if split is None else (whole, (comparable(split[1]), split[2]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OidcSection(Section):
+    """The table `[console.oidc]`: the OpenID Connect provider that says who a person is."""
+
+    issuer: Annotated[
+        str, PlainValidator(parse_web_address), Field(description="https address of the provider")
+    ]
+    client_id: Annotated[str, Field(min_length=1, description="what the provider knows this console by")]
+    client_secret_file: Annotated[
+        FilePath, Field(description="private file whose first line is the secret that the provider gave")
+    ]
+    approvers: Annotated[Names, Field(description="subjects or e-mail addresses of those who may decide")]
+    """An entry `PERSON=USER` says which user of this machine the same person is."""
+    viewers: Names = ()
+    """Subjects or e-mail addresses of those who may look."""
+    ca: FilePath | None = None
+    """The authorities' certificates of the provider, PEM; None for those of the system."""
+
+    def __post_init__(self) -> None:
+        approvers = {name for each in self.approvers for name, _ in readings(each)}
+        twice = sorted(approvers & {comparable(each) for each in self.viewers})
+        if twice:
+            raise Contradictions([("viewers", f" names {twice[0]}, who is an approver")])
+
+    def decides(self, name: str, subject: str) -> bool:
+        """Whether a person who signed in may decide.
+
+        Args:
+            name: The entry that named the person when they signed in, without the user of this machine.
+            subject: Provider and subject, as `subject_of` gives them.
+        """
+        known = {reading for each in self.approvers for reading, _ in readings(each)}
+        return subject.startswith(self.subject_of("")) and comparable(name) in known
+
+    def subject_of(self, subject: str) -> str:
+        """Return what tells people apart: the provider, and its subject, which it gives to nobody else."""
+        return f"{self.issuer} {subject}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleSection(Section):
+    """The table `[console]`: where a daemon serves its web pages."""
+
+    listen: Annotated[str, PlainValidator(optional_address)] = ""
+    """"host:port"; empty for no pages. Other machines reach it with TLS and OpenID Connect alone."""
+    url: Annotated[str, PlainValidator(parse_web_address)] = ""
+    """Address that browsers use, such as "https://tessera.north.example"; empty: that of `listen`."""
+    certificate: FilePath | None = None
+    """The console's certificate, followed by any intermediate ones, PEM."""
+    key: FilePath | None = None
+    """Its private key, PEM, readable by its user alone."""
+    oidc: OidcSection | None = None
+
+    def __post_init__(self) -> None:
+        if found := list(self._contradictions()):
+            raise Contradictions(found)
+
+    def _contradictions(self) -> list[tuple[str, str]]:
+        found = []
+        if (self.certificate is None) != (self.key is None):
+            found.append(("certificate", "and key are given together or not at all"))
+        if self.listen and not is_loopback(self.listen):
+            remote = f' = "{self.listen}": other machines reach this address, so '
+            if self.certificate is None:
+                found.append(("listen", f"{remote}the console needs TLS: name its certificate and key"))
+            if self.oidc is None:
+                found.append(("listen", f"{remote}people need to sign in: add the table [console.oidc]"))
+            if not self.url and self.listen.rpartition(":")[0].strip("[]") in _ANY_ADDRESS:
+                found.append(("url", 'is needed: the address that browsers use, "https://host:port"'))
+        if self.url:
+            parts = urlsplit(self.url)
+            if parts.scheme != self.scheme:
+                found.append(("url", f' = "{self.url}": expected an address that begins with {self.scheme}'))
+            if parts.path not in ("", "/") or parts.query or parts.fragment or "@" in parts.netloc:
+                found.append(("url", f' = "{self.url}": expected scheme, host and port alone'))
+        return found
+
+    @property
+    def scheme(self) -> str:
+        """What addresses begin with: "https", or "http" without a certificate."""
+        return "http" if self.certificate is None else "https"

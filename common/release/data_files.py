@@ -1,0 +1,227 @@
+"""The data files of a release, read as untrusted input: columns, number of records, numbering and values."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from common import __version__
+from common.arrays import Int64Array
+from common.errors import IntegrityError
+from common.model.plan import Plan
+from common.model.schema import Attribute
+from common.release.table import RECORD_COLUMN, file_metadata, release_schema, to_units
+
+PARQUET_FILE = "data.parquet"
+CSV_FILE = "data.csv"
+DATA_FILES = (PARQUET_FILE, CSV_FILE)
+"""The data files a release may have, the one with types first."""
+_CSV_RECORDS = 1 << 18
+PIECE_RECORDS = 1 << 16
+"""Records that are read at a time."""
+_VALUE_BYTES = 32
+"""Of one value in a Parquet page: 16 of a decimal, and what encodings add."""
+_PAGES_BYTES = 1 << 16
+"""Of page headers and statistics in a column of a row group."""
+
+
+def read_data(path: Path, plan: Plan, n_records: int) -> pa.Table:
+    """Read a whole data file; see `data_pieces`."""
+    return pa.concat_tables(data_pieces(path, plan, n_records))
+
+
+def data_pieces(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
+    """Read a data file that has the columns of the plan and as many records as the owners stated.
+
+    Args:
+        path: `data.parquet` or `data.csv`.
+        plan: The plan.
+        n_records: Number of records of the release.
+
+    Yields:
+        Pieces of the file as it is: from CSV, texts. The number of records of a CSV file is known, and
+        checked, after the last one.
+
+    Raises:
+        IntegrityError: If it has other columns, or another number of records.
+    """
+    try:
+        if path.name == PARQUET_FILE:
+            check_footer(path, plan, n_records)
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(PIECE_RECORDS):
+                    yield pa.Table.from_batches([batch])
+        else:
+            yield from _csv_pieces(path, plan, n_records)
+    except (pa.ArrowException, OSError, ValueError) as problem:
+        # Arrow's own words can quote values.
+        raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
+
+
+def check_footer(path: Path, plan: Plan, n_records: int) -> pa.Schema:
+    """Check what a Parquet file states: a small file can unpack to any size, so no value is read before.
+
+    Args:
+        path: The file.
+        plan: The plan.
+        n_records: Number of records of the release.
+
+    Returns:
+        The schema of the file.
+
+    Raises:
+        IntegrityError: If it has other columns, another number of records, or impossible sizes.
+    """
+    expected = release_schema(plan)
+    try:
+        with pq.ParquetFile(path) as file:
+            schema, metadata = file.schema_arrow, file.metadata
+    except (pa.ArrowException, OSError, ValueError) as problem:
+        raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
+    if (schema.names, schema.types) != (expected.names, expected.types):
+        raise IntegrityError(f"the columns of {path.name} are not those of the plan")
+    _check_count(path, metadata.num_rows, n_records)
+    if not _are_plausible(metadata, plan):
+        raise IntegrityError(f"{path.name} states sizes that such columns do not have")
+    return schema
+
+
+def _check_count(path: Path, found: int, n_records: int) -> None:
+    if found != n_records:
+        raise IntegrityError(f"{path.name} has {found} records, the owners stated {n_records}")
+
+
+def _csv_pieces(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
+    names, found = release_schema(plan).names, 0
+    for piece in _csv_tables(path):
+        if piece.column_names != names:
+            raise IntegrityError(f"the columns of {path.name} are not those of the plan")
+        found += piece.num_rows
+        if found <= n_records:
+            yield piece
+    _check_count(path, found, n_records)
+
+
+def check_descriptions(schema: pa.Schema, plan: Plan, manifest: Mapping[str, Any]) -> None:
+    """Check what a Parquet file says about its release and its columns.
+
+    Args:
+        schema: The schema of the file.
+        plan: The plan.
+        manifest: The manifest of the release.
+
+    Raises:
+        IntegrityError: If it names another release or manifest, or describes a column otherwise than the
+            plan.
+    """
+    expected = release_schema(plan).with_metadata(file_metadata(plan, manifest))
+    if not expected.metadata.items() <= (schema.metadata or {}).items():
+        raise IntegrityError("it names another release or manifest than the folder's")
+    # The wording may change between versions, as in `check_derived`.
+    if manifest["version"] == __version__ and not schema.equals(expected, check_metadata=True):
+        raise IntegrityError("it describes its columns otherwise than the plan")
+
+
+def _are_plausible(metadata: pq.FileMetaData, plan: Plan) -> bool:
+    """Whether no column of a Parquet file states more bytes than its records and labels can take."""
+    labels = {each.name: sum(len(label.encode()) + 4 for label in each.categories) for each in plan.columns}
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    chunks = [(group.num_rows, group.column(i)) for group in groups for i in range(group.num_columns)]
+    return all(
+        chunk.total_uncompressed_size
+        <= _PAGES_BYTES + _VALUE_BYTES * n_rows + labels.get(chunk.path_in_schema, 0)
+        for n_rows, chunk in chunks
+    )
+
+
+def check_values(pieces: Mapping[str, pa.Table], plan: Plan, start: int) -> dict[str, Int64Array]:
+    """Check that pieces of all data files hold the same records, numbered and within the declared domains.
+
+    Args:
+        pieces: The same records of every data file, by its name.
+        plan: The plan.
+        start: How many records come before them.
+
+    Returns:
+        Their values by attribute, in resolution units.
+
+    Raises:
+        IntegrityError: If one does not.
+    """
+    for name, piece in pieces.items():
+        expected = np.arange(start + 1, start + piece.num_rows + 1, dtype=np.int64)
+        if not _numbers(name, piece).equals(pa.chunked_array([expected])):
+            raise IntegrityError(f"the records of {name} are not numbered from 1")
+    found = {}
+    for attribute in plan.columns:
+        first: pa.ChunkedArray | None = None
+        for name, piece in pieces.items():
+            units = _units(name, piece, attribute)
+            ends = pc.min_max(units).as_py()
+            outside = len(units) and not attribute.lower <= ends["min"] <= ends["max"] <= attribute.upper
+            if units.null_count or outside:
+                raise IntegrityError(f"{name} holds values of {attribute.name} that the plan does not have")
+            if first is not None and not units.equals(first):
+                raise IntegrityError(f"{name} does not hold the same records as {next(iter(pieces))}")
+            first = units
+        if first is not None:
+            found[attribute.name] = first.to_numpy()
+    return found
+
+
+def _numbers(name: str, table: pa.Table) -> pa.ChunkedArray:
+    try:
+        return pc.cast(table.column(RECORD_COLUMN), pa.int64())
+    except (pa.ArrowException, ValueError, KeyError) as problem:
+        raise IntegrityError(f"{name} cannot be read ({type(problem).__name__})") from None
+
+
+def _units(name: str, table: pa.Table, attribute: Attribute) -> pa.ChunkedArray:
+    try:
+        return to_units(attribute, table.column(attribute.name))
+    except (pa.ArrowException, ValueError, KeyError) as problem:
+        raise IntegrityError(f"{name} cannot be read ({type(problem).__name__})") from None
+
+
+def unit_batches(path: Path, plan: Plan, names: Sequence[str], n_records: int) -> Iterator[pa.RecordBatch]:
+    """Read attributes of a release back into resolution units, some records at a time.
+
+    Args:
+        path: `data.parquet` or `data.csv`.
+        plan: The plan.
+        names: Attributes to read.
+        n_records: Number of records of the release.
+
+    Yields:
+        int64 columns without nulls.
+
+    Raises:
+        IntegrityError: If the file holds something else.
+    """
+    for piece in data_pieces(path, plan, n_records):
+        units = pa.table({each: _units(path.name, piece, plan.attribute(each)) for each in names})
+        if any(column.null_count for column in units.columns):
+            raise IntegrityError(f"{path.name} has null values, which the plan does not allow")
+        yield from units.combine_chunks().to_batches()
+
+
+def _csv_tables(path: Path) -> Iterator[pa.Table]:
+    """Read a CSV file in pieces, every column as text: what it must be is known from the plan.
+
+    By pandas: Arrow's reader loses the line break of a quoted value where its blocks meet within CR LF.
+    """
+    import pandas as pd
+
+    with pd.read_csv(
+        path, chunksize=_CSV_RECORDS, dtype="string", keep_default_na=False, index_col=False
+    ) as pieces:
+        for piece in pieces:
+            table = pa.Table.from_pandas(piece, preserve_index=False)
+            # No released value is an empty text, so an empty one was missing in the file.
+            if any(column.null_count or pc.any(pc.equal(column, "")).as_py() for column in table.columns):
+                raise ValueError("a record has fewer values than there are columns")
+            yield table

@@ -1,0 +1,328 @@
+"""Pages that listen: in a process that a person starts, on this machine alone, or in a daemon."""
+
+import asyncio
+import socket
+import ssl
+import sys
+import threading
+import time
+import webbrowser
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import h11
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from common.cli import console as terminal
+from common.daemon.console import ConsoleSection
+from common.daemon.settings import is_loopback
+from common.errors import CannotListenError, ConfigurationError
+from common.files import read_private
+from common.web.doors import Doors, put_key
+from common.web.oidc import SignedIn, SignIn
+
+LOOPBACK = "127.0.0.1"
+_USUAL_PORTS = {"http": 80, "https": 443}
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a console is reached."""
+
+    listener: socket.socket
+    hosts: tuple[str, ...]
+    """The values of the Host header that name it, its own address first."""
+    scheme: str
+
+    @property
+    def origin(self) -> str:
+        """Its address, such as "http://127.0.0.1:8441"."""
+        return f"{self.scheme}://{self.hosts[0]}"
+
+
+def listen(address: str, scheme: str = "http", url: str = "") -> Place:
+    """Listen at an address.
+
+    Args:
+        address: "host:port"; port 0 for any free one.
+        scheme: "http" or "https".
+        url: The address that browsers use; empty for that of `address`.
+
+    Raises:
+        CannotListenError: If it cannot be listened at.
+    """
+    host, _, port = address.rpartition(":")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host.strip("[]"), int(port)), family=family)
+    except OSError as error:
+        raise CannotListenError(
+            f"cannot listen at {address} for web pages: {error.strerror}",
+            hint="choose another port; 0 for any free one",
+        ) from None
+    if url:
+        return Place(listener, (urlsplit(url).netloc,), scheme)
+    own = listener.getsockname()[1]
+    names = dict.fromkeys([host, *([LOOPBACK, "localhost", "[::1]"] if is_loopback(address) else [])])
+    hosts = [f"{name}:{own}" for name in names]
+    # Browsers leave the usual port out.
+    return Place(listener, (*hosts, *(names if own == _USUAL_PORTS[scheme] else ())), scheme)
+
+
+REQUEST_SECONDS = 10.0
+"""Within which a TLS handshake has to end, and within which a request has to arrive."""
+MOST_CONNECTIONS = 64
+"""Most open connections; a request on one more is answered with 503."""
+MOST_PER_ADDRESS = MOST_CONNECTIONS // 2
+"""Most open connections of one address, so that nobody closes the console to others."""
+
+
+class _Protocol(H11Protocol):
+    """A connection that is closed if a request does not arrive in time; an answer may take longer."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        same = [each for each in self.connections if self._address(each) == self._address(self)]
+        if len(same) > MOST_PER_ADDRESS:
+            transport.abort()
+        else:
+            self._expect_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        self._expect_request()
+        super().on_response_complete()
+
+    @staticmethod
+    def _address(connection: object) -> str | None:
+        client = getattr(connection, "client", None)
+        return client[0] if client else None
+
+    def _expect_request(self) -> None:
+        self._stop_waiting()
+        self._late = self.loop.call_later(REQUEST_SECONDS, self._close_if_waiting)
+
+    def _stop_waiting(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _close_if_waiting(self) -> None:
+        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+            self.transport.abort()
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop whose servers wait no longer for a TLS handshake than for a request."""
+
+    async def create_server(self, *args: Any, **options: Any) -> Any:
+        if options.get("ssl") is not None:
+            options["ssl_handshake_timeout"] = REQUEST_SECONDS
+        return await super().create_server(*args, **options)
+
+
+class _Server(uvicorn.Server):
+    """A server that ends all visits before it stops, so that streams of events end by themselves."""
+
+    def __init__(self, settings: uvicorn.Config, doors: Doors[Any]) -> None:
+        super().__init__(settings)
+        self._doors = doors
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        with asyncio.Runner(loop_factory=_Loop) as runner:
+            runner.run(self.serve(sockets))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._doors.close()
+        await super().shutdown(sockets)
+
+
+def server(application: ASGIApp, doors: Doors[Any], tls: tuple[Path, Path] | None = None) -> uvicorn.Server:
+    """Return a server of an application.
+
+    Args:
+        application: The pages.
+        doors: Who has entered.
+        tls: Certificate and private key; None for no TLS.
+
+    Raises:
+        ConfigurationError: If certificate or key cannot be used.
+    """
+    settings = uvicorn.Config(
+        application, log_config=None, access_log=False, server_header=False, date_header=False, ws="none",
+        http=_Protocol, limit_concurrency=MOST_CONNECTIONS, timeout_graceful_shutdown=2, lifespan="on",
+        proxy_headers=False,
+        ssl_context_factory=None if tls is None else lambda *_: _context(*tls),
+    )  # fmt: skip
+    settings.load()
+    return _Server(settings, doors)
+
+
+def _context(certificate: Path, key: Path) -> ssl.SSLContext:
+    read_private(key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(
+            f"the console's certificate {certificate} and key {key} cannot be used: "
+            f"{error.strerror or type(error).__name__}",
+            hint="correct [console] certificate and key: PEM files that belong together",
+        ) from None
+    return context
+
+
+class PageServer:
+    """Serves pages in a thread of its own, with an event loop of its own, until it is closed.
+
+    Args:
+        application: The pages.
+        doors: Who has entered.
+        section: The table `[console]`.
+        listener: A socket that listens.
+
+    Raises:
+        ConfigurationError: If certificate or key cannot be used.
+    """
+
+    def __init__(
+        self, application: ASGIApp, doors: Doors[Any], section: ConsoleSection, listener: socket.socket
+    ) -> None:
+        tls = (section.certificate, section.key)
+        self._server = server(
+            application, doors, None if tls[0] is None or tls[1] is None else (tls[0], tls[1])
+        )
+        self._thread = threading.Thread(target=self._run, args=([listener],), name="console")
+        self._thread.start()
+
+    def _run(self, listeners: Sequence[socket.socket]) -> None:
+        self._server.run(sockets=list(listeners))
+
+    async def close(self) -> None:
+        """Answer no more requests, and wait until those under way have ended, at most for seconds."""
+        self._server.should_exit = True
+        await asyncio.to_thread(self._thread.join)
+
+
+_LINKS = "links"
+"""Folder in the state folder through which a command passes one-time links to the daemon."""
+Application = Callable[[Doors[_T], Sequence[str], str, SignIn[_T] | None], ASGIApp]
+"""Makes pages of who may enter, the values of the Host header, "http" or "https", and the provider."""
+
+
+def serve_section(
+    section: ConsoleSection,
+    state_dir: Path,
+    read: Callable[[Mapping[str, Any]], _T],
+    person: Callable[[SignedIn], _T],
+    application: Application[_T],
+) -> PageServer:
+    """Serve the pages that `[console]` of a daemon asks for.
+
+    Args:
+        section: The table `[console]`.
+        state_dir: The daemon's state folder, through which commands pass one-time links.
+        read: Makes a person of what a command wrote there.
+        person: Makes a person of what the provider says.
+        application: Makes the pages.
+
+    Returns:
+        The server, until it is closed.
+
+    Raises:
+        CannotListenError: If the address cannot be listened at.
+        ConfigurationError: If certificate or key cannot be used.
+    """
+    place = listen(section.listen, section.scheme, section.url)
+    try:
+        doors = Doors(time.monotonic, state_dir / _LINKS, read)
+        provider = None
+        if section.oidc is not None:
+            provider = SignIn(section.oidc, place.origin, person, doors.clock)
+        pages = application(doors, place.hosts, place.scheme, provider)
+        return PageServer(pages, doors, section, place.listener)
+    except BaseException:
+        place.listener.close()
+        raise
+
+
+def serve_here(
+    whose: str,
+    person: _T,
+    application: Callable[[Doors[_T], Sequence[str]], ASGIApp],
+    port: int,
+    *,
+    opened: bool,
+    decides: bool = True,
+) -> None:
+    """Serve pages on the loopback interface until Ctrl-C, and print the links that sign a person in.
+
+    Args:
+        whose: Whose pages they are, such as "owner north".
+        person: The person whom the links sign in.
+        application: Makes the pages from who may enter and the values of the Host header that name them.
+        port: Port to listen at; 0 for any free one.
+        opened: Whether to open the first link in the browser.
+        decides: Whether the links are for somebody who may change anything.
+
+    Raises:
+        CannotListenError: If the port cannot be listened at.
+    """
+    place = listen(f"{LOOPBACK}:{port}")
+    doors: Doors[_T] = Doors(time.monotonic)
+    pages = application(doors, place.hosts)
+
+    def show_link() -> str:
+        return _show(whose, f"{place.origin}/enter?key={doors.new_key(person, decides=decides)}")
+
+    link = show_link()
+    if opened:
+        webbrowser.open(link)
+    if sys.stdin.isatty():
+        threading.Thread(target=lambda: [show_link() for _ in sys.stdin], daemon=True).start()
+    server(pages, doors).run(sockets=[place.listener])
+
+
+def show_daemons(
+    whose: str,
+    person: Mapping[str, Any],
+    section: ConsoleSection,
+    state_dir: Path,
+    *,
+    opened: bool,
+    decides: bool = True,
+) -> None:
+    """Print where a running daemon serves its pages: a one-time link, or where people sign in.
+
+    Args:
+        whose: Whose pages they are, such as "owner north".
+        person: The person whom the link signs in, as the daemon reads it.
+        section: The table `[console]` of the daemon.
+        state_dir: The daemon's state folder.
+        opened: Whether to open the address in the browser.
+        decides: Whether the link is for somebody who may change anything.
+    """
+    link = section.url.rstrip("/") or f"{section.scheme}://{section.listen}"
+    if section.oidc is None:
+        link = _show(whose, f"{link}/enter?key={put_key(state_dir / _LINKS, person, decides=decides)}")
+    else:
+        terminal.print_line(f"{whose}: open this address and sign in: {link}")
+    if opened:
+        webbrowser.open(link)
+
+
+def _show(whose: str, link: str) -> str:
+    terminal.print_line(f"{whose}: open this link, which works once: {link}")
+    return link

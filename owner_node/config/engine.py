@@ -1,0 +1,112 @@
+"""The table `[engine]` of `owner.toml`: what holds the records of a release while they are masked."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, cast
+
+from pydantic import PlainValidator
+
+from common.daemon.settings import EngineSection
+from common.settings import FilePath, Listed, nearest, shown
+from common.workspace import Workspace
+
+_MASTER = re.compile(
+    r"local(\[(\*|[1-9][0-9]{0,3})\])?|spark://[A-Za-z0-9._-]+:[0-9]{1,5}(,[A-Za-z0-9._-]+:[0-9]{1,5})*|yarn|k8s://\S+"
+)
+_KEY = re.compile(r"spark\.[A-Za-z0-9_.-]+")
+_OURS = ("spark.master", "spark.jars", "spark.app.name")
+
+
+class EngineKind(StrEnum):
+    """What holds the records."""
+
+    AUTO = "auto"
+    """Memory while the table fits, else DuckDB."""
+    MEMORY = "memory"
+    """Arrays in memory."""
+    DUCKDB = "duckdb"
+    """Files in scratch that DuckDB sorts."""
+    SPARK = "spark"
+    """Files in scratch that a Spark cluster sorts and masks."""
+
+
+def _kind(value: object) -> EngineKind:
+    try:
+        return EngineKind(cast("str", value))
+    except ValueError:
+        raise ValueError(f"{shown('', value)}: {nearest(str(value), tuple(EngineKind))}") from None
+
+
+def _master(value: object) -> str:
+    if isinstance(value, str) and _MASTER.fullmatch(value):
+        return value
+    raise ValueError('expected a Spark master: "local[4]", "spark://host:7077", "yarn" or "k8s://..."')
+
+
+def _conf(value: object) -> Mapping[str, str]:
+    """Read settings of Spark as texts; whole numbers, decimals and booleans are written as Spark does."""
+    if not isinstance(value, Mapping):
+        raise ValueError("expected a table of Spark's settings")
+    found = {}
+    for key, each in value.items():
+        if not _KEY.fullmatch(key):
+            raise ValueError(f'{shown("", key)}: expected keys such as "spark.executor.memory", in quotes')
+        if key in _OURS:
+            raise ValueError(
+                f"{key} is not set here: the keys master and extra_jars of [engine] are for that"
+            )
+        if not isinstance(each, str | int | Decimal):
+            raise ValueError(f"{key}: expected a text, a number or a boolean")
+        found[key] = str(each).lower() if isinstance(each, bool) else str(each)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """How the Spark session of an owner node is started."""
+
+    master: str
+    """Where Spark runs, such as "local[2]" or "spark://host:7077"."""
+    workspace: Workspace
+    """Memory of the driver; and the folder that the driver and all executors read and write."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Further settings of Spark, which override the defaults."""
+    extra_jars: tuple[Path, ...] = ()
+    """Archives of Java classes for the driver and the executors."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the driver does all the work in its own process."""
+        return self.master.startswith("local")
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether Spark encrypts what its processes send: a standalone cluster needs a secret for that."""
+        return not self.master.startswith("spark://") or "spark.authenticate.secret" in self.conf
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerEngineSection(EngineSection):
+    """The table `[engine]` of an owner node."""
+
+    kind: Annotated[EngineKind, PlainValidator(_kind)] = EngineKind.AUTO
+    """What holds the records of a release while they are masked."""
+    master: Annotated[str, PlainValidator(_master)] | None = None
+    """Where Spark runs; None for this machine, with `threads`."""
+    conf: Annotated[Mapping[str, str], PlainValidator(_conf)] = field(default_factory=dict)
+    """Further settings of Spark."""
+    extra_jars: Listed[FilePath] = ()
+    """Archives of Java classes that sources of Spark need."""
+
+    def spark(self, workspace: Workspace) -> SparkSettings:
+        """Return how the Spark session is started.
+
+        Args:
+            workspace: What the daemon may use of the machine.
+        """
+        master = self.master or f"local[{workspace.threads}]"
+        return SparkSettings(master, workspace, self.conf, self.extra_jars)

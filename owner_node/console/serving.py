@@ -1,0 +1,72 @@
+"""The owner's pages: who may open them, and the server of a daemon. Small until somebody opens a page."""
+
+from collections.abc import Callable, Sequence
+
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
+
+from common.web.doors import Doors
+from common.web.oidc import SignedIn, SignIn
+from common.web.server import PageServer, serve_section
+from common.web.site import Link, Site
+from owner_node import config
+from owner_node.config import OwnerConfig
+from owner_node.release.approvals import Person
+
+MENU = (
+    Link("/", "Inbox"),
+    Link("/ledger", "Ledger"),
+    Link("/history", "History"),
+    Link("/data", "Data"),
+    Link("/explore", "Explore"),
+    Link("/connections", "Connections"),
+)
+
+
+def application(
+    load: Callable[[], OwnerConfig],
+    doors: Doors[Person],
+    hosts: Sequence[str],
+    scheme: str = "http",
+    provider: SignIn[Person] | None = None,
+) -> ASGIApp:
+    """Return the web application of an owner node.
+
+    Args:
+        load: Reads the configuration; called once per request, so that pages show what commands show.
+        doors: Who may enter.
+        hosts: The values of the Host header that name this console, its own address first.
+        scheme: "http", or "https" where it listens with TLS.
+        provider: Who says who a person is; None for one-time links.
+    """
+    title, hint = f"Tessera owner {load().owner.id}", "owner-node console prints a new link."
+    site = Site("owner_node.console", title, MENU, doors, hint, provider)
+
+    def routes() -> Sequence[BaseRoute]:
+        # Loads numpy and much else that the pages compute with.
+        from owner_node.console.application import Pages
+
+        return Pages(load, site).routes()
+
+    return site.application(routes, hosts, scheme)
+
+
+def person_of(found: SignedIn) -> Person:
+    """Return a person whom an OpenID Connect provider names."""
+    return Person(found.name, login=found.user, subject=found.subject, stated=found.stated)
+
+
+def serve(owner: OwnerConfig) -> PageServer:
+    """Serve the pages that `[console]` asks for, until the server is closed.
+
+    Raises:
+        CannotListenError: If the address cannot be listened at.
+        ConfigurationError: If certificate or key cannot be used.
+    """
+    return serve_section(
+        owner.console,
+        owner.owner.state_dir,
+        lambda found: Person(**found),
+        person_of,
+        lambda *about: application(lambda: config.load(owner.path), *about),
+    )

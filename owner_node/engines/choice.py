@@ -1,0 +1,182 @@
+"""Which engine a data set gets, why, and what it needs of scratch, guessed before it is loaded."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.errors import UnusableDataError
+from common.settings import is_url
+from common.workspace import Workspace
+from owner_node.config import DatasetConfig
+from owner_node.config.engine import EngineKind, OwnerEngineSection
+from owner_node.sources.spark_session import missing, unreachable
+
+TABLES_IN_MEMORY = 4
+"""Sizes of the loaded table that a release takes in memory: loaded, masked, and as much again for work."""
+_VALUE_BYTES = 8
+_TOKEN_BYTES = 16
+_IDENTIFIER_BYTES = 24
+"""A guess for an identifier, with its length."""
+_SORTED_BYTES = 48
+"""What two sorts of one attribute, one feeding the other, spill for a record."""
+_MATCH_BYTES = 450
+"""What the match keys of one pass take in memory for a record: texts, hashes and their order."""
+_PASS_BYTES = 60
+"""What the finished token list of a pass takes for a record until it is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """The engine of a data set."""
+
+    engine: EngineKind | None
+    """Memory, DuckDB or Spark; None if that is decided while the data set is loaded."""
+    why: str
+    """The reason, for people."""
+    table_bytes: int | None
+    """About the size of the loaded table; None if it is not known."""
+    scratch_bytes: int | None
+    """About the bytes that a release writes to scratch, 0 for none; None if that is not known."""
+    too_large: bool = False
+    """Whether releases are refused, since match keys would take more than the memory limit."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the document that commands print."""
+        return {
+            "kind": None if self.engine is None else str(self.engine),
+            "why": self.why,
+            "text": self.text,
+            "table_bytes": self.table_bytes,
+            "scratch_bytes": self.scratch_bytes,
+            "too_large": self.too_large,
+        }
+
+    @property
+    def text(self) -> str:
+        """The choice in a line."""
+        needs = (
+            f"; a release writes about {_size(self.scratch_bytes)} to scratch" if self.scratch_bytes else ""
+        )
+        return f"{self.engine or 'memory or duckdb'}: {self.why}{needs}"
+
+
+def engine_of(
+    dataset: DatasetConfig, section: OwnerEngineSection, workspace: Workspace, n_records: int | None = None
+) -> EngineChoice:
+    """Say which engine a data set gets, if all of its attributes are masked.
+
+    Args:
+        dataset: The data set.
+        section: The table `[engine]`.
+        workspace: What it may use of the machine.
+        n_records: Number of its records; None to guess from the source, without reading it.
+    """
+    guessed = " (guessed from the size of its files)" if n_records is None else ""
+    if n_records is None:
+        n_records = _records_in(dataset)
+    columns = len(dataset.attributes)
+    table = scratch = None
+    if n_records is not None:
+        table = n_records * (_VALUE_BYTES * columns + _IDENTIFIER_BYTES * len(dataset.person_columns))
+        tokens = 3 * _TOKEN_BYTES if dataset.identifier else 0
+        scratch = n_records * (_VALUE_BYTES * columns + tokens) + masking_bytes(n_records, columns)
+    if dataset.match:
+        return _to_match(dataset, section.kind, workspace, table, n_records, guessed)
+    if section.kind is EngineKind.MEMORY:
+        return EngineChoice(EngineKind.MEMORY, 'engine.kind = "memory"', table, 0)
+    if section.kind is EngineKind.SPARK:
+        settings = section.spark(workspace)
+        lacking = missing(settings) or unreachable(settings)
+        why = f'engine.kind = "spark", master {settings.master}' + (f"; {lacking}" if lacking else "")
+        return EngineChoice(EngineKind.SPARK, why, table, scratch)
+    if section.kind is EngineKind.DUCKDB:
+        return EngineChoice(EngineKind.DUCKDB, 'engine.kind = "duckdb"', table, scratch)
+    if table is None:
+        return EngineChoice(None, "decided while it is loaded, by its size", None, None)
+    needed = f"a table of {_size(table)}{guessed} takes {TABLES_IN_MEMORY} times that in memory"
+    limit = f"engine.memory_limit is {_size(workspace.memory)}"
+    if table * TABLES_IN_MEMORY <= workspace.memory:
+        return EngineChoice(EngineKind.MEMORY, f"{needed}; {limit}", table, 0)
+    return EngineChoice(EngineKind.DUCKDB, f"{needed}; {limit}", table, scratch)
+
+
+def _to_match(
+    dataset: DatasetConfig,
+    kind: EngineKind,
+    workspace: Workspace,
+    table: int | None,
+    n_records: int | None,
+    guessed: str,
+) -> EngineChoice:
+    """Return the engine of a data set with match keys: memory, whatever `kind` says."""
+    why = "match keys need all records"
+    if table is None or n_records is None:
+        return EngineChoice(EngineKind.MEMORY, why, None, 0)
+    needed = match_bytes(table, n_records, len(dataset.match))
+    why = f"{why}, {_size(needed)}{guessed}; engine.memory_limit is {_size(workspace.memory)}"
+    too_large = kind is not EngineKind.MEMORY and needed > workspace.memory
+    if too_large:
+        why += ", so releases are refused: raise it"
+    return EngineChoice(EngineKind.MEMORY, why, table, 0, too_large)
+
+
+def match_bytes(table: int, n_records: int, n_passes: int) -> int:
+    """Return about the bytes of memory that a release with match keys takes.
+
+    Args:
+        table: Size of the loaded table in bytes.
+        n_records: Number of its records.
+        n_passes: Number of passes.
+    """
+    return max(TABLES_IN_MEMORY * table, table + n_records * (_MATCH_BYTES + _PASS_BYTES * n_passes))
+
+
+def check_match_memory(
+    dataset: DatasetConfig, table: int, n_records: int, kind: EngineKind, workspace: Workspace
+) -> None:
+    """Check that the match keys of so many records fit into the memory limit; `memory` has none.
+
+    Args:
+        dataset: The data set.
+        table: Size of the loaded table in bytes.
+        n_records: Number of its records.
+        kind: The engine that is set.
+        workspace: What it may use of the machine.
+
+    Raises:
+        UnusableDataError: If they do not.
+    """
+    needed = match_bytes(table, n_records, len(dataset.match))
+    if kind is not EngineKind.MEMORY and needed > workspace.memory:
+        raise UnusableDataError(
+            f"data set {dataset.name!r}: match keys need all records in memory, at least {_size(needed)}; "
+            f"engine.memory_limit is {_size(workspace.memory)}",
+            "raise engine.memory_limit in owner.toml, link by an identifier, or bring fewer records; "
+            "nothing was spent",
+            {"dataset": dataset.name, "needed": needed, "memory_limit": workspace.memory},
+        )
+
+
+def masking_bytes(n_records: int, n_columns: int) -> int:
+    """Return about the bytes that masking writes to scratch, beside the loaded table."""
+    of_fragment = _TOKEN_BYTES + _VALUE_BYTES * n_columns
+    return n_records * (_VALUE_BYTES * n_columns + max(_SORTED_BYTES, of_fragment))
+
+
+def _records_in(dataset: DatasetConfig) -> int | None:
+    """Return about how many records a source has, from the size of its files; None if that is not known."""
+    if is_url(dataset.source) or dataset.of_spark is not None or dataset.simulated is not None:
+        return None
+    path = Path(dataset.source)
+    try:
+        files = sorted(path.glob("*.p*q*")) if path.is_dir() else [path]
+        size = sum(each.stat().st_size for each in files)
+    except OSError:
+        return None
+    # A value takes about as much in a file as in memory: a few digits, or compressed bytes.
+    n_columns = len(dataset.attributes) + (len(dataset.person_columns) if dataset.match else 0)
+    return size // (_VALUE_BYTES * max(1, n_columns))
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 1e9:,.1f} GB" if n_bytes >= 10**9 else f"{n_bytes / 1e6:,.0f} MB"

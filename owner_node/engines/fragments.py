@@ -1,0 +1,87 @@
+"""Fragments that are read again: without their tokens, and compared with the release that they are in.
+
+Both read fragments some records at a time, so that neither needs memory for all of them.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from common.arrays import order_of
+from common.model.task import Assignment
+from common.progress import Progress
+from common.wire.encoding import encode
+from common.workspace import Workspace
+from owner_node.engines.choice import TABLES_IN_MEMORY
+from owner_node.engines.sharing import TURNS
+from owner_node.engines.snapshot import watched, write_shuffled
+from owner_node.engines.sorting import Sorter
+from owner_node.engines.streamed import Desk
+from owner_node.masking.arrays import Purpose, SystemBits
+
+
+def write_in_random_order(
+    stream: BinaryIO,
+    assignment: Assignment,
+    batches: Iterable[Any],
+    n_records: int,
+    workspace: Workspace,
+    progress: Progress,
+) -> None:
+    """Write a fragment again, in a random order and without tokens.
+
+    Args:
+        stream: A binary file open for writing.
+        assignment: What its owner masked.
+        batches: Its record batches, in resolution units.
+        n_records: Number of its records.
+        workspace: What it may use of the machine.
+        progress: Shows how far that is.
+    """
+    progress.begin("removing tokens", 3 * n_records)
+    names = [each.name for each in assignment.attributes]
+    shuffle = SystemBits()
+    if TABLES_IN_MEMORY * 8 * n_records * len(names) <= workspace.memory:
+        with TURNS.turn():
+            table = pa.Table.from_batches(list(batches))
+            columns = {name: table.column(name).to_numpy() for name in names}
+            encode(stream, assignment, columns, order_of(shuffle.of(Purpose.SHUFFLE).words(n_records)))
+        return
+    with workspace.folder("fragment") as folder:
+        desk = Desk.at(folder, workspace, progress=progress)
+        writers = [desk.column(pa.int64(), distinct=True) for _ in names]
+        for batch in batches:
+            for writer, name in zip(writers, names, strict=True):
+                writer.write(batch.column(name))
+            progress.advance(len(batch))
+        for writer in writers:
+            writer.finish()
+        with closing(desk.sorter):
+            write_shuffled(stream, assignment, [writer.result() for writer in writers], desk, shuffle)
+
+
+def count_missing(
+    own: Iterable[Any],
+    released: Iterable[Any],
+    names: Sequence[str],
+    workspace: Workspace,
+    progress: Progress | None = None,
+) -> int:
+    """Count records that are missing from others; equal records are counted as often as they occur.
+
+    Args:
+        own: Record batches of integers.
+        released: The others.
+        names: The columns of both.
+        workspace: What it may use of the machine.
+        progress: Advanced by the records of both.
+    """
+    with workspace.folder("verify") as folder, closing(Sorter(workspace, folder)) as sorter:
+        schema = pa.schema([(name, pa.int64()) for name in names])
+        mine, others = (
+            (batch.select(list(names)).cast(schema) for batch in watched(each, progress or Progress()))
+            for each in (own, released)
+        )
+        return sorter.count_missing(mine, others, schema, names)

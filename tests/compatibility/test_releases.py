@@ -1,0 +1,102 @@
+"""Whole releases by programs of two versions: owners of one with an aggregator of the other, and mixed."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from common import __version__
+from deploy.local_cluster import LocalCluster
+from deploy.local_process import run_program
+from deploy.local_setup import make_setup, share_linkage_key
+from tests.system.small_owners import (
+    ATTRIBUTES,
+    ask,
+    declared,
+    identifiers,
+    people,
+    policy,
+    released,
+    spends,
+    write,
+)  # fmt: skip
+
+OWNERS = ("a", "b")
+SIZE = 120
+NAMES = ("age", "income", "ward", "severity")
+OLD, NEW = "0.1.0", __version__
+
+
+def make_owners(folder: Path, **rules: object) -> LocalCluster:
+    """Return two owners that hold other persons (`patients`), and parts of the same ones (`halves`)."""
+    both = people(identifiers(1000, SIZE), seed=9)
+    says = {}
+    for position, owner in enumerate(OWNERS):
+        write(folder, owner, "patients", people(identifiers(SIZE * position, SIZE), seed=position))
+        half = NAMES[2 * position : 2 * position + 2]
+        write(folder, owner, "halves", both[["person", *half]])
+        says[owner] = policy(allow_owner_column=True, **rules) + declared("patients")
+        says[owner] += declared("halves", attributes={name: ATTRIBUTES[name] for name in half})
+    make_setup(folder, says)
+    share_linkage_key(folder, OWNERS)
+    return LocalCluster(folder)
+
+
+@pytest.mark.parametrize("line", (Path(__file__).parent / "released" / "SHA256SUMS").read_text().splitlines())
+def test_released_wheels_stay_as_they_were(line):
+    """What is tested here is what was released."""
+    expected, name = line.split()
+    wheel = Path(__file__).parent / "released" / name
+    assert hashlib.sha256(wheel.read_bytes()).hexdigest() == expected
+
+
+def test_two_versions(before, tmp_path):
+    """The programs are of two versions, or these tests would show nothing."""
+    assert run_program("aggregator", ["--version"], tmp_path).stdout.split()[-1] == NEW
+    assert (before / "aggregator").is_file()
+    with make_owners(tmp_path) as cluster:
+        cluster.owner("a").programs = before
+        assert cluster.cli("owner-node", "--version", owner="a").stdout.split()[-1] == OLD != NEW
+
+
+@pytest.fixture(
+    params=[("new", "old", "new"), ("old", "new", "old")],
+    ids=lambda each: f"{each[0]} aggregator, owners {each[1]} and {each[2]}",
+)
+def cluster(request, before, tmp_path) -> Iterator[LocalCluster]:
+    """An aggregator of either version, with an owner of each."""
+    with make_owners(tmp_path) as running:
+        daemons = (running.aggregator, running.owner("a"), running.owner("b"))
+        for daemon, version in zip(daemons, request.param, strict=True):
+            daemon.programs = before if version == "old" else None
+        running.start()
+        yield running
+
+
+def test_releases(cluster, before):
+    """Both layouts with linkage end published, charged once at each owner, and hold by both versions."""
+    found = {}
+    for release, options in (
+        ("rows", {"dataset": "patients", "owner_column": "", "rank_noise": "0.1"}),
+        ("columns", {"dataset": "halves", "layout": "vertical", "budget_split": "attribute"}),
+    ):
+        code, shown = released(cluster, release, **options)
+        assert (code, shown["state"]) == (0, "published"), shown
+        found[release] = Path(shown["directory"])
+        for owner in OWNERS:
+            (spend,) = spends(cluster, owner, release)
+            assert spend.charge > 0
+    ca = cluster.folder / "tls" / "ca.pem"
+    for place in found.values():
+        plan = json.loads((place / "manifest.json").read_bytes())["plan"]["document"]
+        assert plan["protocol"] == "1"
+        for programs in (before, None):
+            cluster.aggregator.programs = cluster.owner("a").programs = programs
+            assert ask(cluster, "aggregator", "verify", place, "--ca", ca)[1]["holds"]
+    for owner in OWNERS:
+        assert ask(cluster, "owner-node", "ledger", "--verify", owner=owner)[0] == 0
+        assert ask(cluster, "owner-node", "verify", found["rows"], owner=owner)[0] == 0
+    versions = {each["id"]: each["version"] for each in ask(cluster, "aggregator", "owners")[1]["owners"]}
+    assert set(versions.values()) <= {OLD, NEW}

@@ -1,0 +1,51 @@
+"""Recall and precision of the suggested match keys, where it is known who is who."""
+
+import os
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from owner_node.values.match_keys import SUGGESTED, KeyColumns
+from tests.fakes.misspelt import COLUMNS, misspelt, population
+from tests.papers.febrl import SETS, Found, Persons, febrl4, measured
+
+LEAST_RECALL, LEAST_PRECISION = 0.84, 0.999
+N, COMMON = 3_000, 2_000
+
+
+def persons(table: pd.DataFrame) -> Persons:
+    """Return the persons of a table of `population`."""
+    columns = {name: pa.array(table[name].tolist()) for name in COLUMNS}
+    return Persons(KeyColumns(columns), table["truth"].tolist())
+
+
+def check(found: Found) -> None:
+    """Assert what the suggested passes promise, and that the estimate holds against the truth."""
+    assert found.recall >= LEAST_RECALL
+    assert found.precision >= LEAST_PRECISION
+    assert float(found.quality.quality_least) <= found.precision <= float(found.quality.quality_most) + 1e-6
+
+
+def test_misspelt_persons_are_found_again():
+    """Two owners with 2,000 common persons of 2,500 each, of whom three in four have one to four mistakes."""
+    everybody = population(N, seed=4)
+    n_own = (N + COMMON) // 2
+    written = everybody[N - n_own :]
+    for seed in range(4):
+        written = misspelt(written.reset_index(drop=True), seed=10 + seed, share=0.3)
+    owners = [persons(everybody[:n_own]), persons(written)]
+    found = measured(owners, SUGGESTED)
+    check(found)
+    exactly = measured(owners, SETS["names and birth, exactly"])
+    assert exactly.precision >= LEAST_PRECISION
+    assert exactly.recall < 0.6 < found.recall
+
+
+@pytest.mark.needs("febrl")
+def test_febrl4():
+    """Eight passes find at least what is published of them, and an id before them nearly everybody."""
+    owners = febrl4(Path(os.environ["TESSERA_DATA"]) / "febrl")
+    check(measured(owners, SUGGESTED))
+    assert measured(owners, SETS["a national id, then all eight"]).recall > 0.98

@@ -1,0 +1,166 @@
+"""Masking on a standalone cluster: the same bytes whatever fails, cancelled at once, and no key anywhere.
+
+One master and two workers run on this machine; each worker has an executor with one core.
+"""
+
+import time
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from common.errors import CancelledError, ConfigurationError, SourceUnreachableError
+from common.model.schema import Attribute, AttributeType
+from common.progress import Progress, StepStoppedError
+from common.workspace import Workspace
+from owner_node.config import DatasetConfig
+from owner_node.config.engine import EngineKind, SparkSettings
+from owner_node.engines.pinned import PinnedData, pin
+from owner_node.engines.spark import Cluster
+from owner_node.masking.mask import mask_with
+from owner_node.masking.tasks import AttributeTask
+from owner_node.sources import count_records
+from tests.fakes.bits import SeededBits
+from tests.spark_cluster import QUIET, SMALL, StandaloneCluster, free_port, standalone_cluster
+
+pytestmark = QUIET
+N_RECORDS = 20_000
+MEMORY = 256 * 10**6
+AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
+TASK = AttributeTask(AGE, Decimal(1), 25, "idp-quantiles", rank_noise=Decimal("0.03"))
+WAIT_SECONDS = 240
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory) -> Iterator[StandaloneCluster]:
+    """One cluster for all tests, since it takes seconds to start."""
+    with standalone_cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+def declared(folder: Path, settings: SparkSettings | None) -> DatasetConfig:
+    """One attribute in a Parquet file."""
+    ages = np.random.default_rng(1).integers(0, 121, N_RECORDS)
+    pq.write_table(pa.table({"age": ages}), folder / "cohort.parquet")
+    return DatasetConfig(
+        name="cohort", source=str(folder / "cohort.parquet"), budget="people", total_epsilon=Decimal(3),
+        attributes=(AGE,), spark=settings,
+    )  # fmt: skip
+
+
+def pinned(dataset: DatasetConfig, folder: Path) -> PinnedData:
+    """Pin for Spark."""
+    return pin(dataset, None, EngineKind.SPARK, Workspace(MEMORY, folder / "scratch", 2))
+
+
+def expected(dataset: DatasetConfig, seed: int) -> list[int]:
+    """Mask in memory."""
+    data = pin(dataset, None, EngineKind.MEMORY, Workspace(MEMORY, Path(), 2))
+    values: list[int] = mask_with(data.records.engine, TASK, SeededBits(seed)).tolist()
+    return values
+
+
+def masked(data: PinnedData, seed: int) -> list[int]:
+    """Mask with Spark."""
+    values: list[int] = np.concatenate(list(mask_with(data.records.engine, TASK, SeededBits(seed)))).tolist()
+    return values
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds that other processes bring about."""
+    ends = time.monotonic() + WAIT_SECONDS
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def test_a_killed_executor_changes_nothing_and_no_key_is_logged(cluster, tmp_path):
+    """Its tasks run again on the other one and draw the same bits; plans and event logs have no key."""
+    logs = tmp_path / "events"
+    logs.mkdir()
+    logging = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": f"file://{logs}",
+    }
+    dataset = declared(tmp_path, cluster.settings(tmp_path / "session", **logging))
+    with closing(pinned(dataset, tmp_path).records) as records, ThreadPoolExecutor(1) as thread:
+        data = PinnedData(records, "", (), None)  # type: ignore[arg-type]
+        masking = thread.submit(masked, data, 7)
+        # The first sort is being written: what it reads was drawn already.
+        until(lambda: any((tmp_path / "scratch").rglob("*.spark")) and bool(cluster.executors()))
+        cluster.executors()[0].kill()
+        assert not masking.done()
+        assert masking.result(WAIT_SECONDS) == expected(dataset, 7)
+        assert masked(data, 8) == expected(dataset, 8)
+    assert not list((tmp_path / "scratch").iterdir())
+    written = b"".join(path.read_bytes() for path in logs.rglob("*") if path.is_file())
+    assert b"MapInArrow" in written
+    for seed in (7, 8):
+        key = SeededBits(seed).copy_key()
+        for form in (key, key.hex().encode(), b64encode(key), repr(key).encode(), str(list(key)).encode()):
+            assert form not in written
+
+
+def test_a_cancelled_release_cancels_its_jobs(cluster, tmp_path):
+    """Closing the records ends the work with an error that says so, and no job is left within seconds."""
+    from owner_node.sources import spark_session
+
+    # One record at a time takes minutes.
+    settings = cluster.settings(tmp_path / "session", **{"spark.sql.execution.arrow.maxRecordsPerBatch": "1"})
+    data = pinned(declared(tmp_path, settings), tmp_path)
+    tracker = spark_session.session(settings).sparkContext.statusTracker()
+    with ThreadPoolExecutor(1) as thread:
+        masking = thread.submit(masked, data, 7)
+        until(lambda: bool(tracker.getActiveJobsIds()))
+        began = time.monotonic()
+        data.records.close()
+        with pytest.raises(CancelledError, match="was cancelled"):
+            masking.result(WAIT_SECONDS)
+        until(lambda: not tracker.getActiveJobsIds())
+        assert time.monotonic() - began < 20
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_without_a_free_executor_nothing_waits_for_ever(cluster, tmp_path, monkeypatch):
+    """Loading for the engine and reading by Spark say so, and a step that is to stop ends."""
+    from owner_node.sources import spark_session
+
+    settings = cluster.settings(tmp_path / "session", **{"spark.executor.memory": "100g"})
+    dataset = declared(tmp_path, settings)
+    by_spark = replace(dataset, source=f"spark:parquet:{dataset.source}")
+    with pytest.raises(StepStoppedError):
+        count_records(by_spark, progress=Progress(is_due=lambda: False))
+    monkeypatch.setattr(spark_session, "START_SECONDS", 1)
+    # As doctor tries a cluster that only reads a source.
+    folder = tmp_path / "doctor"
+    attempts: list[Callable[[], object]] = [
+        lambda: pinned(dataset, tmp_path),
+        lambda: count_records(by_spark),
+        lambda: Cluster(settings, folder, masks=False),
+    ]
+    for attempt in attempts:
+        with pytest.raises(SourceUnreachableError, match="no executor of the Spark cluster is free"):
+            attempt()
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_without_java_or_a_master_nothing_is_loaded(tmp_path, monkeypatch):
+    """Both are errors before anything is spent, and no copy of the records stays."""
+    place = f"spark://127.0.0.1:{free_port()}"
+    settings = SparkSettings(place, Workspace(MEMORY, tmp_path / "session", 2), SMALL)
+    dataset = declared(tmp_path, settings)
+    with pytest.raises(SourceUnreachableError, match="no Spark master answers at spark://"):
+        pinned(dataset, tmp_path)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="there is no Java"):
+        pinned(dataset, tmp_path)
+    assert not list((tmp_path / "scratch").iterdir())

@@ -1,0 +1,49 @@
+"""What the aggregator's doctor finds about memory and scratch, on a configuration of its own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aggregator.cli.doctor import examination
+from common.workspace import machine_memory
+
+FILE = """
+[aggregator]
+name = "central"
+trust_domain = "hospitals.example"
+state_dir = "state"
+release_dir = "releases"
+[tls]
+ca = "ca.pem"
+cert = "c.pem"
+key = "k.pem"
+[engine]
+memory_limit = "{limit}"
+scratch = "large"
+"""
+
+
+def findings(folder: Path, limit: str) -> Iterator[tuple[str, str, str]]:
+    """Return check, outcome and text of every finding."""
+    path = folder / "aggregator.toml"
+    path.write_text(FILE.format(limit=limit))
+    for each in examination(path):
+        yield each.check, str(each.outcome), each.text
+
+
+@pytest.mark.parametrize(("limit", "outcome"), [("256MB", "pass"), ("900000GB", "warn")])
+def test_more_memory_than_there_is(tmp_path, limit, outcome):
+    """A limit above the machine's memory would end in a killed daemon: doctor says so."""
+    (found,) = [each for each in findings(tmp_path, limit) if each[0] == "memory"]
+    assert found[1] == outcome
+    assert f"this machine has {machine_memory() / 2**30:,.1f} GiB" in found[2]
+
+
+def test_the_scratch_folder(tmp_path):
+    """Doctor names the scratch folder, its room, and who can enter it."""
+    (tmp_path / "large").mkdir(mode=0o755)
+    found = {check: (outcome, text) for check, outcome, text in findings(tmp_path, "1GB")}
+    assert found["scratch"][0] == "fail"
+    assert "open to other users" in found["scratch"][1]
+    assert str(tmp_path / "large") in found["disk, scratch"][1]

@@ -1,0 +1,69 @@
+"""Ctrl-C while the command line connects to the daemon or hangs up: deferred, and never lost."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from aggregator.control.connection import interrupts_deferred
+
+
+def press() -> None:
+    """Press Ctrl-C."""
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_it_is_raised_at_the_end_of_the_block() -> None:
+    """Nothing is left half-way, and a library that drops interruptions does not see any."""
+    done = []
+
+    def connect() -> None:
+        with interrupts_deferred():
+            press()
+            done.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        connect()
+    assert done
+
+
+def test_outside_of_the_block_it_is_raised_at_once() -> None:
+    """A question at the terminal can be left with Ctrl-C."""
+    with interrupts_deferred():
+        pass
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt):
+        press()
+
+
+def test_the_handler_is_restored_after_an_error() -> None:
+    """A daemon that is not running does not cost the command its Ctrl-C."""
+    with pytest.raises(ZeroDivisionError), interrupts_deferred():
+        raise ZeroDivisionError
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_process_that_ignores_it_still_does() -> None:
+    """Whoever handles Ctrl-C other than Python keeps it."""
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with interrupts_deferred():
+            press()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_other_threads_leave_it_alone() -> None:
+    """Only the main thread can handle signals; calls of other threads work without."""
+    done = []
+
+    def call() -> None:
+        with interrupts_deferred():
+            done.append(True)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert done

@@ -1,0 +1,249 @@
+"""Signing in at a real OpenID Connect provider: who gets in, and every answer that is not one for us."""
+
+import hashlib
+import time
+from base64 import urlsafe_b64encode
+from http.cookies import SimpleCookie
+from urllib.parse import parse_qs, parse_qsl, urlsplit
+
+import pytest
+from joserfc import jwt
+from joserfc.jwk import RSAKey
+
+from common.errors import RefusedError
+from common.web.doors import LINK_SECONDS, MOST_BEGUN, MOST_WRONG
+from common.web.oidc import SignIn
+from tests.fakes.oidc_provider import CLIENT, changed, end, oidc_provider, sign_in
+from tests.fakes.owner_console import owner_console
+
+PLAN = "/plans/hub/r1"
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@pytest.fixture
+def provider(tmp_path):
+    """A provider that knows an approver, a viewer and somebody else."""
+    with oidc_provider(tmp_path) as made:
+        made.knows_mail("17", "dpo@north.example", name="Dora Öz")
+        made.knows_mail("18", "Audit@north.example")
+        made.knows_mail("19", "mallory@north.example")
+        yield made
+
+
+@pytest.fixture
+def console(tmp_path, provider):
+    """A console that people sign in to at the provider."""
+    section = provider.section("dpo@north.example", "s-7", viewers=("audit@north.example",))
+    with owner_console(tmp_path, oidc=section) as made:
+        yield made
+
+
+def approve(console) -> int:
+    """Approve the plan with the form of the page."""
+    form = console.approval()
+    return console.ask("POST", f"{PLAN}/approve", form).status
+
+
+def test_an_approver_signs_in_and_decides(console, provider):
+    """The page leads to the provider and back; the history has address, subject and stated name."""
+    assert '<a href="/sign-in">' in console.ask("GET", "/").body
+    answer = sign_in(console, provider, "17")
+    assert (answer.status, answer.header("refresh")) == (200, "0; url=/")
+    assert "dpo@north.example" in console.ask("GET", "/").body
+    assert approve(console) == 303
+    details = console.offering.records.history.entries(event="approved")[0].details
+    assert details["by"] == "dpo@north.example"
+    assert details["subject"] == f"{provider.issuer} 17"
+    assert details["name_stated"] == "Dora Öz"
+
+
+def test_a_subject_may_be_named_instead_of_an_address(console, provider):
+    """A provider that verifies no addresses names people by its own ids."""
+    provider.knows("s-7")
+    assert sign_in(console, provider, "s-7").status == 200
+
+
+@pytest.mark.parametrize(
+    ("entry", "subject", "user"),
+    [
+        ("YWxpY2U=", "YWxpY2U=", ""),
+        ("ab=cd", "ab=cd", ""),
+        ("sub==vera", "sub=", "vera"),
+        ("17=vera", "17", "vera"),
+    ],
+)
+def test_subjects_may_have_an_equals_sign(provider, entry, subject, user):
+    """An entry is the whole subject, or a subject with the user who follows its last "="."""
+    sign_ins = SignIn(provider.section(entry), "http://127.0.0.1:1", lambda found: found, time.monotonic)
+    provider.knows(subject)
+    secret, there = sign_ins.begin()
+    person, decides = sign_ins.end(secret, dict(parse_qsl(urlsplit(provider.approves(there, subject)).query)))
+    assert (person.name, person.user, decides) == (subject, user, True)
+
+
+def test_a_viewer_looks_and_changes_nothing(console, provider):
+    """Every page opens; approval, refusal and everything else that is sent is refused; signing out is not."""
+    assert sign_in(console, provider, "18").status == 200
+    assert console.ask("GET", PLAN).status == 200
+    before = console.offering.records.history.head()
+    assert approve(console) == 403
+    assert console.ask("POST", f"{PLAN}/refuse", {"csrf": console.csrf(), "reason": "x"}).status == 403
+    assert console.offering.records.history.head() == before
+    assert console.ask("POST", "/leave", {"csrf": console.csrf()}).status == 200
+    assert console.ask("GET", "/").status == 401
+
+
+@pytest.mark.parametrize(
+    ("subject", "claims"),
+    [
+        ("19", {}),
+        ("20", {"email": "dpo@north.example"}),
+        ("20", {"email": "dpo@north.example", "email_verified": False}),
+        ("20", {"email": "dpo@north.example", "email_verified": "true"}),
+        ("20", {"email": ["dpo@north.example"], "email_verified": True}),
+        # A subject that somebody chose to look like an approver's address.
+        ("dpo@north.example", {}),
+        ("S-7", {}),
+    ],
+)
+def test_strangers_and_unverified_addresses_stay_outside(console, provider, subject, claims):
+    """The provider knows them; the configuration does not."""
+    if claims or subject != "19":
+        provider.knows(subject, **claims)
+    answer = sign_in(console, provider, subject)
+    assert (answer.status, answer.header("set-cookie")) == (403, "")
+    assert "not among those who may open" in answer.body
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"aud": "another-client"},
+        {"aud": ["another-client", "third"]},
+        {"aud": [CLIENT, "another-client"]},
+        {"azp": "another-client"},
+        {"nonce": "guess"},
+        {"nonce": None},
+        {"exp": 1_600_000_000},
+        {"exp": "tomorrow"},
+        {"iat": 4_000_000_000},
+        {"nbf": 4_000_000_000},
+        {"iss": "https://other.example"},
+        {"at_hash": "AAAAAAAAAAAAAAAAAAAAAA"},
+    ],
+    ids=str,
+)
+def test_tokens_that_are_not_for_this_sign_in(console, provider, claims):
+    """The provider signs them with its key, for another audience, nonce, time or issuer: nobody gets in."""
+    provider.knows_mail("17", "dpo@north.example", **claims)
+    answer = sign_in(console, provider, "17")
+    assert (answer.status, answer.header("set-cookie")) == (403, "")
+    assert "id token" in answer.body
+
+
+def signed(provider, nonce: str, key: RSAKey, algorithm: str = "RS256") -> dict[str, str]:
+    """Return a right id token, signed by somebody."""
+    now = int(time.time())
+    claims = {"iss": provider.issuer, "aud": CLIENT, "sub": "17", "iat": now, "exp": now + 60, "nonce": nonce}
+    return {"id_token": jwt.encode({"alg": algorithm}, claims, key, algorithms=[algorithm])}
+
+
+def test_signatures_of_others_and_weak_algorithms(provider):
+    """A token is worth what its signature is; no signature, or one with a known secret, is worth nothing."""
+    own, other = RSAKey.generate_key(2048), RSAKey.generate_key(2048)
+    signing = SignIn(provider.section("17"), "http://127.0.0.1:1", lambda each: each, time.monotonic)
+    keys = {"keys": [own.as_dict(private=False)]}
+    assert signing._checked(signed(provider, "n", own), keys, "n")["sub"] == "17"
+    head, body, mark = signed(provider, "n", own)["id_token"].split(".")
+    none = urlsafe_b64encode(b'{"alg":"none"}').decode().rstrip("=")
+    wrong = ["", "x.y", f"{head}.{body}.", f"{none}.{body}.", f"{head}.{body[:-4]}AAAA.{mark}"]
+    wrong.append(signed(provider, "n", other)["id_token"])
+    for token in wrong:
+        with pytest.raises(RefusedError):
+            signing._checked({"id_token": token}, keys, "n")
+
+
+def test_pkce_state_and_nonce_are_new_every_time(console, provider):
+    """The code is worth nothing without the verifier, which never leaves the console."""
+    sign_in(console, provider, "17")
+    sign_in(console, provider, "17")
+    begun = [asked for path, asked in provider.asked if path == "/oauth2/authorize" and "sub" in asked]
+    ended = [asked for path, asked in provider.asked if path == "/oauth2/token"]
+    for ask, redeem in zip(begun, ended, strict=True):
+        challenge = hashlib.sha256(redeem["code_verifier"].encode()).digest()
+        assert ask["code_challenge"] == urlsafe_b64encode(challenge).decode().rstrip("=")
+        assert ask["code_challenge_method"] == "S256"
+    for name in ("state", "nonce", "code_challenge"):
+        assert len({asked[name] for asked in begun}) == len(begun) == 2
+
+
+def test_answers_to_other_sign_ins(console, provider):
+    """An attacker's answer in a person's browser, a used one, one without its cookie, and none at all."""
+    mine, theirs = console.ask("GET", "/sign-in"), console.ask("GET", "/sign-in")
+    back = provider.approves(mine.header("location"), "17").removeprefix(console.origin)
+    assert end(console, back, theirs.cookie()).status == 403
+    assert end(console, back, "").status == 403
+    assert end(console, back, mine.cookie()).status == 200
+    assert end(console, back, mine.cookie()).status == 403
+    for wrong in ({"state": "guess"}, {"iss": "https://other.example"}, {"code": "guess"}):
+        begun = console.ask("GET", "/sign-in")
+        back = provider.approves(begun.header("location"), "17").removeprefix(console.origin)
+        assert end(console, changed(back, **wrong), begun.cookie()).status == 403
+    begun = console.ask("GET", "/sign-in")
+    state = parse_qs(urlsplit(begun.header("location")).query)["state"][0]
+    denied = f"/signed-in?error=access_denied&error_description=%3Cb%3EZq7&state={state}"
+    answer = end(console, denied, begun.cookie())
+    assert (answer.status, "Zq7" in answer.body) == (403, False)
+
+
+def test_a_sign_in_ends_after_ten_minutes(console, provider):
+    """A browser that was left at the provider's page comes back too late."""
+    begun = console.ask("GET", "/sign-in")
+    back = provider.approves(begun.header("location"), "17").removeprefix(console.origin)
+    console.later[0] += LINK_SECONDS + 1
+    assert end(console, back, begun.cookie()).status == 403
+
+
+def test_sign_ins_are_counted(console, provider):
+    """Neither the provider nor the console is asked without end; a minute later it works."""
+    for _ in range(MOST_WRONG):
+        assert end(console, "/signed-in?code=x&state=y", "").status == 403
+    assert end(console, "/signed-in?code=x&state=y", "").status == 429
+    assert console.ask("GET", "/sign-in").status == 429
+    console.later[0] += 61
+    for _ in range(MOST_BEGUN):
+        assert console.ask("GET", "/sign-in").status == 303
+    assert console.ask("GET", "/sign-in").status == 429
+    console.later[0] += 61
+    assert sign_in(console, provider, "17").status == 200
+
+
+def test_the_cookies(console, provider):
+    """The cookie of the visit is strict; that of the sign-in, which comes back from the provider, is not."""
+    begun = console.ask("GET", "/sign-in").header("set-cookie").lower()
+    assert "samesite=lax" in begun
+    assert "httponly" in begun
+    ended = sign_in(console, provider, "17").header("set-cookie").lower()
+    assert "samesite=strict" in ended
+    assert "httponly" in ended
+    (name,) = SimpleCookie(ended)
+    (other,) = SimpleCookie(begun)
+    assert name != other
+
+
+def test_no_link_opens_a_console_with_a_provider(console):
+    """Whoever has to be two persons is not one of them by a link."""
+    assert console.ask("GET", console.link()).status == 404
+
+
+def test_a_provider_that_is_away_or_another_one(tmp_path, provider):
+    """What the provider says is not taken from another one; a provider that is away is said to be."""
+    section = provider.section("17")
+    for issuer in ("http://127.0.0.1:1", f"{provider.issuer}/"):
+        wrong = type(section)(
+            issuer=issuer, client_id=CLIENT, client_secret_file=section.client_secret_file, approvers=("17",)
+        )
+        folder = tmp_path / str(len(issuer))
+        folder.mkdir()
+        with owner_console(folder, oidc=wrong) as console:
+            assert console.ask("GET", "/sign-in").status in (403, 502)

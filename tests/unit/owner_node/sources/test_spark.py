@@ -1,0 +1,207 @@
+"""Sources that Spark reads: the same data set whatever order its records come in, and clear errors."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from common.errors import DataError, SourceUnreachableError
+from common.model.schema import Attribute, AttributeType
+from common.workspace import Workspace
+from owner_node import doctor
+from owner_node.config import DatasetConfig
+from owner_node.config.engine import SparkSettings
+from owner_node.sources import count_records, load, probe
+from tests.spark_cluster import QUIET, SMALL
+
+pytestmark = QUIET
+AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
+PAY = Attribute("pay", AttributeType.NUMBER, 0, 10**6, 2)
+BORN = Attribute("born", AttributeType.DATE, 0, 30000)
+TABLE = pa.table(
+    {
+        "id": ["c", "a", "b", "a"],
+        "age": pa.array([30, 20, 20, 20], pa.int16()),
+        "pay": [Decimal("1.25"), Decimal("0.50"), None, Decimal("0.50")],
+        "born": [date(1970, 1, 2)] * 4,
+        "unread": [{"x": 1}] * 4,
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory) -> Iterator[SparkSettings]:
+    """One session for all tests."""
+    from owner_node.sources import spark_session
+
+    workspace = Workspace(256 * 10**6, tmp_path_factory.mktemp("session"), 2)
+    yield SparkSettings("local[2]", workspace, SMALL)
+    spark_session.stop()
+
+
+@pytest.fixture
+def dataset(spark: SparkSettings) -> DatasetConfig:
+    """Three attributes; records without a value are dropped, persons may have two."""
+    return DatasetConfig(
+        name="cohort", source="", budget="people", total_epsilon=Decimal(3), identifier=("id",),
+        max_records_per_person=2, missing="drop", attributes=(AGE, PAY, BORN), spark=spark,
+    )  # fmt: skip
+
+
+def folder(path: Path, *parts: pa.Table) -> str:
+    """Write a folder of Parquet files, and return the source."""
+    path.mkdir()
+    for number, part in enumerate(parts):
+        pq.write_table(part, path / f"part-{number}.parquet")
+    return f"spark:parquet:{path}"
+
+
+def test_the_order_of_files_and_records_means_nothing(dataset, spark, tmp_path):
+    """Files, a table and another format give one digest and one numbering of the records."""
+    from owner_node.sources import spark_session
+
+    sources = [
+        folder(tmp_path / "one", TABLE),
+        folder(tmp_path / "two", TABLE.slice(2), TABLE.slice(0, 2)),
+    ]
+    session = spark_session.session(spark)
+    stored = session.read.parquet(str(tmp_path / "one")).write.format("orc")
+    stored.option("path", str(tmp_path / "orc")).saveAsTable("people")
+    sources += ["spark:table:people", f"spark:orc?path={tmp_path}/orc"]
+    found = [load(replace(dataset, source=source)) for source in sources]
+    assert len({each.digest for each in found}) == 1
+    for each in found:
+        assert each.columns["age"].tolist() == found[0].columns["age"].tolist()
+        assert sorted(each.columns["pay"].tolist()) == [50, 50, 125]
+        assert each.columns["born"].tolist() == [1, 1, 1]
+        assert each.counts.dropped == 1
+        assert not [path for path in spark.workspace.scratch.iterdir() if "source" in path.name]
+    assert count_records(replace(dataset, source=sources[0])) == 3
+
+
+OWNER = """
+[owner]
+id = "north"
+state_dir = "state"
+trust_domain = "hospitals.example"
+[engine]
+kind = "spark"
+master = "local[2]"
+memory_limit = "256MB"
+threads = 2
+scratch = "{scratch}"
+conf = {{ {conf} }}
+[tls]
+ca = "ca.pem"
+cert = "north.pem"
+key = "north.key"
+[[dataset]]
+name = "adult"
+source = "adult.csv"
+total_epsilon = 2
+[dataset.attributes.age]
+type = "integer"
+min = 0
+max = 120
+"""
+
+
+def test_a_session_in_use_is_neither_ended_nor_replaced(spark, tmp_path):
+    """`doctor` in the daemon's process, and pages after owner.toml was edited, leave it to a release."""
+    from owner_node.sources import spark_session
+
+    conf = ", ".join(f'"{key}" = "{value}"' for key, value in SMALL.items())
+    path = tmp_path / "owner.toml"
+    path.write_text(OWNER.format(scratch=spark.workspace.scratch, conf=conf))
+    with spark_session.using(spark) as session:
+        found = [str(each) for each in doctor.examination(path, examples=True)]
+        assert any("Spark starts, master local[2]" in each for each in found)
+        assert spark_session.running(spark) is session
+        with pytest.raises(SourceUnreachableError, match="with other settings is in use"):
+            spark_session.session(replace(spark, master="local[1]"))
+        assert session.range(3).count() == 3
+
+
+def test_an_idle_session_ends_and_an_interruption_does_what_it_did(spark, monkeypatch):
+    """Executors are free for others then. pyspark would replace Ctrl-C when it starts in the main thread."""
+    from owner_node.sources import spark_session
+
+    monkeypatch.setattr(spark_session, "IDLE_SECONDS", 0)
+    with spark_session.using(spark), spark_session.using(spark):
+        pass
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.join()
+    assert spark_session.running(spark) is None
+    before = signal.getsignal(signal.SIGINT)
+    spark_session.session(spark)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("spark:parquet:{folder}/nowhere", "there is no such file or folder"),
+        ("spark:table:nobody", "there is no such table"),
+        ("spark:nosuchformat?path=x", "Spark has no such format"),
+        ("spark:parquet:{folder}/types", "Parquet files with different columns"),
+        ("spark:parquet:{folder}/names", "Parquet files with different columns"),
+    ],
+)
+def test_a_source_that_cannot_be_used_is_one_clear_error(dataset, tmp_path, source, problem):
+    """Nothing is filled in where files differ, and no value is quoted."""
+    folder(tmp_path / "types", TABLE, TABLE.set_column(1, "age", pa.array(["x"] * 4)))
+    folder(tmp_path / "names", TABLE.drop(["pay"]), TABLE)
+    with pytest.raises(DataError, match=problem):
+        probe(replace(dataset, source=source.format(folder=tmp_path)))
+
+
+def test_no_value_of_a_failing_view_is_shown_anywhere(dataset, spark, capfd):
+    """Spark quotes the value that it cannot cast, and pyspark would log that by loggers of its own."""
+    from owner_node.sources import spark_session
+
+    session = spark_session.session(spark)
+    session.sql(
+        "CREATE TEMPORARY VIEW mistaken AS SELECT CAST(concat('Smith ', id) AS INT) AS age FROM range(9)"
+    )
+    source = replace(dataset, source="spark:table:mistaken", attributes=(AGE,), identifier=())
+    with pytest.raises(DataError, match="CAST_INVALID_INPUT") as caught:
+        load(source)
+    shown = f"{caught.value.details}{caught.value}{capfd.readouterr()}"
+    assert "Smith" not in shown
+
+
+def test_an_error_without_its_java_process_is_a_passing_one():
+    """Errors of Java are asked for their text, which fails then; a release waits, and is not lost."""
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.errors.exceptions.captured import CapturedException
+
+    from owner_node.sources.spark_session import explained
+
+    ended = CapturedException.__new__(CapturedException)
+    with pytest.raises((AssertionError, AttributeError)):
+        str(ended)
+    missing = PySparkRuntimeError(errorClass="SESSION_OR_CONTEXT_NOT_EXISTS", messageParameters={})
+    for error in (ended, missing):
+        assert isinstance(explained(error), SourceUnreachableError)
+
+
+def test_java_that_was_too_slow_once_is_asked_again(spark, tmp_path, monkeypatch):
+    """A busy machine refuses Spark for the moment, not until the daemon is started again."""
+    from owner_node.sources import spark_session
+
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nexit 1\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert "does not start" in str(spark_session.missing(spark))
+    java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n")
+    assert spark_session.missing(spark) is None

@@ -1,0 +1,143 @@
+"""The Helm chart: every party's objects are valid for Kubernetes, and as closed as the compose files are."""
+
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from helm_python import Chart, HelmError, lint
+
+from common import __version__
+from owner_node.cli import application
+from owner_node.config import load
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "helm" / "tessera"
+DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
+FULL: dict[str, Any] = {
+    "configuration": '[owner]\nid = "north"\n',
+    "image": {"prefix": "registry.example/tessera", "tag": "0.1.0", "pullSecrets": ["pull"]},
+    "secretEnvironment": {"DATABASE_PASSWORD": {"secret": "database", "key": "password"}},
+    "secretFiles": {"mail-password": {"secret": "mail", "key": "password"}},
+    "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+    "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": True}],
+    "network": {"to": [{"cidr": "203.0.113.7/32", "port": 8443}]},
+    "metrics": {"port": 9464, "namespaceLabels": {"kubernetes.io/metadata.name": "monitoring"}},
+    "console": {"port": 8080, "namespaceLabels": {"kubernetes.io/metadata.name": "ingress"}},
+    "storage": {"size": "100Gi", "className": "encrypted"},
+    "tolerations": [{"key": "hospital", "operator": "Exists"}],
+}
+PARTIES = ("owner-node", "aggregator")
+
+
+def rendered(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the objects of a release called `first`, by kind."""
+    files = Chart.load(CHART).render(values, name="first", namespace="study")
+    texts = [text for path, text in files.items() if not path.endswith("NOTES.txt")]
+    objects = [each for text in texts for each in yaml.safe_load_all(text) if each]
+    return {each["kind"]: each for each in objects}
+
+
+@pytest.mark.parametrize("party", PARTIES)
+@pytest.mark.parametrize("values", [{}, FULL, {"setUp": True}], ids=["defaults", "everything", "set up"])
+@pytest.mark.parametrize("version", ["1.29", "1.34"])
+def test_kubernetes_takes_all_objects(party, values, version):
+    """Every object has the form that Kubernetes' own schemas ask for."""
+    found = rendered({"party": party, **values})
+    assert {"StatefulSet", "Service", "NetworkPolicy", "ServiceAccount"} <= set(found)
+    assert ("ConfigMap" in found) == ("configuration" in values)
+    for each in found.values():
+        kubernetes_validate.validate(each, version, strict=True)
+
+
+def test_helm_finds_nothing():
+    """`helm lint --strict` has no warning, and the chart is of this version."""
+    report = lint(CHART, {}, strict=True)
+    assert report["errors"] == []
+    assert [each for each in report["messages"] if each["severity"] > 1] == []
+    metadata = Chart.load(CHART).metadata
+    assert metadata["appVersion"] == __version__
+    # Versions of charts are semantic ones.
+    assert metadata["version"] == __version__.replace(".dev", "-dev")
+
+
+@pytest.mark.parametrize("party", PARTIES)
+@pytest.mark.parametrize("values", [{}, FULL], ids=["defaults", "everything"])
+def test_nothing_is_open(party, values):
+    """No root, no capability, no writable file system but the volume, no token, one daemon, one volume."""
+    found = rendered({"party": party, **values})
+    spec = found["StatefulSet"]["spec"]
+    pod = spec["template"]["spec"]
+    assert spec["replicas"] == 1
+    assert spec["volumeClaimTemplates"][0]["spec"]["accessModes"] == ["ReadWriteOncePod"]
+    assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"]
+    own = pod["securityContext"]
+    assert f"\nUSER {own['runAsUser']}:{own['runAsGroup']}\n" in DOCKERFILE
+    for container in pod["containers"] + pod.get("initContainers", []):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    policy = found["NetworkPolicy"]["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    reached = [port["port"] for rule in policy["ingress"] or [] for port in rule["ports"]]
+    pages = ["console", "metrics"] if values else []
+    assert reached == (["owners"] if party == "aggregator" else []) + pages
+    assert all("from" in rule for rule in policy["ingress"] or [])
+
+
+def test_secrets_are_in_no_object():
+    """Objects name secrets; files of them become private to the daemon before it starts."""
+    found = rendered({"party": "owner-node", **FULL})
+    pod = found["StatefulSet"]["spec"]["template"]["spec"]
+    first = pod["initContainers"][0]
+    assert "umask 077" in first["command"][-1]
+    assert "/run/mounted/mail-password > /run/secrets/tessera/mail-password" in first["command"][-1]
+    memory = {each["name"] for each in pod["volumes"] if each.get("emptyDir", {}).get("medium") == "Memory"}
+    assert {"secrets", "temporary"} <= memory
+    assert "mounted" not in {each["name"] for each in pod["containers"][0]["volumeMounts"]}
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"party": "somebody"}, "party"),
+        ({"replicas": 2}, "replicas"),
+        ({"storage": {"accessMode": "ReadWriteMany"}}, "accessMode"),
+        ({"secretFiles": {"../key": {"secret": "s", "key": "k"}}}, "../key"),
+        ({"metrics": {"port": 9464}}, "namespaceLabels"),
+    ],
+)
+def test_wrong_values_are_refused(values, word):
+    """A value that is unknown, wrong or unsafe stops the installation, by name."""
+    with pytest.raises(HelmError, match=word):
+        rendered(values)
+
+
+def test_probes_are_commands():
+    """What Kubernetes runs to see whether a party is well exists."""
+    status = application().commands["status"]
+    assert "--check" in {name for option in status.params for name in option.opts}
+    for party in PARTIES:
+        container = rendered({"party": party})["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]
+        assert container["readinessProbe"]["exec"]["command"] == [party, "status", "--check"]
+        assert ("livenessProbe" in container) == (party == "aggregator")
+
+
+def test_the_page(tmp_path):
+    """The values of docs/kubernetes.md are values of the chart, and the configuration in them is one."""
+    page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    values = yaml.safe_load(page.split("```yaml\n")[1].split("```")[0])
+    found = rendered(values)
+    assert len(found["NetworkPolicy"]["spec"]["egress"]) == 3
+    (tmp_path / "owner.toml").write_text(found["ConfigMap"]["data"]["owner.toml"])
+    owner = load(tmp_path / "owner.toml")
+    volume = Path("/var/lib/tessera")
+    assert all(
+        path.is_relative_to(volume)
+        for path in (owner.owner.state_dir, owner.tls.cert, owner.tls.key, owner.tls.ca)
+    )
