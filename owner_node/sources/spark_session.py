@@ -521,10 +521,11 @@ _FAULTS: dict[tuple[str, ...], Callable[[], Exception]] = {
         ["they need the same version of Python, and the libraries of tessera-release"],
         "install them on every worker, and name their Python in engine.conf: spark.pyspark.python",
     ),
-    ("JAVA_GATEWAY_EXITED",): lambda: ConfigurationError(
-        "Spark cannot be started",
-        ["its Java process ended at once"],
-        "check engine.conf, JAVA_HOME, the memory of this machine and the space in engine.scratch",
+    # It may be a setting, or a machine that has no memory left now: releases wait.
+    ("JAVA_GATEWAY_EXITED",): lambda: SourceUnreachableError(
+        "the Java process of the Spark session ended while it started",
+        "it is started again; if this repeats, check engine.conf, JAVA_HOME, the memory of this machine "
+        "and the space in engine.scratch; nothing is charged twice",
     ),
     (
         "SparkContext was shut down",

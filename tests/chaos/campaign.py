@@ -41,15 +41,16 @@ class Result:
     """What did not hold, by seed."""
 
 
-def run(around: Surroundings, seed: int, result: Result) -> list[str]:
+def run(around: Surroundings, drawn: Schedule, result: Result) -> list[str]:
     """Make one run; returns what did not hold.
 
     Args:
         around: The processes, all running; they run again afterwards.
-        seed: What the run is drawn from.
+        drawn: What happens.
         result: Is added to.
     """
-    cluster, schedule, release = around.cluster, _possible(draw(seed), result), f"chaos-{seed}"
+    seed = drawn.seed
+    cluster, schedule, release = around.cluster, _possible(drawn, result), f"chaos-{seed}"
     logs = {path: path.stat().st_size for path in (cluster.folder / "logs").iterdir()}
     set_engines(cluster, schedule)
     player = Player(around, schedule, release)
@@ -101,7 +102,7 @@ def campaign(
         with ExitStack() as stack:
             around = stack.enter_context(surroundings(place))
             for _ in range(RUNS_PER_CLUSTER):
-                found = run(around, following, result)
+                found = run(around, draw(following), result)
                 say(_line(following, result, found, place))
                 following = next(seeds, None)
                 if found or following is None or monotonic() >= until:

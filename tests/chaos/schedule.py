@@ -150,11 +150,8 @@ class Schedule:
     """Whether match keys link the persons, or an identifier."""
     engines: dict[str, EngineKind]
     """What each owner holds its records in."""
-
-    @property
-    def patience(self) -> int:
-        """How many times as long as usual everything may take."""
-        return _SPARK_PATIENCE if EngineKind.SPARK in self.engines.values() else 1
+    patience: int
+    """How many times as long as usual everything may take."""
 
 
 def draw(seed: int) -> Schedule:
@@ -172,6 +169,7 @@ def draw(seed: int) -> Schedule:
         blows=tuple(_blow(draws, kind, engines) for _ in range(draws.choice((1, 1, 2, 2, 3, 4)))),
         by_keys=draws.random() < 0.4,
         engines=engines,
+        patience=_SPARK_PATIENCE if EngineKind.SPARK in engines.values() else 1,
     )
 
 

@@ -1,13 +1,15 @@
 """A short run of `make chaos` among the tests: the seed is in the output of a failure, and repeats it."""
 
 import secrets
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
 from owner_node.config.engine import EngineKind
-from tests.chaos.campaign import Result, campaign
+from tests.chaos.campaign import Result, campaign, run
 from tests.chaos.schedule import ENGINES, LAYOUTS, Deed, Kind, Linking, Work, draw
+from tests.chaos.surroundings import surroundings
 
 _SECONDS = 45.0
 _OF_SPARK = 2055
@@ -28,11 +30,13 @@ def test_chaos_for_a_short_time(tmp_path):
 @pytest.mark.timeout(400)
 def test_a_daemon_masks_with_spark(tmp_path):
     """A real daemon starts its session and masks with it."""
-    assert EngineKind.SPARK in draw(_OF_SPARK).engines.values()
-    result = Result()
-    campaign(tmp_path, _OF_SPARK, 1, print, result)
-    assert not result.failures
-    assert result.ends == {"published": 1}
+    schedule, result = replace(draw(_OF_SPARK), patience=8), Result()
+    assert EngineKind.SPARK in schedule.engines.values()
+    with surroundings(tmp_path / "chaos") as around:
+        found = run(around, schedule, result)
+        logs = "\n".join(log.read_text() for log in (around.cluster.folder / "logs").iterdir())
+    assert not found
+    assert result.ends == {"published": 1}, logs
 
 
 def test_a_seed_is_a_schedule():

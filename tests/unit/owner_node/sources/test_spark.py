@@ -193,6 +193,17 @@ def test_an_error_without_its_java_process_is_a_passing_one():
         assert isinstance(explained(error), SourceUnreachableError)
 
 
+def test_a_java_process_that_ends_while_it_starts_is_a_passing_error(spark):
+    """Here since it cannot have two garbage collectors; a machine may have no memory left for it now."""
+    from owner_node.sources import spark_session
+
+    spark_session.stop()
+    conf = {**SMALL, "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC"}
+    with pytest.raises(SourceUnreachableError, match="ended while it started"):
+        spark_session.session(replace(spark, conf=conf))
+    assert spark_session.session(spark).range(3).count() == 3
+
+
 def test_java_that_was_too_slow_once_is_asked_again(spark, tmp_path, monkeypatch):
     """A busy machine refuses Spark for the moment, not until the daemon is started again."""
     from owner_node.sources import spark_session
