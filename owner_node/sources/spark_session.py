@@ -102,14 +102,17 @@ def missing(settings: SparkSettings) -> str | None:
     if java is None:
         return f"there is no Java: install version {SMALLEST_JAVA} or newer, or set JAVA_HOME"
     version = _java_version(java)
-    if version is None or version < SMALLEST_JAVA:
-        return f"{java} does not start, or is not Java {SMALLEST_JAVA} or newer"
+    if version is not None and version < SMALLEST_JAVA:
+        return f"{java} is not Java {SMALLEST_JAVA} or newer"
     absent = [jar.name for jar in settings.extra_jars if not jar.is_file()]
     return f"there is no file {', '.join(absent)}: engine.extra_jars" if absent else None
 
 
 def unreachable(settings: SparkSettings) -> str | None:
-    """Return why the master of a standalone cluster is not reached; None if one is, or for other masters."""
+    """Return why nothing that is not missing can be used now; of masters, only standalone ones are asked."""
+    java = _java()
+    if java is not None and _java_version(java) is None:
+        return f"{java} does not start"
     if not settings.master.startswith("spark://"):
         return None
     for place in settings.master.removeprefix("spark://").split(","):
@@ -336,7 +339,9 @@ def _started(settings: SparkSettings) -> _Running:
     problem = unreachable(settings)
     if problem is not None:
         raise SourceUnreachableError(
-            problem, "start the cluster, or correct engine.master; nothing was spent", {"reason": problem}
+            problem,
+            "start the cluster, or correct engine.master or JAVA_HOME; nothing is charged twice",
+            {"reason": problem},
         )
     with ExitStack() as removing:
         folder = removing.enter_context(settings.workspace.folder("spark"))

@@ -213,6 +213,6 @@ def test_java_that_was_too_slow_once_is_asked_again(spark, tmp_path, monkeypatch
     java.write_text("#!/bin/sh\nexit 1\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert "does not start" in str(spark_session.missing(spark))
+    assert "does not start" in str(spark_session.unreachable(spark))
     java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n")
-    assert spark_session.missing(spark) is None
+    assert spark_session.unreachable(spark) is None
