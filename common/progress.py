@@ -17,6 +17,14 @@ class StepStoppedError(Exception):
     """The step is not due any more, a person stopped it, or the daemon stops: a later attempt resumes it."""
 
 
+Check = Callable[[], object]
+"""Called often by a long step; what it raises ends the step."""
+
+
+def unchecked() -> None:
+    """Let a step run to its end."""
+
+
 class Progress:
     """The progress of one piece of work, step by step. It is advanced by the work and read anywhere.
 

@@ -17,6 +17,7 @@ from common.model.privacy import NO_RANK_NOISE
 from common.model.schema import Schema
 from common.planning.arguments import RankNoise, ReleaseArguments
 from common.planning.planner import make_plan
+from common.progress import Check, unchecked
 from owner_node.explore.models import Propensity, f_measures, propensity, split
 from owner_node.explore.results import AttributeResult, CellResult, ClassResult
 from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
@@ -195,7 +196,13 @@ def subject_of(
     return Subject(whole, people, originals, wanted)
 
 
-def assess(cell: Cell, subject: Subject, randomness: Randomness, found: Utility | None = None) -> CellResult:
+def assess(
+    cell: Cell,
+    subject: Subject,
+    randomness: Randomness,
+    found: Utility | None = None,
+    check: Check = unchecked,
+) -> CellResult:
     """Mask with one setting several times, then measure, model and attack the results.
 
     Args:
@@ -203,7 +210,9 @@ def assess(cell: Cell, subject: Subject, randomness: Randomness, found: Utility 
         subject: The records and what is wanted.
         randomness: Where noise and choices come from.
         found: The measures, if they are known already.
+        check: Called between measures, attacks and models.
     """
+    check()
     if found is None:
         wanted = subject.wanted
         found = measure(subject.whole, cell.tasks, wanted.repetitions, wanted.measures, randomness.bits)
@@ -230,8 +239,8 @@ def assess(cell: Cell, subject: Subject, randomness: Randomness, found: Utility 
         ),
         risks=()
         if subject.people is None
-        else risks_of(cell.tasks, subject.people, subject.wanted.aims, randomness),
-        **_modelled(cell, subject, randomness),
+        else risks_of(cell.tasks, subject.people, subject.wanted.aims, randomness, check),
+        **_modelled(cell, subject, randomness, check),
     )
 
 
@@ -252,7 +261,7 @@ def result_of(cell: Cell) -> CellResult:
 # --- models --------------------------------------------------------------------------------------------
 
 
-def _modelled(cell: Cell, subject: Subject, randomness: Randomness) -> dict[str, Any]:
+def _modelled(cell: Cell, subject: Subject, randomness: Randomness, check: Check) -> dict[str, Any]:
     """Return the fields of a result that come from models."""
     whole, wanted = subject.whole, subject.wanted
     wants_pmse = PMSE in wanted.measures
@@ -261,6 +270,7 @@ def _modelled(cell: Cell, subject: Subject, randomness: Randomness) -> dict[str,
     scores: list[Propensity] = []
     recognised: list[Float64Array] = []
     for _ in range(wanted.deep_repetitions):
+        check()
         masked = whole.placed(whole.masked(cell.tasks, randomness.bits))
         seed = int(randomness.choices.integers(2**31))
         if wants_pmse:

@@ -5,6 +5,7 @@ The draws are made for the preview alone, so it discloses nothing about the nois
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from common.model.mechanisms import COUNTS, rules_of
 from common.model.privacy import NO_RANK_NOISE
 from common.model.schema import Attribute
+from common.progress import Check
 from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.tasks import AttributeTask
 from owner_node.risk.attacks import ATTACKS
@@ -83,7 +85,7 @@ def preview(
         tasks: How the plan masks each attribute.
         randomness: Source of noise and choices.
         earlier: Earlier releases, which an intruder may have, too.
-        progress: Called with the number of finished steps and of all steps.
+        progress: Called often with the number of finished steps and of all; what it raises ends the trial.
 
     Returns:
         `{attributes, mean_sse, mean_sse_of_means, risks, risk_with_earlier, risks_without_rank_noise}`: the
@@ -101,34 +103,38 @@ def preview(
     people = people_of(records.columns, tasks, randomness, max(task.k or 1 for task in tasks))
     whole = sorted_records(records.columns, tasks, randomness.bits)
 
-    def attacked(tried: Sequence[AttributeTask]) -> list[dict[str, Any]]:
-        return [risk.to_document() for risk in risks_of(tried, people, aims, randomness)]
+    def attacked(tried: Sequence[AttributeTask], check: Check) -> list[dict[str, Any]]:
+        return [risk.to_document() for risk in risks_of(tried, people, aims, randomness, check)]
 
-    def measured() -> dict[str, Any]:
+    def measured(_check: Check) -> dict[str, Any]:
         mean_sse = measure(whole, tasks, REPETITIONS, (), randomness.bits).mean_sse()
         of_means = mean_sse_of_means([each.scale for each in whole.attributes])
         return {"mean_sse": mean_sse.to_document() if mean_sse else None, "mean_sse_of_means": of_means}
 
     bare = [replace(task, rank_noise=NO_RANK_NOISE) for task in tasks]
-    steps: list[Callable[[], dict[str, Any]]] = [measured, lambda: {"risks": attacked(tasks)}]
+    steps: list[Callable[[Check], dict[str, Any]]] = [
+        measured,
+        lambda check: {"risks": attacked(tasks, check)},
+    ]
     if earlier is not None:
-        steps.append(lambda: {"risk_with_earlier": _with_earlier(earlier, randomness)})
+        steps.append(lambda check: {"risk_with_earlier": _with_earlier(earlier, randomness, check)})
     if any(task.rank_noise for task in tasks):
-        steps.append(lambda: {"risks_without_rank_noise": attacked(bare)})
+        steps.append(lambda check: {"risks_without_rank_noise": attacked(bare, check)})
     found = {"attributes": len(tasks), "risk_with_earlier": None, "risks_without_rank_noise": None}
     for number, step in enumerate(steps):
-        progress(number, len(steps))
-        found |= step()
+        check = partial(progress, number, len(steps))
+        check()
+        found |= step(check)
     progress(len(steps), len(steps))
     return found
 
 
-def _with_earlier(earlier: Earlier, randomness: Randomness) -> dict[str, Any] | None:
+def _with_earlier(earlier: Earlier, randomness: Randomness, check: Check) -> dict[str, Any] | None:
     """Attack the plan together with the earlier releases, by an intruder who knows all attributes."""
     by_name = {task.attribute.name: task for release in reversed(earlier.releases) for task in release}
     sorted_as = tuple(by_name.values())
     fewest = max(task.k or 1 for release in earlier.releases for task in release)
     people = people_of(earlier.records.columns, sorted_as, randomness, fewest)
     (everything, *_) = knowledge_of(list(by_name), ())
-    found = risk_across(earlier.releases, people, everything, randomness)
+    found = risk_across(earlier.releases, people, everything, randomness, check=check)
     return found.to_document() if found else None

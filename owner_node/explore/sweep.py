@@ -3,10 +3,11 @@
 import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import product
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from common.errors import UnusableDataError, UsageError
 from common.model.schema import Schema
 from common.planning.arguments import RankNoise
+from common.progress import StepStoppedError
 from owner_node.explore.advice import advise, most_protective
 from owner_node.explore.assessment import (
     ALL_MEASURES,
@@ -43,6 +45,7 @@ from owner_node.risk.utility import OriginalRecords, Utility, measure_errors, me
 from owner_node.values.taxonomy import Taxonomy
 
 MOST_CLASSES = 50
+_CHECK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -76,7 +79,7 @@ class ExploreRequest:
 
 
 Progress = Callable[[int, int], None]
-"""Called with the number of finished settings and the number of all settings."""
+"""Called often with the number of finished settings and of all; what it raises ends the sweep."""
 
 
 def explore(
@@ -94,7 +97,7 @@ def explore(
         question: The requested results.
         about: Further entries of the results: time and version.
         randomness: Source of random choices.
-        progress: Called after every setting.
+        progress: Called after every setting, and every second.
         n_threads: Settings assessed in parallel; None for one per processor. Results are reproducible only
             with a seed and one thread.
 
@@ -219,13 +222,17 @@ def _assessed(
     cells: Sequence[Cell], subject: Subject, randomness: Randomness, progress: Progress, n_threads: int
 ) -> list[CellResult]:
     """Assess every cell, several in parallel."""
-    wanted = subject.wanted
+    wanted, stopped = subject.wanted, Event()
     results = {number: result_of(cell) for number, cell in enumerate(cells) if cell.problem}
     choices = randomness.choices.spawn(len(cells))
     progress(len(results), len(cells))
 
+    def check() -> None:
+        if stopped.is_set():
+            raise StepStoppedError
+
     def look_at(number: int, found: Utility | None) -> CellResult:
-        return assess(cells[number], subject, Randomness(randomness.bits, choices[number]), found)
+        return assess(cells[number], subject, Randomness(randomness.bits, choices[number]), found, check)
 
     def note(number: int, result: CellResult) -> None:
         results[number] = result
@@ -253,9 +260,12 @@ def _assessed(
                 for number in range(len(cells))
                 if number not in results
             }
-            for done in as_completed(running):
-                note(running[done], done.result())
+            while running:
+                for done in wait(running, _CHECK_SECONDS, FIRST_COMPLETED).done:
+                    note(running.pop(done), done.result())
+                progress(len(results), len(cells))
         except BaseException:
+            stopped.set()
             threads.shutdown(wait=False, cancel_futures=True)
             raise
     return [results[number] for number in range(len(cells))]

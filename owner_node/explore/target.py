@@ -69,7 +69,7 @@ def find_rank_noise(
         most: The share of persons that is accepted.
         known: Attributes that an intruder knows exactly of everybody; empty for all.
         randomness: Source of noise and choices.
-        progress: Called with the number of finished trials and of all.
+        progress: Called often with the number of finished trials and of all; what it raises ends the search.
 
     Raises:
         UnusableDataError: If the data cannot be masked so.
@@ -85,11 +85,14 @@ def find_rank_noise(
     fewest = max(task.k or 1 for task in planned.tasks)
     people = people_of(table.records.columns, planned.tasks, randomness, fewest)
 
+    def check() -> None:
+        progress(len(trials), max(n_trials, len(trials)))
+
     def is_enough(number: int) -> bool:
         cell = plan_cell(replace(setting, rank_noise=RANK_NOISES[number]), table.schema, table.taxonomies)
-        found = attacked_share(cell.tasks, people, known, randomness)
+        found = attacked_share(cell.tasks, people, known, randomness, check=check)
         trials[number] = Trial(RANK_NOISES[number], found, *_left(whole, cell.tasks, randomness))
-        progress(len(trials), max(n_trials, len(trials)))
+        check()
         return found.mean <= most
 
     low, high = 0, len(RANK_NOISES) - 1

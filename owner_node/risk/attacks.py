@@ -253,8 +253,8 @@ def placed(scales: Sequence[Scale], columns: Sequence[Int64Array]) -> Float64Arr
 
 def attack(
     names: Sequence[str], crowd: Crowd, release: MaskedRecords, intruder: Intruder
-) -> list[AttackResult]:
-    """Try attacks on a release.
+) -> Iterator[AttackResult]:
+    """Try attacks on a release, one after another.
 
     Args:
         names: Which of `ATTACKS`.
@@ -263,8 +263,10 @@ def attack(
         intruder: What is known and wanted.
     """
     wanted = [name for name in _BY_NAME if name in names or (name == LIKELIHOOD and MEMBERSHIP in names)]
-    found = (finding for name in wanted for finding in _BY_NAME[name](crowd, release, intruder))
-    return [each for each in found if each.attack not in (LIKELIHOOD, MEMBERSHIP) or each.attack in names]
+    for name in wanted:
+        for found in _BY_NAME[name](crowd, release, intruder):
+            if found.attack not in (LIKELIHOOD, MEMBERSHIP) or found.attack in names:
+                yield found
 
 
 def _unchanged(crowd: Crowd, release: MaskedRecords, _intruder: Intruder) -> Iterator[AttackResult]:

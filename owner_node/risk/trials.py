@@ -15,6 +15,7 @@ import numpy as np
 
 from common.errors import UsageError
 from common.model.mechanisms import QUANTILES
+from common.progress import Check, unchecked
 from owner_node.masking.arrays import BitSource, Int64Array, PositionArray, SystemBits
 from owner_node.masking.clusters import Clusters
 from owner_node.masking.mask import for_each
@@ -166,7 +167,11 @@ def crowd_of(members: OriginalRecords, outside: Sequence[Int64Array]) -> Crowd:
 
 
 def risks_of(
-    tasks: Sequence[AttributeTask], people: People, aims: Aims, randomness: Randomness
+    tasks: Sequence[AttributeTask],
+    people: People,
+    aims: Aims,
+    randomness: Randomness,
+    check: Check = unchecked,
 ) -> tuple[Risk, ...]:
     """Mask several times, and attack the results.
 
@@ -175,11 +180,13 @@ def risks_of(
         people: The people.
         aims: What is attacked.
         randomness: Where noise and choices come from.
+        check: Called between attacks.
     """
     found: dict[tuple[str, str | None, str], list[AttackResult]] = {}
     for _ in range(aims.draws):
         release = masked(tasks, people.members, randomness.bits)
         for knows, result in attacks_on(release, people, aims, randomness):
+            check()
             found.setdefault((result.attack, result.attribute, knows), []).append(result)
     n_records = people.members.n_records
     risks = [_risk(results, knows, n_records) for (_, _, knows), results in found.items()]
@@ -215,15 +222,25 @@ def attacked_share(
     known: Collection[str],
     randomness: Randomness,
     draws: int = 2 * DRAWS,
+    check: Check = unchecked,
 ) -> Estimate:
-    """Return the same for people who were left out before; arguments as in `reidentified_share`."""
+    """Return the same for people who were left out before.
+
+    Args:
+        tasks: How each attribute is masked.
+        people: The people.
+        known: Attributes that an intruder knows exactly of everybody; empty for all.
+        randomness: Where noise and choices come from.
+        draws: Draws that are attacked.
+        check: Called between attacks.
+    """
     names = [task.attribute.name for task in tasks]
     intersection = [name for name in names if name in known]
     if known and not intersection:
         return Estimate(0.0, 0.0, 0.0)
     (intruder, *_) = knowledge_of(names, intersection)
     aims = Aims(LINKING, (intruder,), np.empty(0, dtype=np.int64), draws)
-    found = reidentified(risks_of(tasks, people, aims, randomness))
+    found = reidentified(risks_of(tasks, people, aims, randomness, check))
     return found.rate if found else Estimate(0.0, 0.0, 0.0)
 
 
@@ -279,6 +296,7 @@ def risk_across(
     known: Knowledge,
     randomness: Randomness,
     draws: int = DRAWS,
+    check: Check = unchecked,
 ) -> Risk | None:
     """Link persons by likelihood to their rows in several releases together (see above).
 
@@ -288,6 +306,7 @@ def risk_across(
         known: What the intruder knows exactly.
         randomness: Where noise and choices come from.
         draws: Draws of all releases that are attacked.
+        check: Called between draws.
 
     Returns:
         The risk; None if no known attribute's released values ascend with ranks.
@@ -296,6 +315,7 @@ def risk_across(
     numbers = {members.attributes[each].scale.attribute.name: int(each) for each in known.attributes}
     found = []
     for _ in range(draws):
+        check()
         everything = []
         for task in (task for tasks in releases for task in tasks if task.attribute.name in numbers):
             number, carrier = numbers[task.attribute.name], carrier_of(task, members.n_records)

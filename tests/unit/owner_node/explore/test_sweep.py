@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from decimal import Decimal
+from threading import Event
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from common.model.schema import (
     TaxonomyMethod,
     round_to_leading_digit,
 )
+from common.progress import StepStoppedError
+from owner_node.explore import sweep
 from owner_node.explore.assessment import (
     ALL_MEASURES,
     PMSE,
@@ -313,6 +316,25 @@ def test_values_outside_their_domain():
         explore(
             outside, QUICK, ABOUT, Randomness(SeededBits(1), np.random.default_rng(1)), lambda *_: None, 1
         )
+
+
+def test_a_sweep_ends_within_a_setting(monkeypatch):
+    """What stops it, such as a person or Ctrl-C, stops the settings that are under way, too."""
+    begun = Event()
+
+    def endless(_cell, _subject, _randomness, _found, check):
+        begun.set()
+        while True:
+            check()
+
+    def progress(_done, _of):
+        if begun.is_set():
+            raise StepStoppedError
+
+    monkeypatch.setattr(sweep, "assess", endless)
+    question = ExploreRequest(Grid((Decimal(1),), (5, 10, 20), ("idp-joint",)))
+    with pytest.raises(StepStoppedError):
+        explore(table(), question, ABOUT, Randomness.of_system(), progress, n_threads=2)
 
 
 def test_one_record():

@@ -35,7 +35,8 @@ def found(most, known=()):
     target = find_rank_noise(
         table(), setting, Decimal(most), known, randomness, lambda *step: steps.append(step)
     )
-    assert steps == [(done + 1, steps[-1][1]) for done in range(len(steps))]
+    distinct = list(dict.fromkeys(steps))
+    assert distinct == [(done, steps[-1][1]) for done in range(len(distinct))]
     return target
 
 

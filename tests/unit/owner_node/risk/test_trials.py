@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from common.model.schema import Attribute, AttributeType
+from common.progress import StepStoppedError
 from owner_node.masking.tasks import AttributeTask
 from owner_node.risk.attacks import EXTREMES, LIKELIHOOD, MEMBERSHIP
 from owner_node.risk.scales import told_from_scales
@@ -50,6 +51,21 @@ def risks(tasks, known=(), attacks=(LIKELIHOOD, MEMBERSHIP, EXTREMES)):
     people = people_of(columns(), tasks, chance)
     aims = Aims(attacks, knowledge_of(NAMES, known), np.arange(6), 3)
     return {(each.attack, each.knows): each for each in risks_of(tasks, people, aims, chance)}
+
+
+def test_attacks_can_be_stopped_one_by_one():
+    """With many records each takes seconds."""
+    checks = []
+
+    def check():
+        checks.append(1)
+        if len(checks) == 3:
+            raise StepStoppedError
+
+    tasks, chance = tasks_with("idp-joint", "0.1"), randomness()
+    aims = Aims((LIKELIHOOD,), knowledge_of(NAMES, ()), np.arange(6), 3)
+    with pytest.raises(StepStoppedError):
+        risks_of(tasks, people_of(columns(), tasks, chance), aims, chance, check)
 
 
 @pytest.mark.parametrize("mechanism", ["idp-joint", "idp-quantiles"])
