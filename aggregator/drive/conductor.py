@@ -95,7 +95,7 @@ class Conductor:
         self._stopwatch = Stopwatch(STEP_SECONDS, elapsed)
         self._elapsed = elapsed
         self._progress: dict[str, Progress] = {}
-        self._publishing = asyncio.Lock()
+        self._linking, self._publishing = asyncio.Lock(), asyncio.Lock()
         self._stopping = False
         self._steps = Steps(self.fail, self._keeps, self._changed)
 
@@ -313,23 +313,28 @@ class Conductor:
                 self.fail(release.id, error)
 
     async def _link(self, release: str) -> None:
+        # Each may take all the memory that is allowed.
+        async with self._linking:
+            await self._link_next(release)
+
+    async def _link_next(self, release: str) -> None:
         known = self._releases[release]
-        if known.state is State.LINKING:
-            with self._shown(release, State.LINKING) as progress:
-                event = await asyncio.to_thread(
-                    signed_addendum,
-                    known,
-                    self._intake,
-                    self._signer,
-                    self.now,
-                    self._workspace,
-                    progress,
-                )
-            if self._releases[release].state is State.LINKING:
-                self.record(release, event)
+        if known.state is not State.LINKING:
+            return
+        with self._shown(release, State.LINKING) as progress:
+            event = await asyncio.to_thread(
+                signed_addendum,
+                known,
+                self._intake,
+                self._signer,
+                self.now,
+                self._workspace,
+                progress,
+            )
+        if self._releases[release].state is State.LINKING:
+            self.record(release, event)
 
     async def _publish(self, release: str) -> None:
-        # Each may take all the memory that is allowed.
         async with self._publishing:
             await self._publish_next(release)
 

@@ -2,10 +2,13 @@
 
 import asyncio
 import hashlib
+import threading
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from aggregator.drive.stages import signed_addendum
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from tests.fakes.releases import by_token
@@ -118,3 +121,24 @@ async def test_more_tokens_than_records_were_described(launch, records) -> None:
     assert (await refused(owners[0].calls.UploadState(wire.UploadStateRequest(blob=key)))).code == "protocol"
     await asyncio.gather(*(owner.answer(work) for owner, work in zip(owners, works, strict=True)))
     assert await ended(owners) == ["published", "published"]
+
+
+async def test_releases_are_linked_one_at_a_time(launch, records, monkeypatch) -> None:
+    """Each may take all the memory that is allowed, so the second waits until the first is linked."""
+    both, together = threading.Barrier(2), []
+
+    def linked(*arguments: Any) -> Any:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.5)
+            together.append(arguments[0].id)
+        return signed_addendum(*arguments)
+
+    monkeypatch.setattr("aggregator.drive.conductor.signed_addendum", linked)
+    aggregator = await launch()
+    owners = []
+    for release, names in (("r1", ("a", "b")), ("r2", ("c", "stranger"))):
+        halves = zip(names, (records[:30], records[30:]), strict=True)
+        parts = {name: (["age"], half) for name, half in halves}
+        owners += await started(aggregator, parts, release=release)
+    assert await ended(owners) == ["published"] * 4
+    assert together == []
