@@ -9,7 +9,6 @@ GENERATED := common/wire/v1
 RUNTIME_STAMP := $(VENV)/.installed-runtime
 DEVELOPMENT_STAMP := $(VENV)/.installed-development
 SPARK := build/spark
-SPARK_STAMP := $(SPARK)/.installed
 PIP_INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
 # Three processes, which two processors are enough for, since tests wait for daemons half of the time. Each takes
 # whole files: daemons and data that a file shares are started once. Files are taken in the order of tests/conftest.py.
@@ -17,7 +16,7 @@ PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-runtime spark demo programs test fuzz chaos bench papers notebooks screenshots lint format types imports proto check-generated docs lock dist clean
+.PHONY: help setup setup-runtime spark febrl demo programs test fuzz chaos bench papers notebooks screenshots lint format types imports proto check-generated docs lock dist clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -46,14 +45,17 @@ setup: $(DEVELOPMENT_STAMP) ## make .venv with everything for development
 
 setup-runtime: $(RUNTIME_STAMP) ## make .venv with only what the programs need
 
-# Spark has 450 MB, which only its tests and benchmarks need: beside the environment, found by tests/conftest.py.
-$(SPARK_STAMP): requirements-spark.lock $(RUNTIME_STAMP)
-	@echo "installing Spark into $(SPARK)"
-	@rm -rf $(SPARK)
-	@$(PIP_INSTALL) --require-hashes --no-deps --no-build-isolation --target $(SPARK) -r requirements-spark.lock
+# What only some tests and benchmarks need, beside the environment, each from a lock file of its own: Spark has 450 MB,
+# and of the package with the data of FEBRL nothing but the data is used.
+build/%/.installed: requirements-%.lock $(RUNTIME_STAMP)
+	@echo "installing $(@D)"
+	@rm -rf $(@D)
+	@$(PIP_INSTALL) --require-hashes --no-deps --no-build-isolation --target $(@D) -r $<
 	@touch $@
 
-spark: $(SPARK_STAMP) ## install Spark into build/spark, for the tests of its engine (Java 17 comes from elsewhere)
+spark: $(SPARK)/.installed ## install Spark into build/spark, for the tests of its engine (Java 17 comes from elsewhere)
+
+febrl: build/febrl/.installed ## fetch persons with misspelt names into build/febrl, for the tests of match keys
 
 # --- use ---
 
@@ -134,6 +136,7 @@ lock: ## re-make the lock files (UPGRADE=--upgrade to move to newer versions)
 	@$(COMPILE) $(UPGRADE) --group build -o requirements.lock
 	@$(COMPILE) $(UPGRADE) --extra explore --group build --group dev -c requirements.lock -o requirements-dev.lock
 	@$(RESOLVE) $(UPGRADE) --group spark -c requirements.lock -o requirements-spark.lock
+	@$(RESOLVE) $(UPGRADE) --group febrl --no-deps -o requirements-febrl.lock
 	@! grep -n -i -E 'https?://|--(extra-)?index|find-links' requirements*.lock
 
 dist: $(DEVELOPMENT_STAMP) ## source archive and wheel in dist/ (the wheel always has the same bytes)

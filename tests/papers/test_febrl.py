@@ -1,8 +1,5 @@
 """Recall and precision of the suggested match keys, where it is known who is who."""
 
-import os
-from pathlib import Path
-
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -46,6 +43,6 @@ def test_misspelt_persons_are_found_again():
 @pytest.mark.needs("febrl")
 def test_febrl4():
     """Eight passes find at least what is published of them, and an id before them nearly everybody."""
-    owners = febrl4(Path(os.environ["TESSERA_DATA"]) / "febrl")
+    owners = febrl4()
     check(measured(owners, SUGGESTED))
     assert measured(owners, SETS["a national id, then all eight"]).recall > 0.98
