@@ -230,12 +230,19 @@ def test_refusals_are_all_heard():
     assert [release.session(owner) for owner in OWNERS] == ["refused", "refused", "ended"]
 
 
-@pytest.mark.parametrize("kind", [Failed, Expired])
-@pytest.mark.parametrize("state", [State.MASKING, State.COLLECTING, State.JOINING])
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    # Joining has no deadline.
+    [
+        (Failed, State.MASKING),
+        (Failed, State.COLLECTING),
+        (Failed, State.JOINING),
+        (Expired, State.MASKING),
+        (Expired, State.COLLECTING),
+    ],
+)
 def test_a_release_goes_on_after_spending(kind: type[Ending], state: State) -> None:
     """With the fragments that are sealed, from the step that is due; every owner sends its fragment again."""
-    if kind is Expired and state is State.JOINING:
-        pytest.skip("joining has no deadline")
     release = drive(new_release(*OWNERS), state)
     if state is State.MASKING:
         release = apply(release, answer(release, "a", "mask"))
