@@ -37,6 +37,7 @@ MEMORY = 256 * 10**6
 AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
 TASK = AttributeTask(AGE, Decimal(1), 25, "idp-quantiles", rank_noise=Decimal("0.03"))
 WAIT_SECONDS = 240
+LEAST_STRUCK = 3
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +109,30 @@ def test_a_killed_executor_changes_nothing_and_no_key_is_logged(cluster, tmp_pat
         key = SeededBits(seed).copy_key()
         for form in (key, key.hex().encode(), b64encode(key), repr(key).encode(), str(list(key)).encode()):
             assert form not in written
+
+
+def test_executors_killed_again_and_again_change_nothing(cluster, tmp_path):
+    """One is killed in every third job of an attribute, so at each of its steps; all twelve take minutes."""
+    from owner_node.sources import spark_session
+
+    settings = cluster.settings(tmp_path / "session")
+    dataset = declared(tmp_path, settings)
+    struck: set[int] = set()
+    with closing(pinned(dataset, tmp_path).records) as records, ThreadPoolExecutor(1) as thread:
+        tracker = spark_session.session(settings).sparkContext.statusTracker()
+        masking = thread.submit(masked, PinnedData(records, "", (), None), 7)  # type: ignore[arg-type]
+
+        def strike() -> bool:
+            spared = {job for job in tracker.getActiveJobsIds() if job % 3 == 0} - struck
+            executors = cluster.executors()
+            if spared and len(executors) == len(cluster.workers):
+                executors[len(struck) % len(executors)].kill()
+                struck.update(spared)
+            return masking.done()
+
+        until(strike)
+        assert masking.result() == expected(dataset, 7)
+    assert len(struck) >= LEAST_STRUCK
 
 
 def test_a_cancelled_release_cancels_its_jobs(cluster, tmp_path):
