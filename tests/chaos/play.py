@@ -226,6 +226,9 @@ class Player:
         """Let fail what parties stand on; returns whether that is done."""
         if blow.deed is Deed.PUT_BACK and any(self._away(each) or self._full(each) for each in blow.parties):
             return False
+        # One that is starting may find that its certificate is not valid yet, and end.
+        if blow.deed is Deed.SET_CLOCK and any(self._starting(each) for each in blow.parties):
+            return False
         if (why := self._around.lacking.get(blow.deed)) is not None:
             self.course.skipped.append(f"{blow.deed}: {why}")
             return True
@@ -264,6 +267,9 @@ class Player:
         """Whether the log of a daemon's latest start has an event, with words in its hint."""
         entries = daemon_of(self._cluster, party).entries
         return any(each["event"] == event and hint in each.get("hint", "") for each in entries)
+
+    def _starting(self, party: str) -> bool:
+        return daemon_of(self._cluster, party).running and not self._says(party, "ready")
 
     def _full(self, party: str) -> bool:
         return (Deed.FILL, party) in self._failing
