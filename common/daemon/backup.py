@@ -34,6 +34,8 @@ from common.files import (
 )
 from common.workspace import PREFIX, Workspace
 
+LINKS = "links"
+"""Folder of a state directory with one-time links: put back, one that was used would sign in again."""
 _FORMAT = "tessera-backup-1"
 _LIST = "backup.json"
 _CONFIGURATION = "configuration"
@@ -174,12 +176,17 @@ def _members(holdings: Holdings, database: Path) -> Iterator[tuple[str, Path]]:
     scratch = holdings.workspace.scratch
     for path in sorted(holdings.state_dir.rglob("*")):
         name = path.relative_to(holdings.state_dir)
-        own = name.parts[0] in holdings.left_out or name.parts[0].startswith(holdings.database)
+        own = _is_left_out(holdings, name.parts[0]) or name.parts[0].startswith(holdings.database)
         spilled = path.is_relative_to(scratch) and (
             scratch != holdings.state_dir or name.parts[0].startswith(PREFIX)
         )
         if not own and not spilled and path.is_file() and not path.is_symlink() and not is_leftover(path):
             yield _STATE + name.as_posix(), path
+
+
+def _is_left_out(holdings: Holdings, entry: str) -> bool:
+    """Whether an entry of the state directory is neither written to a backup nor put back from one."""
+    return entry == LINKS or entry in holdings.left_out
 
 
 def _add(archive: tarfile.TarFile, name: str, stream: BufferedReader | io.BytesIO) -> str:
@@ -270,10 +277,13 @@ def _check_party(party: str, holdings: Holdings, source: Path) -> None:
             hint="name this party's backup, or the configuration file of that party",
         )
     database = private_directory(holdings.state_dir) / holdings.database
-    if database.exists():
+    # SQLite would play a log that a crash left into the restored database.
+    parts = [database.with_name(database.name + suffix) for suffix in ("", "-wal", "-shm", "-journal")]
+    if present := [each.name for each in parts if each.exists()]:
         raise UsageError(
-            f"{database} exists: a restore never replaces it",
-            hint="if it is the newest one, start the daemon with it; if it is damaged, move it away first",
+            f"{holdings.state_dir} has {' and '.join(present)}: a restore never replaces a database",
+            hint="if it is the newest one, start the daemon with it; if it is damaged, move all its files "
+            f"away first: {', '.join(each.name for each in parts)}",
         )
 
 
@@ -287,7 +297,9 @@ def _restore_all(
     database = _STATE + holdings.database
     places = {_KEYS + setting: path for setting, path in holdings.keys.items()}
     places |= {
-        name: holdings.state_dir / name.removeprefix(_STATE) for name in members if name.startswith(_STATE)
+        name: holdings.state_dir / name.removeprefix(_STATE)
+        for name in members
+        if name.startswith(_STATE) and not _is_left_out(holdings, name.split("/")[1])
     }
     places[_CONFIGURATION] = holdings.configuration
     kept = [

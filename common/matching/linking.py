@@ -46,9 +46,9 @@ class PassResult:
     """What one pass joined."""
 
     pairs: tuple[Int32Array, Int32Array]
-    """Pairs of persons that it joined, each of shape (n_pairs,)."""
+    """Pairs of persons that it joined, each of shape (n_pairs,): one less than persons for each token."""
     joined: Int64Array
-    """Persons with such a pair, by owner; shape (n_owners,)."""
+    """Entries of the tokens that joined them, by owner; shape (n_owners,)."""
     open: Int64Array
     """Persons that it compared and who were not yet linked at every owner, by owner; shape (n_owners,)."""
     conflicts: int
@@ -155,16 +155,17 @@ def _link_pass(person: Int32Array, owner: Int32Array, n_owners: int, shared: Sha
         return PassResult((none, none), np.zeros(n_owners, dtype=np.int64), n_open, 0)
     merged = _merged(person, owner, n_owners, entries, token)
     consistent = merged.consistent[token]
-    before = person[entries]
-    pair = np.flatnonzero((token[1:] == token[:-1]) & consistent[1:] & (before[1:] != before[:-1]))
+    entries, token = entries[consistent], token[consistent]
+    joined = np.bincount(owner[entries], minlength=n_owners)
+    # Entries that are one person already are next to each other: the number of pairs has no order of owners.
+    order = np.lexsort((person[entries], token))
+    entries, token, before = entries[order], token[order], person[entries[order]]
+    pair = np.flatnonzero((token[1:] == token[:-1]) & (before[1:] != before[:-1]))
     pairs = entries[pair], entries[pair + 1]
     person[merged.entries] = merged.person
-    paired = np.zeros(len(person), dtype=np.bool_)
-    for each in pairs:
-        paired[each] = True
     return PassResult(
         pairs,
-        np.bincount(owner[paired], minlength=n_owners),
+        joined,
         n_open,
         int(np.count_nonzero(~merged.consistent)),
     )

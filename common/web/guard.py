@@ -91,9 +91,11 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        refused = await self._refused(scope, receive)
         try:
+            refused = await self._refused(scope, receive)
             await (refused or self._app)(scope, receive, send_with_headers)
+        except ClientDisconnect:
+            return
         except Exception as fault:  # noqa: BLE001 - a server would log the text of the error, which can quote a value
             _log.warning("page failed", exc_info=fault)
             if not begun:

@@ -216,7 +216,6 @@ class PageServer:
         await asyncio.to_thread(self._thread.join)
 
 
-_LINKS = "links"
 """Folder in the state folder through which a command passes one-time links to the daemon."""
 Application = Callable[[Doors[_T], Sequence[str], str, SignIn[_T] | None], ASGIApp]
 """Makes pages of who may enter, the values of the Host header, "http" or "https", and the provider."""
@@ -247,7 +246,7 @@ def serve_section(
     """
     place = listen(section.listen, section.scheme, section.url)
     try:
-        doors = Doors(time.monotonic, state_dir / _LINKS, read)
+        doors = Doors(time.monotonic, state_dir / LINKS, read)
         provider = None
         if section.oidc is not None:
             provider = SignIn(section.oidc, place.origin, person, doors.clock)
@@ -316,7 +315,7 @@ def show_daemons(
     """
     link = section.url.rstrip("/") or f"{section.scheme}://{section.listen}"
     if section.oidc is None:
-        link = _show(whose, f"{link}/enter?key={put_key(state_dir / _LINKS, person, decides=decides)}")
+        link = _show(whose, f"{link}/enter?key={put_key(state_dir / LINKS, person, decides=decides)}")
     else:
         terminal.print_line(f"{whose}: open this address and sign in: {link}")
     if opened:

@@ -529,24 +529,24 @@ def _geometric_sums(step: Float64Array, n_terms: Int64Array) -> tuple[Float64Arr
 _Sums = TypeVar("_Sums", bound=SumMechanism)
 
 
-def _sums(kind: type[_Sums], name: str, scales: Scales, *, monotone: bool = False) -> _Sums:
-    """Make a mechanism on sums that trims and is bounded as its public half says."""
+def _sums(kind: type[_Sums], name: str, scales: Scales) -> _Sums:
+    """Make a mechanism on sums that trims, is bounded and orders its values as its public half says."""
     rules = RULES[name]
     if rules.scale_bound is None:
         raise ValueError(f"{name} adds no noise to sums")
-    return kind(rules.trim, rules.scale_bound, scales, monotone)
+    return kind(rules.trim, rules.scale_bound, scales, rules.monotone)
 
 
 MECHANISMS: Mapping[str, ListMechanism] = MappingProxyType(
     {
         "dp": _sums(RecordMechanism, "dp", domain_scales),
         "dp-ir": _sums(SumMechanism, "dp-ir", domain_scales),
-        "dp-quantiles": QuantileMechanism(_sums(SumMechanism, "dp-quantiles", domain_scales, monotone=True)),
+        "dp-quantiles": QuantileMechanism(_sums(SumMechanism, "dp-quantiles", domain_scales)),
         "idp": _sums(RecordMechanism, "idp", local_scales),
         "idp-ls": _sums(SumMechanism, "idp-ls", local_scales),
         "idp-cbls": _sums(SumMechanism, "idp-cbls", cluster_scales),
-        "idp-joint": _sums(SumMechanism, "idp-joint", joint_scales, monotone=True),
-        "idp-quantiles": QuantileMechanism(_sums(SumMechanism, "idp-quantiles", joint_scales, monotone=True)),
+        "idp-joint": _sums(SumMechanism, "idp-joint", joint_scales),
+        "idp-quantiles": QuantileMechanism(_sums(SumMechanism, "idp-quantiles", joint_scales)),
         "dp-hist": HistogramMechanism(),
         "exponential": TaxonomyMechanism(),
     }

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.errors import UsageError
 from common.model.schema import Attribute, AttributeType
 from common.release.attenuation import MaskedValues, Way, joint_ranks
 from tests.fakes.masked_releases import draws, masked, plan_of
@@ -70,14 +71,22 @@ def test_attenuation_is_that_of_masking(mechanism, rank_noise):
     assert bool(np.mean(found) < 0.9) is (rank_noise == "0.3")
 
 
-@pytest.mark.parametrize("shape", [lambda values: values, lambda values: np.exp(values) / 3])
-@pytest.mark.parametrize("owners", ["a", "abc"])
-def test_corrected_slopes_hold_the_original(shape, owners):
+@pytest.mark.parametrize(
+    ("shape", "owners", "rank_noise"),
+    [
+        (lambda values: values, "a", "0.1"),
+        (lambda values: values, "abc", "0.1"),
+        (lambda values: values, "a", "0.3"),
+        (lambda values: np.exp(values) / 3, "a", "0.1"),
+        (lambda values: np.exp(values) / 3, "abc", "0.1"),
+    ],
+)
+def test_corrected_slopes_hold_the_original(shape, owners, rank_noise):
     """Released slopes are far too small; corrected ones have the original within their intervals."""
     columns = related(0.7, shape)
     plan = plan_of(
         [number("x"), number("y")], N_RECORDS, "4", owners=owners, mechanism="idp-quantiles",
-        rank_noise=["0.1"],
+        rank_noise=[rank_noise],
     )  # fmt: skip
     original = slope(columns["y"], columns["x"])
     correlation = np.corrcoef(columns["x"], columns["y"])[0, 1]
@@ -87,10 +96,10 @@ def test_corrected_slopes_hold_the_original(shape, owners):
     assert all(line.released < 0.85 * original for line in lines)
     assert sum(line.low <= original <= line.high for line in lines) >= 7
     assert np.mean(np.array([line["corrected"] for line in lines], float)) == pytest.approx(
-        original, rel=0.08
+        original, rel=0.15
     )
     found = np.array([each.correlations(["x", "y"]).to_numpy()[0, 1] for each in releases])
-    assert np.mean(found) == pytest.approx(correlation, abs=0.05)
+    assert np.mean(found) == pytest.approx(correlation, abs=0.08)
 
 
 def test_without_rank_noise_nothing_is_corrected():
@@ -102,6 +111,18 @@ def test_without_rank_noise_nothing_is_corrected():
     line = release.regress("y", "x").loc["x"]
     assert line.corrected == pytest.approx(line.released, rel=1e-9)
     assert release.codebook["attenuation"].tolist() == pytest.approx([1, 1])
+
+
+@pytest.mark.parametrize("mechanism", ["dp-ir", "idp-ls", "idp-cbls"])
+def test_values_that_do_not_ascend_are_not_corrected(mechanism):
+    """Their noise weakens relations as well, by an amount that the released values do not show."""
+    columns = related(0.7, lambda values: values)
+    plan = plan_of([number("x"), number("y")], N_RECORDS, "4", k="10", mechanism=mechanism, rank_noise=["0"])
+    with tempfile.TemporaryDirectory() as directory:
+        (release,) = draws(Path(directory), plan, columns, 1)
+    assert set(release.codebook["note"]) == {"its noisy values do not ascend with the ranks"}
+    with pytest.raises(UsageError, match="do not ascend"):
+        release.regress("y", "x")
 
 
 @pytest.mark.needs("data")

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from itertools import pairwise
 
 Person = tuple[str, int]
 """Owner and number of a person."""
@@ -41,8 +40,7 @@ def linked(
         consistent = [part for part in parts if len({owner for owner, _ in part}) == len(part)]
         used = [each for each in undecided if any(set(each) <= part for part in consistent)]
         conflicts.append(len(undecided) - len(used))
-        # Neighbours in the order of owners are a pair, unless they were one person before.
-        pairs.append(sum(persons[one] != persons[two] for each in used for one, two in pairwise(each)))
+        pairs.append(sum(len({persons[one] for one in each}) - 1 for each in used))
         for part in consistent:
             for one in part:
                 persons[one] = frozenset(part)

@@ -164,7 +164,7 @@ def test_what_cannot_be_corrected_is_refused(study, tmp_path):
 def test_few_records_and_much_noise_are_said(tmp_path):
     """Where noise outweighs the values nothing is corrected, and the codebook says why."""
     columns = {"age": np.arange(40) % 5 + 30, "cost": np.arange(40)}
-    plan = plan_of(STUDY[:2], 40, "0.1", k="20", mechanism="dp-ir", rank_noise=["0"])
+    plan = plan_of(STUDY[:2], 40, "0.1", k="20", mechanism="idp-joint", rank_noise=["0"])
     release = tessera.read_release(publish_masked(tmp_path, plan, columns).folder)
     assert set(release.codebook["note"]) <= {
         "the noise of its values is too large",
