@@ -35,7 +35,9 @@ from common.files import (
 from common.workspace import PREFIX, Workspace
 
 LINKS = "links"
-"""Folder of a state directory with one-time links: put back, one that was used would sign in again."""
+"""Folder in the state folder through which a command passes one-time links to the daemon.
+
+It is in no backup: put back, a link that was used or is too old would sign in again."""
 _FORMAT = "tessera-backup-1"
 _LIST = "backup.json"
 _CONFIGURATION = "configuration"

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -95,6 +95,7 @@ class Guard:
             refused = await self._refused(scope, receive)
             await (refused or self._app)(scope, receive, send_with_headers)
         except ClientDisconnect:
+            # In the middle of a form: there is nobody to answer.
             return
         except Exception as fault:  # noqa: BLE001 - a server would log the text of the error, which can quote a value
             _log.warning("page failed", exc_info=fault)

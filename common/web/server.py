@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from common.cli import console as terminal
+from common.daemon.backup import LINKS
 from common.daemon.console import ConsoleSection
 from common.daemon.settings import is_loopback
 from common.errors import CannotListenError, ConfigurationError
@@ -216,7 +217,6 @@ class PageServer:
         await asyncio.to_thread(self._thread.join)
 
 
-"""Folder in the state folder through which a command passes one-time links to the daemon."""
 Application = Callable[[Doors[_T], Sequence[str], str, SignIn[_T] | None], ASGIApp]
 """Makes pages of who may enter, the values of the Host header, "http" or "https", and the provider."""
 

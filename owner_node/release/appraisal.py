@@ -125,13 +125,16 @@ class Appraisal:
         """Return the data that this owner consented with, pinned by the session's digest.
 
         Raises:
-            DataChangedError: If the source changed since consent, or can no longer be used; before the charge
-                is spent, the answer is counted.
+            DataChangedError: If the source changed since consent, or, before the charge is spent, cannot be
+                used; the answer is counted then.
+            DataError: If the source cannot be used now, and the charge is spent: it may be there again later.
         """
         key = self._cases.release_key(plan, session)
         try:
             prepared = self._load(session, plan, assignment, key)
         except (DataError, UnusableDataError) as error:
+            if session.state is SessionState.SPENT:
+                raise DataError(error.message, error.hint, error.details) from None
             self._count(session, error.message)
             raise DataChangedError(error.message, error.hint, error.details) from None
         pinned = self._pinned(session, prepared)

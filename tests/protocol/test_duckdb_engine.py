@@ -219,6 +219,26 @@ def test_a_scratch_that_is_not_mounted_after_the_spend(
     assert offering.kinds() == ["reserve", "spend"]
 
 
+def test_a_source_that_is_away_after_the_spend(offering: Offering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So is one that cannot be read now; a plan that the memory no longer allows is the same case."""
+    plan, message = spent(offering, monkeypatch)
+    away = offering.source.rename(offering.source.with_suffix(".away"))
+    with pytest.raises(DataError) as missing:
+        offering.node.production.mask("r1", plan.digest, *message)
+    with pytest.raises(SpentError):
+        offering.node.fail("r1", missing.value)
+    away.rename(offering.source)
+    with monkeypatch.context() as smaller:
+        smaller.setattr("owner_node.engines.streamed._statistics_bytes", lambda *_: 10**12)
+        with pytest.raises(DataError, match="memory") as narrow:
+            offering.node.production.mask("r1", plan.digest, *message)
+        with pytest.raises(SpentError):
+            offering.node.fail("r1", narrow.value)
+    assert state(offering) is SessionState.SPENT
+    assert offering.node.production.mask("r1", plan.digest, *message).n_records == N_RECORDS
+    assert offering.kinds() == ["reserve", "spend"]
+
+
 @pytest.mark.parametrize(
     ("error", "waits"),
     [

@@ -10,12 +10,15 @@ from http.client import HTTPConnection, HTTPSConnection
 from ssl import SSLError, TLSVersion, create_default_context
 
 import pytest
+from starlette.responses import PlainTextResponse
 from starlette.routing import Route, Router
+from starlette.types import Message
 
 from common.errors import ConfigurationError
 from common.log import TextFormatter
 from common.web import server as web_server
 from common.web.doors import IDLE_SECONDS, Doors
+from common.web.guard import Guard
 from common.web.server import listen, server
 from common.web.site import Site
 from deploy.development_ca import DevelopmentCa
@@ -83,6 +86,26 @@ def test_a_fault_tells_neither_browser_nor_log_its_text(served, caplog):
     log = "".join(TextFormatter().format(record) for record in caplog.records)
     assert "page failed" in log
     assert "Zq7Qz" not in body + log
+
+
+async def test_a_form_that_breaks_off(caplog):
+    """Nobody is there to be answered, and nothing is a fault of the page."""
+    doors: Doors[object] = Doors(time.monotonic)
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    guard = Guard(
+        PlainTextResponse("done"), doors, "visit", ["h:1"], "http", lambda *_: PlainTextResponse("no")
+    )
+    headers = {"host": "h:1", "origin": "http://h:1", "cookie": f"visit={doors.begin('vera')}"}
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await guard({"type": "http", "method": "POST", "path": "/x", "headers": raw}, receive, send)
+    assert (sent, caplog.records) == ([], [])
 
 
 @pytest.mark.parametrize("cookie", ["a,b=1", "=", ";;;", "\xff=\xff", 'tessera-visit="', "x" * 30_000])

@@ -13,6 +13,7 @@ import pytest
 
 from common.cli import console
 from common.daemon import backup as backups
+from common.web.doors import put_key
 from owner_node.cli import application
 from tests.fakes.owner_folder import ask_mask, make_owner_folder, spends
 
@@ -100,6 +101,38 @@ def test_nothing_newer_is_replaced(folder, capsys):
     assert code == 0
     assert [Path(each).name for each in restored["kept"]] == ["north.pem"]
     assert Path("north.pem").read_text() == "renewed"
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+def test_nothing_is_put_beside_the_log_of_another_database(folder, capsys, suffix):
+    """SQLite would play what a crash left there into the restored database, and undo the halt."""
+    assert ask_mask(capsys, "--out", "first.csv")[0] == 0
+    assert call(capsys, "backup", "copy.tar")[0] == 0
+    Path("state/owner.db").unlink()
+    left = Path(f"state/owner.db{suffix}")
+    left.write_text("left by a crash")
+    code, refused = call(capsys, "restore", "copy.tar")
+    assert (code, left.name in refused["error"]["message"]) == (2, True)
+    assert "move all its files away" in refused["error"]["hint"]
+    assert left.read_text() == "left by a crash"
+    left.unlink()
+    assert call(capsys, "restore", "copy.tar")[0] == 0
+
+
+def test_one_time_links_are_not_in_it(folder, capsys):
+    """Put back, a link that was used would sign in again; those of older backups are not put back."""
+    assert ask_mask(capsys, "--out", "first.csv")[0] == 0
+    put_key(Path("state") / backups.LINKS, {"name": "vera"})
+    assert call(capsys, "backup", "copy.tar")[0] == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backups, "LINKS", "none")
+        assert call(capsys, "backup", "old.tar")[0] == 0
+    for name, held in (("copy.tar", False), ("old.tar", True)):
+        with tarfile.open(name) as archive:
+            assert any(each.startswith("state/links/") for each in archive.getnames()) is held
+        lose(folder, "state")
+        assert call(capsys, "restore", name)[0] == 0
+        assert not Path("state/links").exists()
 
 
 def test_what_is_not_in_it(folder, capsys):
