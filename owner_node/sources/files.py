@@ -20,6 +20,7 @@ from common.errors import did_you_mean
 from owner_node.config import CsvOptions
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import Source
+from owner_node.sources.texts import valid_utf8
 
 BLOCK_BYTES = 4 * 2**20
 """Bytes of a CSV file parsed at a time; the largest size of a record."""
@@ -33,12 +34,6 @@ _CHARACTERS = 2**16
 _PARQUET_MARK = b"PAR1"
 _PARQUET_SUFFIXES = (".parquet", ".pq")
 _REPLACED = "\ufffd"
-# Well-formed UTF-8 (Unicode 15, table 3-7), for a regular expression over bytes.
-_UTF8 = (
-    r"\A(?:[\x00-\x7f]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}"
-    r"|\xed[\x80-\x9f][\x80-\xbf]|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}"
-    r"|\xf4[\x80-\x8f][\x80-\xbf]{2})*\z"
-)
 
 
 def csv_rows(text: Iterable[str], delimiter: str, *, strict: bool = False) -> Iterator[list[str]]:
@@ -275,7 +270,7 @@ class CsvSource(Source):
         try:
             array.cast(pa.string())
         except pa.ArrowInvalid:
-            return pc.fill_null(pc.match_substring_regex(array, _UTF8), True)
+            return valid_utf8(array)
         return None
 
 

@@ -259,12 +259,27 @@ def _batches(
     n_records = n_seen = 0
     for arrays in source.batches(columns, findings) if wanted else ():
         n_seen += len(arrays[0])
-        came = dict(zip(columns, arrays, strict=True))
+        came = _decodable(dict(zip(columns, arrays, strict=True)), findings)
         batch = _cleaned(dataset, attributes, {name: came[name] for name in wanted}, findings)
         batch.others.update({name: came[name] for name in others})
         n_records += batch.n_records
         yield batch
     _find_emptiness(n_seen, n_records, findings)
+
+
+def _decodable(came: dict[str, Any], findings: Findings) -> dict[str, Any]:
+    """Count texts that are not UTF-8, and leave out their records."""
+    bad = None
+    for name, array in came.items():
+        broken = texts.undecodable(array)
+        if broken is not None:
+            hint = "write the source again, with texts in UTF-8"
+            findings.add(name, "not in the encoding utf-8", pc.sum(broken).as_py(), hint)
+            bad = broken if bad is None else pc.or_(bad, broken)
+    if bad is None:
+        return came
+    good = pc.invert(bad)
+    return {name: array.filter(good) for name, array in came.items()}
 
 
 def present(

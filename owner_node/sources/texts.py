@@ -12,6 +12,12 @@ import pyarrow.compute as pc
 
 _FAR = 2_932_897
 """Days from 1970-01-01 to the year 10000, the first without ISO dates."""
+# Well-formed UTF-8 (Unicode 15, table 3-7), for a regular expression over bytes.
+_UTF8 = (
+    r"\A(?:[\x00-\x7f]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}"
+    r"|\xed[\x80-\x9f][\x80-\xbf]|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}"
+    r"|\xf4[\x80-\x8f][\x80-\xbf]{2})*\z"
+)
 _DAY_UNITS = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
@@ -22,6 +28,28 @@ def plain(array: Any) -> Any:
     if pa.types.is_large_string(array.type) or pa.types.is_string_view(array.type):
         array = array.cast(pa.string())
     return array
+
+
+def undecodable(array: Any) -> Any | None:
+    """Return which bytes of a text column are not UTF-8, `(n_records,)`; None if all are.
+
+    Arrow reads Parquet files without looking, and every later use would fail.
+    """
+    held = array.dictionary if pa.types.is_dictionary(array.type) else array
+    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    if not any(test(held.type) for test in kinds):
+        return None
+    try:
+        held.validate(full=True)
+    except pa.ArrowInvalid:
+        decoded = array.dictionary_decode() if held is not array else array
+        return pc.invert(valid_utf8(decoded.cast(pa.large_binary())))
+    return None
+
+
+def valid_utf8(array: Any) -> Any:
+    """Return which values of a binary column are UTF-8, missing ones included."""
+    return pc.fill_null(pc.match_substring_regex(array, _UTF8), True)
 
 
 def is_text(array: Any) -> bool:

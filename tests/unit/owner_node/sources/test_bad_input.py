@@ -187,6 +187,30 @@ def test_bytes_that_are_not_in_the_declared_encoding(dataset):
     assert problems(utf16, []) == [(None, "the header is not in the encoding utf-8", None)]
 
 
+@pytest.mark.parametrize("kind", ["string", "large_string", "dictionary"])
+@pytest.mark.parametrize(
+    "settings", [{"attributes": (SEX,)}, {"identifier": ("sex",), "normalise": ("trim",)}]
+)
+def test_bytes_of_parquet_that_are_no_text(dataset, kind, settings):
+    """Arrow reads them without looking; they are found where texts are read, and never shown."""
+    written = pa.array([b"male", "männlich".encode("latin-1"), b"female"])
+    text = pa.string()
+    if kind == "large_string":
+        written, text = written.cast(pa.large_binary()), pa.large_string()
+    values = pa.Array.from_buffers(text, len(written), written.buffers())
+    if kind == "dictionary":
+        values = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2], pa.int32()), values)
+    made = dataset(None, ".parquet", **({"missing": "drop"} | settings))
+    pa.parquet.write_table(pa.table({"age": [1, 2, 3], "sex": values}), made.source)
+    expected = [("sex", "not in the encoding utf-8", 1)]
+    assert problems(made, ["nnlich"]) == expected
+    with pytest.raises(DataError) as caught:
+        count_records(made)
+    assert [
+        (each["column"], each["problem"], each["count"]) for each in caught.value.details["problems"]
+    ] == expected
+
+
 @pytest.mark.parametrize("content", ['age,sex\n12,male\n13,"male\n14,male\n', 'sex,age\nmale,12\n"male,13\n'])
 def test_a_quote_that_is_never_closed(dataset, content):
     """An open quote swallows every later record; such a file must not load as a shorter one."""
