@@ -89,7 +89,8 @@ class Answer:
     ranges: tuple[Mapping[str, str], ...]
     """What was counted; empty for other questions."""
     error_95: str | None
-    """95 of 100 answers are within this of the exact one; None where that depends on the data."""
+    """95 of 100 answers, of a histogram each count, are within this of the exact one; None where that depends
+    on the data."""
     charged: Decimal
     """What the budget was charged; 0 for an answer that was given before."""
     id: str

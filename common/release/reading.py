@@ -170,7 +170,7 @@ class Release:
         units: Int64Array = to_units(attribute, self.table.column(attribute.name)).to_numpy()
         return units
 
-    def correlations(self, names: Sequence[str] = ()) -> pd.DataFrame:
+    def correlations(self, names: str | Sequence[str] = ()) -> pd.DataFrame:
         """Return the corrected correlations of attributes.
 
         Args:
@@ -179,7 +179,7 @@ class Release:
         Raises:
             UsageError: If one cannot be corrected, with the reason.
         """
-        chosen = list(names) or [
+        chosen = ([names] if isinstance(names, str) else list(names)) or [
             each.name
             for each in self.verified.plan.attributes
             if each.type in _NUMERIC and self.distortions[each.name].attenuation is not None
@@ -212,6 +212,10 @@ class Release:
                 other.
         """
         regressors = [on] if isinstance(on, str) else list(on)
+        if not regressors:
+            raise UsageError("there is no regressor", "name one or more: on=...")
+        if not 0 < confidence < 1:
+            raise UsageError(f"confidence = {confidence} is not between 0 and 1", "for example 0.95")
         centred, scores = self._correctable([response, *regressors])
         released, true = (each.T @ each / len(each) for each in (centred, scores))
         np.fill_diagonal(true, np.diag(released))

@@ -196,7 +196,7 @@ class Verified:
         yield (
             "identities were not checked against a CA: the aggregator"
             + (f" and {', '.join(unpinned)} are" if unpinned else " is")
-            + " named by certificates that anyone could have made; name the CA's file with --ca"
+            + " named by certificates that anyone could have made; name the CA's file (--ca; ca= in Python)"
         )
 
     def to_document(self) -> dict[str, Any]:

@@ -214,8 +214,9 @@ def _show(
         where = f" ({' to '.join(ranges[0].values())})" if ranges else ""
         console.print_line(f"{question.kind} of {question.attribute.name}{where}: {answer[0]}")
     error = error_text(query)
+    what = "each count is" if question.kind is QuestionKind.HISTOGRAM else "answers are"
     console.print_line(
-        f"95 % of answers are within {error} of the exact one"
+        f"95 % of the time {what} within {error} of the exact one"
         if error
         else "How far the noise moves the answer depends on the data, so it is not stated."
     )

@@ -173,6 +173,7 @@ def subject_of(
     tasks: Sequence[AttributeTask],
     wanted: Wanted,
     randomness: Randomness,
+    fewest_members: int,
 ) -> Subject:
     """Sort all attributes once, and once more without the people who are left out for the attacks.
 
@@ -181,6 +182,7 @@ def subject_of(
         tasks: Tasks of any one setting.
         wanted: The requested results.
         randomness: Source of ties and choices.
+        fewest_members: As in `people_of`.
 
     Raises:
         UsageError: If there are too few records to leave one out.
@@ -192,7 +194,7 @@ def subject_of(
     seed, originals = int(randomness.choices.integers(2**31)), None
     if wanted.class_number is not None and F_MEASURE in wanted.measures:
         originals = _f_measures(whole, whole.places, wanted, seed)
-    people = people_of(columns, tasks, randomness) if wanted.aims.attacks else None
+    people = people_of(columns, tasks, randomness, fewest_members) if wanted.aims.attacks else None
     return Subject(whole, people, originals, wanted)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import product
 from threading import Event
 from typing import Any
 
@@ -114,7 +113,8 @@ def explore(
         check_domain(table.records.columns[attribute.name], attribute)
     # Everything is sorted once, as for the first possible setting.
     planned = next(cell for cell in cells if not cell.problem)
-    subject = subject_of(table.records.columns, planned.tasks, wanted, randomness)
+    needed = [max(task.k or 1 for task in cell.tasks) for cell in cells if not cell.problem]
+    subject = subject_of(table.records.columns, planned.tasks, wanted, randomness, min(needed))
     of_means = mean_sse_of_means([each.scale for each in subject.whole.attributes])
     if not of_means:
         raise UsageError(
@@ -123,7 +123,7 @@ def explore(
         )
     n_records = subject.whole.n_records
     n_fewest = n_records if subject.people is None else subject.people.members.n_records
-    cells = [_checked(cell, (n_records, n_fewest)) for cell in cells]
+    cells = [_checked(cell, n_records, n_fewest) for cell in cells]
     _check_any(cells)
     results = _assessed(cells, subject, randomness, progress, n_threads or os.cpu_count() or 1)
     advice = advise(results, of_means)
@@ -206,15 +206,21 @@ def _check_any(cells: Sequence[Cell]) -> None:
     )
 
 
-def _checked(cell: Cell, sizes: Sequence[int]) -> Cell:
+def _checked(cell: Cell, n_records: int, n_fewest: int) -> Cell:
     """Return the cell, with a problem if all records, or those not left out, cannot be masked."""
     if cell.problem:
         return cell
+    left_out = ""
     try:
-        for n_records, task in product(sizes, cell.tasks):
+        for task in cell.tasks:
             check_setting(n_records, task)
+        left_out = (
+            f"; {n_records - n_fewest} of {n_records} are left out for the attacks (--attacks none: none)"
+        )
+        for task in cell.tasks:
+            check_setting(n_fewest, task)
     except (UsageError, UnusableDataError) as error:
-        return Cell(cell.setting, problem=error.message)
+        return Cell(cell.setting, problem=error.message + left_out)
     return cell
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from common.model.task import Assignment, PlannedAttribute, Task
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 
 _MEAN_DIGITS = 3
-"""Decimal places of a mean beyond those of the attribute."""
+"""Decimal places of a mean beyond those of the attribute, at least."""
+_NOISE_DIGITS = 2
+"""Places of a mean beyond the first digit of the scale of its noise: no place that was paid for is lost."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -109,10 +112,16 @@ def _arguments(question: Question, dataset: str) -> dict[str, Any]:
 
 
 def error_text(query: Query) -> str | None:
-    """Return how far noise moves 95 of 100 answers at most; None where that depends on the data."""
+    """Return how far noise moves 95 of 100 answers at most; None where that depends on the data.
+
+    Of a histogram it is that of each count by itself.
+    """
     error, kind = error_95(query.question), query.question.kind
     if error is None:
         return None
+    if kind.counts:
+        # Counts are rounded: up to half a record further counts as this far.
+        return str(ceil(error - 0.5))
     if kind is QuestionKind.MEAN:
         error /= len(query.values)
     units = error / 10**query.question.attribute.decimals if kind.adds else error
@@ -124,6 +133,8 @@ def _as_text(question: Question, answer: int, n_records: int) -> str:
         return str(answer)
     if question.kind is QuestionKind.MEAN:
         attribute = question.attribute
-        places = Decimal(1).scaleb(-attribute.decimals - _MEAN_DIGITS)
+        scale = question.g * max(attribute.n_values - 1, 1) / (n_records * question.epsilon)
+        digits = max(_MEAN_DIGITS, _NOISE_DIGITS - scale.adjusted())
+        places = Decimal(1).scaleb(-attribute.decimals - digits)
         return f"{(Decimal(answer).scaleb(-attribute.decimals) / n_records).quantize(places):f}"
     return text_of(question.attribute, answer)

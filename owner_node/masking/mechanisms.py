@@ -136,8 +136,8 @@ def joint_scales(statistics: ClusterStatistics, setting: Setting, h: int, bits: 
     """Return the scales of `idp-joint` and `idp-quantiles`: t_C = ceil(2^f |C| b), b = max(Λ, 1/k) / epsilon.
 
     b is the same for all clusters. Rounding up keeps the joint bound, since every term 2^f E(C)/t_C falls as
-    t_C grows. The floor of one resolution unit in one cluster ensures that an attribute without variation is
-    not released exactly.
+    t_C grows. Because of the floor of one resolution unit in one cluster the scale is never 0; where kε is
+    well above 1, rounding still returns an attribute without variation to its one value.
     """
     clusters, sensitivity = statistics.clusters, joint_sensitivity(statistics, h, setting.g)
     scale = max(sensitivity, Fraction(1, setting.k)) / setting.exact_epsilon * 2**bits

@@ -98,6 +98,11 @@ class Question:
                 "add --equals, --at-least or --below",
             )
         if kind is QuestionKind.HISTOGRAM and len(self.ranges) < 2:
+            if attribute.is_categorical:
+                raise UsageError(
+                    f"attribute {attribute.name!r} has no histogram: it has one label",
+                    "the number of all records is not protected, and needs no question",
+                )
             raise UsageError(
                 f"a histogram of attribute {attribute.name!r} needs ranges", "cut its domain: --bins 20,40,60"
             )

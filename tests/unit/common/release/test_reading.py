@@ -153,6 +153,12 @@ def test_what_cannot_be_corrected_is_refused(study, tmp_path):
         study.correlations(["age", "income"])
     with pytest.raises(UsageError, match="named twice"):
         study.regress("cost", ["age", "age"])
+    with pytest.raises(UsageError, match="no regressor"):
+        study.regress("cost", [])
+    for confidence in (0, 1, 95):
+        with pytest.raises(UsageError, match="not between 0 and 1"):
+            study.regress("cost", "age", confidence=confidence)
+    assert study.correlations("age").shape == (1, 1)
     columns = {"age": np.arange(300) % 80, "cost": np.arange(300)}
     plan = plan_of(STUDY[:2], 300, "1", mechanism="dp", rank_noise=["0"])
     release = tessera.read_release(publish_masked(tmp_path, plan, columns).folder)

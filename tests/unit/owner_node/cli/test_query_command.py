@@ -84,7 +84,7 @@ def test_answers_have_error_bars(folder, capsys):
     """Noise that is the same for all data is stated: scale times ln 20, of a mean divided by n;
     that of a quantile is not.
     """
-    for kind, expected in (("sum", "719"), ("mean", "12"), ("count", "5.99"), ("histogram", "12")):
+    for kind, expected in (("sum", "719"), ("mean", "12"), ("count", "6"), ("histogram", "12")):
         more = {"count": ("--below", "50"), "histogram": ("--bins", "50")}.get(kind, ())
         code, document = ask(capsys, kind, "age", *more)
         assert (code, document["error_95"]) == (0, expected), kind
@@ -93,6 +93,38 @@ def test_answers_have_error_bars(folder, capsys):
     assert 0 <= int(document["answer"]) <= 120
     assert ask(capsys, "quantile", "age", "--share", "1.5")[0] == 2
     assert ask(capsys, "mean", "stage")[0] == 2
+
+
+def test_a_mean_keeps_the_places_that_were_paid_for(folder, capsys):
+    """Its last place is small beside the noise; else 95 % of answers would not lie where they are said to."""
+    (folder / "owner.toml").write_text((folder / "owner.toml").read_text().replace("max = 120", "max = 1"))
+    records = "".join(f"secret-{n},{n % 2},1,medicine,mild,2020-01-01,true,x\n" for n in range(4000))
+    (folder / "patients.csv").write_text(f"id,age,income,ward,stage,admitted,emergency,note\n{records}")
+    code, document = ask(capsys, "mean", "age", epsilon="2")
+    assert code == 0
+    places = -int(Decimal(document["answer"]).as_tuple().exponent)
+    assert Decimal(1).scaleb(-places) * 20 < Decimal(document["error_95"]) < Decimal("0.001")
+
+
+def test_a_histogram_says_what_holds_for_each_count(folder, capsys):
+    """All counts together are further away; counts are whole numbers. One label has no histogram."""
+    command = [
+        "query",
+        "histogram",
+        "--dataset",
+        "patients",
+        "--attribute",
+        "ward",
+        "--epsilon",
+        "1",
+        "--yes",
+    ]
+    assert console.run(application(), "owner-node", command) == 0
+    assert "95 % of the time each count is within 6 of the exact one" in capsys.readouterr().out
+    written = (folder / "owner.toml").read_text()
+    (folder / "owner.toml").write_text(written.replace('["medicine", "eye, ear"]', '["medicine"]'))
+    code, document = ask(capsys, "histogram", "ward")
+    assert (code, document["error"]["message"]) == (2, "attribute 'ward' has no histogram: it has one label")
 
 
 def test_the_ledger_says_what_was_asked(folder, capsys):

@@ -368,3 +368,22 @@ def test_attributes_that_are_not_there():
         explored(ExploreRequest(QUICK.grid, class_attribute="income"))
     with pytest.raises(UsageError, match="cannot be a class: there is no other attribute"):
         explored(ExploreRequest(QUICK.grid, class_attribute="ward"), attributes=[WARD])
+
+
+@pytest.mark.parametrize(
+    ("n_records", "ks", "problem"),
+    [
+        (10, (10,), None),
+        (300, (10, 300), "; 30 of 300 are left out for the attacks (--attacks none: none)"),
+    ],
+)
+def test_few_records_are_explored_as_they_are_masked(n_records, ks, problem):
+    """Nobody is left out where every cluster needs everybody; a setting that needs more than others says so."""
+    schema = Schema((AGE,), records_rounded=round_to_leading_digit(n_records))
+    few = MemoryEngine({"age": columns()["age"][:n_records]})
+    grid = Grid((Decimal(1),), ks, ("idp-joint",))
+    asked = replace(QUICK, grid=grid, attacks=ATTACKS[:1])
+    randomness = Randomness(SeededBits(1), np.random.default_rng(1))
+    found = explore(ExploredTable("few", schema, few, {}), asked, ABOUT, randomness, lambda *_: None, 1)
+    assert [each.problem is None for each in found.cells] == [True, problem is None][: len(ks)]
+    assert str(found.cells[-1].problem).endswith(str(problem))
