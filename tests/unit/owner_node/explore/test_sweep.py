@@ -378,7 +378,7 @@ def test_attributes_that_are_not_there():
     ],
 )
 def test_few_records_are_explored_as_they_are_masked(n_records, ks, problem):
-    """Nobody is left out where every cluster needs everybody; a setting that needs more than others says so."""
+    """Nobody is left out where every cluster needs everybody; a setting that needs more says so."""
     schema = Schema((AGE,), records_rounded=round_to_leading_digit(n_records))
     few = MemoryEngine({"age": columns()["age"][:n_records]})
     grid = Grid((Decimal(1),), ks, ("idp-joint",))
