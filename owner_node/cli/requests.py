@@ -462,7 +462,7 @@ def requests(
         [
             (
                 each["aggregator"], each["release"], each["state"], each["purpose"] or None,
-                None if each["charge"] is None else rounded_up(each["charge"]),
+                None if each["charge"] is None else rounded_up(Decimal(each["charge"])),
                 *(each[key] and moment_text(each[key]) for key in ("deadline", "approved_until")),
             )
             for each in found

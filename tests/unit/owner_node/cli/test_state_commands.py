@@ -304,6 +304,25 @@ def test_a_daemon_with_a_former_owner_toml(used: Path, capsys) -> None:
     assert _json(capsys, "status")[1]["outdated"] is None
 
 
+def test_requests_lists_a_plan_that_waits(folder: Path, capsys) -> None:
+    """A person reads the charge rounded up, a program gets it exactly; a plan not judged yet has none."""
+    with OwnerDatabase(folder / "state") as db, db.transaction() as tx:
+        sessions = Sessions(db, _now)
+        session = sessions.open(tx, "hub", "r1", "patients")
+        sessions.open(tx, "hub", "r2", "patients")
+        session = sessions.learn(tx, session, plan_digest="ab" * 32, purpose="study")
+        sessions.advance(tx, session, SessionEvent.WAIT)
+        History(db, _now).record(
+            tx, aggregator="hub", release="r1", event="awaiting-approval", decision="ask",
+            details={"charge": Decimal("0.123456789")},
+        )  # fmt: skip
+    (listed,) = _json(capsys, "requests")[1]["requests"]
+    assert (listed["release"], listed["charge"]) == ("r1", "0.123456789")
+    for options in ([], ["--all"]):
+        code, out, _ = _run(capsys, "requests", *options)
+        assert (code, "0.1235" in out, "r2" in out) == (0, True, bool(options))
+
+
 def test_approve_asks_unless_a_digest_is_named(used: Path, capsys) -> None:
     """Nobody agrees unseen: without a digest and a terminal approving takes --yes."""
     with OwnerDatabase(used / "state") as db:
