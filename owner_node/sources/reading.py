@@ -168,7 +168,9 @@ class Gathered:
         """Return the data; not valid if there are findings."""
         reading, findings = self._reading, self._reading.findings
         identifiers = tuple(pa.concat_arrays(chunks) for chunks in self.identifiers if chunks)
-        if reading.dataset.identifier and all(len(column) == reading.n_records for column in identifiers):
+        # There is no column at all where no batch was read.
+        whole = len(identifiers) > 0 and all(len(column) == reading.n_records for column in identifiers)
+        if reading.dataset.identifier and whole:
             find_repeated(reading.dataset, identifiers, findings)
         if findings:
             return LoadedData({}, (), reading.n_records, LoadCounts(), "")

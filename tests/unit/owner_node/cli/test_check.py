@@ -113,6 +113,23 @@ def test_every_bad_data_set_is_told_and_good_ones_are_shown(folder, capsys):
     assert [each["dataset"] for each in error["details"]["datasets"]] == ["visits", "stays"]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["check"],
+        ["mask", "--epsilon", "1", "--out", "m.csv", "--yes"],
+        ["explore"],
+        ["query", "median", "--attribute", "age", "--epsilon", "1", "--yes"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_file_with_another_delimiter(folder, capsys, command):
+    """Whatever reads it says what is wrong, with exit code 2."""
+    (folder / "patients.csv").write_text(PATIENTS.replace(",", ";"))
+    assert console.run(application(), "owner-node", [*command, "--dataset", "patients"]) == 2
+    assert "column 'id': not in the source" in capsys.readouterr().err
+
+
 def test_one_bad_data_set_is_its_own_error(folder, capsys):
     """A program that asks about one data set finds its problems at one place."""
     (folder / "patients.csv").write_text("id,age\np,7\n")

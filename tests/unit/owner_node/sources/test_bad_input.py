@@ -12,7 +12,10 @@ import pyarrow.parquet
 import pytest
 
 from common.errors import DataError, ExitCode
+from common.workspace import Workspace
 from owner_node.config import CsvOptions
+from owner_node.config.engine import EngineKind
+from owner_node.engines.pinned import pin
 from owner_node.sources import count_records, load
 from tests.unit.owner_node.sources.conftest import AGE, ALL, SEEN, SEX, SMOKER, WEIGHT
 
@@ -217,6 +220,28 @@ def test_a_quote_that_is_never_closed(dataset, content):
     assert (None, "a quote that is never closed", None) in problems(
         dataset(content, attributes=(AGE,)), ["male"]
     )
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("patient;age\np-1;12\n", "not in the source"),
+        ("patient,age\np-1,12,7\n", "wrong number of fields, first in record 1"),
+        ("patient,age\np-1,12\np-2\n", "wrong number of fields, first in record 2"),
+        ('patient,age\n"p-1,12\n', "a quote that is never closed"),
+        ("patient,age\n", "there are no records"),
+    ],
+    ids=["delimiter", "field-too-many", "ragged-line", "quote", "header-only"],
+)
+@pytest.mark.parametrize("kind", [EngineKind.MEMORY, EngineKind.DUCKDB])
+def test_a_file_that_gives_no_batch_for_persons(dataset, tmp_path, content, found, kind):
+    """Nothing to look for repeated persons in is not a fault, whoever reads the file."""
+    settings = dataset(content, identifier=("patient",), normalise=("trim",))
+    workspace = Workspace(2 * 10**9, tmp_path / "scratch", 2)
+    for read in (load, lambda each: pin(each, None, kind, workspace)):
+        with pytest.raises(DataError) as caught:
+            read(settings)
+        assert found in [each["problem"] for each in caught.value.details["problems"]]
 
 
 def test_a_literal_quote_in_a_value_is_not_an_open_one(dataset):
