@@ -16,7 +16,7 @@ from common.daemon.audit import AuditSection
 from common.daemon.console import ConsoleSection
 from common.daemon.notify import NotifySection
 from common.daemon.settings import DialAddress, MetricsSection, Name, TrustDomain
-from common.errors import UsageError
+from common.errors import UsageError, did_you_mean
 from common.settings import FilePath, Listed, Problem, Section, TlsSection, is_url, locate, read, validate
 from common.workspace import Workspace
 from owner_node.config.database import SQLITE, parse_database_url
@@ -97,6 +97,16 @@ class OwnerConfig(_Tables):
     def uses_spark(self) -> bool:
         """Whether Spark masks the data sets, or reads one."""
         return self.engine.kind is EngineKind.SPARK or any(each.of_spark for each in self.datasets)
+
+    def without_attributes(self) -> Iterator[tuple[str, str]]:
+        """Yield of each data set that `policy.attributes` leaves no attribute what to tell, and a hint."""
+        allowed = self.policy.attributes
+        for dataset in self.datasets:
+            names = [attribute.name for attribute in dataset.attributes]
+            if allowed and not set(names) & set(allowed):
+                meant = next(filter(None, (did_you_mean(each, names) for each in allowed)), "")
+                text = f"policy.attributes names no attribute of data set {dataset.name!r}"
+                yield f"{text}; no release can use it", meant or f"declared attributes: {', '.join(names)}"
 
     def dataset(self, name: str) -> DatasetConfig:
         """Return a data set by name.

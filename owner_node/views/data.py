@@ -152,6 +152,8 @@ def _check_sums(owner: OwnerConfig, dataset: DatasetConfig, schema: Schema) -> N
         upper = task.attribute.n_values // 10 ** (task.attribute.decimals - decimals)
         return replace(task, attribute=replace(task.attribute, lower=0, upper=upper, decimals=decimals))
 
+    if not schema.attributes:
+        return  # a plan needs one; the configuration's warnings say that there is none
     most = min(dataset.total_epsilon, owner.policy.max_epsilon_per_release or dataset.total_epsilon)
     alone = ReleaseArguments(
         release="hypothetical", dataset=dataset.name, layout=Layout.HORIZONTAL, groups=((owner.owner.id,),),
@@ -196,6 +198,7 @@ def config_warnings(owner: OwnerConfig) -> Iterator[str]:
 
 def _policy_warnings(owner: OwnerConfig) -> Iterator[str]:
     """Yield what the policy refuses in every release."""
+    yield from (f"{text}; {hint}" for text, hint in owner.without_attributes())
     allowed = owner.policy.mechanisms
     refused = {
         f"{dataset.name}.{attribute.name}": attribute.method

@@ -130,6 +130,24 @@ def test_a_file_with_another_delimiter(folder, capsys, command):
     assert "column 'id': not in the source" in capsys.readouterr().err
 
 
+def test_a_policy_that_admits_no_attribute(folder, capsys):
+    """It is a warning that names the data set and what was meant; what is asked about it is refused."""
+    policy = '[policy]\nattributes = ["Weigth"]\n'
+    (folder / "owner.toml").write_text(OWNER.replace("[[dataset]]", f"{policy}\n[[dataset]]", 1))
+    told = "policy.attributes names no attribute of data set 'patients'; no release can use it"
+    assert run() == 0
+    assert f"warning: {told}; did you mean 'weight'?" in capsys.readouterr().out
+    console.run(application(), "owner-node", ["doctor"])
+    assert f"WARN  policy: {told}\n      did you mean 'weight'?" in capsys.readouterr().out
+    assert run("--epsilon", "1") == 4
+    assert "policy.attributes names no attribute of data set 'patients'" in capsys.readouterr().err
+    (folder / "owner.toml").write_text(
+        (folder / "owner.toml").read_text().replace('["Weigth"]', '["Weigth", "age"]')
+    )
+    assert run() == 0
+    assert "names no attribute" not in capsys.readouterr().out
+
+
 def test_one_bad_data_set_is_its_own_error(folder, capsys):
     """A program that asks about one data set finds its problems at one place."""
     (folder / "patients.csv").write_text("id,age\np,7\n")
