@@ -146,7 +146,8 @@ class Enrolment:
 
         Raises:
             IdentityError: If the present certificate is revoked, or was issued by another CA.
-            ProtocolError: If it is not time yet, the key is not new, or renewals come too often.
+            UsageError: If it is not time yet.
+            ProtocolError: If the key is not new, or renewals come too often.
         """
         now, party = self._clock(), party_of_certificate(present)
         if not authority.issued(present):
@@ -154,7 +155,10 @@ class Enrolment:
                 "the certificate was issued by another CA", "have it renewed by the CA that issued it"
             )
         if now < (begins := renewal_begins(present)):
-            raise ProtocolError(f"the certificate is renewed from {begins:%Y-%m-%d} on", "retry then")
+            raise UsageError(
+                f"the certificate is renewed from {begins:%Y-%m-%d} on",
+                "for a new key before then: owner-node enroll request --new-key",
+            )
         with self._changing() as tx:
             self.check(present)
             if _known_key(tx, request.key) is not None:

@@ -92,7 +92,7 @@ class Renewals:
             The chain as PEM.
 
         Raises:
-            UsageError: If this aggregator renews no certificates.
+            UsageError: If this aggregator renews no certificates, or it is not time yet.
             ProtocolError, IntegrityError, IdentityError: As `read_request` and `Enrolment.renew`.
         """
         ca_key = self._section.ca_key

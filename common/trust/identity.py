@@ -195,7 +195,7 @@ def _check_readable(certificate: x509.Certificate) -> None:
 
 
 OWNER_RENEWS = "the owner renews it: owner-node enroll renew"
-"""How an owner's certificate is renewed at any time, even after its end."""
+"""How an owner's certificate is renewed from 30 days before its end on, even after it."""
 
 
 def check_validity(certificate: x509.Certificate, at: datetime) -> None:

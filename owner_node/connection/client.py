@@ -394,7 +394,15 @@ async def introduced(
         IdentityError, IntegrityError: If another aggregator answers.
     """
     async with AggregatorClient(aggregator.address, identity or config.tls) as client:
-        await client.connect([each.name for each in config.datasets], trust_in(config, aggregator.name))
+        try:
+            await client.connect([each.name for each in config.datasets], trust_in(config, aggregator.name))
+        except NotConnectedError as error:
+            # gRPC does not say which step fails; it may be an authority that the other side does not know.
+            raise NotConnectedError(
+                f"aggregator {aggregator.name!r}: {error.message}",
+                error.hint or "owner-node doctor goes the way to it step by step",
+                error.details,
+            ) from None
         yield client
 
 

@@ -22,17 +22,18 @@ from aggregator.ca.authority import Authority
 from aggregator.ca.enrolment import open_register
 from aggregator.daemon import AggregatorDaemon
 from common.cli import console
-from common.errors import IdentityError, ProtocolError
+from common.errors import IdentityError, NotConnectedError, UsageError
 from common.release.verification import verify_release
 from common.trust.enrolment import Bundle, read_request
 from common.trust.identity import fingerprint
 from common.wire.status import from_rpc_error
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1.control_pb2_grpc import ControlServiceStub
+from deploy.development_ca import DevelopmentCa
 from owner_node.cli import application
 from owner_node.connection.credentials import own_credentials, own_party
 from owner_node.connection.enrolment import install, renew
-from tests.fakes.parties import Heard, Parties, valid_for
+from tests.fakes.parties import TRUST_DOMAIN, Heard, Parties, valid_for
 from tests.fakes.releases import random_tokens
 from tests.fakes.scripted_owner import ScriptedOwner
 from tests.wire.test_owner_daemon import connection, owner, running
@@ -118,7 +119,10 @@ async def test_an_owner_is_renewed_without_a_restart(tmp_path: Path, heard: Hear
 async def test_a_person_renews_before_the_end_and_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command renews over the connection in time; later it makes the request that the CA can approve."""
+    """The command renews over the connection in time; later it makes the request that the CA can approve.
+
+    Too early is a mistake of the person, not a broken protocol: exit code 2.
+    """
     parties = Parties(tmp_path / "tls", a=valid_for(10), b=valid_for(-1))
     async with serving(parties, tmp_path, holds_ca_key=True) as daemon:
         config = owner(tmp_path / "a", "a", daemon.address, parties.folder)
@@ -126,7 +130,7 @@ async def test_a_person_renews_before_the_end_and_after_it(
         assert renewed == in_file(config.tls.cert)
         assert renewed is not None
         assert renewed.not_valid_after_utc > datetime.now(UTC) + timedelta(days=89)
-        with pytest.raises(ProtocolError, match="the certificate is renewed from"):
+        with pytest.raises(UsageError, match="the certificate is renewed from"):
             await renew(config)
     expired = owner(tmp_path / "b", "b", daemon.address, parties.folder)
     with pytest.raises(IdentityError, match="expired on") as caught:
@@ -150,6 +154,21 @@ async def test_a_person_renews_before_the_end_and_after_it(
     heard_ca = fingerprint(parties.ca.certificate.public_key())
     install(expired, bundle.to_bytes(), heard_ca, datetime.now(UTC), add_ca=False)
     own_credentials(expired, lambda: datetime.now(UTC))
+
+
+async def test_renewal_at_an_aggregator_that_does_not_know_the_ca(tmp_path: Path) -> None:
+    """The connection fails without a reason; the error names the aggregator and who finds the reason."""
+    parties = Parties(tmp_path / "tls", a=valid_for(10))
+    async with serving(parties, tmp_path, holds_ca_key=True) as daemon:
+        config = owner(tmp_path / "a", "a", daemon.address, parties.folder)
+        other = DevelopmentCa(TRUST_DOMAIN)
+        other.owner("a").write(parties.folder, "other-a")
+        tls = replace(config.tls, cert=parties.folder / "other-a.pem", key=parties.folder / "other-a.key")
+        own_ca = tmp_path / "both.pem"
+        own_ca.write_bytes(config.tls.ca.read_bytes() + other.issued.certificate_pem)
+        with pytest.raises(NotConnectedError, match="aggregator 'hub': the other side") as caught:
+            await renew(replace(config, tls=replace(tls, ca=own_ca)))
+    assert caught.value.hint == "owner-node doctor goes the way to it step by step"
 
 
 async def test_an_aggregator_without_the_ca_says_so(tmp_path: Path, heard: Heard) -> None:

@@ -182,8 +182,9 @@ def test_what_was_seen_is_forgotten_in_time(registry):
 def test_renewal(registry):
     """From thirty days before the end a new key gets a certificate of the same name, whatever it asks for."""
     first = registry.approve(asking())
-    with pytest.raises(ProtocolError, match="renewed from"):
+    with pytest.raises(UsageError, match="renewed from") as caught:
         registry.register.renew(registry.authority, first, asking())
+    assert "enroll request --new-key" in caught.value.hint
     registry.now = first.not_valid_after_utc - timedelta(days=30)
     renewed = registry.register.renew(registry.authority, first, asking(SOUTH))
     assert party_of_certificate(renewed) == NORTH
