@@ -19,7 +19,9 @@ from common.cli.doctor import (
     passed,
     private_file,
     private_folder,
+    scratch_folder,
     skipped,
+    told,
     warned,
 )
 from common.cli.doctor_network import skew
@@ -79,7 +81,11 @@ def _local(owner: OwnerConfig) -> Iterator[tuple[str, Check]]:
     state = owner.owner.state_dir
     yield "state", lambda: private_folder("state", state)
     yield "disk", lambda: free_disk("disk", state)
+    if owner.engine.scratch is not None:
+        scratch = owner.engine.scratch
+        yield "scratch", lambda: scratch_folder("scratch", scratch)
     yield "engine", lambda: _engine(owner)
+    yield from told(owner.audit, owner.notify)
     yield "clock", kept_clock
     yield "database", lambda: database("database", state / FILE_NAME)
     if (state / FILE_NAME).is_file():
@@ -90,7 +96,11 @@ def _engine(owner: OwnerConfig) -> Iterator[Finding]:
     """Check that DuckDB starts, and that scratch is private and has room for the largest data set."""
     from owner_node.engines.sorting import Sorter
 
-    workspace = owner.workspace
+    workspace, scratch = owner.workspace, owner.engine.scratch
+    if scratch is not None and not scratch.parent.is_dir():
+        # Starting would make the folder, perhaps where a disk is mounted later.
+        yield skipped("engine", f"it starts in {scratch}, which is not there")
+        return
     free, needed = workspace.free(), 0
     with workspace.folder("doctor") as folder:
         Sorter(workspace, folder).close()

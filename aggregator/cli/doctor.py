@@ -25,7 +25,9 @@ from common.cli.doctor import (
     private_file,
     private_folder,
     report,
+    scratch_folder,
     skipped,
+    told,
     warned,
 )
 from common.cli.doctor_network import name, reach
@@ -80,9 +82,11 @@ def _local(found: AggregatorConfig) -> Iterator[tuple[str, Check]]:
     yield "disk", lambda: free_disk("disk, state", section.state_dir)
     yield "disk", lambda: free_disk("disk, releases", section.release_dir)
     workspace = found.engine.workspace(section.state_dir)
-    yield "scratch", lambda: private_folder("scratch", workspace.scratch)
+    scratch = private_folder if found.engine.scratch is None else scratch_folder
+    yield "scratch", lambda: scratch("scratch", workspace.scratch)
     yield "disk", lambda: free_disk("disk, scratch", workspace.scratch)
     yield "memory", lambda: _memory(workspace)
+    yield from told(found.audit, found.notify)
     yield "clock", kept_clock
     yield "database", lambda: database("database", section.state_dir / FILE_NAME)
 

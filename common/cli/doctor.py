@@ -20,6 +20,8 @@ from urllib.parse import quote
 
 from common import __version__
 from common.cli import console
+from common.daemon.audit import AuditSection
+from common.daemon.notify import NotifySection, SmtpSection
 from common.database import copies_before
 from common.errors import ExitCode, TesseraError
 from common.log import joined
@@ -144,6 +146,24 @@ def private_folder(check: str, path: Path) -> Iterator[Finding]:
         yield failed(check, f"{path} cannot be written by this user", "run as the user whose folder it is")
 
 
+def scratch_folder(check: str, path: Path) -> Iterator[Finding]:
+    """Check a scratch folder that a configuration names: it is there, or can be made where one is."""
+    if path.exists():
+        yield from private_folder(check, path)
+        return
+    there = next(each for each in path.absolute().parents if each.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        hint = "make it, for the user of the daemon, with mode 0700, or name another one: engine.scratch"
+        yield failed(check, f"{path} is not there, and this user cannot make it in {there}", hint)
+    elif there != path.absolute().parent:
+        hint = (
+            "mount the disk that it is on, or make the folder around it, or name another one: engine.scratch"
+        )
+        yield warned(check, f"{path} is not there, nor is {path.absolute().parent}", hint)
+    else:
+        yield skipped(check, f"{path} is not there yet; it is made when it is needed")
+
+
 def private_file(check: str, path: Path) -> Iterator[Finding]:
     """Check a file that holds a secret."""
     if not path.is_file():
@@ -206,6 +226,51 @@ def database(check: str, path: Path) -> Iterator[Finding]:
             yield passed(check, f"{path.name} was converted; {copy} is the copy from before")
     else:
         yield failed(check, f"{path} is damaged", "restore the newest backup", ExitCode.INTEGRITY)
+
+
+# --- who is told --------------------------------------------------------------------------------------------
+
+
+def told(audit: AuditSection, notify: NotifySection) -> Iterator[tuple[str, Check]]:
+    """Yield the checks of everything outside that records and messages go to; nothing is sent."""
+    if audit.file is not None:
+        file = audit.file
+        yield "audit", lambda: _audit_file("audit", file)
+    if notify.smtp is not None:
+        smtp = notify.smtp
+        yield "mail", lambda: _mail("mail", smtp)
+    if notify.webhook is not None:
+        secret = notify.webhook.secret_file
+        yield "webhook", lambda: private_file("webhook", secret)
+
+
+def _audit_file(check: str, path: Path) -> Iterator[Finding]:
+    hint = "let the user of the daemon write there, or name another one: audit.file"
+    if not path.parent.is_dir():
+        yield failed(
+            check, f"{path.parent} is not there", "make this folder, or name another file: audit.file"
+        )
+    elif path.exists() and not path.is_file():
+        yield failed(check, f"{path} is not a regular file", "name another one: audit.file")
+    elif path.exists() and not os.access(path, os.R_OK | os.W_OK):
+        yield failed(check, f"{path} cannot be written by this user", hint)
+    elif not path.exists() and not os.access(path.parent, os.W_OK | os.X_OK):
+        yield failed(check, f"{path.parent} cannot be written by this user", hint)
+    else:
+        yield passed(check, f"{path}")
+
+
+def _mail(check: str, section: SmtpSection) -> Iterator[Finding]:
+    wrong = [each for each in (section.sender, *section.to) if not all(each.rpartition("@"))]
+    if wrong:
+        text = f"no address of a mailbox: {', '.join(map(repr, wrong))}"
+        yield failed(check, text, "write notify.smtp.sender and notify.smtp.to like name@example.org")
+    if section.ca is not None and not os.access(section.ca, os.R_OK):
+        yield failed(check, f"{section.ca} cannot be read by this user", "correct notify.smtp.ca")
+    if section.password_file is not None:
+        yield from private_file(check, section.password_file)
+    elif not wrong:
+        yield passed(check, f"{section.host}:{section.port}, without a password")
 
 
 # --- identity and clock ------------------------------------------------------------------------------------

@@ -47,3 +47,15 @@ def test_the_scratch_folder(tmp_path):
     assert found["scratch"][0] == "fail"
     assert "open to other users" in found["scratch"][1]
     assert str(tmp_path / "large") in found["disk, scratch"][1]
+
+
+def test_settings_that_cannot_work(tmp_path):
+    """Scratch on a disk that is not there, an audit file without a folder, a sender without a host."""
+    settings = (
+        '[audit]\nfile = "gone/audit"\n[notify.smtp]\nhost = "mx"\nsender = "a"\nto = ["b@c.example"]\n'
+    )
+    path = tmp_path / "aggregator.toml"
+    path.write_text(FILE.format(limit="1GB").replace('"large"', '"gone/scratch"') + settings)
+    found = {each.check: str(each.outcome) for each in examination(path)}
+    assert [found[check] for check in ("scratch", "audit", "mail")] == ["warn", "fail", "fail"]
+    assert not (tmp_path / "gone").exists()

@@ -12,6 +12,8 @@ import pytest
 from common.cli import doctor
 from common.cli.doctor import CheckOutcome, Finding
 from common.cli.doctor_network import Seen, name, shown_names, skew
+from common.daemon.audit import AuditSection
+from common.daemon.notify import NotifySection, SmtpSection, WebhookSection
 from common.errors import ConfigurationError, DataError, ExitCode, IdentityError, IntegrityError
 from common.settings import TlsSection
 from common.trust.identity import Party, PartyKind
@@ -91,6 +93,76 @@ def test_files_and_folders_that_are_not_there(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def of_sinks(
+    audit: AuditSection | None = None,
+    smtp: SmtpSection | None = None,
+    webhook: WebhookSection | None = None,
+) -> list[Finding]:
+    """Return what is found about who is told."""
+    return list(doctor.examine(doctor.told(audit or AuditSection(), NotifySection(smtp, webhook))))
+
+
+def test_secrets_of_messages(tmp_path):
+    """The file of a secret is there and private, or no message would ever go out."""
+    secret = tmp_path / "secret"
+    mail = SmtpSection(host="mx", sender="a@b.example", to=("c@d.example",), password_file=secret)
+    webhook = WebhookSection(url="https://x.example/", secret_file=secret)
+    assert [(each.check, each.outcome) for each in of_sinks(None, mail, webhook)] == [
+        ("mail", "fail"),
+        ("webhook", "fail"),
+    ]
+    secret.write_text("s\n")
+    secret.chmod(0o644)
+    for found in of_sinks(None, mail, webhook):
+        assert (found.outcome, found.hint) == ("fail", f"chmod 600 {secret}")
+    secret.chmod(0o600)
+    assert outcomes(of_sinks(None, mail, webhook)) == ["pass", "pass"]
+    assert of_sinks() == []
+
+
+@pytest.mark.parametrize(
+    ("sender", "to"), [("a", "c@d.example"), ("a@b.example", "@d"), ("a@", "c@d.example")]
+)
+def test_addresses_of_mail(sender, to):
+    """What has no mailbox or no host is named."""
+    (found,) = of_sinks(smtp=SmtpSection(host="mx", sender=sender, to=(to,)))
+    assert (found.outcome, "like name@example.org" in found.hint) == ("fail", True)
+    (found,) = of_sinks(smtp=SmtpSection(host="mx", sender="Tessera <a@b.example>", to=("c@d.example",)))
+    assert found.outcome == "pass"
+
+
+def test_the_folder_of_the_audit_file(tmp_path, monkeypatch):
+    """It is there, and can be written; nothing is made."""
+    file = tmp_path / "new" / "audit.jsonl"
+    (found,) = of_sinks(AuditSection(file=file))
+    assert (found.outcome, found.text) == ("fail", f"{file.parent} is not there")
+    assert not file.parent.exists()
+    file.parent.mkdir()
+    assert outcomes(of_sinks(AuditSection(file=file))) == ["pass"]
+    (found,) = of_sinks(AuditSection(file=file.parent))
+    assert "not a regular file" in found.text
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    for path in (file.parent, file):
+        (found,) = of_sinks(AuditSection(file=file))
+        assert (found.outcome, found.text) == ("fail", f"{path} cannot be written by this user")
+        file.touch()
+
+
+def test_a_scratch_folder_that_is_named(tmp_path, monkeypatch):
+    """It is there and private, or can be made; a folder around it that is absent may be a disk."""
+    folder = tmp_path / "disk" / "scratch"
+    (found,) = doctor.scratch_folder("scratch", folder)
+    assert (found.outcome, "mount the disk" in found.hint) == ("warn", True)
+    folder.parent.mkdir()
+    assert outcomes(doctor.scratch_folder("scratch", folder)) == ["skip"]
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    (found,) = doctor.scratch_folder("scratch", folder)
+    assert (found.outcome, "this user cannot make it" in found.text) == ("fail", True)
+    monkeypatch.undo()
+    folder.mkdir(mode=0o755)
+    assert outcomes(doctor.scratch_folder("scratch", folder)) == ["fail"]
+
+
 def test_a_file_of_another_user_is_told(tmp_path):
     """Whoever runs doctor as another user than the daemon learns that it may see other things."""
     path = tmp_path / "key"

@@ -388,3 +388,20 @@ def test_a_total_that_the_ledger_did_not_record(used: Path, capsys) -> None:
     assert _run(capsys, "ledger", "budget", "people", "--total", "4", "--reason", "r", "--yes")[0] == 0
     assert _run(capsys, "status")[0] == 0
     assert _run(capsys, "check")[0] == 0
+
+
+def test_doctor_finds_settings_that_cannot_work(folder: Path, capsys) -> None:
+    """Scratch on a disk that is not there, an audit file without a folder, a secret that is open."""
+    secret = folder / "secret"
+    secret.write_text("s\n")
+    secret.chmod(0o644)
+    (folder / "owner.toml").write_text(
+        OWNER + '[engine]\nscratch = "gone/scratch"\n[audit]\nfile = "gone/audit"\n'
+        '[notify.webhook]\nurl = "https://x.example/"\nsecret_file = "secret"\n'
+    )
+    code, document = _json(capsys, "doctor")
+    found = {each["check"]: each["outcome"] for each in document["checks"]}
+    assert code == 2
+    told = [found[check] for check in ("scratch", "engine", "audit", "webhook")]
+    assert told == ["warn", "skip", "fail", "fail"]
+    assert not (folder / "gone").exists()
