@@ -13,7 +13,7 @@ from common.cli import console
 from common.cli.progress_bar import progress_bar
 from common.clock import utc_now
 from common.errors import ConfigurationError, UsageError
-from common.files import write_atomic
+from common.files import check_writable, write_atomic
 from common.model.mechanisms import rules_of
 from common.planning.arguments import split_names
 from owner_node import config
@@ -133,7 +133,13 @@ def explore(
         console.note(f"without the measures pmse and f-measure: they need scikit-learn ({INSTALLED_WITH})")
     results = _explored(owner, chosen, split_names(attributes), question, as_json=as_json)
     if out is not None:
-        _write(out, results)
+        try:
+            _write(out, results)
+        except ConfigurationError:
+            # A disk can fill up meanwhile; the work was long.
+            if not as_json:
+                _show(results, None)
+            raise
     if as_json:
         console.print_json(results.to_document())
     else:
@@ -204,8 +210,9 @@ def _check_out(out: Path | None) -> None:
         return
     if out.suffix not in FORMATS:
         raise UsageError(f"{out} has an unknown suffix", f"accepted: {', '.join(FORMATS)}")
-    if not out.absolute().parent.is_dir():
-        raise UsageError(f"folder {out.absolute().parent} does not exist", "make it, or name another file")
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder", "name a file with --out")
+    check_writable(out.absolute().parent)
 
 
 def _write(out: Path, results: "Results") -> None:

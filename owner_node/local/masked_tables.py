@@ -10,7 +10,6 @@ deleted before another draw replaces it: there are never two draws of one charge
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from common.canonical import canonical
 from common.errors import IntegrityError, UsageError
 from common.files import (
     atomic_writer,
+    check_writable,
     exclusive_lock,
     private_directory,
     remove_leftovers,
@@ -194,10 +194,7 @@ def check_out(out: Path) -> None:
         raise UsageError(
             f"{out} is neither CSV nor Parquet", f"name a file that ends in {' or '.join(SUFFIXES)}"
         )
-    if not out.parent.is_dir():
-        raise UsageError(f"there is no folder {out.parent}", "create it, or name a file in another folder")
-    if not os.access(out.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"{out.parent} is not writable", "name a file in a folder you can write to")
+    check_writable(out.parent)
 
 
 def check_free(out: Path) -> None:

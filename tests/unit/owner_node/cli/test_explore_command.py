@@ -121,7 +121,9 @@ def test_document_and_files(folder, capsys):
     ("arguments", "told"),
     [
         (("--out", "found.pdf"), ".html, .json"),
-        (("--out", "absent/found.html"), "does not exist"),
+        (("--out", "absent/found.html"), "there is no folder"),
+        (("--out", "/proc/found.html"), "/proc is not writable"),
+        (("--out", "folder.html"), "folder.html is a folder"),
         (("--repetitions", "0"), "1 to 1000"),
         (("--attacks", "linkage,tea"), "'tea'"),
         (("--known", "shoe"), "'shoe'"),
@@ -139,9 +141,25 @@ def test_document_and_files(folder, capsys):
 )
 def test_arguments_that_cannot_be(folder, capsys, arguments, told):
     """What cannot be asked for is a usage error that says why."""
+    (folder / "folder.html").mkdir()
     code, out, err = ask(capsys, *arguments)
     assert (code, out) == (2, "")
     assert told in err
+
+
+def test_a_file_that_cannot_be_written(folder, capsys, monkeypatch):
+    """A path that cannot be used is told before the work; a disk that fills up meanwhile loses no result."""
+    quick = ("--attacks", "none", "--measures", "none")
+    assert "loading" not in ask(capsys, *quick, "--out", "/proc/found.html")[2]
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("owner_node.cli.explore.write_atomic", full)
+    code, out, err = ask(capsys, *quick, "--out", "found.html")
+    assert (code, "found.html cannot be written: No space left on device" in err) == (2, True)
+    assert "if every value is replaced by its attribute's mean" in " ".join(out.split())
+    assert "written to" not in out
 
 
 def test_rank_noise_for_a_stated_risk(folder, capsys):

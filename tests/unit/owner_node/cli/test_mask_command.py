@@ -148,6 +148,7 @@ def test_parquet_has_the_types_of_a_release(folder, capsys):
         (("--dataset", "nobody"), 2),
         (("--out", "a.xlsx"), 2),
         (("--out", "nowhere/a.csv"), 2),
+        (("--out", "/proc/a.csv"), 2),
         (("--out", "a" * 201 + ".csv"), 2),
         (("--id", "../up"), 2),
         (("--mechanism", "idp-cbls", "--k", "3"), 5),
