@@ -19,9 +19,9 @@ from common.cli.doctor import (
     passed,
     private_file,
     private_folder,
+    recipients,
     scratch_folder,
     skipped,
-    told,
     warned,
 )
 from common.cli.doctor_network import skew
@@ -85,7 +85,7 @@ def _local(owner: OwnerConfig) -> Iterator[tuple[str, Check]]:
         scratch = owner.engine.scratch
         yield "scratch", lambda: scratch_folder("scratch", scratch)
     yield "engine", lambda: _engine(owner)
-    yield from told(owner.audit, owner.notify)
+    yield from recipients(owner.audit, owner.notify)
     yield "clock", kept_clock
     yield "database", lambda: database("database", state / FILE_NAME)
     if (state / FILE_NAME).is_file():

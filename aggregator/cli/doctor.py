@@ -24,10 +24,10 @@ from common.cli.doctor import (
     passed,
     private_file,
     private_folder,
+    recipients,
     report,
     scratch_folder,
     skipped,
-    told,
     warned,
 )
 from common.cli.doctor_network import name, reach
@@ -86,7 +86,7 @@ def _local(found: AggregatorConfig) -> Iterator[tuple[str, Check]]:
     yield "scratch", lambda: scratch("scratch", workspace.scratch)
     yield "disk", lambda: free_disk("disk, scratch", workspace.scratch)
     yield "memory", lambda: _memory(workspace)
-    yield from told(found.audit, found.notify)
+    yield from recipients(found.audit, found.notify)
     yield "clock", kept_clock
     yield "database", lambda: database("database", section.state_dir / FILE_NAME)
 

@@ -228,10 +228,10 @@ def database(check: str, path: Path) -> Iterator[Finding]:
         yield failed(check, f"{path} is damaged", "restore the newest backup", ExitCode.INTEGRITY)
 
 
-# --- who is told --------------------------------------------------------------------------------------------
+# --- recipients of records and messages -------------------------------------------------------------------
 
 
-def told(audit: AuditSection, notify: NotifySection) -> Iterator[tuple[str, Check]]:
+def recipients(audit: AuditSection, notify: NotifySection) -> Iterator[tuple[str, Check]]:
     """Yield the checks of everything outside that records and messages go to; nothing is sent."""
     if audit.file is not None:
         file = audit.file

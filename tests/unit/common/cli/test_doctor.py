@@ -99,7 +99,7 @@ def of_sinks(
     webhook: WebhookSection | None = None,
 ) -> list[Finding]:
     """Return what is found about who is told."""
-    return list(doctor.examine(doctor.told(audit or AuditSection(), NotifySection(smtp, webhook))))
+    return list(doctor.examine(doctor.recipients(audit or AuditSection(), NotifySection(smtp, webhook))))
 
 
 def test_secrets_of_messages(tmp_path):
