@@ -56,6 +56,14 @@ def disk_reason(error: OSError) -> str:
     return f"{place}: {error.strerror or type(error).__name__}"
 
 
+def forbidden(error: PermissionError) -> ConfigurationError:
+    """Return the error for a file or folder that this user may not use."""
+    return ConfigurationError(
+        disk_reason(error),
+        hint="run the command as the user of the daemon (sudo -u USER), or check whose file it is",
+    )
+
+
 @contextmanager
 def explaining_disk() -> Iterator[None]:
     """Turn errors of the disk in a block into words for a person; other errors have no number, and stay.

@@ -88,8 +88,7 @@ def _local(owner: OwnerConfig) -> Iterator[tuple[str, Check]]:
     yield from recipients(owner.audit, owner.notify)
     yield "clock", kept_clock
     yield "database", lambda: database("database", state / FILE_NAME)
-    if (state / FILE_NAME).is_file():
-        yield "ledger", lambda: _ledger(owner)
+    yield "ledger", lambda: _ledger(owner)
 
 
 def _engine(owner: OwnerConfig) -> Iterator[Finding]:
@@ -141,6 +140,8 @@ def _spark(owner: OwnerConfig) -> Iterator[Finding]:
 
 def _ledger(owner: OwnerConfig) -> Iterator[Finding]:
     """Verify both chains, check for lost entries and unrecorded totals, and count attempts."""
+    if not (owner.owner.state_dir / FILE_NAME).is_file():
+        return
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         book = Ledger(db, utc_now)
         book.verify()

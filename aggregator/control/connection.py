@@ -22,6 +22,7 @@ from grpc.aio import EOF  # type: ignore[attr-defined]  # the stubs lack it
 from aggregator.config import AggregatorConfig, load
 from aggregator.store.operator_log import USER_KEY
 from common.errors import NotConnectedError, TesseraError
+from common.files import forbidden
 from common.trust.tls import MESSAGE_LIMIT
 from common.wire.status import from_rpc_error
 from common.wire.v1.control_pb2 import StatusRequest
@@ -75,6 +76,11 @@ def error_of_call(error: grpc.RpcError, socket: Path) -> TesseraError:
     """Return the error that a call of the daemon ended with; `NotConnectedError` if it is not running."""
     found = from_rpc_error(error)
     if isinstance(found, NotConnectedError) and "status" in found.details:
+        try:
+            socket.exists()
+        except PermissionError as denied:
+            # Whether it runs cannot be seen by this user.
+            return forbidden(denied)
         return NotConnectedError(
             "the aggregator's daemon is not running", "start it: aggregator serve", {"socket": str(socket)}
         )

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO, TypeVar
 import typer
 
 from common.errors import ExitCode, InternalError, TesseraError, UsageError
+from common.files import forbidden
 from common.log import LogLevel, one_line, places
 
 if TYPE_CHECKING:
@@ -265,6 +266,8 @@ def _as_ours(fault: BaseException, name: str) -> TesseraError:
         context = getattr(fault, "ctx", None)
         command = context.command_path if context is not None else name
         return UsageError(fault.format_message().rstrip("."), f"{command} --help lists what there is")
+    if isinstance(fault, PermissionError) and fault.filename is not None:
+        return forbidden(fault)
     _log.debug("internal fault", exc_info=fault)
     trace = places(fault)
     return InternalError(

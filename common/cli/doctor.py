@@ -24,6 +24,7 @@ from common.daemon.audit import AuditSection
 from common.daemon.notify import NotifySection, SmtpSection
 from common.database import copies_before
 from common.errors import ExitCode, TesseraError
+from common.files import forbidden
 from common.log import joined
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
@@ -103,6 +104,8 @@ def examine(checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
             yield from check()
         except (TesseraError, OSError) as fault:
             error = fault
+        if isinstance(error, PermissionError) and error.filename is not None:
+            error = forbidden(error)
         if isinstance(error, TesseraError):
             yield failed_with(name, error)
         elif error is not None:
@@ -308,6 +311,15 @@ def identity(
     Returns:
         What was found, and the identity if it can be used.
     """
+    try:
+        return _identity(check, tls, party, purpose, now)
+    except PermissionError as error:
+        return [failed_with(check, forbidden(error))], None
+
+
+def _identity(
+    check: str, tls: TlsSection, party: Party, purpose: Purpose, now: datetime
+) -> tuple[list[Finding], Identity | None]:
     if not tls.cert.exists() and not tls.key.exists():
         hint = "enrol: owner-node enroll request, aggregator enroll approve, owner-node enroll install"
         return [warned(check, f"there is no certificate yet ({tls.cert})", hint)], None

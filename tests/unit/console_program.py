@@ -26,6 +26,8 @@ def end(
         raise ExceptionGroup(
             "several", [ValueError("x"), ExceptionGroup("inner", [IntegrityError("broken")])]
         )
+    if how == "denied":
+        raise ExceptionGroup("one", [PermissionError(13, "Permission denied", "/srv/state/owner.db")])
     if how == "fault":
         raise ValueError("Maria Musterfrau")
     if how == "code":

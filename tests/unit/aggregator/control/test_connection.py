@@ -1,12 +1,15 @@
-"""Ctrl-C while the command line connects to the daemon or hangs up: deferred, and never lost."""
+"""The command line and the daemon: Ctrl-C is deferred and never lost; what is said where nothing answers."""
 
 import os
 import signal
 import threading
 
+import grpc
 import pytest
 
-from aggregator.control.connection import interrupts_deferred
+from aggregator.control.connection import error_of_call, interrupts_deferred
+from common.errors import ConfigurationError, NotConnectedError
+from tests.other_user import closed
 
 
 def press() -> None:
@@ -67,3 +70,20 @@ def test_other_threads_leave_it_alone() -> None:
     thread.start()
     thread.join()
     assert done
+
+
+class _Unavailable(grpc.RpcError):
+    """A call that reached nobody."""
+
+    def code(self) -> grpc.StatusCode:
+        """Return what gRPC says."""
+        return grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_socket_that_this_user_may_not_reach_is_no_daemon_that_does_not_run(tmp_path) -> None:
+    """Starting the daemon, which was advised, would not help the wrong user."""
+    assert isinstance(error_of_call(_Unavailable(), tmp_path / "socket"), NotConnectedError)
+    with closed(tmp_path):
+        error = error_of_call(_Unavailable(), tmp_path / "socket")
+    assert isinstance(error, ConfigurationError)
+    assert "Permission denied" in error.message

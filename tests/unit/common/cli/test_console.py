@@ -63,6 +63,14 @@ def _on_a_terminal(arguments: list[str], typed: str = "") -> tuple[int, str]:
         ),
         ("conflict", 3, "error: two\\x1b[31m\n  lines\nhint: look\n"),
         ("group", 7, "error: broken\n"),
+        (
+            "denied",
+            2,
+            (
+                "error: /srv/state/owner.db cannot be used: Permission denied\n"
+                "hint: run the command as the user of the daemon (sudo -u USER), or check whose file it is\n"
+            ),
+        ),
     ],
 )
 def test_every_end_has_its_exit_code_and_its_words(how, code, error):

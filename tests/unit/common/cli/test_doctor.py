@@ -18,6 +18,7 @@ from common.errors import ConfigurationError, DataError, ExitCode, IdentityError
 from common.settings import TlsSection
 from common.trust.identity import Party, PartyKind
 from deploy.development_ca import DevelopmentCa
+from tests.other_user import closed
 
 # Later than any certificate that a test makes, however long after its import that is.
 NOW = datetime.now(UTC) + timedelta(minutes=40)
@@ -233,6 +234,15 @@ class TestIdentity:
         assert outcomes(late) == ["pass", "fail"]
         assert "expired" in late[1].text
 
+    def test_a_folder_that_this_user_may_not_enter(self, tls):
+        """It is a finding, which says what to do, and no end of the command."""
+        DevelopmentCa(DOMAIN).owner("north").write(tls.ca.parent, "north")
+        with closed(tls.ca.parent):
+            (found,) = self.check(tls)
+        assert (found.outcome, found.exit_code) == (CheckOutcome.FAIL, ExitCode.USAGE)
+        assert found.text == f"{tls.cert} cannot be used: Permission denied"
+        assert "sudo -u" in found.hint
+
     @pytest.mark.parametrize("wrong", ["name", "ca", "key", "mode"])
     def test_files_that_do_not_fit(self, tls, wrong):
         """Another party's certificate, another CA, another key, a key open to all."""
@@ -297,6 +307,16 @@ def test_names_of_a_certificate_are_compared_with_the_host_that_is_dialled():
         assert f"for {host}; seen {hub.uri} for *.hub.example, 127.0.0.1" in found.text
     with pytest.raises(IdentityError, match="expired"):
         list(shown_names("names", "127.0.0.1", seen, hub, NOW + timedelta(days=4000)))
+
+
+def test_a_database_of_another_user_is_named_with_what_to_do(tmp_path):
+    """The system's own log would say nothing about it."""
+    path = tmp_path / "owner.db"
+    path.touch(mode=0o600)
+    with closed(tmp_path):
+        (found,) = doctor.examine([("database", lambda: doctor.database("database", path))])
+    assert (found.text, found.exit_code) == (f"{path} cannot be used: Permission denied", ExitCode.USAGE)
+    assert "sudo -u" in found.hint
 
 
 def test_errors_of_several_lines_are_one_line(capsys):

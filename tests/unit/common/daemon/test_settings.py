@@ -180,7 +180,7 @@ def test_all_problems_are_reported_at_once_with_key_value_and_what_is_accepted(t
         ('part = [{ name = "" }]', 'part[1].name = "": expected a text that is not empty'),
         ("part = { name = 3 }", "part = a table: expected a list, [...]"),
         ("part = [3]", "part[1] = 3: expected a table"),
-        ('part = [{ name = "x", by_name = [] }]', "part[x].by_name = a list of 0: expected a table"),
+        ('part = [{ name = "x", by_name = [] }]', "part[x].by_name = an empty list: expected a table"),
         ("parts = []", "parts: unknown key; did you mean 'part'?"),
     ],
 )

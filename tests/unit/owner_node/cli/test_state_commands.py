@@ -5,6 +5,7 @@ import sqlite3
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -21,6 +22,7 @@ from owner_node.state.history import History
 from owner_node.state.presence import DaemonPresence, daemon_lock
 from owner_node.state.session import SessionEvent
 from owner_node.state.sessions import Sessions
+from tests.other_user import closed
 
 OWNER = """
 [owner]
@@ -321,6 +323,32 @@ def test_requests_lists_a_plan_that_waits(folder: Path, capsys) -> None:
     for options in ([], ["--all"]):
         code, out, _ = _run(capsys, "requests", *options)
         assert (code, "0.1235" in out, "r2" in out) == (0, True, bool(options))
+
+
+def test_as_a_user_who_may_not_enter_the_state_folder(monkeypatch, capsys) -> None:
+    """The wrong user is told what to do; `doctor` says it, too, and goes on."""
+    commands = ("status", "ledger", "history", "requests", "check")
+    # Others may enter the folders that pytest makes only as their user.
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "owner.toml").write_text(OWNER)
+        (folder / "patients.csv").write_text("age\n" + "50\n" * 10)
+        (folder / "visits.csv").write_text("ward\nA\n")
+        monkeypatch.chdir(folder)
+        with OwnerDatabase(folder / "state"):
+            pass
+        for command in (*commands, "doctor"):
+            _run(capsys, command)  # imports what another user may not be able to read
+        with closed(folder / "state"):
+            for command in commands:
+                code, _, err = _run(capsys, command)
+                assert (code, "sudo -u" in err) == (2, True), err
+                assert f"error: {folder}/state/owner.db cannot be used: Permission denied" in err
+            code, out, err = _run(capsys, "doctor")
+    assert (code, err) == (2, "")
+    assert f"FAIL  ledger: {folder}/state/owner.db cannot be used" in out
+    assert "FAIL  daemon: " in out
 
 
 def test_approve_asks_unless_a_digest_is_named(used: Path, capsys) -> None:
