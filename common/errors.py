@@ -35,7 +35,8 @@ class ExitCode(IntEnum):
     BALANCE = 5
     """Every refusal was for lack of balance."""
     NOT_CONNECTED = 6
-    """Not connected, a daemon does not run or cannot now (a full disk), or transport or identity failed."""
+    """Not connected, a daemon does not run or cannot now (a full disk), transport or identity failed, or the
+    output cannot be written."""
     INTEGRITY = 7
     """A digest, a signature or a chain does not hold."""
     ENDED = 8
@@ -177,6 +178,13 @@ class NotConnectedError(TesseraError):
     """The other side cannot be reached, or its daemon is not running."""
 
     code = "not_connected"
+    exit_code = ExitCode.NOT_CONNECTED
+
+
+class CannotPrintError(TesseraError):
+    """The result of a command cannot be written to standard output."""
+
+    code = "output"
     exit_code = ExitCode.NOT_CONNECTED
 
 

@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO, TypeVar
 
 import typer
 
-from common.errors import ExitCode, InternalError, TesseraError, UsageError
+from common.errors import CannotPrintError, ExitCode, InternalError, TesseraError, UsageError
 from common.files import forbidden
 from common.log import LogLevel, one_line, places
 
@@ -187,6 +187,7 @@ def main(make: Callable[[], Any], name: str) -> NoReturn:
         name: The program's name, for usage lines.
     """
     sys.unraisablehook = repeat_interrupt
+    _replace_closed_streams()
     try:
         code = run(make(), name)
     except KeyboardInterrupt:
@@ -197,6 +198,18 @@ def main(make: Callable[[], Any], name: str) -> NoReturn:
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGINT, _leave if code == ExitCode.INTERRUPTED else signal.SIG_IGN)
     sys.exit(code)
+
+
+def _replace_closed_streams() -> None:
+    """Put a stream where the process was started without one, as by `>&-`.
+
+    The first file that is opened would take its number otherwise. Standard output fails when it is written
+    to, so that no result is lost unnoticed.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
+            setattr(sys, name, os.fdopen(descriptor, mode))
 
 
 def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -234,7 +247,8 @@ def run(command: Any, name: str, argv: Sequence[str] | None = None) -> int:
     as_json = "--json" in arguments
     try:
         result = command.main(args=arguments, prog_name=name, standalone_mode=False)
-        sys.stdout.flush()
+        with _printing():
+            sys.stdout.flush()
     except BrokenPipeError:
         return _reader_left()
     except SystemExit as end:  # the library's own end, for example when a pipe's reader has gone
@@ -242,15 +256,44 @@ def run(command: Any, name: str, argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return ExitCode.INTERRUPTED
     except BaseException as fault:  # noqa: BLE001 - the last line of defence: no traceback reaches a user
-        return report(_as_ours(fault, name), as_json=as_json)
+        error = _as_ours(fault, name)
+        if isinstance(error, CannotPrintError):
+            _discard_output()
+        return report(error, as_json=as_json)
     return result if isinstance(result, int) and not isinstance(result, bool) else ExitCode.DONE
 
 
 def _reader_left() -> int:
+    _discard_output()
+    return ExitCode.INTERNAL
+
+
+def _discard_output() -> None:
     """Discard all further output, including the interpreter's flush at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return ExitCode.INTERNAL
+
+
+@contextmanager
+def _printing() -> Iterator[None]:
+    """Explain why standard output cannot be written in this block; a reader that left is no error.
+
+    Raises:
+        CannotPrintError: If it cannot.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _unprinted(error) from None
+
+
+def _unprinted(error: OSError) -> CannotPrintError:
+    return CannotPrintError(
+        f"the output cannot be written: {error.strerror or type(error).__name__}",
+        "the command may have done its work all the same; make room, or write to another place",
+    )
 
 
 def _as_ours(fault: BaseException, name: str) -> TesseraError:
@@ -268,8 +311,10 @@ def _as_ours(fault: BaseException, name: str) -> TesseraError:
         return UsageError(fault.format_message().rstrip("."), f"{command} --help lists what there is")
     if isinstance(fault, PermissionError) and fault.filename is not None:
         return forbidden(fault)
-    _log.debug("internal fault", exc_info=fault)
     trace = places(fault)
+    if isinstance(fault, OSError) and trace[-2:][0].endswith(" in echo"):
+        return _unprinted(fault)  # the library's own output, such as `--help`
+    _log.debug("internal fault", exc_info=fault)
     return InternalError(
         f"internal fault ({type(fault).__name__} at {trace[-2] if len(trace) > 1 else 'an unknown place'})",
         "this is a fault of the program; please report it with this line",
@@ -285,14 +330,19 @@ def _leaves(group: BaseExceptionGroup[Any], kind: type[_E]) -> Iterator[_E]:
 
 
 def report(error: TesseraError, *, as_json: bool) -> int:
-    """Show an error, as `error:` and `hint:` lines or as the JSON document, and return its exit code."""
-    with suppress(BrokenPipeError):
-        if as_json:
-            print_json(error.to_document())
-        else:
-            _write(sys.stderr, f"error: {_indented(error.message)}")
-            if error.hint:
-                _write(sys.stderr, f"hint: {_indented(error.hint)}")
+    """Show an error and return its exit code.
+
+    It is shown as `error:` and `hint:` lines, or as the JSON document where that can be written.
+    """
+    with suppress(OSError):
+        if as_json and not isinstance(error, CannotPrintError):
+            with suppress(CannotPrintError):
+                print_json(error.to_document())
+                return int(error.exit_code)
+            _discard_output()
+        _write(sys.stderr, f"error: {_indented(error.message)}")
+        if error.hint:
+            _write(sys.stderr, f"hint: {_indented(error.hint)}")
     return int(error.exit_code)
 
 
@@ -328,7 +378,8 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) ->
         from rich.console import Console
 
         console = Console(file=sys.stdout)
-        console.print(drawn(title, columns, lines, console.width))
+        with _printing():
+            console.print(drawn(title, columns, lines, console.width))
         return
     if title:
         print_line(title)
@@ -432,8 +483,9 @@ def _indented(text: str) -> str:
 def _write(stream: TextIO, line: str) -> None:
     # A name that the terminal's encoding lacks is shown escaped; it must not end a command.
     encoding = stream.encoding or "utf-8"
-    stream.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
-    stream.flush()
+    with _printing() if stream is sys.stdout else nullcontext():
+        stream.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        stream.flush()
 
 
 def _plain(value: object) -> Any:

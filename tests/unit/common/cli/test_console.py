@@ -179,6 +179,54 @@ def test_a_reader_that_leaves_early_is_no_fault():
     assert (process.returncode, error) == (1, b"")
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["show"], 6),
+        (["show", "--json"], 6),
+        (["flood"], 6),
+        (["end", "conflict", "--json"], 3),
+        (["end", "well"], 0),
+    ],
+)
+@pytest.mark.parametrize("redirection", ["> /dev/full", ">&-"])
+def test_output_that_cannot_be_written_is_told(redirection, arguments, code, unbuffered):
+    """A full disk below standard output, or none at all, is an error; other errors are shown all the same."""
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", *PROGRAM, *arguments],
+        cwd=ROOT, env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    reason = "No space left on device" if "full" in redirection else "Bad file descriptor"
+    lines = [line for line in done.stderr.splitlines() if line.startswith(("error:", "hint:"))]
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    told = {0: [], 3: ["error: two\\x1b[31m", "hint: look"]}
+    expected = told.get(code, [f"error: the output cannot be written: {reason}"])
+    assert lines[: len(expected)] == expected
+    assert len(lines) == (2 if code else 0)
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+@pytest.mark.parametrize("redirection", ["> /dev/full", ">&-"])
+def test_help_that_cannot_be_written_is_told(redirection, option):
+    """The library prints it, and its errors are the system's."""
+    command = ["sh", "-c", f'exec "$@" {redirection}', "sh", *PROGRAM, option]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 6
+    assert done.stderr.startswith("error: the output cannot be written: ")
+
+
+@pytest.mark.parametrize("redirection", ["2> /dev/full", "2>&-", "<&-"])
+def test_other_streams_that_cannot_be_used_change_no_exit_code(redirection):
+    """Where nothing can be said, the exit code still says it."""
+    for arguments, code in ((["end", "conflict"], 3), (["end", "well"], 0), (["ask"], 2)):
+        command = ["sh", "-c", f'exec "$@" {redirection}', "sh", *PROGRAM, *arguments]
+        assert subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60).returncode == code
+
+
 def test_plain_output_is_aligned_and_progress_tells_changes_only():
     """Output into a file is readable, stable and holds no drawing; progress stays out of the result."""
     done = _run("show")
