@@ -188,6 +188,8 @@ def main(make: Callable[[], Any], name: str) -> NoReturn:
     """
     sys.unraisablehook = repeat_interrupt
     _replace_closed_streams()
+    # Before a command imports gRPC, which would write lines of its own into the log: it is read as JSON.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         code = run(make(), name)
     except KeyboardInterrupt:
@@ -292,7 +294,7 @@ def _printing() -> Iterator[None]:
 def _unprinted(error: OSError) -> CannotPrintError:
     return CannotPrintError(
         f"the output cannot be written: {error.strerror or type(error).__name__}",
-        "the command may have done its work all the same; make room, or write to another place",
+        "the command may still have done its work; make room, or write to another place",
     )
 
 

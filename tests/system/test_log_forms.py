@@ -5,8 +5,11 @@ import os
 import pty
 import re
 import signal
+import socket
+import ssl
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -71,3 +74,31 @@ def test_elsewhere(cluster: LocalCluster, program: str, verb: str) -> None:
         assert {"time", "level", "logger", "event"} <= entry.keys()
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", entry["time"])
         assert entry["level"] in ("debug", "info", "warning", "error")
+
+
+def test_a_handshake_that_fails_adds_no_lines_of_a_library(cluster: LocalCluster) -> None:
+    """Anybody on the network can fail one; whatever collects the logs still reads nothing but objects."""
+    path = config(cluster, "aggregator")
+    process = start_program("aggregator", ["serve", "--config", path], path.parent, stderr=subprocess.PIPE)
+    try:
+        assert process.stderr is not None
+        host, _, port = json.loads(process.stderr.readline())["address"].rpartition(":")
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.set_alpn_protocols(["h2"])
+        with socket.create_connection((host, int(port)), 10) as plain:
+            plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            plain.recv(1)
+        # Without a certificate: TLS 1.3 tells that with the first answer.
+        with (
+            suppress(ssl.SSLError, ConnectionError),
+            socket.create_connection((host, int(port)), 10) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secured,
+        ):
+            secured.recv(1)
+        process.send_signal(signal.SIGTERM)
+        _, rest = process.communicate(timeout=30)
+    finally:
+        end_process(process)
+    assert all(line.startswith("{") for line in rest.splitlines()), rest
+    assert json.loads(rest.splitlines()[-1])["event"] == "stopped"

@@ -192,7 +192,7 @@ def test_a_reader_that_leaves_early_is_no_fault():
 )
 @pytest.mark.parametrize("redirection", ["> /dev/full", ">&-"])
 def test_output_that_cannot_be_written_is_told(redirection, arguments, code, unbuffered):
-    """A full disk below standard output, or none at all, is an error; other errors are shown all the same."""
+    """A full disk below standard output, or none at all, is an error; other errors are still shown."""
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {redirection}', "sh", *PROGRAM, *arguments],
         cwd=ROOT, env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
