@@ -8,6 +8,7 @@ import typer
 from aggregator.ca.founding import make_first_files
 from common.cli import console
 from common.clock import utc_now
+from common.daemon.settings import parse_address
 from common.errors import UsageError
 from common.trust.identity import Party, PartyKind, spoken
 
@@ -59,6 +60,10 @@ def init(
         party = Party(PartyKind.AGGREGATOR, name, trust_domain)
     except ValueError as problem:
         raise UsageError(str(problem), "see --name and --trust-domain") from None
+    try:
+        parse_address(listen)
+    except ValueError as problem:
+        raise UsageError(f"--listen {listen!r}: {problem}", "nothing was written") from None
     own_ca = (ca_cert, ca_key) if ca_cert is not None and ca_key is not None else None
     made = make_first_files(folder, party, tuple(host), listen, utc_now(), own_ca)
     fingerprint, expires = made.ca_fingerprint, made.certificate.not_valid_after_utc

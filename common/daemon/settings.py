@@ -114,7 +114,12 @@ def _trust_domain(value: object) -> str:
         raise ValueError("expected a name such as hospitals.example: a-z, 0-9, '.', '-', '_'") from None
 
 
-def _listen(value: object) -> str:
+def parse_address(value: object) -> str:
+    """Read "host:port".
+
+    Raises:
+        ValueError: If it is something else.
+    """
     match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match["port"]) > 65535:
         _wrong('expected an address such as "host:8443" or "[::1]:8443"')
@@ -127,7 +132,7 @@ def optional_address(value: object) -> str:
     Raises:
         ValueError: If it is something else.
     """
-    return "" if value == "" else _listen(value)
+    return "" if value == "" else parse_address(value)
 
 
 def _is_local(host: str) -> bool:
@@ -190,8 +195,8 @@ Date = Annotated[date, PlainValidator(_date)]
 Name = Annotated[str, PlainValidator(_name)]
 Label = Annotated[str, PlainValidator(_label)]
 TrustDomain = Annotated[str, PlainValidator(_trust_domain)]
-ListenAddress = Annotated[str, PlainValidator(_listen)]
-DialAddress = Annotated[str, PlainValidator(_listen), AfterValidator(_dial)]
+ListenAddress = Annotated[str, PlainValidator(parse_address)]
+DialAddress = Annotated[str, PlainValidator(parse_address), AfterValidator(_dial)]
 Names = Annotated[Listed[str], AfterValidator(_distinct)]
 OneOrSeveralNames = Annotated[Listed[str], BeforeValidator(_one_or_several), AfterValidator(_distinct)]
 
