@@ -146,7 +146,8 @@ def read(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
-        raise ConfigurationError(f"{path} cannot be read", [reason.lower()]) from None
+        hint = "check the path and whose file it is"
+        raise ConfigurationError(f"{path} cannot be read", [reason.lower()], hint) from None
     except UnicodeDecodeError as problem:
         raise ConfigurationError(
             f"{path} is not UTF-8 text", [f"first bad byte at {problem.start}"]
@@ -260,6 +261,8 @@ def _expected(error: Any) -> str:
         return f"at most {context['le']}"
     if error["type"] == "string_too_short":
         return "a text that is not empty"
+    if error["type"] == "too_short":
+        return "at least one" if context["min_length"] == 1 else f"at least {context['min_length']}"
     return _WORDS.get(error["type"], str(error["type"]).replace("_", " "))
 
 
@@ -317,7 +320,7 @@ def shown(key: str, value: object) -> str:
     if isinstance(value, Mapping):
         return "a table"
     if isinstance(value, list | tuple):
-        return f"a list of {len(value)}"
+        return f"a list of {len(value)}" if value else "an empty list"
     if isinstance(value, bool):
         return str(value).lower()
     text = value if isinstance(value, str) else str(value)

@@ -25,7 +25,7 @@ from aggregator.drive.deadlines import elapsed
 from aggregator.drive.messages import bounded, work_message
 from aggregator.drive.presence import OwnerPresence, Turns, wait
 from aggregator.protocol.release import Release
-from aggregator.protocol.states import State
+from aggregator.protocol.states import ENDS, State
 from aggregator.store.journal import Journal, KnownOwner
 from aggregator.store.schemas import OfferedSchemas
 from common.errors import NotConnectedError, ProtocolError, UsageError
@@ -275,7 +275,8 @@ class OwnerService(OwnerServiceServicer):
         owner = self._name(await self._admit(context, request.ByteSize()))
         release = self._release(request.release, owner)
         if release.state is not State.PUBLISHED:
-            raise UsageError(f"release {release.id} is {release.state}, not published", "wait for its end")
+            hint = "it has no data to download" if release.state in ENDS else "wait for its end"
+            raise UsageError(f"release {release.id} is {release.state}, not published", hint)
         if release.deleted is not None:
             day = datetime.fromtimestamp(release.deleted.at, UTC).date()
             raise UsageError(

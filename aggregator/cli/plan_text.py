@@ -41,8 +41,8 @@ def brief(plan: Plan) -> list[str]:
     return page(
         [
             text(
-                f"release {plan.release}: {plan.layout}, {len(plan.owners)} owners, "
-                f"{len(plan.attributes)} attributes, ε {plan.epsilon:f}"
+                f"release {plan.release}: {plan.layout}, {console.counted(len(plan.owners), 'owner')}, "
+                f"{console.counted(len(plan.attributes), 'attribute')}, ε {plan.epsilon:f}"
             ),
             *([clipped("purpose", plan.purpose)] if plan.purpose else []),
             text("decides: every owner, by its policy and balance; the limits that owners state are met"),

@@ -215,7 +215,7 @@ def _started(calls: "ControlServiceStub", request: "StartRequest") -> "ReleaseVi
 def _asked(calls: "ControlServiceStub", view: "ReleaseView") -> "ReleaseView":
     request = ReleaseRequest(release=view.release)
     try:
-        agreed = console.confirm(f"Ask {len(view.owners)} owners to consent to this plan?")
+        agreed = console.confirm(f"Ask {console.counted(len(view.owners), 'owner')} to consent to this plan?")
     except KeyboardInterrupt:
         console.note(
             f"release {view.release} waits for a yes: the same command with --id {view.release} asks again; "

@@ -82,7 +82,7 @@ def first_bytes(path: Path, findings: Findings) -> bytes | None:
         with path.open("rb") as file:
             return file.read(len(_PARQUET_MARK))
     except FileNotFoundError:
-        hint = "correct the path, which is relative to the folder of owner.toml"
+        hint = "correct the path; one in owner.toml is relative to the folder of that file"
         findings.add(None, "there is no such file", 1, hint, "", lambda: filter(None, [_close_to(path)]))
         return None
     except IsADirectoryError:

@@ -44,6 +44,21 @@ async def actions(aggregator, **which):
     return (await aggregator.calls.ListActions(control.ListActionsRequest(**which))).actions
 
 
+async def test_a_release_that_has_ended_is_not_waited_for(launch, records):
+    """Who asks for the data of a cancelled release is not told to wait for its end."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    ends = []
+    for cancel in (False, True):
+        if cancel:
+            await aggregator.calls.Cancel(R1)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await owners[0].calls.Download(wire.DownloadRequest(release="r1")).read()
+        ends.append(from_rpc_error(caught.value))
+    assert [error.hint for error in ends] == ["wait for its end", "it has no data to download"]
+    assert "is cancelled, not published" in ends[1].message
+
+
 async def test_deleting_removes_data_and_keeps_history(launch, records):
     """After deleting, the folder is gone, owners are told, and the release and its digest are on record."""
     aggregator = await launch()

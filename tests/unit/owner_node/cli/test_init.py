@@ -155,8 +155,10 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     path.write_text('a,b\n1,2\n3\n"x,4\n', encoding="utf-8")
     with pytest.raises(DataError, match="wrong number of fields"):
         guess(path)
-    with pytest.raises(DataError, match="there is no such file"):
+    with pytest.raises(DataError, match="there is no such file") as caught:
         guess(tmp_path / "none.csv")
+    # This path is relative to the current folder; those of owner.toml are not.
+    assert caught.value.hint.startswith("correct the path; one in owner.toml is relative to")
 
 
 def test_another_encoding(tmp_path: Path) -> None:

@@ -84,13 +84,15 @@ def test_nothing_changes_while_work_is_halted(folder: Path, capsys: pytest.Captu
     """A halted ledger takes no change of a total, and every listing says that and why."""
     records = Records.open(folder / "state", _now)
     with records.db as db, db.transaction() as tx:
-        records.ledger.losses.stop(tx, IntegrityError("entries were lost", "recover it"))
+        records.ledger.losses.stop(tx, IntegrityError("entries were lost; no work is done", "recover it"))
     change = ["ledger", "budget", "people", "--total", "4", "--reason", "x", "--yes"]
     assert run(capsys, *change)[0] == 7
     for command in ("ledger", "status"):
-        assert run(capsys, command)[1]["halted"] == "entries were lost"
+        assert run(capsys, command)[1]["halted"] == "entries were lost; no work is done"
         console.run(application(), "owner-node", [command])
-        assert "no work is done: entries were lost" in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert "no work is done: entries were lost; " in told
+        assert told.count("no work is done") == 1
 
 
 def test_a_cut_tail_is_verified_away_from_the_daemon(

@@ -131,6 +131,12 @@ def test_a_schema_of_somebody_else_is_checked(place: Path, capsys, line: str, to
     assert not Path("south/owner.toml").exists()
 
 
+def test_a_schema_that_is_not_there_is_an_error_with_a_hint(place: Path, capsys) -> None:
+    """Whoever mistypes the name of a schema file is told where to look."""
+    assert run("init", "south/data.csv", "--schema", "nowhere.toml", "--out", "south/owner.toml") == 2
+    assert "hint: check the path and whose file it is" in capsys.readouterr().err
+
+
 def test_columns_that_cannot_be_declared_are_named_with_the_reason(tmp_path: Path, capsys) -> None:
     """Two columns of one name, one without a name, and one with a name that releases use."""
     (tmp_path / "data.csv").write_text("age,age,,token,height\n1,2,3,4,5\n3,4,5,6,7\n")

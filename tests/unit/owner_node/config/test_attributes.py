@@ -97,7 +97,7 @@ def test_the_settings_of_attributes_are_kept(tmp_path):
         ("type = 'date'\nmin = 3\nmax = 2026-02-01", ".min = 3: expected a date"),
         ("type = 'number'\ncategories = ['a']\nmin = 0\nmax = 1\ndecimals = 0", "goes with type category"),
         ("type = 'category'", ".categories: missing; type category needs it"),
-        ("type = 'category'\ncategories = []", ".categories = a list of 0: expected"),
+        ("type = 'category'\ncategories = []", ".categories = an empty list: expected at least one"),
         (
             "type = 'category'\ncategories = ['a', 'a']",
             ".categories: expected names that are not empty, each once",
