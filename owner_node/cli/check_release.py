@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from common import __version__
 from common.cli import console
 from common.clock import utc_now
-from common.errors import RefusedError, TesseraError, UsageError
+from common.errors import TesseraError, UsageError
 from common.model.plan import Layout, Plan
 from common.model.privacy import plain
 from common.model.schema import Attribute, AttributeType, Schema
@@ -104,6 +104,7 @@ def plan_of(asked: Hypothetical, schema: Schema, owner: OwnerConfig) -> Plan:
         RefusedError: If the policy admits none of its attributes.
     """
     arguments = asked.arguments
+    owner.admitted(owner.dataset(arguments.dataset))
     if schema.identifier is None and len(arguments.groups) > 1:
         raise UsageError(
             f"data set {arguments.dataset!r} has no identifier, which several groups of attributes are "
@@ -131,11 +132,6 @@ def plan_of(asked: Hypothetical, schema: Schema, owner: OwnerConfig) -> Plan:
 
 def _chosen(asked: Hypothetical, schema: Schema, n_groups: int) -> tuple[tuple[Attribute, ...], ...]:
     """Return the attributes in question, in each of this owner's groups."""
-    if not schema.attributes:
-        raise RefusedError(
-            f"policy.attributes names no attribute of data set {asked.arguments.dataset!r}",
-            "list there which of its attributes may take part",
-        )
     if not asked.attributes and n_groups == 1:
         return (schema.attributes,)
     if len(asked.attributes) != n_groups or not all(asked.attributes):

@@ -88,12 +88,12 @@ def mask(
     if not as_json:
         console.note(f"loading data set {dataset!r}")
     # The policy refuses attributes that are named but not allowed.
-    allowed = arguments.attributes or owner.policy.attributes
+    allowed = arguments.attributes or owner.admitted(chosen)
     records = Records.open(owner.owner.state_dir, utc_now)
     with (
         records.db,
         shown_progress(silent=as_json) as progress,
-        closing(load_to_charge(owner, chosen, allowed or None, records, progress)) as data,
+        closing(load_to_charge(owner, chosen, allowed, records, progress)) as data,
     ):
         progress.end()
         job = prepare_mask(

@@ -16,7 +16,7 @@ from common.daemon.audit import AuditSection
 from common.daemon.console import ConsoleSection
 from common.daemon.notify import NotifySection
 from common.daemon.settings import DialAddress, MetricsSection, Name, TrustDomain
-from common.errors import UsageError, did_you_mean
+from common.errors import RefusedError, UsageError, did_you_mean
 from common.settings import FilePath, Listed, Problem, Section, TlsSection, is_url, locate, read, validate
 from common.workspace import Workspace
 from owner_node.config.database import SQLITE, parse_database_url
@@ -97,6 +97,23 @@ class OwnerConfig(_Tables):
     def uses_spark(self) -> bool:
         """Whether Spark masks the data sets, or reads one."""
         return self.engine.kind is EngineKind.SPARK or any(each.of_spark for each in self.datasets)
+
+    def admitted(self, dataset: DatasetConfig) -> tuple[str, ...] | None:
+        """Return the attributes of a data set that `policy.attributes` lists; None if there is no such list.
+
+        It is one list for all data sets, so it can name attributes of others.
+
+        Raises:
+            RefusedError: If it lists none of this data set.
+        """
+        allowed = self.policy.attributes
+        found = tuple(each.name for each in dataset.attributes if each.name in allowed)
+        if allowed and not found:
+            raise RefusedError(
+                f"policy.attributes names no attribute of data set {dataset.name!r}",
+                "list there which of its attributes may take part",
+            )
+        return found or None
 
     def without_attributes(self) -> Iterator[tuple[str, str]]:
         """Yield of each data set that `policy.attributes` leaves no attribute what to tell, and a hint."""

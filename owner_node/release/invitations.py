@@ -266,7 +266,7 @@ class Invitations:
             return session.schema
         session = self._cases.open(session.release)
         dataset = self._cases.config.dataset(session.dataset)
-        allowed = self._cases.config.policy.attributes or None
+        allowed = self._cases.config.admitted(dataset)
         n_records = count_records(dataset, allowed, self._cases.progress(session.release))
         schema = canonical(self._schema(dataset, n_records).to_document())
         with self._cases.records.db.transaction() as tx:

@@ -115,8 +115,8 @@ def table_of(
     Raises:
         DataError: With everything that is wrong with the data.
     """
-    allowed = tuple(attributes) or owner.policy.attributes
-    data = pin(dataset, allowed or None, owner.engine.kind, owner.workspace, progress=progress)
+    allowed = tuple(attributes) or owner.admitted(dataset)
+    data = pin(dataset, allowed, owner.engine.kind, owner.workspace, progress=progress)
     with closing(data.records):
         loaded = data.records.engine
         sample = in_memory(loaded)

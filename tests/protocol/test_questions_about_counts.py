@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from common.errors import BalanceError, DataError, TesseraError
+from common.errors import BalanceError, DataError, RefusedError, TesseraError
 from common.model.plan import Plan
 from common.model.schema import Schema, most_records
 from common.planning.arguments import parse_arguments
@@ -365,3 +365,13 @@ def test_another_refusal_after_the_data_passed_counts_like_an_acceptance(
         failure = Failure.of("balance")
         assert answer(offering, plan) == f"{failure.code}: {failure.message}"
         assert len(events(offering, "attempt")) == limited
+
+
+def test_a_policy_that_names_attributes_of_other_data_sets(tmp_path: Path) -> None:
+    """`policy.attributes` is one list for all data sets; one that admits nothing here refuses."""
+    with owner(tmp_path / "a", 100, PolicyConfig(attributes=("age", "height"))) as offering:
+        schema = json.loads(offering.node.invitations.describe("r1", "cohort"))
+        assert [each["name"] for each in schema["attributes"]] == ["age"]
+        under(offering, attributes=("height",))
+        with pytest.raises(RefusedError, match="names no attribute of data set 'cohort'"):
+            offering.node.invitations.describe("r2", "cohort")

@@ -282,3 +282,16 @@ def test_taxonomies(tmp_path, monkeypatch, capsys):
         "exponential",
     ]
     assert set(pd.read_csv("a.csv")["ward"]) <= {"medicine", "eye, ear"}
+
+
+def test_a_policy_that_names_attributes_of_other_data_sets(tmp_path, monkeypatch, capsys):
+    """`policy.attributes` is one list for all data sets: what it names of others does not matter here."""
+    monkeypatch.chdir(tmp_path)
+    make_owner_folder(tmp_path, policy='attributes = ["age", "height"]')
+    code, document = ask(capsys, "--out", "masked.csv")
+    assert code == 0
+    assert pd.read_csv("masked.csv").columns.tolist() == ["age"]
+    (tmp_path / "owner.toml").write_text((tmp_path / "owner.toml").read_text().replace('"age", ', ""))
+    code, document = ask(capsys, "--out", "none.csv")
+    assert (code, "names no attribute of data set" in document["error"]["message"]) == (4, True)
+    assert len(spends(tmp_path)) == 1
