@@ -6,7 +6,8 @@ References:
     Soria-Comas et al. 2025, §4.1; Del Vasto-Terrientes et al. 2025, §5 (the centralised baseline).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -140,13 +141,14 @@ def make_masked(
                 # An interrupted process may have left a draw, and one charge must never give two draws.
                 tables.discard(work.id)
                 report = _report_of(job.plan, n_records=work.data.n_records, order=job.order)
-                drawn = _drawn(job, tables.fragment_path(work.id), progress or Progress())
-                kept = tables.put(work.id, drawn, report)
+                # Closed, whatever happens: it removes the fragment.
+                with closing(_drawn(job, tables.fragment_path(work.id), progress or Progress())) as drawn:
+                    kept = tables.put(work.id, drawn, report)
                 charges.deliver(work, kept)
     return tables.report(work.id, charges.result(work))
 
 
-def _drawn(job: MaskJob, fragment: Path, progress: Progress) -> Iterator[pa.Table]:
+def _drawn(job: MaskJob, fragment: Path, progress: Progress) -> Generator[pa.Table]:
     """Mask, and return the masked records in pieces; shuffled ones through a fragment, as in a release.
 
     Args:
