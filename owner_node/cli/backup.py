@@ -67,7 +67,7 @@ def _halt(folder: Path, state_dir: Path) -> None:
     """Stop the work of a restored ledger, before it takes its place."""
     with daemon_lock(state_dir), OwnerDatabase(folder) as db, db.transaction() as tx:
         reason = IntegrityError(
-            "the state was restored from a backup, and the ledger may lack charges; no work is done",
+            "the state was restored from a backup, and the ledger may lack charges",
             _RECOVER,
             {"restored": utc_now()},
         )

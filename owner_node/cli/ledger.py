@@ -34,7 +34,6 @@ from owner_node.state.presence import daemon_lock
 from owner_node.state.session import CHARGED
 from owner_node.state.sessions import Sessions
 from owner_node.views.budgets import balances, unrecorded
-from owner_node.views.status import halt_text
 
 
 def show_balances(documents: list[dict[str, Any]]) -> None:
@@ -395,7 +394,7 @@ def ledger(
     if problem is not None:
         console.note(f"warning: {problem.message}; {problem.hint}")
     if halted is not None:
-        console.note(f"{halt_text(halted.message)}; {halted.hint}")
+        console.note(f"no work is done: {halted.message}; {halted.hint}")
     _show(lines, local)
     show_balances(left)
     if verify:

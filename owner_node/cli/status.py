@@ -14,7 +14,7 @@ from owner_node.ledger.ledger import Ledger
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.session import SessionState
 from owner_node.views.budgets import unrecorded
-from owner_node.views.status import halt_text, status_document
+from owner_node.views.status import status_document
 
 CheckOption = Annotated[
     bool,
@@ -68,7 +68,7 @@ def _warnings(document: dict[str, Any]) -> Iterator[str]:
         if text:
             yield text
     if document["halted"]:
-        yield f"{halt_text(document['halted'])}; see owner-node ledger recover"
+        yield f"no work is done: {document['halted']}; see owner-node ledger recover"
 
 
 def _show(document: dict[str, Any]) -> None:

@@ -37,7 +37,7 @@ from owner_node.views.data import config_warnings, data_document, policy_lines
 from owner_node.views.decision import decision_document
 from owner_node.views.explorations import Explorations, explored
 from owner_node.views.plan import named, plan_document, preview_of
-from owner_node.views.status import certificates, halt_text, status_document
+from owner_node.views.status import certificates, status_document
 from owner_node.views.verdict import strongest, without_release
 
 if TYPE_CHECKING:
@@ -375,7 +375,7 @@ def _name(request: Request) -> str:
 
 def _warnings(status: dict[str, Any]) -> Iterator[str]:
     if status["halted"]:
-        yield f"N{halt_text(status['halted'])[1:]}. See owner-node ledger recover."
+        yield f"No work is done: {status['halted']}. See owner-node ledger recover."
     if not status["running"]:
         yield "The daemon is not running. Start it: owner-node run."
     if status["outdated"]:

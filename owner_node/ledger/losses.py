@@ -118,7 +118,7 @@ class Losses:
         )
         raise IntegrityError(
             f"{found}: it was restored from a backup, lost entries, or another copy of this state directory "
-            "is at work; no work is done",
+            "is at work",
             _HINT,
             {
                 "chain": "ledger", "sequence": own, "signed": head.sequence, "signed_hash": head.hash,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from math import ceil
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any
 
 from common.model.task import Assignment, PlannedAttribute, Task
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MEAN_DIGITS = 3
 """Decimal places of a mean beyond those of the attribute, at least."""
 _NOISE_DIGITS = 2
-"""Places of a mean beyond the first digit of the scale of its noise: no place that was paid for is lost."""
+"""Places of a mean beyond the first digit of its error: no place that was paid for is lost."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -133,8 +133,8 @@ def _as_text(question: Question, answer: int, n_records: int) -> str:
         return str(answer)
     if question.kind is QuestionKind.MEAN:
         attribute = question.attribute
-        scale = question.g * max(attribute.n_values - 1, 1) / (n_records * question.epsilon)
-        digits = max(_MEAN_DIGITS, _NOISE_DIGITS - scale.adjusted())
+        error = (error_95(question) or 1.0) / n_records
+        digits = max(_MEAN_DIGITS, _NOISE_DIGITS - floor(log10(error)))
         places = Decimal(1).scaleb(-attribute.decimals - digits)
         return f"{(Decimal(answer).scaleb(-attribute.decimals) / n_records).quantize(places):f}"
     return text_of(question.attribute, answer)

@@ -22,11 +22,6 @@ from owner_node.state.sessions import Session, Sessions
 from owner_node.views.budgets import balances
 
 
-def halt_text(message: str) -> str:
-    """Return why no work is done; some reasons of a halt end with that themselves."""
-    return f"no work is done: {message.removesuffix('; no work is done')}"
-
-
 def status_document(owner: OwnerConfig, db: OwnerDatabase, ledger: Ledger | None = None) -> dict[str, Any]:
     """Return what `owner-node status` shows.
 

@@ -35,21 +35,22 @@ class Flooding:
         self._plans: list[Plan] = []
 
     async def do(self, line: str) -> int:
-        """`open EPSILON` begins releases; `send` sends their plans; `count` returns the number of answers."""
+        """Do one thing.
+
+        `open EPSILON` begins releases, `send` sends their plans, `count` counts the answers to them,
+        `end` waits for the others and cancels the releases.
+        """
         verb, _, argument = line.partition(" ")
         if verb == "open":
             return await self._open(argument)
         if verb == "send":
             self._hostile.tell(*(self._hostile.consent(plan) for plan in self._plans))
             return len(self._plans[0].to_bytes())
+        if verb == "end":
+            return await self._end()
         return self._hostile.answers.qsize()
 
     async def _open(self, epsilon: str) -> int:
-        while not self._hostile.answers.empty():
-            self._hostile.answers.get_nowait()
-        for plan in self._plans:
-            await self._hostile.ask(self._hostile.conclude(plan.release, "cancelled"))
-        self._plans.clear()
         labels = tuple(f"category-{i:011d}" for i in range(LABELS))
         wide = Attribute("diagnosis", AttributeType.CATEGORY, 0, LABELS - 1, 0, "error", labels)
         for number in range(PLANS):
@@ -58,6 +59,14 @@ class Flooding:
             others = replace(schema, attributes=(wide,))
             self._plans.append(self._plan(release, epsilon, {"a": schema, "zz": others}))
         return len(self._plans)
+
+    async def _end(self) -> int:
+        for _ in self._plans:
+            await self._hostile.answers.get()
+        for plan in self._plans:
+            await self._hostile.ask(self._hostile.conclude(plan.release, "cancelled"))
+        self._plans.clear()
+        return 0
 
     def _plan(self, release: str, epsilon: str, schemas: dict[str, Schema]) -> Plan:
         request = parse_arguments(
