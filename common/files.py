@@ -208,6 +208,29 @@ def read_private(path: Path) -> bytes:
         ) from None
 
 
+def read_secret(path: Path) -> str:
+    """Read the secret that is the first line of a private file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its first line, without the white space around it.
+
+    Raises:
+        ConfigurationError: Like `read_private`; if the line is empty or not UTF-8.
+    """
+    try:
+        secret = read_private(path).partition(b"\n")[0].decode().strip()
+    except UnicodeDecodeError:
+        secret = ""
+    if not secret:
+        raise ConfigurationError(
+            f"{path} holds no secret", hint="write the secret into its first line, as UTF-8"
+        )
+    return secret
+
+
 @contextmanager
 def exclusive_lock(path: Path, holder: str) -> Iterator[None]:
     """Hold a lock file for the length of a block; the system lets go of it if the process dies.

@@ -175,6 +175,8 @@ def private_file(check: str, path: Path) -> Iterator[Finding]:
     yield _private(check, path, 0o600)
     if not os.access(path, os.R_OK):
         yield failed(check, f"{path} cannot be read by this user", "run as the user whose file it is")
+    elif not path.stat().st_size:
+        yield failed(check, f"{path} is empty", "write the secret into it")
 
 
 def _private(check: str, path: Path, mode: int) -> Finding:

@@ -23,8 +23,8 @@ from pydantic import Field, PlainValidator
 from common.daemon.audit import AuditSink
 from common.daemon.settings import parse_web_address
 from common.errors import ConfigurationError
-from common.files import read_private
-from common.settings import FilePath, Listed, Section
+from common.files import read_secret
+from common.settings import Contradictions, FilePath, Listed, Section
 
 _SECONDS = 10.0
 _AGAIN = "nothing is lost: it is sent again until it is taken"
@@ -46,6 +46,11 @@ class SmtpSection(Section):
     """A private file whose first line is the password."""
     ca: FilePath | None = None
     """The authorities' certificates of the server, PEM; None for those of the system."""
+
+    def __post_init__(self) -> None:
+        if bool(self.user) != (self.password_file is not None):
+            missing = "password_file" if self.user else "user"
+            raise Contradictions([(missing, " is missing: user and password_file sign in together")])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +129,8 @@ class MailSink:
             with smtplib.SMTP(about.host, about.port, timeout=_SECONDS) as server:
                 if about.starttls:
                     server.starttls(context=ssl.create_default_context(cafile=about.ca))
-                if about.user:
-                    server.login(about.user, _secret(about.password_file))
+                if about.user and about.password_file is not None:
+                    server.login(about.user, read_secret(about.password_file))
                 server.send_message(mail)
         except (OSError, smtplib.SMTPException) as error:
             raise ConfigurationError(
@@ -157,7 +162,7 @@ class WebhookSink:
         """
         for message in self.notices.messages(records):
             body = json.dumps(message, sort_keys=True).encode()
-            mark = hmac.new(_secret(self.section.secret_file).encode(), body, sha256).hexdigest()
+            mark = hmac.new(read_secret(self.section.secret_file).encode(), body, sha256).hexdigest()
             headers = {"Content-Type": "application/json", "X-Tessera-Signature": f"sha256={mark}"}
             request = Request(self.section.url, body, headers)  # noqa: S310 - https, or this machine: `parse_web_address`
             try:
@@ -172,7 +177,3 @@ class WebhookSink:
                 raise ConfigurationError(
                     f"webhook at {host} takes no messages: {reason}", hint=_AGAIN
                 ) from None
-
-
-def _secret(path: FilePath | None) -> str:
-    return "" if path is None else read_private(path).decode().partition("\n")[0].strip()

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from common.daemon.console import OidcSection, comparable, readings
 from common.daemon.settings import parse_web_address
 from common.errors import NotConnectedError, RefusedError
-from common.files import read_private
+from common.files import read_secret
 from common.web.doors import LINK_SECONDS
 
 CALLBACK = "/signed-in"
@@ -132,7 +132,7 @@ class SignIn(Generic[_T]):
 
         section = self._section
         client = OAuth2Session(
-            section.client_id, read_private(section.client_secret_file).decode().partition("\n")[0].strip(),
+            section.client_id, read_secret(section.client_secret_file),
             scope="openid email profile", redirect_uri=self._back, code_challenge_method="S256",
             default_timeout=_SECONDS,
         )  # fmt: skip

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 
 from common.errors import ConfigurationError, TesseraError
-from common.files import read_private
+from common.files import read_secret
 from owner_node.config import DatasetConfig
 from owner_node.config.database import SQLITE, DatabaseUrl, parse_database_url
 from owner_node.sources import sql_faults
@@ -93,7 +93,7 @@ def _sqlite(place: DatabaseUrl) -> sa.Engine:
 
 def _password(dataset: DatasetConfig) -> str | None:
     if dataset.password_file is not None:
-        return read_private(dataset.password_file).decode(errors="replace").rstrip("\r\n")
+        return read_secret(dataset.password_file)
     if dataset.password_env is None:
         return None
     if (password := os.environ.get(dataset.password_env)) is None:

@@ -15,6 +15,7 @@ from common.files import (
     flushed,
     private_directory,
     read_private,
+    read_secret,
     remove_leftovers,
     whole_folder,
     write_atomic,
@@ -128,6 +129,18 @@ def test_read_private(tmp_path: Path) -> None:
     for wrong in (tmp_path, tmp_path / "absent"):
         with pytest.raises(ConfigurationError, match="cannot be read"):
             read_private(wrong)
+
+
+def test_read_secret(tmp_path: Path) -> None:
+    """A secret is the first line of its file; a file without one is refused, and its content not shown."""
+    path = tmp_path / "secret"
+    write_atomic(path, b" Geheim7\r\na second line\n")
+    assert read_secret(path) == "Geheim7"
+    for wrong in (b"", b"\nGeheim7", b"  \n", b"Geheim7\xff"):
+        write_atomic(path, wrong)
+        with pytest.raises(ConfigurationError, match="holds no secret") as caught:
+            read_secret(path)
+        assert "Geheim7" not in str(caught.value)
 
 
 _HOLD = """

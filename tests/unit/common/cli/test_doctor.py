@@ -75,11 +75,18 @@ def test_the_exit_code_is_that_of_the_first_failure(capsys, kinds, code):
 def test_secrets_are_for_their_owner(tmp_path, mode, outcome):
     """A key that others may read fails, with the command that closes it."""
     path = tmp_path / "key"
-    path.touch()
+    path.write_text("a key")
     path.chmod(mode)
     (found, *_) = doctor.private_file("key", path)
     assert str(found.outcome) == outcome
     assert (found.hint == f"chmod 600 {path}") is (outcome == "fail")
+
+
+def test_a_file_without_a_secret_fails(tmp_path):
+    """A file that was made and never filled signs and opens nothing."""
+    path = tmp_path / "key"
+    path.touch(0o600)
+    assert outcomes(doctor.private_file("key", path)) == ["pass", "fail"]
 
 
 def test_files_and_folders_that_are_not_there(tmp_path):
@@ -106,7 +113,7 @@ def of_sinks(
 def test_secrets_of_messages(tmp_path):
     """The file of a secret is there and private, or no message would ever go out."""
     secret = tmp_path / "secret"
-    mail = SmtpSection(host="mx", sender="a@b.example", to=("c@d.example",), password_file=secret)
+    mail = SmtpSection(host="mx", sender="a@b.example", to=("c@d.example",), user="a", password_file=secret)
     webhook = WebhookSection(url="https://x.example/", secret_file=secret)
     assert [(each.check, each.outcome) for each in of_sinks(None, mail, webhook)] == [
         ("mail", "fail"),

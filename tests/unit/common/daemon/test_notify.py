@@ -68,6 +68,14 @@ def test_webhooks_are_encrypted_or_local(secret, url):
         validate(WebhookSection, {"url": url, "secret_file": str(secret)}, secret)
 
 
+@pytest.mark.parametrize("alone", ["user", "password_file"])
+def test_a_name_and_a_password_sign_in_together(secret, alone):
+    """One without the other would sign in as nobody, or not at all."""
+    table = {"host": "mx", "sender": "a@b.example", "to": ["c@d.example"], alone: str(secret)}
+    with pytest.raises(ConfigurationError, match="is missing: user and password_file"):
+        validate(SmtpSection, table, secret)
+
+
 def free_port() -> int:
     """Return a port that is free now."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
