@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from time import monotonic
 
 from common.errors import TesseraError
 from owner_node.config.engine import EngineKind
@@ -82,7 +81,6 @@ def campaign(
     runs: int,
     say: Callable[[str], object],
     result: Result,
-    seconds: float = float("inf"),
 ) -> None:
     """Make runs with the seeds from `seed` on.
 
@@ -92,12 +90,10 @@ def campaign(
         runs: How many.
         say: Is told about every run.
         result: Is added to.
-        seconds: Begin no run after this time.
     """
-    until = monotonic() + seconds
     seeds = iter(range(seed, seed + runs))
     following, found = next(seeds, None), list[str]()
-    while following is not None and monotonic() < until:
+    while following is not None:
         place = folder / f"from-{following}"
         with ExitStack() as stack:
             around = stack.enter_context(surroundings(place))
@@ -105,7 +101,7 @@ def campaign(
                 found = run(around, draw(following), result)
                 say(_line(following, result, found, place))
                 following = next(seeds, None)
-                if found or following is None or monotonic() >= until:
+                if found or following is None:
                     break
         if not found:
             shutil.rmtree(place)
