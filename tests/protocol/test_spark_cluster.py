@@ -83,8 +83,13 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_killed_executor_changes_nothing_and_no_key_is_logged(cluster, tmp_path):
-    """Its tasks run again on the other one and draw the same bits; plans and event logs have no key."""
+def test_executors_killed_again_and_again_change_nothing_and_no_key_is_logged(cluster, tmp_path):
+    """Tasks that run again draw the same bits; plans and event logs have no key.
+
+    An executor is killed in every third job of an attribute, so at each of its steps: all twelve take long.
+    """
+    from owner_node.sources import spark_session
+
     logs = tmp_path / "events"
     logs.mkdir()
     logging = {
@@ -92,30 +97,7 @@ def test_a_killed_executor_changes_nothing_and_no_key_is_logged(cluster, tmp_pat
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": f"file://{logs}",
     }
-    dataset = declared(tmp_path, cluster.settings(tmp_path / "session", **logging))
-    with closing(pinned(dataset, tmp_path).records) as records, ThreadPoolExecutor(1) as thread:
-        data = PinnedData(records, "", (), None)  # type: ignore[arg-type]
-        masking = thread.submit(masked, data, 7)
-        # The first sort is being written: what it reads was drawn already.
-        until(lambda: any((tmp_path / "scratch").rglob("*.spark")) and bool(cluster.executors()))
-        cluster.executors()[0].kill()
-        assert not masking.done()
-        assert masking.result(WAIT_SECONDS) == expected(dataset, 7)
-        assert masked(data, 8) == expected(dataset, 8)
-    assert not list((tmp_path / "scratch").iterdir())
-    written = b"".join(path.read_bytes() for path in logs.rglob("*") if path.is_file())
-    assert b"MapInArrow" in written
-    for seed in (7, 8):
-        key = SeededBits(seed).copy_key()
-        for form in (key, key.hex().encode(), b64encode(key), repr(key).encode(), str(list(key)).encode()):
-            assert form not in written
-
-
-def test_executors_killed_again_and_again_change_nothing(cluster, tmp_path):
-    """One is killed in every third job of an attribute, so at each of its steps; all twelve take minutes."""
-    from owner_node.sources import spark_session
-
-    settings = cluster.settings(tmp_path / "session")
+    settings = cluster.settings(tmp_path / "session", **logging)
     dataset = declared(tmp_path, settings)
     struck: set[int] = set()
     with closing(pinned(dataset, tmp_path).records) as records, ThreadPoolExecutor(1) as thread:
@@ -133,6 +115,12 @@ def test_executors_killed_again_and_again_change_nothing(cluster, tmp_path):
         until(strike)
         assert masking.result() == expected(dataset, 7)
     assert len(struck) >= LEAST_STRUCK
+    assert not list((tmp_path / "scratch").iterdir())
+    written = b"".join(path.read_bytes() for path in logs.rglob("*") if path.is_file())
+    assert b"MapInArrow" in written
+    key = SeededBits(7).copy_key()
+    for form in (key, key.hex().encode(), b64encode(key), repr(key).encode(), str(list(key)).encode()):
+        assert form not in written
 
 
 def test_a_cancelled_release_cancels_its_jobs(cluster, tmp_path):
