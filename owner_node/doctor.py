@@ -64,7 +64,7 @@ def examination(path: Path | None, *, examples: bool) -> Iterator[Finding]:
         return
     offered = f"{len(owner.datasets)} data set(s), {len(owner.aggregators)} aggregator(s)"
     yield passed("configuration", f"{owner.path}: owner {owner.owner.id!r}, {offered}")
-    for text, hint in owner.without_attributes():
+    for text, hint in owner.unmatched_attributes():
         yield warned("policy", text, hint)
     yield from examine(_local(owner))
     findings, own = identity("identity", owner.tls, own_party(owner), "client", utc_now())

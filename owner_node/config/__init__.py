@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal, InvalidOperation
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -115,15 +115,19 @@ class OwnerConfig(_Tables):
             )
         return found or None
 
-    def without_attributes(self) -> Iterator[tuple[str, str]]:
-        """Yield of each data set that `policy.attributes` leaves no attribute what to tell, and a hint."""
+    def unmatched_attributes(self) -> Iterator[tuple[str, str]]:
+        """Yield where `policy.attributes` and the data sets do not meet: what to say, and a hint."""
         allowed = self.policy.attributes
-        for dataset in self.datasets:
-            names = [attribute.name for attribute in dataset.attributes]
+        declared = {each.name: [attribute.name for attribute in each.attributes] for each in self.datasets}
+        known = list(dict.fromkeys(chain.from_iterable(declared.values())))
+        for name in allowed:
+            if known and name not in known:
+                meant = did_you_mean(name, known) or f"declared attributes: {', '.join(known)}"
+                yield f"policy.attributes names {name!r}, which no data set has", meant
+        for dataset, names in declared.items():
             if allowed and not set(names) & set(allowed):
-                meant = next(filter(None, (did_you_mean(each, names) for each in allowed)), "")
-                text = f"policy.attributes names no attribute of data set {dataset.name!r}"
-                yield f"{text}; no release can use it", meant or f"declared attributes: {', '.join(names)}"
+                text = f"policy.attributes names no attribute of data set {dataset!r}; no release can use it"
+                yield text, f"its attributes: {', '.join(names)}"
 
     def dataset(self, name: str) -> DatasetConfig:
         """Return a data set by name.

@@ -198,7 +198,7 @@ def config_warnings(owner: OwnerConfig) -> Iterator[str]:
 
 def _policy_warnings(owner: OwnerConfig) -> Iterator[str]:
     """Yield what the policy refuses in every release."""
-    yield from (f"{text}; {hint}" for text, hint in owner.without_attributes())
+    yield from (f"{text}; {hint}" for text, hint in owner.unmatched_attributes())
     allowed = owner.policy.mechanisms
     refused = {
         f"{dataset.name}.{attribute.name}": attribute.method

@@ -134,18 +134,23 @@ def test_a_policy_that_admits_no_attribute(folder, capsys):
     """It is a warning that names the data set and what was meant; what is asked about it is refused."""
     policy = '[policy]\nattributes = ["Weigth"]\n'
     (folder / "owner.toml").write_text(OWNER.replace("[[dataset]]", f"{policy}\n[[dataset]]", 1))
+    unknown = "policy.attributes names 'Weigth', which no data set has"
     told = "policy.attributes names no attribute of data set 'patients'; no release can use it"
     assert run() == 0
-    assert f"warning: {told}; did you mean 'weight'?" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"warning: {unknown}; did you mean 'weight'?" in printed
+    assert f"warning: {told}; its attributes: " in printed
     console.run(application(), "owner-node", ["doctor"])
-    assert f"WARN  policy: {told}\n      did you mean 'weight'?" in capsys.readouterr().out
+    assert f"WARN  policy: {unknown}\n      did you mean 'weight'?" in capsys.readouterr().out
     assert run("--epsilon", "1") == 4
     assert "policy.attributes names no attribute of data set 'patients'" in capsys.readouterr().err
     (folder / "owner.toml").write_text(
         (folder / "owner.toml").read_text().replace('["Weigth"]', '["Weigth", "age"]')
     )
     assert run() == 0
-    assert "names no attribute" not in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"warning: {unknown}; did you mean 'weight'?" in printed
+    assert "names no attribute" not in printed
 
 
 def test_one_bad_data_set_is_its_own_error(folder, capsys):
