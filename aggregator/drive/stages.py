@@ -152,7 +152,8 @@ def signed_addendum(
             check_memory(plan, sum(records.values()), workspace.memory)
             # Mapped, not read: the system can drop its pages when memory is short.
             mapped = {owner: np.memmap(path, dtype=np.uint8, mode="r") for owner, path in paths.items()}
-            linked = link_by_passes(plan, records, mapped, random_order)
+            progress.begin("comparing match keys", sum(records.values()) * len(plan.passes))
+            linked = link_by_passes(plan, records, mapped, random_order, progress.advance)
         else:
             for owner, path in paths.items() if plan.linking.tokens else ():
                 stream = open_files.enter_context(path.open("rb", buffering=0))

@@ -32,6 +32,7 @@ def link_by_passes(
     records: Mapping[str, int],
     blobs: Mapping[str, NDArray[np.uint8]],
     shuffled: Callable[[int], Int64Array],
+    advance: Callable[[int], None] = lambda _n_records: None,
 ) -> LinkingResult:
     """Link the persons of a release by match keys.
 
@@ -40,6 +41,7 @@ def link_by_passes(
         records: The number of records that each owner declared.
         blobs: Token lists by owner id (`common.matching.lists`), each of shape (size,).
         shuffled: Returns a permutation of so many numbers from secure randomness.
+        advance: Called after every pass with the number of records of all owners.
 
     Returns:
         What was found. Where groups are aligned, `selections` has the numbers of each owner's persons.
@@ -52,7 +54,7 @@ def link_by_passes(
     """
     names = [each.name for each in plan.passes]
     lists = [decode_lists(blobs[owner], len(names), records[owner], owner) for owner in plan.owners]
-    linked = link_passes(lists, [records[owner] for owner in plan.owners])
+    linked = link_passes(lists, [records[owner] for owner in plan.owners], advance)
     quality = match_quality(names, lists, linked)
     _check_quality(plan, quality)
     ends = np.cumsum([records[owner] for owner in plan.owners])[:-1]

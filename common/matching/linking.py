@@ -10,7 +10,7 @@ The result does not depend on the order of owners or records. Memory for tokens 
 merged in ranges of token values.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,12 +66,17 @@ class Linked:
     """Token numbers of every pass, as in `SharedTokens`."""
 
 
-def link_passes(lists: Sequence[Sequence[PassList]], n_records: Sequence[int]) -> Linked:
+def link_passes(
+    lists: Sequence[Sequence[PassList]],
+    n_records: Sequence[int],
+    advance: Callable[[int], None] = lambda _n_records: None,
+) -> Linked:
     """Link the persons of several owners.
 
     Args:
         lists: By owner, then by pass; all owners have the same passes.
         n_records: Number of persons of each owner; handles are below it.
+        advance: Called after every pass with the number of persons.
 
     Returns:
         Which entries are one person. Entries are numbered owner by owner, each in the order of its handles.
@@ -93,6 +98,7 @@ def link_passes(lists: Sequence[Sequence[PassList]], n_records: Sequence[int]) -
         shared = shared_tokens(of_owners, firsts, n_persons)
         results.append(_link_pass(person, owner, len(n_records), shared))
         numbers.append(shared.numbers)
+        advance(n_persons)
     return Linked(person, tuple(results), tuple(numbers))
 
 

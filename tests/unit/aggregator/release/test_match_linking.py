@@ -15,6 +15,7 @@ from common.errors import ConflictError, IntegrityError, ProtocolError, UsageErr
 from common.matching.lists import encode_lists
 from common.model.fragment import Addendum, contradictions
 from common.model.schema import IdentifierRules, MatchPass
+from common.progress import Progress, StepStoppedError
 from owner_node.engines.matched import read_persons
 from owner_node.linking.match_tokens import all_passes
 from owner_node.values.match_keys import KeyColumns
@@ -40,16 +41,29 @@ def plan_of(groups, **linking):
     return replace(plan, identifier=RULES, linking=replace(plan.linking, **linking))
 
 
-def linked(plan, people, **changes):
+def linked(plan, people, advance=lambda _: None, **changes):
     """Link owners' people; `changes` replace the blobs of some owners."""
     blobs = {owner: blob(names) for owner, names in people.items()} | changes
-    return link_by_passes(plan, {owner: len(names) for owner, names in people.items()}, blobs, random_order)
+    records = {owner: len(names) for owner, names in people.items()}
+    return link_by_passes(plan, records, blobs, random_order, advance)
 
 
 VERTICAL = {
     "a": ["Meyer 1950", "Berg 1960", "Lund 1970", "Novak 1980", "Only 1999"],
     "b": ["Novack 1980", "Maier 1950", "Berg 1960", "Else 1998", "Lund 1970"],
 }
+
+
+def test_linking_is_advanced_and_can_be_stopped():
+    """A release that ended meanwhile does not wait for the passes that are left."""
+    plan = plan_of([["a"], ["b"]], on_mismatch="intersect", min_common=3)
+    progress = Progress()
+    progress.begin("comparing match keys", len(plan.passes) * 10)
+    linked(plan, VERTICAL, progress.advance)
+    assert progress.done == progress.total
+    stopped = Progress(is_due=lambda: False)
+    with pytest.raises(StepStoppedError):
+        linked(plan, VERTICAL, stopped.advance)
 
 
 def test_vertical_owners_get_the_same_number_for_the_same_person():
