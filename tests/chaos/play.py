@@ -226,8 +226,8 @@ class Player:
         """Let fail what parties stand on; returns whether that is done."""
         if blow.deed is Deed.PUT_BACK and any(self._away(each) or self._full(each) for each in blow.parties):
             return False
-        # One that is starting may find that its certificate is not valid yet, and end.
-        if blow.deed is Deed.SET_CLOCK and any(self._starting(each) for each in blow.parties):
+        # One that is starting may find a full disk, or that its certificate is not valid yet, and end.
+        if blow.deed in (Deed.FILL, Deed.SET_CLOCK) and any(self._starting(each) for each in blow.parties):
             return False
         if (why := self._around.lacking.get(blow.deed)) is not None:
             self.course.skipped.append(f"{blow.deed}: {why}")
