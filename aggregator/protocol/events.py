@@ -7,7 +7,7 @@ an owner are the same answer if their `content` is equal; signatures and times m
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from common.errors import ConfigurationError
 from common.model.compatibility import Software
@@ -18,11 +18,13 @@ from common.planning.arguments import ReleaseArguments
 class Event:
     """Something that happened to a release."""
 
-    name: ClassVar[str] = ""
-    """Name in the table of states and in the journal."""
-
     at: int
     """Unix time."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the table of states and in the journal."""
+        return _NAMES[type(self)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +43,6 @@ class OwnerEvent(Event):
 class Started(Event):
     """An operator requested the release."""
 
-    name: ClassVar[str] = "started"
-
     request: ReleaseArguments
     confirmed: bool = False
     """Whether the operator has agreed to the plan without seeing it (--yes)."""
@@ -53,8 +53,6 @@ class Started(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described(OwnerEvent):
     """An owner sent the schema of its data set."""
-
-    name: ClassVar[str] = "described"
 
     schema: str
     """Canonical JSON."""
@@ -71,8 +69,6 @@ class Described(OwnerEvent):
 class Planned(Event):
     """The schemas fitted, and a plan was made and signed."""
 
-    name: ClassVar[str] = "planned"
-
     plan: str
     """Canonical JSON."""
     signature: str
@@ -85,21 +81,15 @@ class Planned(Event):
 class Confirmed(Event):
     """The operator agreed to the plan."""
 
-    name: ClassVar[str] = "confirmed"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting(OwnerEvent):
     """A person at the owner has to decide."""
 
-    name: ClassVar[str] = "waiting"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consented(OwnerEvent):
     """An owner accepted the plan and reserved the charge."""
-
-    name: ClassVar[str] = "consented"
 
     key_check: str
     """Linkage key-check value; empty without an identifier."""
@@ -120,8 +110,6 @@ class Consented(OwnerEvent):
 class Linked(OwnerEvent):
     """An owner loaded and pinned its source, and sent tokens where the plan wants them."""
 
-    name: ClassVar[str] = "linked"
-
     records: int
     """Exact number of records."""
     tokens_digest: str
@@ -137,8 +125,6 @@ class Linked(OwnerEvent):
 class Addended(Event):
     """Linking succeeded; what it found was signed."""
 
-    name: ClassVar[str] = "addended"
-
     addendum: str
     """Canonical JSON."""
     signature: str
@@ -150,8 +136,6 @@ class Addended(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sealed(OwnerEvent):
     """An owner spent, masked and sealed its fragment."""
-
-    name: ClassVar[str] = "sealed"
 
     statement: str
     """Canonical JSON of the fragment statement."""
@@ -170,8 +154,6 @@ class Sealed(OwnerEvent):
 class Received(OwnerEvent):
     """An owner's fragment arrived and was checked."""
 
-    name: ClassVar[str] = "received"
-
     receipt: str
     """Canonical JSON."""
     signature: str
@@ -183,8 +165,6 @@ class Received(OwnerEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published(Event):
     """The release folder appeared."""
-
-    name: ClassVar[str] = "published"
 
     manifest_digest: str
     directory: str
@@ -211,66 +191,65 @@ class Ending(Event):
 class Conflicted(Ending):
     """Schemas, linkage keys or records of the owners do not fit."""
 
-    name: ClassVar[str] = "conflicted"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused(Ending):
     """An owner refused."""
-
-    name: ClassVar[str] = "refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed(Ending):
     """An owner or the aggregator could not go on."""
 
-    name: ClassVar[str] = "failed"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled(Ending):
     """The operator cancelled."""
-
-    name: ClassVar[str] = "cancelled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expired(Ending):
     """A step's deadline passed."""
 
-    name: ClassVar[str] = "expired"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged(OwnerEvent):
     """An owner has acknowledged how the release ended."""
-
-    name: ClassVar[str] = "acknowledged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed(Event):
     """The operator had a release that ended after spending go on, with the fragments that are sealed."""
 
-    name: ClassVar[str] = "resumed"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deleted(Event):
     """The operator had the data of a release that has ended removed; its history stays."""
 
-    name: ClassVar[str] = "deleted"
-
 
 EVENTS: Mapping[str, type[Event]] = {
-    event.name: event
-    for event in (
-        *(Started, Described, Planned, Confirmed, Waiting, Consented, Linked, Addended, Sealed, Received),
-        *(Published, Conflicted, Refused, Failed, Cancelled, Expired, Resumed, Acknowledged, Deleted),
-    )
+    "started": Started,
+    "described": Described,
+    "planned": Planned,
+    "confirmed": Confirmed,
+    "waiting": Waiting,
+    "consented": Consented,
+    "linked": Linked,
+    "addended": Addended,
+    "sealed": Sealed,
+    "received": Received,
+    "published": Published,
+    "conflicted": Conflicted,
+    "refused": Refused,
+    "failed": Failed,
+    "cancelled": Cancelled,
+    "expired": Expired,
+    "resumed": Resumed,
+    "acknowledged": Acknowledged,
+    "deleted": Deleted,
 }
 """Every event by its name."""
+_NAMES = {kind: name for name, kind in EVENTS.items()}
 
 
 def to_json(event: Event) -> str:

@@ -4,10 +4,12 @@ import asyncio
 import json
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
-from aggregator.protocol.events import Event, Started, from_json, to_json
-from aggregator.protocol.release import Release, apply, begin
+from aggregator.protocol.events import Event, from_json, to_json
+from aggregator.protocol.release import Release, fold
 from aggregator.store.database import AggregatorDatabase, CannotStoreError
 from aggregator.store.ledger_heads import LedgerHeads
 from aggregator.store.operator_log import Action, OperatorLog
@@ -113,14 +115,12 @@ class Journal:
 
     def replay(self) -> dict[str, Release]:
         """Rebuild every release from its events, oldest first."""
-        releases: dict[str, Release] = {}
-        for release, document in self.db.rows(
-            "SELECT release, document FROM events ORDER BY release, sequence"
-        ):
-            with self.db.decoding():
-                event = from_json(document)
-                starts = isinstance(event, Started)
-                releases[release] = begin(event) if starts else apply(releases[release], event)
+        rows = self.db.rows("SELECT release, document FROM events ORDER BY release, sequence")
+        with self.db.decoding():
+            releases = {
+                release: fold(from_json(document) for _, document in events)
+                for release, events in groupby(rows, itemgetter(0))
+            }
         return dict(sorted(releases.items(), key=lambda item: (item[1].created, item[0])))
 
     def seen(self, owner: KnownOwner) -> None:

@@ -136,12 +136,6 @@ def total_or_unbounded(values: Iterable[Decimal | None]) -> Decimal | None:
     return None if None in bounds else total(bound for bound in bounds if bound is not None)
 
 
-def largest_or_unbounded(values: Iterable[Decimal | None]) -> Decimal | None:
-    """Return the largest joint bound (parallel composition); None as soon as one of them is None."""
-    bounds = list(values)
-    return None if None in bounds else max(bound for bound in bounds if bound is not None)
-
-
 def charge(accounting: Accounting, epsilon: Decimal, joint: Decimal | None) -> Decimal | None:
     """Return what a ledger takes for a task, or None if this way of accounting has no bound for it."""
     return epsilon if accounting == "per-centroid" else joint

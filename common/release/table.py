@@ -236,18 +236,6 @@ _BATCH_RECORDS = 65_536
 _NEEDS_QUOTES = '[",\r\n]'
 
 
-def write_csv(stream: BinaryIO, table: pa.Table) -> None:
-    """Write a table of release types, with a header line.
-
-    Args:
-        stream: A binary file open for writing.
-        table: The release, without missing values. The metadata of a field of doubles says how many decimal
-            places its values have (`release_schema`).
-    """
-    write_csv_header(stream, table.schema)
-    write_csv_records(stream, table)
-
-
 def write_csv_header(stream: BinaryIO, schema: pa.Schema) -> None:
     """Write the header line."""
     header = _quoted(pa.array(schema.names, pa.string())).to_pylist()
@@ -255,7 +243,13 @@ def write_csv_header(stream: BinaryIO, schema: pa.Schema) -> None:
 
 
 def write_csv_records(stream: BinaryIO, table: pa.Table) -> None:
-    """Write the lines of some records; see `write_csv`."""
+    """Write the lines of some records of a release.
+
+    Args:
+        stream: A binary file open for writing.
+        table: The records, without missing values. The metadata of a field of doubles says how many decimal
+            places its values have (`release_schema`).
+    """
     for batch in table.to_batches(max_chunksize=_BATCH_RECORDS):
         columns = [_text(*each) for each in zip(batch.columns, table.schema, strict=True)]
         columns[-1] = pc.binary_join_element_wise(columns[-1], "\r\n", "")

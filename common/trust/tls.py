@@ -19,8 +19,7 @@ import grpc
 from cryptography import x509
 
 from common.errors import ConfigurationError, IdentityError, NotConnectedError
-from common.settings import TlsSection
-from common.trust.credentials import Identity, read_identity
+from common.trust.credentials import Identity
 from common.trust.identity import (
     Party,
     PartyKind,
@@ -106,22 +105,7 @@ def server_options(connections: int) -> list[tuple[str, int]]:
     ]
 
 
-def channel_credentials(ca: Path, cert: Path, key: Path) -> grpc.ChannelCredentials:
-    """Return an owner's credentials, read from its files.
-
-    Args:
-        ca: PEM of the CA certificates that the aggregator's certificate must lead to.
-        cert: PEM of the owner's certificate chain, its own first.
-        key: PEM of its private key, mode 0600.
-
-    Raises:
-        ConfigurationError: If a file is absent, open to others or of the wrong kind.
-        IdentityError: If the certificate names no party.
-    """
-    return channel_credentials_of(read_identity(TlsSection(ca, cert, key)))
-
-
-def channel_credentials_of(identity: Identity) -> grpc.ChannelCredentials:
+def channel_credentials(identity: Identity) -> grpc.ChannelCredentials:
     """Return an owner's credentials."""
     return grpc.ssl_channel_credentials(identity.ca_pem, identity.key_pem, identity.chain_pem)
 

@@ -247,14 +247,11 @@ def show_request(document: dict[str, Any], *, details: bool) -> None:
 
 def _fields(document: dict[str, Any]) -> None:
     approval, needed = document["approval"], document["approvers"]
+    several = f"; {len(document['approved_by'])} of {needed} persons" if needed > 1 else ""
     fields: dict[str, object] = {
         "asked by rule": document["rule"],
         "reason": document["reason"],
-        "approved": ""
-        if approval is None
-        else f"by {approval['by']} until {moment_text(approval['until'])}"
-        + ("" if approval["valid"] else " (ended)")
-        + (f"; {len(document['approved_by'])} of {needed} persons" if needed > 1 else ""),
+        "approved": _approved(approval) + several if approval else "",
         "purpose": document["purpose"],
         "data set": document["dataset"],
     }

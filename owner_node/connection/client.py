@@ -32,7 +32,7 @@ from common.trust.signing import Domain, load_chain
 from common.trust.tls import (
     MESSAGE_LIMIT,
     TIME_KEY,
-    channel_credentials_of,
+    channel_credentials,
     channel_options,
     explain_handshake,
 )
@@ -95,7 +95,7 @@ class AggregatorClient:
         self._owner, self._nonce = identity.signer.party.name, secrets.token_bytes(NONCE_BYTES)
         # gRPC takes the same proxy, but would dial directly where the variable cannot be used.
         proxy_to(host_and_port(address)[0])
-        credentials = channel_credentials_of(identity)
+        credentials = channel_credentials(identity)
         self._channel = grpc.aio.secure_channel(address, credentials, options=channel_options())
         self._calls: Any = OwnerServiceStub(self._channel)
 
@@ -493,7 +493,7 @@ def greet(
     """
     nonce = secrets.token_bytes(NONCE_BYTES)
     request = _announcement([each.name for each in config.datasets], nonce)
-    credentials = channel_credentials_of(identity)
+    credentials = channel_credentials(identity)
     with grpc.secure_channel(aggregator.address, credentials, options=channel_options()) as channel:
         calls: Any = OwnerServiceStub(channel)
         try:

@@ -108,18 +108,6 @@ class LinearList:
             first += entries.size
 
 
-def shuffle_within_clusters(entries: Int64Array, clusters: Clusters, bits: BitSource) -> Int64Array:
-    """Return entries with those of every cluster in random order, `(n_records,)`.
-
-    Args:
-        entries: By place, `(n_records,)`.
-        clusters: Which places belong to each.
-        bits: Source of random bits; its next elements are the places.
-    """
-    blocks = (entries[places].reshape(shape) for _, places, shape in clusters.blocks(PLACES_PER_BLOCK))
-    return joined(shuffled_blocks(blocks, clusters, bits), clusters)
-
-
 def shuffled_blocks(
     blocks: Iterator[Int64Array], clusters: Clusters, bits: BitSource
 ) -> Iterator[Int64Array]:

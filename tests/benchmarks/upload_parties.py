@@ -24,7 +24,7 @@ from common.model.schema import Attribute, AttributeType, Schema, round_to_leadi
 from common.progress import Progress
 from common.settings import TlsSection
 from common.trust.credentials import read_identity
-from common.trust.tls import channel_credentials, channel_options, server_credentials, server_options
+from common.trust.tls import channel_options, server_credentials, server_options
 from common.wire.encoding import BATCH_RECORDS
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
@@ -32,6 +32,7 @@ from common.wire.v1.control_pb2_grpc import ControlServiceStub
 from owner_node.connection.client import AggregatorClient
 from owner_node.state.answers import Fragment
 from tests.fakes.scripted_owner import ScriptedOwner, all_until
+from tests.fakes.tls_endpoints import credentials_from
 
 TRUST_DOMAIN = "release.test"
 FRAGMENT = "fragment"
@@ -209,7 +210,7 @@ async def bare_client(folder: Path, address: str) -> None:
     path = folder / FRAGMENT
     files = (folder / "ca.pem", folder / "owner-a.pem", folder / "owner-a.key")
     async with grpc.aio.secure_channel(
-        address, channel_credentials(*files), options=channel_options()
+        address, credentials_from(*files), options=channel_options()
     ) as channel:
         send: Any = channel.stream_unary("/" + "/".join(METHOD), None, None)
 

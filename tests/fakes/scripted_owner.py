@@ -15,11 +15,12 @@ from common.model.fragment import Addendum, Consent, FragmentStatement, LedgerHe
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType, IdentifierRules, Schema, round_to_leading_digit
 from common.trust.signing import Domain, Signer
-from common.trust.tls import channel_credentials, channel_options
+from common.trust.tls import channel_options
 from common.wire.software import software_here
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
 from tests.fakes.releases import by_token, encoded, random_columns
+from tests.fakes.tls_endpoints import credentials_from
 
 KEY_CHECK = "ab" * 32
 CHUNK = 64 * 1024
@@ -54,7 +55,7 @@ class ScriptedOwner:
             round_to_leading_digit(len(tokens)),
         )
         self.signer = Signer.load(files[1], files[0])
-        credentials = channel_credentials(certificates / "ca.pem", *files)
+        credentials = credentials_from(certificates / "ca.pem", *files)
         self.channel = grpc.aio.secure_channel(address, credentials, options=channel_options())
         self.calls = OwnerServiceStub(self.channel)
         self.fragment = b""

@@ -57,6 +57,11 @@ def serving_with(ca: Path, cert: Path, key: Path) -> grpc.ServerCredentials:
     return server_credentials(lambda: identity)
 
 
+def credentials_from(ca: Path, cert: Path, key: Path) -> grpc.ChannelCredentials:
+    """Return an owner's credentials, read from its files."""
+    return channel_credentials(read_identity(TlsSection(ca, cert, key)))
+
+
 @asynccontextmanager
 async def serving(
     credentials: grpc.ServerCredentials | None, now: datetime = NOW, host: str = "127.0.0.1"
@@ -89,7 +94,7 @@ async def ask(port: int, files: Files | None, host: str = "127.0.0.1", request: 
     if files is None:
         channel = grpc.aio.insecure_channel(address, options)
     else:
-        channel = grpc.aio.secure_channel(address, channel_credentials(*files), options)
+        channel = grpc.aio.secure_channel(address, credentials_from(*files), options)
     async with channel:
         answer: Any = await channel.unary_unary("/test.Who/Ask", bytes, bytes)(request, timeout=20)
         return bytes(answer).decode()

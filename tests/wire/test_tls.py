@@ -17,7 +17,7 @@ from aggregator.ca.authority import Authority, key_usage
 from common.errors import ConfigurationError, IdentityError, NotConnectedError, ProtocolError
 from common.trust.enrolment import new_key
 from common.trust.identity import Party, PartyKind
-from common.trust.tls import RECEIVE_LIMIT, channel_credentials, explain_handshake
+from common.trust.tls import RECEIVE_LIMIT, explain_handshake
 from common.wire.status import from_rpc_error
 from deploy.development_ca import CLIENT_AUTH, SERVER_AUTH, DevelopmentCa, Issued
 from tests.fakes.tls_endpoints import (
@@ -29,6 +29,7 @@ from tests.fakes.tls_endpoints import (
     Files,
     Folder,
     ask,
+    credentials_from,
     explain,
     refused_with,
     serving,
@@ -295,9 +296,9 @@ def test_wrong_files(folder: Folder, authority: DevelopmentCa) -> None:
     ca, cert, key = folder.files(authority.owner("a"))
     _, _, other_key = folder.files(authority.owner("a"))
     with pytest.raises(ConfigurationError, match="not for the given key"):
-        channel_credentials(ca, cert, other_key)
+        credentials_from(ca, cert, other_key)
     with pytest.raises(ConfigurationError, match="no certificate can be read"):
-        channel_credentials(key, cert, key)
+        credentials_from(key, cert, key)
     key.chmod(0o640)
     with pytest.raises(ConfigurationError) as caught:
         serving_with(ca, cert, key)

@@ -12,7 +12,7 @@ from common.errors import UsageError
 from common.model.mechanisms import MECHANISMS
 from common.model.schema import Attribute, AttributeType
 from owner_node.masking.clusters import Clusters
-from owner_node.masking.quantiles import linear_list, rotated, shuffle_within_clusters
+from owner_node.masking.quantiles import joined, linear_list, rotated, shuffled_blocks
 from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
 from tests.fakes.records import mask_attribute
@@ -39,6 +39,12 @@ def test_worked_list():
     """Three clusters of four: the slopes of the first and the last pair go on to the ends."""
     found = linear_list(np.array([15.0, 55.0, 135.0]), Clusters(12, 4), 1000)
     assert found.tolist() == [0, 10, 20, 30, 40, 50, 65, 85, 105, 125, 145, 165]
+
+
+def shuffle_within_clusters(entries, clusters, bits):
+    """Return entries with those of every cluster in random order."""
+    blocks = (entries[places].reshape(shape) for _, places, shape in clusters.blocks(2**15))
+    return joined(shuffled_blocks(blocks, clusters, bits), clusters)
 
 
 @example(1500, 4000, 0)
