@@ -37,12 +37,6 @@ def random_order(n_records: int) -> Int64Array:
     order has exactly the same probability. Keys have 64 bits; up to 2^20 records, the lower 20 give way to
     the number of the record, because sorting numbers takes a third of the time of sorting positions. Then
     keys are drawn anew in one case in 30 at most.
-
-    Args:
-        n_records: Number of records.
-
-    Returns:
-        Positions, shape (n_records,).
     """
     while True:
         keys = np.frombuffer(bytearray(os.urandom(8 * n_records)), dtype=np.uint64)

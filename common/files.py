@@ -183,12 +183,6 @@ def private_directory(path: Path) -> Path:
 def read_private(path: Path) -> bytes:
     """Read a file that holds a secret, and refuse it if others could read it too.
 
-    Args:
-        path: The file.
-
-    Returns:
-        Its content.
-
     Raises:
         ConfigurationError: If it is absent or unreadable, or its mode lets group or others at it.
     """
@@ -210,9 +204,6 @@ def read_private(path: Path) -> bytes:
 
 def read_secret(path: Path) -> str:
     """Read the secret that is the first line of a private file.
-
-    Args:
-        path: The file.
 
     Returns:
         Its first line, without the white space around it.

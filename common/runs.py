@@ -101,10 +101,6 @@ class RunFile:
     def append(self, pieces: Iterable[Records], dtype: np.dtype[Any]) -> FileRun:
         """Write a run.
 
-        Args:
-            pieces: Its records, in order.
-            dtype: Their type.
-
         Returns:
             The run, which can be read from now on.
 

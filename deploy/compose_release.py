@@ -30,11 +30,6 @@ _POLL_SECONDS = 1.0
 def wait_connected(place: Path, owners: Sequence[str], seconds: float = CONNECTED_SECONDS) -> None:
     """Wait until the aggregator runs and all owners are connected to it.
 
-    Args:
-        place: Folder of aggregator.toml.
-        owners: Ids of the owners.
-        seconds: How long to wait.
-
     Raises:
         NotConnectedError: On time-out.
     """

@@ -45,9 +45,6 @@ class WheelError(TesseraError):
 def programs(kept: Path = KEPT) -> Path:
     """Return the folder of the programs that the wheel of the present sources installs, made if absent.
 
-    Args:
-        kept: Where environments are kept.
-
     Returns:
         The `bin` of an environment, which stays as it is until this process ends.
 
@@ -90,9 +87,6 @@ def programs_of(wheel: Path, kept: Path = KEPT) -> Path:
 
 def build_wheel(folder: Path) -> Path:
     """Build the wheel of the present sources, the same bytes on every machine with the same build tools.
-
-    Args:
-        folder: Where the wheel is put.
 
     Raises:
         WheelError: If it cannot be built.

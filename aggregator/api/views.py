@@ -43,13 +43,7 @@ def first_piece(views: Iterable[_Message], most: int = MOST_AT_ONCE) -> tuple[li
 
 
 def owner_view(owner: KnownOwner, presence: OwnerPresence, *, revoked: bool) -> wire.OwnerView:
-    """Return the message about an owner for the command line.
-
-    Args:
-        owner: What is known of it.
-        presence: Who is connected.
-        revoked: Whether its key is revoked.
-    """
+    """Return the message about an owner for the command line."""
     return wire.OwnerView(
         id=owner.id,
         connected=presence.connected(owner.id),

@@ -215,13 +215,7 @@ class Enrolment:
         return issued
 
     def refuse(self, request: CertificateRequest, party: Party, actor: str) -> None:
-        """Note that a request is not approved. The same request can be approved later.
-
-        Args:
-            request: The request.
-            party: Whom the certificate would have named.
-            actor: Who refuses.
-        """
+        """Note that a request is not approved. The same request can be approved later."""
         with self._changing() as tx:
             self._log(tx, actor, "refuse", party.name, fingerprint(request.key), "")
 

@@ -57,16 +57,7 @@ def renew_own(tls: TlsSection, enrolment: EnrolmentSection, now: datetime) -> bo
 
 
 class Renewals:
-    """Renews owners' certificates, and the aggregator's own in time.
-
-    Args:
-        tls: The aggregator's files.
-        section: `[enrolment]`.
-        credentials: The aggregator's identity.
-        enrolment: The register of certificates.
-        journal: Has the expiry of the owners' certificates.
-        clock: Returns the time.
-    """
+    """Renews owners' certificates, and the aggregator's own in time."""
 
     def __init__(
         self,

@@ -52,9 +52,6 @@ _LOCAL_HOSTS = {"0.0.0.0": "127.0.0.1", "[::]": "::1", "::": "::1"}
 def examination(path: Path | None) -> Iterator[Finding]:
     """Look at everything that an aggregator needs, whether its daemon runs or not.
 
-    Args:
-        path: What `--config` named.
-
     Yields:
         Findings as they are made.
     """

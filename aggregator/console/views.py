@@ -79,10 +79,6 @@ _EVENT_SAID = {
 def release_document(view: "ReleaseView", now: datetime) -> dict[str, Any]:
     """Return a release as pages show it.
 
-    Args:
-        view: What the daemon says.
-        now: The present moment.
-
     Returns:
         The document of `--json`, and: `ended`; `said`, the state in a sentence; `steps`, each with a name
         and whether it is past or current, while the release goes on; `answered`, how many owners have done

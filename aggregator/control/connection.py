@@ -36,9 +36,6 @@ _CLOSE_SECONDS = 5.0
 def daemon(config: Path | None) -> Iterator["ControlServiceStub"]:
     """Connect to the daemon of a configuration.
 
-    Args:
-        config: What `--config` named.
-
     Yields:
         The daemon's calls, which block until they are answered, or until Ctrl-C is pressed.
 

@@ -137,12 +137,7 @@ def owner_document(owner: "OwnerView") -> dict[str, Any]:
 
 
 def action_document(action: "ActionView", states: Mapping[str, str]) -> dict[str, Any]:
-    """Return the document of an operator's action.
-
-    Args:
-        action: The action.
-        states: The present state of every release, by id.
-    """
+    """Return the document of an operator's action."""
     return {
         "time": iso(action.time),
         "user": action.user or None,

@@ -23,14 +23,7 @@ _HINTS = {
 
 
 def failed_at_owner(at: int, owner: str, code: str, message: str) -> Ending:
-    """Return the event that ends a release because of an owner's failure.
-
-    Args:
-        at: Unix time.
-        owner: Owner id.
-        code: Code of the error catalogue, as the owner sent it.
-        message: The owner's message.
-    """
+    """Return the event that ends a release because of an owner's failure."""
     code = by_code(code).code
     kind = Refused if code in ("refused", "balance") else Failed
     text = f"owner {owner}: {one_line(message[:_LONGEST_MESSAGE]) or 'gave no reason'}"
@@ -88,12 +81,7 @@ def expired(at: int, release: Release, connected: Callable[[str], bool]) -> Endi
 
 
 def halted_by(release: Release, error: TesseraError) -> TesseraError:
-    """Return the error that an operator sees while the publication of a release is halted.
-
-    Args:
-        release: The release.
-        error: What halted it.
-    """
+    """Return the error that an operator sees while the publication of a release is halted."""
     first = error.hint or "see the aggregator's log"
     return InternalError(
         f"release {release.id} is not published yet: {error.message}; nothing is lost: the fragments are "

@@ -73,13 +73,7 @@ def bounded(messages: Iterable[wire.Work]) -> list[wire.Work]:
 
 
 def work_message(release: Release, work: Work, document: Document | None) -> wire.Work:
-    """Return the message of a piece of work, which is the same for all owners.
-
-    Args:
-        release: The release.
-        work: From `protocol.work.work_for`.
-        document: The document of the release's state.
-    """
+    """Return the message of a piece of work, which is the same for all owners."""
     message = wire.Work(release=release.id, plan_digest=release.plan_digest)
     if work.step == "describe":
         message.describe.dataset = release.request.dataset

@@ -24,11 +24,6 @@ def check_start(request: ReleaseArguments, known: Mapping[str, KnownOwner], fold
 
     An owner that is known but not connected is waited for; the data sets that it offers may change meanwhile.
 
-    Args:
-        request: The arguments.
-        known: Owners that have ever connected, by id.
-        folder: Where the release would appear.
-
     Raises:
         UsageError: If an owner never connected, a connected one does not offer the data set, or a folder is
             taken.

@@ -66,11 +66,7 @@ def assemble(
 
 
 def needed_in_memory(plan: Plan) -> int:
-    """Return the bytes of memory that `assemble` takes at least: it reads fragments a batch at a time.
-
-    Args:
-        plan: The plan.
-    """
+    """Return the bytes of memory that `assemble` takes at least: it reads fragments a batch at a time."""
     widest = max(len(assignment.attributes) for assignment in plan.assignments.values())
     # As it arrives, as 64-bit integers, as records.
     batch = BATCH_RECORDS * 3 * (8 * widest + TOKEN_BYTES)

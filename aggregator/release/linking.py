@@ -46,9 +46,6 @@ class KeyCheck:
 def compare_key_checks(reported: Mapping[str, KeyCheck]) -> None:
     """Check that all owners used the same linkage key.
 
-    Args:
-        reported: What each owner reports, by owner id.
-
     Raises:
         ConflictError: Naming the owners and generation of each key, and who should export to whom: the others
             import the newest generation; of equal generations, the one that most owners have.

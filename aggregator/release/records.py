@@ -52,11 +52,6 @@ def fragment_type(plan: Plan, assignment: Assignment) -> np.dtype[Any]:
 def pack(plan: Plan, assignment: Assignment, batches: Iterable[pa.RecordBatch]) -> Iterator[Records]:
     """Turn the batches of a fragment into records.
 
-    Args:
-        plan: The plan.
-        assignment: What the fragment's owner masks.
-        batches: From `common.wire.decoding.decoded_batches`.
-
     Yields:
         The records of each batch, of `fragment_type`.
     """

@@ -52,12 +52,6 @@ def shuffle(
 ) -> Iterator[Records]:
     """Put records into a uniformly random order.
 
-    Args:
-        records: Joined records.
-        n_records: How many they must be.
-        dtype: Their type.
-        workspace: Memory and scratch folder.
-
     Yields:
         The records in the new order, bucket by bucket. Nothing is yielded before all records were read.
 

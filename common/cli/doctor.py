@@ -284,10 +284,6 @@ def _mail(check: str, section: SmtpSection) -> Iterator[Finding]:
 def configured(program: str, load: Callable[[], _Config]) -> tuple[list[Finding], _Config | None]:
     """Load the configuration that all other checks need; without one, check only the clock.
 
-    Args:
-        program: What the program is called.
-        load: Loads it.
-
     Returns:
         Findings, and the configuration, None if there is none.
     """
@@ -302,13 +298,6 @@ def identity(
     check: str, tls: TlsSection, party: Party, purpose: Purpose, now: datetime
 ) -> tuple[list[Finding], Identity | None]:
     """Check the files of `[tls]`: whose they are, that they fit together, and until when they hold.
-
-    Args:
-        check: Name of the check.
-        tls: The files.
-        party: Whom the certificate must name.
-        purpose: What it must be for.
-        now: The present moment.
 
     Returns:
         What was found, and the identity if it can be used.

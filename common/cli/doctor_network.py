@@ -92,14 +92,7 @@ def look(host: str, port: int, through: Proxy | None) -> Seen:
 
 
 def reach(check: str, host: str, port: int, through: Proxy | None = None) -> tuple[Finding, Seen | None]:
-    """Connect to a server; returns what was found, and what the server shows.
-
-    Args:
-        check: Name of the check.
-        host: Host to dial.
-        port: Its port.
-        through: The proxy that gRPC takes.
-    """
+    """Connect to a server; returns what was found, and what the server shows."""
     place = f"{host}:{port}"
     try:
         seen = look(host, port, through)

@@ -100,12 +100,7 @@ class AuditSection(Section):
 
 
 def open_sinks(section: AuditSection, program: str) -> tuple[AuditSink, ...]:
-    """Return the sinks of a configuration; nothing is opened before the first record.
-
-    Args:
-        section: The table `[audit]`.
-        program: Name of this program in syslog.
-    """
+    """Return the sinks of a configuration; nothing is opened before the first record."""
     sinks: list[AuditSink] = [] if section.file is None else [FileSink(section.file)]
     return (*sinks, SyslogSink(section.syslog, program)) if section.syslog else tuple(sinks)
 

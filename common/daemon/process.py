@@ -42,9 +42,6 @@ def stop_event() -> asyncio.Event:
 def raise_file_limit(wanted: int) -> int:
     """Raise the number of files that this process may have open, as far as the system allows.
 
-    Args:
-        wanted: The number that is enough.
-
     Returns:
         The number that may be open from now on.
     """

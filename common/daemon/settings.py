@@ -231,9 +231,5 @@ class EngineSection(Section):
     """Threads that computations may use."""
 
     def workspace(self, state_dir: Path) -> Workspace:
-        """Return what a step may use.
-
-        Args:
-            state_dir: The daemon's state folder.
-        """
+        """Return what a step may use."""
         return Workspace(self.memory_limit, self.scratch or state_dir / "scratch", self.threads)

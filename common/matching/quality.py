@@ -39,13 +39,7 @@ class FalseLinks:
 
 
 def match_quality(names: Sequence[str], lists: Sequence[Sequence[PassList]], linked: Linked) -> MatchQuality:
-    """Return what the passes linked and how many of the links are estimated to be false.
-
-    Args:
-        names: Names of the passes.
-        lists: Token lists by owner, then by pass.
-        linked: The result of linking them.
-    """
+    """Return what the passes linked and how many of the links are estimated to be false."""
     passes = tuple(
         _of_pass(name, of_owners, linked, number)
         for number, (name, of_owners) in enumerate(zip(names, zip(*lists, strict=True), strict=True))

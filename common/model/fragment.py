@@ -184,10 +184,6 @@ def _check_counts(*counts: int) -> None:
 def contradictions(plan: Plan, addendum: Addendum) -> Iterator[str]:
     """Find statements of an addendum that cannot be true.
 
-    Args:
-        plan: The plan.
-        addendum: What linking is said to have found.
-
     Yields:
         One text per contradiction, to follow "the addendum does not fit: ".
     """

@@ -94,12 +94,7 @@ def wilson_interval(successes: int, trials: int) -> tuple[Decimal, ...]:
 
 
 def contradictions_of(quality: MatchQuality, names: Sequence[str]) -> Iterator[str]:
-    """Find statements about passes that cannot be true under a plan.
-
-    Args:
-        quality: What the aggregator states.
-        names: Names of the plan's passes.
-    """
+    """Find statements about passes that cannot be true under a plan."""
     if tuple(each.name for each in quality.passes) != tuple(names):
         yield "it does not state what each pass of the plan linked"
         return

@@ -165,12 +165,6 @@ def shares(
 ) -> dict[str, Decimal]:
     """Divide an epsilon.
 
-    Args:
-        epsilon: The whole.
-        groups: The names of each group's attributes.
-        split: How it is divided.
-        weights: Every attribute's weight, for a split by weights.
-
     Returns:
         Every attribute's share, each rounded down, so that they never sum to more than the whole.
 

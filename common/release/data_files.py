@@ -65,11 +65,6 @@ def data_pieces(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
 def check_footer(path: Path, plan: Plan, n_records: int) -> pa.Schema:
     """Check what a Parquet file states: a small file can unpack to any size, so no value is read before.
 
-    Args:
-        path: The file.
-        plan: The plan.
-        n_records: Number of records of the release.
-
     Returns:
         The schema of the file.
 
@@ -108,11 +103,6 @@ def _csv_pieces(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
 
 def check_descriptions(schema: pa.Schema, plan: Plan, manifest: Mapping[str, Any]) -> None:
     """Check what a Parquet file says about its release and its columns.
-
-    Args:
-        schema: The schema of the file.
-        plan: The plan.
-        manifest: The manifest of the release.
 
     Raises:
         IntegrityError: If it names another release or manifest, or describes a column otherwise than the

@@ -23,10 +23,6 @@ def summary(plan: Plan, addendum: Addendum) -> dict[str, Any]:
 
     Where the plan lets owners hold the same person, the totals are those of a person as linking found it.
 
-    Args:
-        plan: The plan.
-        addendum: What linking found.
-
     Returns:
         A document with the keys `owners`, `totals` and `schema`.
     """

@@ -116,10 +116,6 @@ def _span(values: Iterable[Decimal | int]) -> str:
 def file_metadata(plan: Plan, manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return what a Parquet file says about the release that it belongs to.
 
-    Args:
-        plan: The plan.
-        manifest: The manifest, with or without its list of files.
-
     Returns:
         `release`, `plan_digest`, and `manifest_digest`: the SHA-256 of the manifest in canonical form,
         without its list of files, since this list has the digest of the Parquet file.

@@ -47,12 +47,7 @@ class CertificateRequest:
 
 
 def make_request(key: ec.EllipticCurvePrivateKey, party: Party) -> bytes:
-    """Return a PKCS #10 request as PEM.
-
-    Args:
-        key: The key, which signs the request.
-        party: Whom the certificate is to name.
-    """
+    """Return a PKCS #10 request as PEM."""
     names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(party.uri)])
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
     request = builder.add_extension(names, critical=True).sign(key, hashes.SHA256())

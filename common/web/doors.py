@@ -110,10 +110,6 @@ class Doors(Generic[_T]):
     def enter(self, key: str, address: str = "") -> str | None:
         """Begin a visit with the key of a link, which cannot be used again.
 
-        Args:
-            key: The key.
-            address: Where the request came from.
-
         Returns:
             The secret of the visit's cookie; None if the key is wrong, used or too old.
 

@@ -86,11 +86,7 @@ class Site:
         }
 
     def jobs(self, name: str = "job") -> Jobs:
-        """Return a place for long work, which stops when the pages are not served any more.
-
-        Args:
-            name: Names the thread.
-        """
+        """Return a place for long work, which stops when the pages are not served any more."""
         self._jobs.append(Jobs(name))
         return self._jobs[-1]
 

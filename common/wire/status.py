@@ -94,9 +94,6 @@ async def _end(context: Any, fault: Exception) -> None:
 def from_rpc_error(error: grpc.RpcError) -> TesseraError:
     """Rebuild the error that ended a call.
 
-    Args:
-        error: What a stub raised.
-
     Returns:
         The error of the catalogue; for a call that got no answer of ours, `NotConnectedError`.
     """

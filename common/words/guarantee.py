@@ -126,11 +126,7 @@ _SHOWN_BY_CLUSTERS: Mapping[Carrier, _Shown] = {
 
 
 def shown_by_clusters(plan: Plan) -> Iterator[str]:
-    """Say what released values show of clusters, one text for each carrier that makes them.
-
-    Args:
-        plan: The plan.
-    """
+    """Say what released values show of clusters, one text for each carrier that makes them."""
     planned = [each for task in plan.tasks for each in task.attributes]
     for carrier, shown in _SHOWN_BY_CLUSTERS.items():
         of_carrier = [each for each in planned if each.rules.carrier is carrier]

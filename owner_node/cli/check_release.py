@@ -94,11 +94,6 @@ def plan_of(asked: Hypothetical, schema: Schema, owner: OwnerConfig) -> Plan:
     This owner does not know other groups of attributes, so one placeholder attribute stands for each; its own
     share does not depend on them.
 
-    Args:
-        asked: The hypothetical release.
-        schema: This owner's schema of the data set.
-        owner: The owner's configuration.
-
     Raises:
         UsageError: If the arguments do not fit the schema.
         RefusedError: If the policy admits none of its attributes.

@@ -135,9 +135,6 @@ def one_select(query: str) -> str:
 def place_of(dataset: "DatasetConfig") -> str:
     """Return the location of a source, without credentials and without the text of a query.
 
-    Args:
-        dataset: Settings of the data set.
-
     Returns:
         For a file its real path, with links resolved; for a database its address and a digest of the query;
         what Spark reads as it is declared.

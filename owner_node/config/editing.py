@@ -16,11 +16,6 @@ _SETTING = re.compile(r"\s*rank_noise\s*=")
 def set_rank_noise(path: Path, dataset: str, rank_noise: Decimal) -> None:
     """Write the rank noise of a data set into the file: in place of the one that is there, or as a new line.
 
-    Args:
-        path: The file.
-        dataset: Name of the data set.
-        rank_noise: Its rank noise.
-
     Raises:
         ConfigurationError: If the file cannot be changed so; it is left as it is.
     """

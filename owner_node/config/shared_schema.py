@@ -30,10 +30,6 @@ _OWN = {"source": "data.csv", "total_epsilon": "1"}
 def export_schema(config: OwnerConfig, name: str) -> str:
     """Return the text of a schema file.
 
-    Args:
-        config: The owner's configuration.
-        name: Name of the data set.
-
     Raises:
         UsageError: If there is no such data set.
     """

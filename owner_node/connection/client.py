@@ -480,11 +480,6 @@ def greet(
 ) -> tuple[Software, float | None]:
     """Connect to an aggregator, announce this owner as a daemon does, and hang up.
 
-    Args:
-        config: The owner's configuration.
-        aggregator: Which aggregator.
-        identity: Certificate and key of the owner.
-
     Returns:
         What the aggregator runs, and its clock as Unix time in seconds, if it sends that.
 

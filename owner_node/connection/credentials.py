@@ -40,10 +40,6 @@ def own_party(config: OwnerConfig) -> Party:
 def own_credentials(config: OwnerConfig, clock: Callable[[], datetime]) -> Credentials:
     """Load the owner's key and certificate; later changes of the files are followed.
 
-    Args:
-        config: The owner's configuration.
-        clock: Returns the time.
-
     Raises:
         ConfigurationError: If a file cannot be used, or the certificate names another party.
         IdentityError: If the certificate is not valid now.

@@ -64,9 +64,6 @@ def request(config: OwnerConfig, *, anew: bool) -> tuple[bytes, str]:
 async def renew(config: OwnerConfig) -> x509.Certificate | None:
     """Renew the certificate through an aggregator, as the daemon does before its end.
 
-    Args:
-        config: The owner's configuration.
-
     Returns:
         The new certificate, in place; None if the present one has expired, so that no aggregator takes it.
 

@@ -55,11 +55,6 @@ class LedgerGuard:
     async def examine(self, trust: Trust, aggregator: str, shown: wire.LedgerHead) -> None:
         """Compare the newest head that an aggregator keeps with the ledger.
 
-        Args:
-            trust: Knows this owner's certificates.
-            aggregator: Name of the aggregator.
-            shown: The head that it keeps.
-
         Raises:
             IntegrityError: If the ledger lacks it, which stops the work for all aggregators; or if this owner
                 cannot have signed it, which stops the work for this one.
@@ -141,12 +136,6 @@ async def recall(
     config: OwnerConfig, records: Records, without: Iterable[str], clock: Callable[[], datetime]
 ) -> tuple[Shown, ...]:
     """Request from every configured aggregator what this owner signed for it.
-
-    Args:
-        config: The owner's configuration.
-        records: The owner's state.
-        without: Names of aggregators to leave out.
-        clock: Tells the time.
 
     Raises:
         NotConnectedError: If one does not answer; nothing was changed.

@@ -114,9 +114,6 @@ def judge(
 def check_local(work: PlannedWork) -> None:
     """Check work that an owner does for itself. `approval` does not apply: a person runs the command.
 
-    Args:
-        work: The work and its charge.
-
     Raises:
         RefusedError: With every rule of the policy that objects.
     """

@@ -182,11 +182,6 @@ def foresee(records: "MemoryEngine", tasks: "Sequence[AttributeTask]", policy: "
     """Forecast the effect of masking on an owner's data, with higher precision near a limit.
 
     The result depends on the data and is for their owner only.
-
-    Args:
-        records: The original records.
-        tasks: How each attribute is masked.
-        policy: The owner's policy.
     """
     from owner_node.masking.forecast import forecast
     from owner_node.risk.trials import Randomness, reidentified_share

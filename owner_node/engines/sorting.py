@@ -77,11 +77,6 @@ class Sorter:
     def sort(self, batches: Iterable[Any], schema: Any, keys: Sequence[str]) -> Iterator[Any]:
         """Sort records by some of their columns, ascending.
 
-        Args:
-            batches: Arrow record batches.
-            schema: Their schema.
-            keys: Names of the columns to sort by.
-
         Yields:
             Arrow record batches in order.
 
@@ -114,12 +109,6 @@ class Sorter:
         self, own: Iterable[Any], others: Iterable[Any], schema: Any, keys: Sequence[str]
     ) -> int:
         """Count records that are missing from others; equal records are counted as often as they occur.
-
-        Args:
-            own: Arrow record batches.
-            others: Arrow record batches.
-            schema: The schema of both.
-            keys: The names of all columns.
 
         Raises:
             CannotStoreError, CancelledError: As `sort` says.

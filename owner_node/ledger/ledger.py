@@ -50,9 +50,6 @@ class Ledger(LedgerBook):
     def check_may_charge(self, tx: Transaction) -> None:
         """Check that a charge may be written; `reserve` and `spend` begin with this.
 
-        Args:
-            tx: The transaction of the charge.
-
         Raises:
             IntegrityError: If the ledger is known to lack entries, until `owner-node ledger recover`.
             InternalError: If no transaction is open.
@@ -190,10 +187,6 @@ class Ledger(LedgerBook):
     def balance(self, budget: str, total: Decimal) -> Balance:
         """Return what is left of a budget.
 
-        Args:
-            budget: Its name.
-            total: Its configured total.
-
         Raises:
             IntegrityError: If an entry holds no decimal.
         """
@@ -235,9 +228,6 @@ class Ledger(LedgerBook):
     def check_totals(self, totals: Mapping[str, Decimal]) -> None:
         """Check that no configured total is larger than the recorded one: such a budget refuses everything.
 
-        Args:
-            totals: Configured totals by budget.
-
         Raises:
             ConfigurationError: With every such budget and the commands that record the changes.
         """
@@ -273,14 +263,7 @@ class Ledger(LedgerBook):
             self.losses.check(signed)
 
     def change_total(self, tx: Transaction, budget: str, total: Decimal, reason: str) -> None:
-        """Record another total of a budget, with the reason that a person gave.
-
-        Args:
-            tx: The transaction.
-            budget: Its name.
-            total: Its new total.
-            reason: The reason.
-        """
+        """Record another total of a budget, with the reason that a person gave."""
         self.append(
             tx,
             EntryKind.BUDGET,

@@ -137,9 +137,6 @@ def recipient(state_dir: Path) -> tuple[dict[str, str], str]:
 
     Its private part stays in the state directory, mode 0600.
 
-    Args:
-        state_dir: The owner's state directory.
-
     Returns:
         The document to hand to the sender, and the fingerprint to read to the sender on the telephone.
 

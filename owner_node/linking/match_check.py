@@ -83,13 +83,7 @@ def tokens_to_try(
 def check_passes(
     dataset: DatasetConfig, passes: Sequence[PassTokens], n_records: int
 ) -> tuple[PassCheck, ...]:
-    """Return how many persons each pass distinguishes.
-
-    Args:
-        dataset: Settings of the data set.
-        passes: Tokens of every pass.
-        n_records: Number of records.
-    """
+    """Return how many persons each pass distinguishes."""
     return tuple(
         PassCheck(
             match.name, each.sent.complete, len(each.sent.tokens), each.same, each.entropy_bits, n_records

@@ -68,9 +68,6 @@ def key_check(key: bytes) -> str:
     Its message has five bytes. The message of a token has a length prefix of eight, so no token
     equals this value.
 
-    Args:
-        key: The release key.
-
     Returns:
         HMAC-SHA256 of "check", hexadecimal.
     """

@@ -149,13 +149,7 @@ def make_masked(
 
 
 def _drawn(job: MaskJob, fragment: Path, progress: Progress) -> Generator[pa.Table]:
-    """Mask, and return the masked records in pieces; shuffled ones through a fragment, as in a release.
-
-    Args:
-        job: The planned masking.
-        fragment: A file to write.
-        progress: Shows how far masking is.
-    """
+    """Mask, and return the masked records in pieces; shuffled ones through a fragment, as in a release."""
     n_records = job.work.data.n_records
     progress.begin("masking", n_records * len(job.tasks))
     masked = mask_table(job.records, job.tasks, progress.reach)
@@ -179,12 +173,7 @@ def _drawn(job: MaskJob, fragment: Path, progress: Progress) -> Generator[pa.Tab
 
 
 def _document_of(plan: Plan, order: str) -> dict[str, Any]:
-    """Return the document of all arguments: equal for equal work, independent of the time.
-
-    Args:
-        plan: The plan.
-        order: Order of the masked records.
-    """
+    """Return the document of all arguments: equal for equal work, independent of the time."""
     (task,) = plan.tasks
     return {
         "kind": "mask",
@@ -198,13 +187,7 @@ def _document_of(plan: Plan, order: str) -> dict[str, Any]:
 
 
 def _report_of(plan: Plan, *, n_records: int, order: str) -> Mapping[str, Any]:
-    """Return the report of a masked file: how it was made, what is promised and what is not hidden.
-
-    Args:
-        plan: The plan.
-        n_records: Exact number of records.
-        order: Order of the masked records.
-    """
+    """Return the report of a masked file: how it was made, what is promised and what is not hidden."""
     (task,) = plan.tasks
     of_ranks = {"epsilon_table": plan.epsilon_table, "rank_loss": task.rank_loss}
     return {

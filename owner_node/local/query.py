@@ -47,14 +47,6 @@ def prepare_query(
 ) -> Query:
     """Check for every foreseeable error; nothing is charged.
 
-    Args:
-        question: The question.
-        dataset: The data set of the question.
-        data: Its records, with the attribute.
-        policy: The owner's policy.
-        work_id: Id of the work.
-        today: The date.
-
     Raises:
         UnusableDataError: If the data cannot answer it.
     """

@@ -109,10 +109,6 @@ def draw_answer(question: Question, values: Values, bits: BitSource) -> tuple[in
 def check_answerable(question: Question, n_records: int) -> int:
     """Raise every error that would make `draw_answer` fail; call this before any budget is spent.
 
-    Args:
-        question: The question.
-        n_records: Number of records.
-
     Returns:
         f: noise is drawn on a grid of 2^-f. f follows from public numbers alone.
 

@@ -176,10 +176,6 @@ def check_attribute(values: Int64Array, task: AttributeTask) -> None:
 def check_setting(n_records: int, task: AttributeTask) -> None:
     """Raise every error that would make masking `n_records` records fail, whatever their values are.
 
-    Args:
-        n_records: Number of records.
-        task: How they are masked.
-
     Raises:
         UsageError, UnusableDataError: As `check_table` says.
     """

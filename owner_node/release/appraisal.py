@@ -179,24 +179,12 @@ class Appraisal:
             found[1].pinned.close()
 
     def count_passed(self, session: Session, found: Appraised, what: str) -> None:
-        """Count a refusal for another reason after the data passed: it discloses as much as an acceptance.
-
-        Args:
-            session: The session as it was judged.
-            found: The appraisal of its data.
-            what: The reason.
-        """
+        """Count a refusal for another reason after the data passed: it discloses as much as an acceptance."""
         if found.answered:
             self._count(session, f"after its data were examined: {what}")
 
     def count_end(self, tx: Transaction, session: Session, end: str) -> None:
-        """Count, once, a release that ends without a charge after it disclosed data-dependent information.
-
-        Args:
-            tx: The transaction.
-            session: The session as it is before its end.
-            end: How it ends.
-        """
+        """Count, once, a release that ends without a charge after it disclosed data-dependent information."""
         attempts = self._cases.records.attempts
         if session.state not in UNSPENT or not session.answered or attempts.is_noted(session):
             return

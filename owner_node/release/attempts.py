@@ -116,13 +116,7 @@ class _Answer:
 
 
 class Attempts:
-    """Counts the answers that no charge covers; one object serves all threads of a daemon.
-
-    Args:
-        history: Records them.
-        sessions: The releases that may still end without a charge.
-        clock: Returns the time.
-    """
+    """Counts the answers that no charge covers; one object serves all threads of a daemon."""
 
     def __init__(self, history: History, sessions: Sessions, clock: Clock) -> None:
         self._history, self._sessions, self._clock = history, sessions, clock
@@ -240,14 +234,7 @@ class Attempts:
         return lines[-1].sequence if lines else 0
 
     def note(self, tx: Transaction, session: Session, budget: str, what: str) -> None:
-        """Count an answer.
-
-        Args:
-            tx: The transaction.
-            session: The session of the release that it was given in.
-            budget: Name of the data set's budget.
-            what: What the answer disclosed.
-        """
+        """Count an answer."""
         self._history.record(
             tx, aggregator=session.aggregator, release=session.release, event=EVENT, rule=what,
             purpose=session.purpose, plan_digest=session.plan_digest,
@@ -259,14 +246,7 @@ class Attempts:
         return bool(self._history.entries(session.aggregator, session.release, EVENT))
 
     def reset(self, tx: Transaction, budget: str, person: Person, reason: str) -> None:
-        """Record a person's decision that earlier answers no longer count; open releases still do.
-
-        Args:
-            tx: The transaction.
-            budget: Name of the budget.
-            person: The person who decides.
-            reason: The reason.
-        """
+        """Record a person's decision that earlier answers no longer count; open releases still do."""
         self._history.record(
             tx, aggregator="", release="", event=RESET, decision="accept", rule=reason,
             details={"budget": budget, **person.to_document()},

@@ -201,9 +201,6 @@ class Decisions:
     def reserved(self, name: str) -> Session:
         """Return the named session, whose reservation a person may return.
 
-        Args:
-            name: As in `find`.
-
         Raises:
             UsageError: If it has none that was not spent, or its deadline has not passed.
         """
@@ -233,11 +230,6 @@ class Decisions:
 
         The aggregator receives a refusal without the reason. If it asked to link, that counts as an attempt.
 
-        Args:
-            name: As in `find`.
-            person: The person who decides.
-            reason: The reason, for this owner's history.
-
         Raises:
             UsageError: As `reserved`.
         """
@@ -250,13 +242,7 @@ class Decisions:
             return self._sessions.advance(tx, session, SessionEvent.REFUSE, reason=text, refusal=PERSON)
 
     def reset_attempts(self, budget: str, person: Person, reason: str) -> None:
-        """Record that earlier uncharged answers about the data of a budget no longer count.
-
-        Args:
-            budget: Name of the budget.
-            person: The person who decides.
-            reason: The reason.
-        """
+        """Record that earlier uncharged answers about the data of a budget no longer count."""
         with self._db.transaction() as tx:
             self._attempts.reset(tx, budget, person, reason)
 

@@ -70,15 +70,7 @@ class Acceptance:
 
 
 class Invitations:
-    """Answers invitations and plans of one aggregator.
-
-    Args:
-        cases: The sessions.
-        signer: The owner's key.
-        trust: Checks signatures of the aggregator.
-        clock: Returns the time.
-        appraisal: Examines the data before anything is reserved.
-    """
+    """Answers invitations and plans of one aggregator."""
 
     def __init__(
         self,

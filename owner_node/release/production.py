@@ -30,14 +30,7 @@ if TYPE_CHECKING:
 
 
 class Production:
-    """Makes fragments for one aggregator.
-
-    Args:
-        cases: The sessions.
-        signer: The owner's key.
-        trust: Checks what the aggregator signs.
-        appraisal: Provides the data that this owner consented with.
-    """
+    """Makes fragments for one aggregator."""
 
     def __init__(self, cases: Cases, signer: SignerSource, trust: Trust, appraisal: Appraisal) -> None:
         self._cases, self._signer, self._trust = cases, signer, trust

@@ -25,9 +25,6 @@ def trial_config(config: OwnerConfig) -> OwnerConfig:
     """Return the configuration of trials: simulated data sets, and a policy without people and real data.
 
     Limits on mechanisms, k, epsilon, layouts, purposes and parties stay: a trial shows what they refuse.
-
-    Args:
-        config: The owner's configuration.
     """
     policy = replace(
         config.policy, approval="auto", manual_above_epsilon=None, max_zero_noise_share=None,

@@ -30,11 +30,6 @@ def told_from_scales(
 ) -> list[float]:
     """Return, for every attribute whose noise depends on the data, how well both data sets are told apart.
 
-    Args:
-        records: The records.
-        tasks: How each attribute is masked.
-        bits: Bits of the noise.
-
     Returns:
         As `told_apart`, by attribute.
     """

@@ -173,15 +173,7 @@ def risks_of(
     randomness: Randomness,
     check: Check = unchecked,
 ) -> tuple[Risk, ...]:
-    """Mask several times, and attack the results.
-
-    Args:
-        tasks: How each attribute is masked.
-        people: The people.
-        aims: What is attacked.
-        randomness: Where noise and choices come from.
-        check: Called between attacks.
-    """
+    """Mask several times, and attack the results."""
     found: dict[tuple[str, str | None, str], list[AttackResult]] = {}
     for _ in range(aims.draws):
         release = masked(tasks, people.members, randomness.bits)

@@ -41,13 +41,7 @@ class OwnKeys:
         )
 
     def signed(self, domain: Domain, payload: bytes, signature: bytes) -> bool:
-        """Whether one of these keys made a signature.
-
-        Args:
-            domain: What the signature is for.
-            payload: What was signed.
-            signature: DER.
-        """
+        """Whether one of these keys made a signature."""
         for row in self._db.rows("SELECT public_key FROM own_keys"):
             key = load_der_public_key(row["public_key"])
             if not isinstance(key, ec.EllipticCurvePublicKey):

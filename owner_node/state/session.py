@@ -178,10 +178,6 @@ CHARGED = frozenset(
 def advance(state: SessionState, event: SessionEvent | str) -> SessionState:
     """Return the state after an event.
 
-    Args:
-        state: The state before.
-        event: An event, or its name.
-
     Raises:
         ProtocolError: If the table lacks the event; names role, state and event.
     """

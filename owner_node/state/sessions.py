@@ -112,12 +112,6 @@ class Sessions:
     def open(self, tx: Transaction, aggregator: str, release: str, dataset: str) -> Session:
         """Open a session in state invited, or return the one that is there.
 
-        Args:
-            tx: The transaction.
-            aggregator: Name of the aggregator.
-            release: Release id.
-            dataset: Name of the data set.
-
         Raises:
             ConflictError: If the release was opened for another data set.
         """
@@ -204,13 +198,7 @@ class Sessions:
         return self._store(tx, replace(stored, **new), new) if new else stored
 
     def keep_plan(self, tx: Transaction, plan_digest: str, plan: bytes) -> None:
-        """Store the canonical bytes of a plan; those that are stored already stay.
-
-        Args:
-            tx: The transaction.
-            plan_digest: SHA-256 of the bytes.
-            plan: The bytes.
-        """
+        """Store the canonical bytes of a plan; those that are stored already stay."""
         if self._plan(plan_digest) is None:
             tx.execute("INSERT INTO plans (digest, plan) VALUES (?, ?)", (plan_digest, zlib.compress(plan)))
 

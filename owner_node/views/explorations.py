@@ -62,10 +62,6 @@ class Explorations:
     def keep(self, results: Results, by: str) -> str:
         """Store the page of an exploration.
 
-        Args:
-            results: The results.
-            by: Name of the person who asked.
-
         Returns:
             The name of the page.
         """

@@ -40,13 +40,7 @@ def named(session: Session) -> dict[str, Any]:
 
 
 def plan_document(session: Session, owner: OwnerConfig, decisions: Decisions) -> dict[str, Any]:
-    """Return everything that a person needs to decide about a plan, or what is known of one not yet made.
-
-    Args:
-        session: The owner's share of the release.
-        owner: The configuration.
-        decisions: The owner's decisions, and its ledger.
-    """
+    """Return everything that a person needs to decide about a plan, or what is known of one not yet made."""
     approval = decisions.approvals.newest(session)
     held = decisions.approvals.held(session, owner.console.oidc)
     known: dict[str, Any] = {

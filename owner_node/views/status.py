@@ -23,13 +23,7 @@ from owner_node.views.budgets import balances
 
 
 def status_document(owner: OwnerConfig, db: OwnerDatabase, ledger: Ledger | None = None) -> dict[str, Any]:
-    """Return what `owner-node status` shows.
-
-    Args:
-        owner: The configuration.
-        db: The owner's database.
-        ledger: Its ledger, if the caller has one.
-    """
+    """Return what `owner-node status` shows."""
     daemon, ledger = DaemonPresence(db, utc_now).state(), ledger or Ledger(db, utc_now)
     halted, sessions = ledger.losses.reason(), Sessions(db, utc_now)
     attempts = Attempts(History(db, utc_now), sessions, utc_now)
