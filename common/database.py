@@ -83,7 +83,6 @@ class SqliteDatabase:
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
-        """The file."""
         self.committed: Callable[[], None] = lambda: None
         """Called after every transaction of this object, in its thread; must return at once."""
         self._lock = threading.RLock()

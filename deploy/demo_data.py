@@ -89,7 +89,6 @@ class OwnerData:
     """Data set of one owner of a scenario."""
 
     owner: str
-    """Id of the owner."""
     dataset: str
     """Name of its data set, and of the file without its suffix."""
     table: "pd.DataFrame"

@@ -68,7 +68,6 @@ class LocalCluster:
         logs = self.folder / "logs"
         logs.mkdir(exist_ok=True)
         self.aggregator = LocalDaemon("aggregator", "aggregator", config, logs / "aggregator.log")
-        """The aggregator's daemon."""
         self.owners = {
             name: LocalDaemon("owner-node", name, found[name], logs / f"owner-{name}.log") for name in names
         }

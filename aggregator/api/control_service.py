@@ -57,7 +57,6 @@ class About:
     started: int
     """Unix time."""
     credentials: Credentials
-    """Its current identity."""
 
     @property
     def certificate_expires(self) -> int:

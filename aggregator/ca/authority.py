@@ -98,7 +98,6 @@ class Authority:
 
     def __init__(self, certificate: x509.Certificate, key: CaKey) -> None:
         self.certificate = certificate
-        """Its certificate."""
         self._key = key
 
     @classmethod

@@ -43,7 +43,6 @@ class Enrolled:
 
     owner: str
     fingerprint: str
-    """Fingerprint of its key."""
     serial: str
     """Hexadecimal digits."""
     origin: str
@@ -69,9 +68,7 @@ class LogEntry:
     action: str
     """approve, refuse, renew, replace or revoke."""
     owner: str
-    """Owner id."""
     fingerprint: str
-    """Fingerprint of its key."""
     serial: str
     """Of the certificate; empty for a request that was refused."""
 

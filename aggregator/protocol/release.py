@@ -60,7 +60,6 @@ class Release:
     """A release after some events."""
 
     request: ReleaseArguments
-    """The arguments."""
     created: int
     """Unix time."""
     allowed: Mapping[str, int]

@@ -119,7 +119,6 @@ class Blob:
     owner: str
     """Owner id, from its certificate."""
     kind: BlobKind
-    """Tokens or fragment."""
     digest: str
     """SHA-256 of the whole."""
     size: int

@@ -31,7 +31,6 @@ class KnownOwner:
     datasets: tuple[str, ...]
     """Data sets that it offers to this aggregator."""
     fingerprint: str
-    """Fingerprint of its key."""
     certificate_expires: int
     """Unix time."""
 
@@ -48,7 +47,6 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.db = AggregatorDatabase(path)
-        """The database."""
         self.operators = OperatorLog(self.db)
         """The log of the operators' actions."""
         self.heads = LedgerHeads(self.db, self.operators)

@@ -51,11 +51,8 @@ class Finding:
     """One thing that was found out."""
 
     check: str
-    """Name of the check."""
     outcome: CheckOutcome
-    """How it is."""
     text: str
-    """The observation."""
     hint: str = ""
     exit_code: ExitCode = ExitCode.DONE
     """What the command ends with if this is its first failure."""

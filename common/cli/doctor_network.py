@@ -33,7 +33,6 @@ class Seen:
     """What a server shows to anyone who connects."""
 
     version: str
-    """Version of TLS."""
     speaks_grpc: bool
     """Whether it agreed on HTTP/2."""
     certificate: x509.Certificate

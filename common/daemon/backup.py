@@ -55,7 +55,6 @@ class Holdings:
     party: str
     """Whose it is, as "owner north"."""
     configuration: Path
-    """Its configuration file."""
     keys: Mapping[str, Path]
     """Certificates, keys and secrets by setting, as `tls.cert`; absent files are left out."""
     state_dir: Path

@@ -63,7 +63,6 @@ class Software(Document):
     """What one side runs, as it states it."""
 
     version: str
-    """Version of the software."""
     oldest: int
     """Oldest version of the protocol that it speaks."""
     newest: int

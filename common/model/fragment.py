@@ -38,7 +38,6 @@ class Addendum(Document):
 
     release: str
     plan_digest: str
-    """Digest of the plan it belongs to."""
     linking: str
     """One of `LINKINGS`."""
     records: Mapping[str, int]

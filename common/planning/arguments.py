@@ -251,7 +251,6 @@ class ReleaseArguments:
 
     release: str
     dataset: str
-    """Name of the data set at every owner."""
     layout: Layout
     groups: tuple[tuple[str, ...], ...]
     """Owner ids by attribute group: one group in horizontal, one owner each in vertical layout; in mixed
@@ -268,7 +267,6 @@ class ReleaseArguments:
     weights: tuple[tuple[str, Decimal], ...] = ()
     """Attributes and their weights, for a budget split by weights; empty for any other."""
     rank_noise: RankNoise = RankNoise()
-    """Rank noise of the attributes."""
     max_overlap: int = 1
     """Most owners of one group that may hold the same person."""
     on_mismatch: str = "stop"

@@ -75,7 +75,6 @@ class Way:
 
     planned: PlannedAttribute
     n_records: int
-    """The owner's number of records."""
     g: int
     """The most records that one person has."""
 

@@ -141,7 +141,6 @@ class Verified:
     manifest_digest: str
     published: datetime
     n_records: int
-    """Number of records of the release."""
     files: tuple[str, ...]
     """Names of the files that the manifest vouches for."""
     identities_checked: bool

@@ -108,7 +108,6 @@ class Identity:
     """The three files of `[tls]` as they were at one moment, found to fit together."""
 
     signer: Signer
-    """The party's key and certificate chain."""
     authorities: tuple[x509.Certificate, ...]
     """The CAs that are trusted."""
     ca_pem: bytes

@@ -98,7 +98,6 @@ class Bundle:
     """What a CA answers to a request that it has approved."""
 
     party: Party
-    """The party that the certificate names."""
     chain_pem: str
     """The certificate chain, the party's own first."""
     ca_pem: str

@@ -83,7 +83,6 @@ class OwnerConfig(_Tables):
     """A whole `owner.toml`, validated."""
 
     path: Path
-    """The file of this configuration."""
     datasets: tuple[DatasetConfig, ...] = ()
     digest: str = ""
     """SHA-256 of the file when it was read, hexadecimal; empty without a file."""

@@ -34,7 +34,6 @@ class Accept:
     charge: Decimal
     """Amount that the ledger reserves."""
     budget: str
-    """Name of the budget that is charged."""
     epsilon: Decimal
     """Sum of the shares of the owner's attributes, times the multiplicity that the plan allows per person."""
     epsilon_joint: Decimal | None

@@ -64,11 +64,9 @@ class Request(PlannedWork):
 
     plan: Plan
     owner_id: str
-    """This owner's id."""
     aggregator_name: str
     """The aggregator that sent it, by its certificate."""
     trust_domain: str
-    """The configured trust domain."""
     schema: Schema
     """The owner's own schema of the data set, with the number of records that was sent for this release."""
     balance: Decimal

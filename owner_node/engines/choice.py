@@ -32,7 +32,6 @@ class EngineChoice:
     engine: EngineKind | None
     """Memory, DuckDB or Spark; None if that is decided while the data set is loaded."""
     why: str
-    """The reason, for people."""
     table_bytes: int | None
     """About the size of the loaded table; None if it is not known."""
     scratch_bytes: int | None

@@ -64,7 +64,6 @@ class Entry:
     charge: Decimal
     """Amount that is reserved, spent or returned; 0 for other kinds."""
     epsilon: Decimal
-    """The task's epsilon."""
     epsilon_joint: Decimal | None
     """The task's joint bound; None where it has none."""
     accounting: str

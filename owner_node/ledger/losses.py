@@ -37,7 +37,6 @@ class LostCharge:
     """Amount that was spent."""
     aggregator: str
     release: str
-    """Release id."""
     plan_digest: str
     """Of the plan that it was charged for; empty if unknown."""
     dataset: str = ""

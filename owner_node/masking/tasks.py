@@ -79,7 +79,6 @@ class AttributeTask:
     k: int | None
     """Minimum cluster size; None where the mechanism makes no clusters."""
     mechanism: str
-    """Mechanism id."""
     max_records_per_person: int = 1
     """g, the most records that one person has."""
     taxonomy: Taxonomy | None = None

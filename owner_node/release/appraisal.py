@@ -38,11 +38,9 @@ class Appraised:
     """What was found about the data of a release."""
 
     source_digest: str
-    """Digest that pins the source."""
     n_records: int
     """Exact number of records."""
     forecast: Forecast
-    """Expected effect of masking."""
     answered: bool
     """Whether continuing discloses data-dependent information."""
 

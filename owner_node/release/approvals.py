@@ -61,7 +61,6 @@ class Approval:
 
     plan_digest: str
     by: str
-    """Name of the person."""
     subject: str
     """Provider and its subject, of a person whom a provider named; else empty."""
     known_as: frozenset[tuple[str, str]]

@@ -46,7 +46,6 @@ class Cases:
 
     config: OwnerConfig
     aggregator: str
-    """Name of the aggregator."""
     records: Records
     """The owner's state."""
 

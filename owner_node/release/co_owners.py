@@ -23,7 +23,6 @@ class CoOwner:
     """Another owner's consent as the aggregator presents it."""
 
     id: str
-    """Owner id."""
     key_check: str
     """Linkage key-check value in its consent."""
     signature: bytes

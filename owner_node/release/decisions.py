@@ -78,7 +78,6 @@ class Decisions:
         """The ledger, which decisions about reservations write."""
         self._attempts = Attempts(self._history, self._sessions, clock)
         self.approvals = Approvals(self._history, clock)
-        """Approvals by people."""
 
     def waiting(self) -> tuple[Session, ...]:
         """Return the sessions that wait for a person, oldest first."""

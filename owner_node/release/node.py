@@ -69,9 +69,7 @@ class Node:
         self._rejected: dict[str, set[tuple[str, str]]] = {}
         self._appraisal = Appraisal(self._cases)
         self.invitations = Invitations(self._cases, signer, trust, clock, self._appraisal)
-        """Answers invitations and plans."""
         self.production = Production(self._cases, signer, trust, self._appraisal)
-        """Makes fragments."""
 
     def progress(self, release: str) -> Progress:
         """Return what shows how far the work for a release is."""

@@ -26,7 +26,6 @@ class Records:
     """The owner's state; changes that belong together are written in one transaction of `db`."""
 
     db: OwnerDatabase
-    """owner.db."""
     ledger: Ledger
     """Charges to budgets."""
     sessions: Sessions
@@ -40,11 +39,9 @@ class Records:
     own_keys: OwnKeys
     """Keys that this owner signed with, and its key of column digests."""
     approvals: Approvals
-    """Approvals by people."""
     attempts: Attempts
     """Answers that disclosed data-dependent information without a charge."""
     clock: Clock
-    """Returns the time."""
 
     @classmethod
     def open(cls, state_dir: Path, clock: Clock) -> Self:

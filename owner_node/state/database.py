@@ -134,7 +134,6 @@ class OwnerDatabase(SqliteDatabase):
     def __init__(self, state_dir: Path, *, make: bool = True) -> None:
         super().__init__(state_dir / FILE_NAME, create=make)
         self.state_dir = state_dir
-        """The owner's state directory."""
 
     def damaged(self, reason: str) -> TesseraError:
         """Return the error for a file that is no intact database, with what a ledger needs after a loss."""

@@ -31,9 +31,7 @@ class Line:
     time: str
     """ISO 8601, UTC."""
     aggregator: str
-    """Name of the aggregator that asked."""
     release: str
-    """Release id."""
     event: str
     """What happened: invited, accepted, refused, reserved, returned, linked, spent, sealed, uploaded, ..."""
     decision: str
@@ -41,11 +39,9 @@ class Line:
     rule: str
     """The rule that decided, in full."""
     purpose: str
-    """What the release is for."""
     epsilon: str
     """Decimal text."""
     plan_digest: str
-    """Digest of the plan that it concerns."""
     details: Mapping[str, Any]
     """Ids, counts and digests."""
     hash: str

@@ -36,7 +36,6 @@ class ConnectionState:
     """The connection to one aggregator."""
 
     aggregator: str
-    """Its name."""
     connected: bool
     """Whether it is up."""
     since: str
@@ -52,7 +51,6 @@ class DaemonState:
     running: bool
     """Whether a process holds the daemon's lock."""
     pid: int | None
-    """Process id of the running daemon."""
     version: str
     """Its software version; empty if it does not run."""
     started: str

@@ -18,12 +18,9 @@ class Session:
     """One owner × one release. Fields that are not known yet are empty or None."""
 
     aggregator: str
-    """Name of the aggregator."""
     release: str
-    """Release id."""
     state: SessionState
     dataset: str
-    """Name of the data set."""
     purpose: str = ""
     """What the release is for, from its plan."""
     schema: bytes | None = None
