@@ -109,7 +109,7 @@ def revoke(
     yes: console.YesOption = False,
     config: console.ConfigOption = None,
     as_json: console.JsonOption = False,
-) -> int:
+) -> None:
     """Revoke certificates and their keys, from the owner's next call on."""
     if (owner is None) == (serial is None):
         raise UsageError(
@@ -122,19 +122,17 @@ def revoke(
     question = (
         f"Revoke {whose}? Its keys are never accepted again; to come back, the owner enrols with a new key."
     )
-    if not (yes or console.confirm(question, "add --yes to revoke without being asked")):
-        console.note("nothing was revoked")
-        return ExitCode.REFUSED
+    hint = "add --yes to revoke without being asked"
+    console.require_yes(question, yes=yes, otherwise="nothing was revoked", hint=hint)
     with _register(settings) as register:
         revoked = register.revoke(os_user(), owner or "", parse_serial(serial) if serial else "")
     if as_json:
         console.print_json({"revoked": [certificate_document(each) for each in revoked]})
-        return ExitCode.DONE
+        return
     for each in revoked:
         console.print_line(f"revoked: owner {each.owner}, serial {each.serial}, key {each.fingerprint[:16]}")
     if not revoked:
         console.print_line("all of these certificates were revoked before")
-    return ExitCode.DONE
 
 
 @app.command(name="list")

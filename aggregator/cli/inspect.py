@@ -1,4 +1,4 @@
-"""`aggregator status|releases|show|watch|cancel|delete`: inspect the daemon and its releases."""
+"""`aggregator status|owners|releases|show|watch|cancel|delete|history`: the daemon, owners and releases."""
 
 import json
 import sys
@@ -13,27 +13,36 @@ from aggregator.config import load
 from aggregator.control.connection import daemon, pages, stated_user
 from aggregator.control.documents import (
     COLUMNS,
+    action_document,
     document,
     error_of,
     has_ended,
     is_over,
     iso,
+    owner_document,
     rows,
     state,
     stored_releases,
 )
 from common.cli import console
+from common.cli.release_options import ReleaseId
 from common.clock import utc_now
 from common.errors import ExitCode, NotConnectedError, UsageError
 from common.model.matches import Match
 from common.trust.enrolment import expiry_warning
-from common.wire.v1.control_pb2 import ListReleasesRequest, ReleaseRequest, StatusRequest
+from common.trust.identity import OWNER_RENEWS
+from common.wire.v1.control_pb2 import (
+    ListActionsRequest,
+    ListOwnersRequest,
+    ListReleasesRequest,
+    ReleaseRequest,
+    StatusRequest,
+)
 
 if TYPE_CHECKING:
-    from common.wire.v1.control_pb2 import ReleaseView
+    from common.wire.v1.control_pb2 import ActionView, OwnerView, ReleaseView
 
 
-ReleaseArgument = Annotated[str, typer.Argument(metavar="ID", help="Release id.", show_default=False)]
 CheckOption = Annotated[bool, typer.Option("--check", help="Print nothing; exit 0 if the daemon is running.")]
 
 
@@ -70,13 +79,41 @@ def status(
         [
             ("version", answer.version),
             ("listens on", answer.listen),
-            ("running since", moment(answer.started)),
+            ("running since", _moment(answer.started)),
             ("connected owners", str(answer.connected_owners)),
             ("releases", counted),
-            ("certificate expires", moment(answer.certificate_expires)),
+            ("certificate expires", _moment(answer.certificate_expires)),
         ],
     )
-    warn_of_expiry(f"aggregator {answer.name}", answer.certificate_expires)
+    _warn_of_expiry(f"aggregator {answer.name}", answer.certificate_expires)
+
+
+def owners(config: console.ConfigOption = None, as_json: console.JsonOption = False) -> None:
+    """List every owner that has ever connected."""
+    with daemon(config) as calls:
+        answers = pages(calls.ListOwners, ListOwnersRequest())
+        found: list[OwnerView] = [owner for answer in answers for owner in answer.owners]
+    if as_json:
+        console.print_json({"owners": [owner_document(owner) for owner in found]})
+        return
+    console.table(
+        "",
+        ("owner", "connected", "since", "data sets", "version", "certificate expires", "key"),
+        [
+            (
+                *(owner.id, owner.connected, _moment(owner.since), ", ".join(owner.datasets)),
+                *(
+                    owner.version,
+                    "revoked" if owner.revoked else _moment(owner.certificate_expires),
+                ),
+                owner.fingerprint[:16],
+            )
+            for owner in found
+        ],
+    )
+    for owner in found:
+        if not owner.revoked:
+            _warn_of_expiry(f"owner {owner.id}", owner.certificate_expires, OWNER_RENEWS)
 
 
 def releases(config: console.ConfigOption = None, as_json: console.JsonOption = False) -> None:
@@ -96,7 +133,7 @@ def releases(config: console.ConfigOption = None, as_json: console.JsonOption = 
         ("release", "created", "layout", "owners", "state", "folder"),
         [
             (
-                *(view.release, moment(view.created), view.layout),
+                *(view.release, _moment(view.created), view.layout),
                 *(", ".join(owner.id for owner in view.owners), state(view), view.directory or None),
             )
             for view in views
@@ -105,7 +142,7 @@ def releases(config: console.ConfigOption = None, as_json: console.JsonOption = 
 
 
 def show(
-    release: ReleaseArgument, config: console.ConfigOption = None, as_json: console.JsonOption = False
+    release: ReleaseId, config: console.ConfigOption = None, as_json: console.JsonOption = False
 ) -> None:
     """Show one release: where it is, what every owner does, and why it ended."""
     with daemon(config) as calls:
@@ -118,13 +155,13 @@ def show(
     if error is not None and error.details.get("matches"):
         _show_matches(error.details["matches"])
     for name, value in (
-        ("deadline", moment(view.deadline) if view.deadline else ""),
+        ("deadline", _moment(view.deadline) if view.deadline else ""),
         ("purpose", view.purpose),
         ("linking found", "; ".join(view.linking)),
         ("plan digest", view.plan_digest),
         ("manifest digest", view.manifest_digest),
         ("release folder", view.directory),
-        ("data deleted", moment(view.deleted) if view.deleted else ""),
+        ("data deleted", _moment(view.deleted) if view.deleted else ""),
         ("note", view.note),
         ("ended because" if has_ended(view) else "halted because", error.message if error else ""),
         ("what to do", error.hint if error else ""),
@@ -146,7 +183,7 @@ def _show_matches(documents: Sequence[Mapping[str, Any]]) -> None:
 
 
 def watch(
-    release: ReleaseArgument, config: console.ConfigOption = None, as_json: console.JsonOption = False
+    release: ReleaseId, config: console.ConfigOption = None, as_json: console.JsonOption = False
 ) -> None:
     """Follow a release to its end, or until its operator has to act; the exit code says how it ended."""
     with daemon(config) as calls:
@@ -158,7 +195,7 @@ def watch(
 
 
 def cancel(
-    release: ReleaseArgument, config: console.ConfigOption = None, as_json: console.JsonOption = False
+    release: ReleaseId, config: console.ConfigOption = None, as_json: console.JsonOption = False
 ) -> None:
     """Cancel a release that has not been joined yet; owners return what they reserved and have not spent."""
     with daemon(config) as calls:
@@ -170,7 +207,7 @@ def cancel(
 
 
 def delete(
-    release: ReleaseArgument,
+    release: ReleaseId,
     yes: console.YesOption = False,
     config: console.ConfigOption = None,
     as_json: console.JsonOption = False,
@@ -194,7 +231,51 @@ def delete(
         console.print_line(f"release {view.release} is {state(view)}; its history stays")
 
 
-def warn_of_expiry(whose: str, expires: int, how: str = "renew it") -> None:
+ReleaseOption = Annotated[
+    str,
+    typer.Option("--release", help="Only actions on this release.", metavar="ID", show_default=False),
+]
+
+
+def history(
+    release: ReleaseOption = "", config: console.ConfigOption = None, as_json: console.JsonOption = False
+) -> None:
+    """Show the operators' actions, oldest first: who, when, with which arguments, and with which outcome.
+
+    An action on a release is shown with the present state of that release.
+    """
+    with daemon(config) as calls:
+        answers = pages(calls.ListActions, ListActionsRequest(release=release))
+        actions: list[ActionView] = [action for answer in answers for action in answer.actions]
+        listed = pages(calls.ListReleases, ListReleasesRequest())
+        states = {view.release: state(view) for answer in listed for view in answer.releases}
+    found = [action_document(each, states) for each in actions]
+    if as_json:
+        console.print_json({"actions": found})
+        return
+    console.table(
+        "",
+        ("time", "user", "action", "release", "arguments", "outcome", "release is"),
+        [
+            (
+                _moment(action.time), each["user"], each["action"], each["release"],
+                _text(each["arguments"]) or None, each["outcome"], each["release_state"],
+            )
+            for action, each in zip(actions, found, strict=True)
+        ],
+    )  # fmt: skip
+
+
+def _text(arguments: dict[str, Any]) -> str:
+    """Return arguments in one line."""
+    return ", ".join(f"{key} {_value(value)}" for key, value in arguments.items() if value != "")
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _warn_of_expiry(whose: str, expires: int, how: str = "renew it") -> None:
     """Warn about a certificate that expires soon or has expired.
 
     Args:
@@ -207,6 +288,6 @@ def warn_of_expiry(whose: str, expires: int, how: str = "renew it") -> None:
         console.note(f"warning: {warning}")
 
 
-def moment(seconds: int) -> str:
+def _moment(seconds: int) -> str:
     """Return a time of the wire for people."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC" if seconds else "–"

@@ -7,9 +7,9 @@ import typer
 
 from common.cli import console
 from common.cli.progress_bar import shown_progress
+from common.cli.release_options import KeyPins, ReleaseFolder
 from common.release.verification import parse_pins, verify_release
 
-FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.", show_default=False)]
 CaOption = Annotated[
     Path | None,
     typer.Option(
@@ -19,19 +19,12 @@ CaOption = Annotated[
         show_default=False,
     ),
 ]
-OwnerOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--owner", help="Fingerprint that an owner's key must have; repeatable.",
-        metavar="ID=FINGERPRINT", show_default=False,
-    ),
-]  # fmt: skip
 
 
 def verify(
-    folder: FolderArgument,
+    folder: ReleaseFolder,
     ca: CaOption = None,
-    owner: OwnerOption = None,
+    owner: KeyPins = None,
     as_json: console.JsonOption = False,
 ) -> None:
     """Re-check signatures, consents, numbers and digests of a release; names the first that does not hold."""

@@ -1,6 +1,5 @@
 """`aggregator console`: the operators' web pages, on this machine alone."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -34,19 +33,17 @@ def console(
     """
     with terminal.web_packages():
         from aggregator.console.serving import Operator, application
-        from common.web.server import serve_here, show_daemons
+        from common.web.server import offer
     log.start(log_level)
     settings = config.load(config_file)
-    whose, person = f"aggregator {settings.aggregator.name}", Operator(os_user())
-    if settings.console.listen and is_running(settings):
-        state = settings.aggregator.state_dir
-        show_daemons(whose, asdict(person), settings.console, state, opened=opened, decides=operate)
-        return
-    serve_here(
-        whose,
-        person,
+    offer(
+        f"aggregator {settings.aggregator.name}",
+        Operator(os_user()),
+        settings.console,
+        settings.aggregator.state_dir,
         lambda doors, hosts: application(lambda: config.load(config_file), doors, hosts),
         port,
+        by_daemon=bool(settings.console.listen) and is_running(settings),
         opened=opened,
         decides=operate,
     )

@@ -436,6 +436,25 @@ def confirm(question: str, hint: str = "add --yes to go on without being asked")
     return ask(question, "y/N").lower() in ("y", "yes")
 
 
+def require_yes(
+    question: str, *, yes: bool, otherwise: str, hint: str = "add --yes to go on without being asked"
+) -> None:
+    """End the command with exit code 4 unless `--yes` was given or a person agrees.
+
+    Args:
+        question: As `confirm`.
+        yes: Whether `--yes` was given.
+        otherwise: What is said if the person does not agree, such as "nothing was changed".
+        hint: As `confirm`.
+
+    Raises:
+        UsageError: If there is no terminal to ask at.
+    """
+    if not (yes or confirm(question, hint)):
+        note(otherwise)
+        raise typer.Exit(int(ExitCode.REFUSED))
+
+
 @contextmanager
 def progress(
     title: str, columns: Sequence[str], *, silent: bool = False

@@ -1,8 +1,9 @@
-"""Options that describe a release, worded once for all commands that take them.
+"""Options that describe a release, and arguments that name one, worded once for all commands that take them.
 
-They are texts here: `common.planning.arguments` reads them, with the defaults that are shown.
+The options are texts here: `common.planning.arguments` reads them, with the defaults that are shown.
 """
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -95,3 +96,13 @@ OnMismatch = Annotated[
         show_default="stop",
     ),
 ]
+
+ReleaseId = Annotated[str, typer.Argument(metavar="ID", help="Release id.", show_default=False)]
+ReleaseFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.", show_default=False)]
+KeyPins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--owner", help="Fingerprint that an owner's key must have; repeatable.",
+        metavar="ID=FINGERPRINT", show_default=False,
+    ),
+]  # fmt: skip

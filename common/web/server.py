@@ -8,7 +8,7 @@ import threading
 import time
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -257,30 +257,46 @@ def serve_section(
         raise
 
 
-def serve_here(
+def offer(
     whose: str,
-    person: _T,
-    application: Callable[[Doors[_T], Sequence[str]], ASGIApp],
+    person: Any,
+    section: ConsoleSection,
+    state_dir: Path,
+    application: Callable[[Doors[Any], Sequence[str]], ASGIApp],
     port: int,
     *,
+    by_daemon: bool,
     opened: bool,
     decides: bool = True,
 ) -> None:
-    """Serve pages on the loopback interface until Ctrl-C, and print the links that sign a person in.
+    """Print a link that signs a person in, to pages of the daemon, or of this process until Ctrl-C.
 
     Args:
         whose: Whose pages they are, such as "owner north".
         person: The person whom the links sign in.
+        section: The table `[console]` of the daemon.
+        state_dir: The daemon's state folder.
         application: Makes the pages from who may enter and the values of the Host header that name them.
-        port: Port to listen at; 0 for any free one.
+        port: Port to listen at on the loopback interface; 0 for any free one.
+        by_daemon: Whether the daemon serves them.
         opened: Whether to open the first link in the browser.
         decides: Whether the links are for somebody who may change anything.
 
     Raises:
         CannotListenError: If the port cannot be listened at.
     """
+    if by_daemon:
+        link = section.url.rstrip("/") or f"{section.scheme}://{section.listen}"
+        if section.oidc is None:
+            key = put_key(state_dir / LINKS, asdict(person), decides=decides)
+            link = _show(whose, f"{link}/enter?key={key}")
+        else:
+            terminal.print_line(f"{whose}: open this address and sign in: {link}")
+        if opened:
+            webbrowser.open(link)
+        return
     place = listen(f"{LOOPBACK}:{port}")
-    doors: Doors[_T] = Doors(time.monotonic)
+    doors: Doors[Any] = Doors(time.monotonic)
     pages = application(doors, place.hosts)
 
     def show_link() -> str:
@@ -292,34 +308,6 @@ def serve_here(
     if sys.stdin.isatty():
         threading.Thread(target=lambda: [show_link() for _ in sys.stdin], daemon=True).start()
     server(pages, doors).run(sockets=[place.listener])
-
-
-def show_daemons(
-    whose: str,
-    person: Mapping[str, Any],
-    section: ConsoleSection,
-    state_dir: Path,
-    *,
-    opened: bool,
-    decides: bool = True,
-) -> None:
-    """Print where a running daemon serves its pages: a one-time link, or where people sign in.
-
-    Args:
-        whose: Whose pages they are, such as "owner north".
-        person: The person whom the link signs in, as the daemon reads it.
-        section: The table `[console]` of the daemon.
-        state_dir: The daemon's state folder.
-        opened: Whether to open the address in the browser.
-        decides: Whether the link is for somebody who may change anything.
-    """
-    link = section.url.rstrip("/") or f"{section.scheme}://{section.listen}"
-    if section.oidc is None:
-        link = _show(whose, f"{link}/enter?key={put_key(state_dir / LINKS, person, decides=decides)}")
-    else:
-        terminal.print_line(f"{whose}: open this address and sign in: {link}")
-    if opened:
-        webbrowser.open(link)
 
 
 def _show(whose: str, link: str) -> str:

@@ -16,7 +16,7 @@ import typer
 from common.cli import console
 from common.cli.console import ConfigOption, JsonOption, YesOption
 from common.clock import utc_now
-from common.errors import ExitCode, IntegrityError, UsageError
+from common.errors import IntegrityError, UsageError
 from common.model.privacy import LARGEST_JOINT, is_share, parse_epsilon
 from common.words.numbers import bound_cell
 from owner_node import config
@@ -46,6 +46,7 @@ def show_balances(documents: list[dict[str, Any]]) -> None:
     console.table("Budgets (epsilon)", (*columns, "rank loss", "charges without one"), rows)
 
 
+_UNCHANGED = "nothing was changed"
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the budget.", show_default=False)]
 TotalOption = Annotated[str, typer.Option("--total", help="New total for the lifetime of the data.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Reason; kept in ledger and history.")]
@@ -58,7 +59,7 @@ def budget(
     config_file: ConfigOption = None,
     yes: YesOption = False,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Record another total of a budget, which owner.toml alone cannot raise. Works beside the daemon."""
     owner, new = config.load(config_file), parse_epsilon(total)
     reason = checked_reason(reason)
@@ -68,19 +69,17 @@ def budget(
         check_known(owner, records.ledger, name)
         before = records.ledger.total(name)
         old = "not used yet" if before is None else f"{before:f}"
-        if not (yes or console.confirm(f"Change the total of budget {name!r} from {old} to {new:f}?")):
-            console.note("nothing was changed")
-            return ExitCode.REFUSED
+        question = f"Change the total of budget {name!r} from {old} to {new:f}?"
+        console.require_yes(question, yes=yes, otherwise=_UNCHANGED)
         _record(records, name, before, new, reason)
         left = records.ledger.balance(name, new)
     if as_json:
         console.print_json({"budget": name, "before": before, **asdict(left), "reason": reason})
-        return 0
+        return
     console.print_line(f"budget {name!r} has a total of {left.total:f}, {left.remaining:f} of it are left")
     configured = {each.total_epsilon for each in owner.datasets if each.budget == name}
     if configured != {new}:
         console.note(f"the smaller of this and total_epsilon in {owner.path} applies: set that as well")
-    return 0
 
 
 def check_known(owner: OwnerConfig, book: Ledger, name: str) -> None:
@@ -127,23 +126,21 @@ def give_back(
     config_file: ConfigOption = None,
     yes: YesOption = False,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Return a reservation that was not spent after its deadline, and refuse its release."""
     owner, reason = config.load(config_file), checked_reason(reason)
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         decisions = Decisions(db, utc_now)
         session = decisions.reserved(release)
         what = f"the reservation of release {session.release} of {session.aggregator}"
-        if not (yes or console.confirm(f"Return {what}? The release cannot go on here.")):
-            console.note("nothing was changed")
-            return ExitCode.REFUSED
+        question = f"Return {what}? The release cannot go on here."
+        console.require_yes(question, yes=yes, otherwise=_UNCHANGED)
         session = decisions.give_back(release, this_person(), reason)
     if as_json:
         names = {"release": session.release, "aggregator": session.aggregator}
         console.print_json({**names, "state": str(session.state), "reason": session.reason})
     else:
         console.print_line(f"{what} is returned")
-    return ExitCode.DONE
 
 
 def reset_attempts(
@@ -152,7 +149,7 @@ def reset_attempts(
     config_file: ConfigOption = None,
     yes: YesOption = False,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Allow as many uncharged answers about the data of a budget again. Recorded with the reason."""
     owner, reason = config.load(config_file), checked_reason(reason)
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
@@ -164,9 +161,7 @@ def reset_attempts(
             f"Allow another {MOST} uncharged answers about the data of budget {name!r}? Together with the "
             "earlier ones they may disclose something about a person."
         )
-        if not (yes or console.confirm(question)):
-            console.note("nothing was changed")
-            return ExitCode.REFUSED
+        console.require_yes(question, yes=yes, otherwise=_UNCHANGED)
         Decisions(db, utc_now).reset_attempts(name, this_person(), reason)
         after = attempts.allowances(owner, [name])
     if as_json:
@@ -174,7 +169,6 @@ def reset_attempts(
     else:
         for each in after:
             console.print_line(str(each))
-    return ExitCode.DONE
 
 
 ChargeOption = Annotated[
@@ -204,7 +198,7 @@ def recover(
     without: WithoutOption = None,
     yes: YesOption = False,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Ask every aggregator what this owner released, and charge what the ledger lacks, in full."""
     owner = config.load(config_file)
     left_out, stated = _check_names(owner, without or []), _stated(owner, charge or [])
@@ -219,7 +213,7 @@ def recover(
                 console.print_json({"recovered": False, "charges": []})
             else:
                 console.print_line("nothing to recover: the ledger has everything that this owner signed")
-            return 0
+            return
         document = _recovery_document(recovery)
         if (recovery.lost or restored) and not (stated or exhaust):
             raise UsageError(
@@ -232,9 +226,8 @@ def recover(
             )
         if not as_json:
             _show_recovery(recovery, shown, left_out)
-        if not (yes or console.confirm(_question(recovery, stated, exhaust=exhaust))):
-            console.note("nothing was changed")
-            return ExitCode.REFUSED
+        question = _question(recovery, stated, exhaust=exhaust)
+        console.require_yes(question, yes=yes, otherwise=_UNCHANGED)
         asked = [each.name for each in owner.aggregators if each.name not in left_out]
         said = {"asked": asked, "without": list(left_out), "by": asdict(this_person())}
         head = carry_out(records, recovery, stated, owner.datasets, said, exhaust=exhaust)
@@ -244,7 +237,6 @@ def recover(
     else:
         console.print_line(f"the ledger continues from entry {head.sequence}")
         show_balances(left)
-    return 0
 
 
 def _check_names(owner: OwnerConfig, without: Sequence[str]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from common.cli.release_options import (
     Weights,
 )
 from common.clock import utc_now
-from common.errors import ConfigurationError, ExitCode
+from common.errors import ConfigurationError
 from common.model.mechanisms import CARRIER_RULE
 from common.planning.arguments import parse_own_arguments, split_names
 from common.progress import Progress
@@ -66,7 +66,7 @@ def mask(
     work_id: IdOption = None,
     yes: console.YesOption = False,
     as_json: console.JsonOption = False,
-) -> int:
+) -> None:
     """Mask one data set into a file, with the promises of a release of one owner. Charges its budget.
 
     Works with or without the daemon. Sends nothing.
@@ -100,7 +100,7 @@ def mask(
             arguments, chosen, data, schema_of(chosen, allowed, data.n_records, owner.policy.limits),
             policy=owner.policy, order=SHUFFLED, now=utc_now(), place=place_of(chosen),
         )  # fmt: skip
-        return _masked(job, owner, records, out, progress, yes=yes, as_json=as_json)
+        _masked(job, owner, records, out, progress, yes=yes, as_json=as_json)
 
 
 def _masked(
@@ -112,7 +112,7 @@ def _masked(
     *,
     yes: bool,
     as_json: bool,
-) -> int:
+) -> None:
     work_id, charges = job.work.id, LocalCharges(records, this_person())
     before = charges.standing(job.work)
     if before is Standing.NEW:
@@ -122,9 +122,7 @@ def _masked(
         if not as_json:
             _show_plan(job, expected, charges.remaining(job.work))
         question = f"Charge {bound_text(job.work.charge)} to budget {job.work.budget!r} and mask?"
-        if not (yes or console.confirm(question)):
-            console.note("nothing was charged")
-            return ExitCode.REFUSED
+        console.require_yes(question, yes=yes, otherwise="nothing was charged")
     if not as_json:
         console.note(
             f"{work_id} was made before" if before is Standing.DELIVERED else f"masking as {work_id}"
@@ -139,7 +137,6 @@ def _masked(
             hint=f"fix that and retry with --id {work_id}: it is not charged again",
         ) from None
     _show(job, report, out, charges, charged=before is Standing.NEW, as_json=as_json)
-    return ExitCode.DONE
 
 
 def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:

@@ -9,7 +9,7 @@ import typer
 from common.cli import console
 from common.cli.console import ConfigOption, JsonOption, YesOption
 from common.clock import utc_now
-from common.errors import ExitCode, UsageError
+from common.errors import UsageError
 from common.planning.arguments import parse_id
 from owner_node import config
 from owner_node.config import DatasetConfig
@@ -51,8 +51,8 @@ def _statistic(kind: str, says: str) -> None:
         work_id: IdOption = None,
         yes: YesOption = False,
         as_json: JsonOption = False,
-    ) -> int:
-        return _ask(Asked(kind, epsilon), dataset, attribute, config_file, work_id, yes=yes, as_json=as_json)
+    ) -> None:
+        _ask(Asked(kind, epsilon), dataset, attribute, config_file, work_id, yes=yes, as_json=as_json)
 
 
 _statistic("median", "Ask for the median of an attribute that has an order.")
@@ -75,10 +75,10 @@ def quantile(
     work_id: IdOption = None,
     yes: YesOption = False,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Ask for the value that a share of the records does not exceed."""
     asked = Asked("quantile", epsilon, share)
-    return _ask(asked, dataset, attribute, config_file, work_id, yes=yes, as_json=as_json)
+    _ask(asked, dataset, attribute, config_file, work_id, yes=yes, as_json=as_json)
 
 
 @app.command()
@@ -99,10 +99,10 @@ def count(
     work_id: IdOption = None,
     yes: YesOption = False,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Ask how many records have a value, or one in a range."""
     asked = Asked("count", epsilon, equals=equals, at_least=at_least, below=below)
-    return _ask(asked, dataset, attribute, config_file, work_id, yes=yes, as_json=as_json)
+    _ask(asked, dataset, attribute, config_file, work_id, yes=yes, as_json=as_json)
 
 
 @app.command()
@@ -120,11 +120,11 @@ def histogram(
     work_id: IdOption = None,
     yes: YesOption = False,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Ask how many records have each category, or a value in each range; all counts for one epsilon."""
     cuts = [each.strip() for each in bins.split(",")] if bins else []
     asked = Asked("histogram", epsilon, bins=cuts)
-    return _ask(asked, dataset, attribute, config_file, work_id, yes=yes, as_json=as_json)
+    _ask(asked, dataset, attribute, config_file, work_id, yes=yes, as_json=as_json)
 
 
 def _ask(
@@ -136,7 +136,7 @@ def _ask(
     *,
     yes: bool,
     as_json: bool,
-) -> int:
+) -> None:
     owner = config.load(config_file)
     chosen = owner.dataset(dataset)
     named = parse_id(work_id) if work_id else new_id("query", utc_now)
@@ -156,15 +156,10 @@ def _ask(
             left = charges.remaining(query.work)
             if not as_json:
                 _show_promises(query)
-            confirmed = yes or console.confirm(
-                f"Charge {query.work.charge:f} of the {left:f} that budget {query.work.budget!r} has left?"
-            )
-            if not confirmed:
-                console.note("nothing was charged")
-                return ExitCode.REFUSED
+            ask = f"Charge {query.work.charge:f} of the {left:f} that budget {query.work.budget!r} has left?"
+            console.require_yes(ask, yes=yes, otherwise="nothing was charged")
         answer = answer_query(query, charges)
         _show(query, answer, charges, charged=new, as_json=as_json)
-    return ExitCode.DONE
 
 
 def _question(asked: Asked, dataset: DatasetConfig, name: str) -> Question:

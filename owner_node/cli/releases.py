@@ -8,6 +8,7 @@ import typer
 
 from common.cli import console
 from common.cli.progress_bar import shown_progress
+from common.cli.release_options import KeyPins, ReleaseFolder, ReleaseId
 from common.clock import utc_now
 from common.errors import UsageError
 from common.files import explaining_disk
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from owner_node.release.own_fragment import OwnVerified
 
 
-FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.", show_default=False)]
 CaOption = Annotated[
     Path | None,
     typer.Option(
@@ -37,16 +37,8 @@ CaOption = Annotated[
         metavar="FILE", show_default=False,
     ),
 ]  # fmt: skip
-OwnerOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--owner", help="Fingerprint that an owner's key must have; repeatable.",
-        metavar="ID=FINGERPRINT", show_default=False,
-    ),
-]  # fmt: skip
 
 
-ReleaseArgument = Annotated[str, typer.Argument(metavar="ID", help="Release id.", show_default=False)]
 OutOption = Annotated[
     Path,
     typer.Option("--out", help="Empty or absent folder for the release.", metavar="DIR", show_default=False),
@@ -62,7 +54,7 @@ AggregatorOption = Annotated[
 
 
 def download(
-    release: ReleaseArgument,
+    release: ReleaseId,
     out: OutOption,
     aggregator: AggregatorOption = None,
     config_file: console.ConfigOption = None,
@@ -81,9 +73,9 @@ def download(
 
 
 def verify(
-    folder: FolderArgument,
+    folder: ReleaseFolder,
     ca: CaOption = None,
-    owner: OwnerOption = None,
+    owner: KeyPins = None,
     config_file: console.ConfigOption = None,
     as_json: console.JsonOption = False,
 ) -> None:

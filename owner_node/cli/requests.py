@@ -15,7 +15,7 @@ from common.cli import console
 from common.cli.brief import Part, clipped, listed, page, text
 from common.clock import utc_now
 from common.daemon.settings import parse_duration
-from common.errors import ExitCode, UsageError
+from common.errors import UsageError
 from common.log import one_line
 from common.words.numbers import (
     OF_UNIFORM,
@@ -494,7 +494,7 @@ def approve(
     yes: console.YesOption = False,
     config_file: console.ConfigOption = None,
     as_json: console.JsonOption = False,
-) -> int:
+) -> None:
     """Approve the plan that waits: this plan digest only, and for a limited time.
 
     Without --digest it asks to confirm the plan that waits, and needs --yes where there is no terminal.
@@ -508,9 +508,8 @@ def approve(
         session = decisions.awaiting(release, digest)
         # A plan that cannot be shown cannot be approved.
         shown = plan_document(session, owner, decisions)
-        if not (digest or yes or _means({**shown, "preview": None})):
-            console.note("nothing was approved")
-            return ExitCode.REFUSED
+        if not (digest or yes):
+            _require_yes({**shown, "preview": None})
         # The approval is for the plan and the data that were shown; others that arrive now are a conflict.
         digest, source = digest or session.plan_digest, session.source_digest
         session, approval = decisions.approve(release, digest, this_person(), duration, source)
@@ -520,28 +519,26 @@ def approve(
         until = approval.until.isoformat()
         about = {"by": approval.by, "until": until, "approvals": have, "approvers": needed}
         console.print_json({**named(session), **about, "daemon_told": notified})
-        return ExitCode.DONE
+        return
     what = f"release {session.release} of {session.aggregator}"
     console.print_line(f"{approval.by} approved {what} until {moment_text(approval.until)}")
     console.print_line(f"plan digest: {session.plan_digest}")
     if have < needed:
         console.print_line(f"{have} of {needed} persons have approved it; another person has to approve, too")
-        return ExitCode.DONE
+        return
     console.print_line(
         "the daemon continues with it" if notified else "the daemon is not running: owner-node run"
     )
-    return ExitCode.DONE
 
 
-def _means(document: dict[str, Any]) -> bool:
+def _require_yes(document: dict[str, Any]) -> None:
     """Show the plan that waits, on standard error, and ask the person to confirm it."""
     for line in brief(document):
         console.note(line)
     name = f"{document['aggregator']}/{document['release']}"
-    return console.confirm(
-        f"Approve plan {document['plan_digest'][:12]} of {name}, which charges "
-        f"{bound_text(document.get('charge'), 'an unknown amount')}?"
-    )
+    charge = bound_text(document.get("charge"), "an unknown amount")
+    question = f"Approve plan {document['plan_digest'][:12]} of {name}, which charges {charge}?"
+    console.require_yes(question, yes=False, otherwise="nothing was approved")
 
 
 def refuse(

@@ -1,7 +1,5 @@
 """`owner-node console`: the owner's web pages, on this machine alone."""
 
-from dataclasses import asdict
-
 from common import log
 from common.cli import console as terminal
 from owner_node import config
@@ -21,18 +19,17 @@ def console(
     Where the daemon serves the pages ([console] in owner.toml), the link is for those, and the command ends.
     """
     with terminal.web_packages():
-        from common.web.server import serve_here, show_daemons
+        from common.web.server import offer
         from owner_node.console.serving import application
     log.start(log_level)
     owner = config.load(config_file)
-    whose, person, state = f"owner {owner.owner.id}", this_person(), owner.owner.state_dir
-    if owner.console.listen and is_running(state):
-        show_daemons(whose, asdict(person), owner.console, state, opened=opened)
-        return
-    serve_here(
-        whose,
-        person,
+    offer(
+        f"owner {owner.owner.id}",
+        this_person(),
+        owner.console,
+        owner.owner.state_dir,
         lambda doors, hosts: application(lambda: config.load(config_file), doors, hosts),
         port,
+        by_daemon=bool(owner.console.listen) and is_running(owner.owner.state_dir),
         opened=opened,
     )

@@ -1,5 +1,6 @@
 """`owner-node status|ledger|history`, run as their user runs them, with and without the daemon."""
 
+import io
 import json
 import sqlite3
 from datetime import UTC, datetime, timedelta
@@ -156,6 +157,18 @@ def test_ledger_of_one_budget(used: Path, capsys) -> None:
     code, document = _json(capsys, "ledger", "--budget", "patients")
     assert (code, document["error"]["details"]["known"]) == (2, ["people", "visits"])
     assert _json(capsys, "ledger", "--budget", "people", "--dataset", "patients")[0] == 2
+
+
+@pytest.mark.parametrize("answer", ["", "n\n", "no\n"])
+def test_a_person_who_does_not_agree_changes_nothing(used: Path, capsys, monkeypatch, answer: str) -> None:
+    """Everything but yes ends a command that asks with exit code 4, and the ledger stays as it is."""
+    before = _json(capsys, "ledger")
+    monkeypatch.setattr("common.cli.console.can_ask", lambda: True)
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+    code, out, err = _run(capsys, "ledger", "budget", "people", "--total", "4", "--reason", "r")
+    assert (code, out) == (4, "")
+    assert err.endswith("nothing was changed\n")
+    assert _json(capsys, "ledger") == before
 
 
 def test_budget_that_is_not_configured_any_more(used: Path, capsys) -> None:
