@@ -233,13 +233,13 @@ def _calls(owner: OwnerConfig, aggregator: KnownAggregator, own: Identity, check
         except TesseraError as error:
             reason = error
         else:
-            yield passed(f"{check}, calls", f"taken; version {software.version}, {_spoken(software)}")
+            yield passed(f"{check}, calls", f"taken; version {software.version}, {_protocol_text(software)}")
             yield skew(f"{check}, clock", theirs, before, time.time())
             return
     yield failed_with(f"{check}, calls", reason)
 
 
-def _spoken(software: Software) -> str:
+def _protocol_text(software: Software) -> str:
     return f"protocol {common_protocol('this owner node', {'the aggregator': software})} on both sides"
 
 

@@ -104,8 +104,8 @@ class Release:
         if not over or self.addendum is None:
             return False
         unsealed = self.missing("sealed")
-        told = any(self.progress[owner].acknowledged for owner in unsealed)
-        return not told and not (self.addendum.selections and unsealed)
+        knows = any(self.progress[owner].acknowledged for owner in unsealed)
+        return not knows and not (self.addendum.selections and unsealed)
 
     @property
     def deadline(self) -> int | None:

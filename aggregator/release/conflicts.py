@@ -108,7 +108,7 @@ def _differing(
     if not (rules.passes and expected.passes):
         yield (
             owner,
-            f"the identifier rules are {_told(rules)}, {_told(expected)} at {reference}",
+            f"the identifier rules are {_rules_text(rules)}, {_rules_text(expected)} at {reference}",
             "declare as many columns, in the same order, with the same normalise steps everywhere"
             if not (rules.passes or expected.passes)
             else "declare the same passes as [[dataset.match]], or the same identifier, everywhere",
@@ -134,7 +134,7 @@ def _differing(
         yield owner, f"the passes of match keys are in another order than at {reference}", fix
 
 
-def _told(rules: IdentifierRules) -> str:
+def _rules_text(rules: IdentifierRules) -> str:
     if rules.passes:
         return f"match keys in {len(rules.passes)} passes"
     steps = ", ".join(rules.normalise) or "no normalisation"

@@ -120,11 +120,11 @@ def file_metadata(plan: Plan, manifest: Mapping[str, Any]) -> dict[str, str]:
         `release`, `plan_digest`, and `manifest_digest`: the SHA-256 of the manifest in canonical form,
         without its list of files, since this list has the digest of the Parquet file.
     """
-    told = {key: value for key, value in manifest.items() if key != "files"}
+    stated = {key: value for key, value in manifest.items() if key != "files"}
     return {
         "release": plan.release,
         "plan_digest": plan.digest,
-        "manifest_digest": digest(canonical(told)),
+        "manifest_digest": digest(canonical(stated)),
     }
 
 

@@ -92,7 +92,7 @@ def check_derived(manifest: Mapping[str, Any], evidence: Evidence) -> None:
     if not all(manifest[key] and _are_texts(manifest[key]) for key in ("guarantee", "invariants")):
         raise IntegrityError("it promises nothing, or hides what is not hidden")
     # The wording may change between versions, what it says may not: only the same version can compare it.
-    if manifest["version"] == __version__ and not _says_what_follows(manifest, evidence):
+    if manifest["version"] == __version__ and not _has_derived_texts(manifest, evidence):
         raise IntegrityError("it promises something else than its plan")
 
 
@@ -100,7 +100,7 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) and each for each in value)
 
 
-def _says_what_follows(manifest: Mapping[str, Any], evidence: Evidence) -> bool:
+def _has_derived_texts(manifest: Mapping[str, Any], evidence: Evidence) -> bool:
     """Whether guarantee, invariants and composition are, word by word, what this version derives."""
     guarantee, not_hidden = promised(evidence)
     shown = manifest["guarantee"], manifest["invariants"], manifest["composition"]
@@ -322,7 +322,7 @@ def _verified(
         report_of = (
             "" if manifest["version"] == __version__ or REPORT_FILE not in files else str(manifest["version"])
         )
-        words_of = "" if _says_what_follows(manifest, evidence) else str(manifest["version"])
+        words_of = "" if _has_derived_texts(manifest, evidence) else str(manifest["version"])
     n_records = _check_files(folder, files, evidence, manifest, workspace, progress)
     guarantee, not_hidden = promised(evidence)
     return Verified(

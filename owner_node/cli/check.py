@@ -100,7 +100,7 @@ def check(
     if errors:
         if not as_json:
             _show(owner, results, as_json=False)
-        raise _together(errors)
+        raise _combined(errors)
     problem = _unrecorded(owner)
     if problem is not None:
         if not as_json:
@@ -205,7 +205,7 @@ def _show_dataset(result: dict[str, Any]) -> None:
         console.print_line(f"warning: {warning}")
 
 
-def _together(errors: list[DataError]) -> DataError:
+def _combined(errors: list[DataError]) -> DataError:
     """Combine the errors of all data sets into one."""
     if len(errors) == 1:
         return errors[0]

@@ -166,7 +166,7 @@ def ask_policy(
             plan, assignment, owner_id=owner.owner.id, aggregator_name=asked.aggregator,
             trust_domain=owner.owner.trust_domain, policy=owner.policy, dataset=dataset, schema=schema,
             balance=remaining, today=utc_now().date(),
-            rank_lost=ledger.rank_losses(dataset.budget).told,
+            rank_lost=ledger.rank_losses(dataset.budget).bounded,
         )  # fmt: skip
         if isinstance(verdict, Refuse):
             raise verdict.error

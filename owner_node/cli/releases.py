@@ -19,7 +19,7 @@ from common.trust.identity import Party
 from owner_node import config
 from owner_node.config import OwnerConfig
 from owner_node.connection.download import download as fetch
-from owner_node.release.own_fragment import check_told, verify_own
+from owner_node.release.own_fragment import check_announced, verify_own
 from owner_node.release.trial import trial_folder
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.outbox import Outbox
@@ -111,7 +111,7 @@ def _verify_own(
             f"{own.owner.id} took no part in release {release} of {aggregator}",
             "check a release of others without an owner's records: aggregator verify",
         )
-    check_told(session, verified)
+    check_announced(session, verified)
     fragment = Outbox(state_dir).path(aggregator, release)
     signature = session.fragment_signature or b""
     return verify_own(

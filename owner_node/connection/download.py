@@ -49,7 +49,7 @@ async def download(
         IntegrityError: If the release is invalid, or not the one that the aggregator announced.
     """
     from common.release.verification import verify_release
-    from owner_node.release.own_fragment import check_told
+    from owner_node.release.own_fragment import check_announced
 
     check_out(out)
     progress = progress or Progress()
@@ -66,7 +66,7 @@ async def download(
         except NotConnectedError as error:
             raise explain(section, config.tls, utc_now()) or error from None
         verified = verify_release(folder, config.tls.ca, workspace=config.workspace, progress=progress)
-        check_told(session, verified)
+        check_announced(session, verified)
     return verified
 
 

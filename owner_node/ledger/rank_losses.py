@@ -18,7 +18,7 @@ from owner_node.ledger.entry import CHARGES, Entry, EntryKind, added, text
 class RankLosses:
     """Rank losses of one budget."""
 
-    told: Decimal
+    bounded: Decimal
     """Sum of the bounded rank losses of reservations and spends."""
     unbounded: int
     """Number of charges without a bound, or without a recorded one."""
@@ -42,11 +42,11 @@ def rank_losses(lines: Iterable[Entry]) -> RankLosses:
     return RankLosses(added(each for each in bounds if each is not None), bounds.count(None))
 
 
-def objection(told: Decimal, loss: Decimal | None, limit: Decimal | None, budget: str) -> str:
+def objection(earlier: Decimal, loss: Decimal | None, limit: Decimal | None, budget: str) -> str:
     """Return the objection of a policy's limit to one more loss; empty if there is none.
 
     Args:
-        told: Sum of the earlier losses.
+        earlier: Sum of the earlier losses.
         loss: The additional loss; None where it is unbounded.
         limit: `policy.total_rank_loss`; None for no limit.
         budget: Name of the budget.
@@ -59,10 +59,10 @@ def objection(told: Decimal, loss: Decimal | None, limit: Decimal | None, budget
             "categories in an order that depends on the data"
         )
     # The limit does not apply to work without a rank loss, whatever the sum of earlier losses.
-    if not loss or added([told, loss]) <= limit:
+    if not loss or added([earlier, loss]) <= limit:
         return ""
     return (
-        f"policy.total_rank_loss = {text(limit)}: budget {budget!r} has lost {text(told)}, "
+        f"policy.total_rank_loss = {text(limit)}: budget {budget!r} has lost {text(earlier)}, "
         f"this would be {text(loss)} more"
     )
 
@@ -73,6 +73,6 @@ def check(lines: Iterable[Entry], loss: Decimal | None, limit: Decimal | None, b
     Raises:
         RefusedError: If the limit is exceeded.
     """
-    rule = objection(rank_losses(lines).told, loss, limit, budget)
+    rule = objection(rank_losses(lines).bounded, loss, limit, budget)
     if rule:
         raise RefusedError(rule, "more rank noise lowers the rank loss", {"rule": rule})

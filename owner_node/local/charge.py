@@ -138,7 +138,7 @@ class LocalCharges:
         """
         ledger, asked = self._records.ledger, work.asked
         try:
-            check_local(replace(asked, rank_lost=ledger.rank_losses(work.budget).told))
+            check_local(replace(asked, rank_lost=ledger.rank_losses(work.budget).bounded))
             ledger.losses.check_running()
             total = asked.dataset.total_epsilon
             ledger.check_budget(work.budget, total, work.place, work.data.known_by)

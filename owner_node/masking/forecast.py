@@ -129,7 +129,7 @@ def forecast(
             values, task, source.spawn(), _draws(values.size, task, closely=closely), whole, turn
         )
 
-    return _together(for_each(foreseen, tasks, whole.size), whole)
+    return _combined(for_each(foreseen, tasks, whole.size), whole)
 
 
 def _draws(n_records: int, task: AttributeTask, *, closely: bool) -> Draws:
@@ -140,7 +140,7 @@ def _draws(n_records: int, task: AttributeTask, *, closely: bool) -> Draws:
     return Draws(n_pairs * (CLOSER if closely else 1), n_moves * (CLOSER_MOVES if closely else 1))
 
 
-def _together(found: Sequence[_Foreseen], whole: Float64Array) -> Forecast:
+def _combined(found: Sequence[_Foreseen], whole: Float64Array) -> Forecast:
     """Combine the attributes; `whole`: probability that a record leaves unchanged, `(n_records,)`."""
     n_attributes, n_records = len(found), whole.size
     errors = sum(each.error for each in found if each.error is not None)

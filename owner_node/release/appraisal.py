@@ -68,14 +68,14 @@ class Appraisal:
         self._lock = Lock()
 
     @contextmanager
-    def looking(self, session: Session) -> Iterator[None]:
+    def holding_answer(self, session: Session) -> Iterator[None]:
         """Hold one uncharged answer while the data of a release are examined and the result is stored.
 
         Raises:
             RefusedError: If the limit of uncharged answers is reached.
         """
         cases = self._cases
-        with cases.records.attempts.looking(
+        with cases.records.attempts.holding_answer(
             cases.config, self._budget(session), cases.aggregator, session.release
         ):
             yield
@@ -95,7 +95,7 @@ class Appraisal:
         """Load the data of an undecided release, and forecast the effect of masking them.
 
         The forecast is drawn once: the same data under the same plan get the stored one. Call this, and store
-        its result, inside `looking`.
+        its result, inside `holding_answer`.
 
         Raises:
             RefusedError: If the forecast exceeds a limit of the policy, or another budget was charged for

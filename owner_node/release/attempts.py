@@ -120,11 +120,13 @@ class Attempts:
 
     def __init__(self, history: History, sessions: Sessions, clock: Clock) -> None:
         self._history, self._sessions, self._clock = history, sessions, clock
-        self._looking: Counter[tuple[str, str]] = Counter()
+        self._held: Counter[tuple[str, str]] = Counter()
         self._done = Condition()
 
     @contextmanager
-    def looking(self, config: OwnerConfig, budget: str, aggregator: str, besides: str = "") -> Iterator[None]:
+    def holding_answer(
+        self, config: OwnerConfig, budget: str, aggregator: str, besides: str = ""
+    ) -> Iterator[None]:
         """Hold one of the answers that are left while the data of a budget are examined.
 
         Any examination may end in an answer that counts. Where as many are under way as answers are left,
@@ -143,19 +145,19 @@ class Attempts:
         with self._done:
             while not self._has_room(self.check(config, budget, aggregator, besides), config, key):
                 self._done.wait()
-            self._looking[key] += 1
+            self._held[key] += 1
         try:
             yield
         finally:
             with self._done:
-                self._looking[key] -= 1
+                self._held[key] -= 1
                 self._done.notify_all()
 
     def _has_room(self, known: list[_Answer], config: OwnerConfig, key: tuple[str, str]) -> bool:
         now, (budget, own) = self._clock(), key
         busy = [
             _Answer(aggregator, now, open=True)
-            for (of, aggregator), number in self._looking.items()
+            for (of, aggregator), number in self._held.items()
             if of == budget
             for _ in range(number)
         ]
@@ -165,10 +167,10 @@ class Attempts:
         """Return the answers that count, if another one is possible.
 
         Args:
-            config: As in `looking`.
-            budget: As in `looking`.
+            config: As in `holding_answer`.
+            budget: As in `holding_answer`.
             aggregator: Name of the aggregator.
-            besides: As in `looking`.
+            besides: As in `holding_answer`.
 
         Raises:
             RefusedError: If the limit is reached.

@@ -198,7 +198,7 @@ class Invitations:
                 self._wait(tx, session, verdict)
             return False
         # No person is asked about data that cannot be used, or that the policy refuses.
-        with self._appraisal.looking(session):
+        with self._appraisal.holding_answer(session):
             found = self._appraisal.appraise(session, plan, assignment, key)
             try:
                 waits = self._settle(plan, session, verdict, found, key)
@@ -314,7 +314,7 @@ class Invitations:
             schema=self._schema(dataset, sent.records_rounded),
             balance=self._cases.records.ledger.balance(dataset.budget, dataset.total_epsilon).remaining,
             today=self._clock().date(),
-            rank_lost=self._cases.records.ledger.rank_losses(dataset.budget).told,
+            rank_lost=self._cases.records.ledger.rank_losses(dataset.budget).bounded,
         )
 
     def _reserve(

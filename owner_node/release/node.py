@@ -146,7 +146,7 @@ class Node:
             raise SpentError(error.message, hint=hint)
         rules = error.details.get("rules", [])
         mine = error.code not in NOT_OUR_FAULT
-        told = UNLINKABLE if isinstance(error, NoLinkageKeyError) else error.code
+        reported = UNLINKABLE if isinstance(error, NoLinkageKeyError) else error.code
         with records.db.transaction() as tx:
             if (mine and session is not None) or self._is_news(release, error):
                 records.history.record(
@@ -163,13 +163,13 @@ class Node:
                 self._cases.give_back(tx, session)
                 event = SessionEvent.END if session.state in CHARGED else SessionEvent.REFUSE
                 reason = error.message[:_LONGEST_REASON]
-                records.sessions.advance(tx, session, event, reason=reason, refusal=told)
+                records.sessions.advance(tx, session, event, reason=reason, refusal=reported)
         if stopped:
             records.db.forget_removed()
             self._appraisal.forget(release)
             if session is not None and not session.fragment_digest:
                 records.outbox.destroy(self._cases.aggregator, release)
-        return Failure.of(told)
+        return Failure.of(reported)
 
     def _is_news(self, release: str, error: TesseraError) -> bool:
         """Whether to record an invalid message in the history: each message once, at a limited rate per day.

@@ -33,7 +33,7 @@ class OwnVerified:
     """Names of its attributes, in plan order."""
 
 
-def check_told(session: Session, verified: Verified) -> None:
+def check_announced(session: Session, verified: Verified) -> None:
     """Check that a release has the plan that this owner accepted and the manifest that was announced to it.
 
     Raises:

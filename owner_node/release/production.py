@@ -61,7 +61,7 @@ class Production:
         )
         first = session.state is SessionState.RESERVED
         # Whether the source changed is also an answer about the data.
-        with self._appraisal.looking(session) if first else nullcontext():
+        with self._appraisal.holding_answer(session) if first else nullcontext():
             prepared = self._appraisal.prepared(session, plan, assignment)
             if first:
                 self._appraisal.check_charged(session, prepared)

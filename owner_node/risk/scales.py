@@ -1,9 +1,9 @@
-"""What the noise of a list tells about one person: whether somebody has the largest value that there can be.
+"""What the noise of a list discloses about one person: whether somebody has the largest possible value.
 
 Individual differential privacy holds the scales of the noise fixed, and they depend on the data
-(Soria-Comas et al. 2017, Definition 5). So a list may tell more than ε allows whether the median record is
-where it is, or at the end of the domain. A classifier is trained on lists of both data sets, and tested on
-others; its lists are made for this alone.
+(Soria-Comas et al. 2017, Definition 5). So a list may disclose, beyond what ε allows, whether the median
+record is where it is, or at the end of the domain. A classifier is trained on lists of both data sets, and
+tested on others; its lists are made for this alone.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,20 +25,20 @@ _LEAST_SPREAD = 0.5
 """In resolution units: below, entries are equal but for rounding."""
 
 
-def told_from_scales(
+def distinguished_by_scales(
     records: OriginalRecords, tasks: Sequence[AttributeTask], bits: BitSource
 ) -> list[float]:
     """Return, for every attribute whose noise depends on the data, how well both data sets are told apart.
 
     Returns:
-        As `told_apart`, by attribute.
+        As `distinguished`, by attribute.
     """
     pairs = zip(records.attributes, tasks, strict=True)
-    every = (told_apart(each.ascending, task, bits) for each, task in pairs if task.rules.individual)
+    every = (distinguished(each.ascending, task, bits) for each, task in pairs if task.rules.individual)
     return [found for found in every if found is not None]
 
 
-def told_apart(
+def distinguished(
     ascending: Int64Array, task: AttributeTask, bits: BitSource, n_lists: int = LISTS
 ) -> float | None:
     """Return how well one attribute's lists tell both data sets apart.
@@ -51,7 +51,7 @@ def told_apart(
 
     Returns:
         The probability that a list of the changed data looks more like one than a list of the actual data
-        does: 0.5 if nothing is told, 1 if all is. None if lists are not made of noisy sums.
+        does: 0.5 if nothing is disclosed, 1 if everything is. None if lists are not made of noisy sums.
     """
     mechanism = mechanism_of(task)
     # A linear list says what its centroids say.
@@ -60,7 +60,7 @@ def told_apart(
     if not isinstance(mechanism, SumMechanism):
         return None
     both = _both(ascending, task.setting.n_values)
-    return _told(*(_lists(mechanism, values, task, bits, 2 * n_lists) for values in both))
+    return _rate_of_right(*(_lists(mechanism, values, task, bits, 2 * n_lists) for values in both))
 
 
 def _both(ascending: Int64Array, n_values: int) -> Iterator[Int64Array]:
@@ -82,7 +82,7 @@ def _lists(
     return np.concatenate(drawn).astype(np.float64)
 
 
-def _told(actual: Float64Array, changed: Float64Array) -> float:
+def _rate_of_right(actual: Float64Array, changed: Float64Array) -> float:
     """Train on the first half of the lists, and test on the second: Laplace noise, place by place."""
 
     def likely(lists: Float64Array, training: Float64Array) -> Float64Array:

@@ -37,7 +37,7 @@ from owner_node.risk.attacks import (
 from owner_node.risk.draws import SortedAttribute
 from owner_node.risk.likelihood import linked_by_likelihood
 from owner_node.risk.risks import Risk, reidentified
-from owner_node.risk.scales import LISTS, told_from_scales
+from owner_node.risk.scales import LISTS, distinguished_by_scales
 from owner_node.risk.utility import Estimate, OriginalRecords, share
 
 DRAWS = 3
@@ -182,7 +182,7 @@ def risks_of(
             found.setdefault((result.attack, result.attribute, knows), []).append(result)
     n_records = people.members.n_records
     risks = [_risk(results, knows, n_records) for (_, _, knows), results in found.items()]
-    if SCALES in aims.attacks and (rates := told_from_scales(people.members, tasks, randomness.bits)):
+    if SCALES in aims.attacks and (rates := distinguished_by_scales(people.members, tasks, randomness.bits)):
         rate = share(rates, LISTS * len(rates))
         risks.append(Risk(SCALES, rate, 0.5, LISTS * len(rates), MEANINGS[SCALES]))
     return tuple(risks)

@@ -166,7 +166,7 @@ class SparkRecords(Source):
                 raise fault from None
             text = str(error)
         problem, hint = next(
-            (told for sign, told in _FAULTS.items() if sign in text),
+            (fault_text for sign, fault_text in _FAULTS.items() if sign in text),
             (
                 f"Spark cannot read it: {fault.message}",
                 "try the same source in a Spark shell with the settings of engine.conf",

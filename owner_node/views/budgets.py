@@ -40,7 +40,7 @@ def _budget_document(name: str, ledger: Ledger, total: Decimal | None) -> dict[s
         "reserved": found.reserved,
         "spent": found.spent,
         "remaining": None if total is None else found.remaining,
-        "rank_loss": losses.told,
+        "rank_loss": losses.bounded,
         "without_rank_loss": losses.unbounded,
     }
 

@@ -19,7 +19,7 @@ from common.release.verification import verify_release
 from common.workspace import Workspace
 from deploy.local_cluster import LocalCluster
 from owner_node.ledger.ledger import EntryKind
-from owner_node.release.own_fragment import check_told, verify_own
+from owner_node.release.own_fragment import check_announced, verify_own
 from owner_node.release.records import Records
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
@@ -182,7 +182,7 @@ def _published(ended: Ended) -> Iterator[str]:
                 session = records.sessions.get(aggregator_name(), ended.release.id)
                 assert session is not None
                 path = records.outbox.path(aggregator_name(), ended.release.id)
-            check_told(session, verified)
+            check_announced(session, verified)
             signature = session.fragment_signature or b""
             with TemporaryDirectory() as scratch:
                 workspace = Workspace(256 * 10**6, Path(scratch), 2)

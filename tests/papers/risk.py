@@ -31,7 +31,7 @@ from owner_node.risk.attacks import (
     placed,
 )
 from owner_node.risk.measures import attribute_sse, correlation_error, correlations, mean_sse, scale_of
-from owner_node.risk.scales import LISTS, told_from_scales
+from owner_node.risk.scales import LISTS, distinguished_by_scales
 from owner_node.risk.trials import Aims, Randomness, attacks_on, knowledge_of, masked
 from owner_node.risk.utility import Estimate, estimate, share
 from tests.papers import risk_data
@@ -215,7 +215,9 @@ def _attacked_part(
     outside = float(np.mean([each.control for each in inferred if each.control is not None]))
     yield LEFT_OUT, Seen(outside, guess, inferred[0].outside)
     # No person is left out of these lists: what they tell depends on where clusters end.
-    told = [] if setting is None else told_from_scales(part.whole, part.tasks(setting), randomness.bits)
+    told = (
+        [] if setting is None else distinguished_by_scales(part.whole, part.tasks(setting), randomness.bits)
+    )
     yield SCALES, Seen(float(np.mean(told)) if told else 0.5, 0.5, LISTS)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from common.model.schema import Schema, round_to_leading_digit
 from owner_node.explore.assessment import GridSetting, plan_cell
 from owner_node.masking.arrays import SystemBits
-from owner_node.risk.scales import told_apart
+from owner_node.risk.scales import distinguished
 from owner_node.risk.trials import CONTROL_SHARE
 from tests.papers import risk_data
 from tests.papers.data_sets import DataSet
@@ -47,7 +47,7 @@ def told(
     found = []
     for task in tasks:
         ascending = np.sort(data.columns[task.attribute.name][kept]) - task.attribute.lower
-        auc = told_apart(ascending, task, SystemBits(), n_lists)
+        auc = distinguished(ascending, task, SystemBits(), n_lists)
         assert auc is not None
         found.append(auc)
     return found

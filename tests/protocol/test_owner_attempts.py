@@ -118,12 +118,12 @@ def test_attempts_are_limited_over_all_aggregators(offering: Offering) -> None:
         return Attempts(records.history, records.sessions, lambda: now)
 
     for days, budget in ((1, "another budget"), (31, "cohort")):
-        with later(days).looking(config, budget, "hub"):
+        with later(days).holding_answer(config, budget, "hub"):
             pass
     for days in (24, -3000):
         with (
             pytest.raises(RefusedError, match="attempts"),
-            later(days).looking(config, "cohort", "hub"),
+            later(days).holding_answer(config, "cohort", "hub"),
         ):
             pytest.fail("looked at")
 
@@ -148,7 +148,7 @@ def test_one_aggregator_does_not_lock_out_another(offering: Offering) -> None:
         line = f"attempts {(3, 5)[day]} of 5, next free on {hub.next:%Y-%m-%d %H:%M} UTC"
         assert str(hub).startswith(line)
         assert (free.used, free.limit, free.blocked, free.next) == (0, 5, False, None)
-    with offering.records.attempts.looking(offering.config, "cohort", "other"):
+    with offering.records.attempts.holding_answer(offering.config, "cohort", "other"):
         pass
 
 

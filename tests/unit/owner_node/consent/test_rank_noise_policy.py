@@ -159,7 +159,7 @@ def db(tmp_path: Path) -> Any:
 def told(ledger: Ledger) -> tuple[Decimal, int]:
     """Rank losses of the budget."""
     found = ledger.rank_losses("patients")
-    return found.told, found.unbounded
+    return found.bounded, found.unbounded
 
 
 def test_rank_losses_add_up_over_releases(db: OwnerDatabase) -> None:

@@ -36,7 +36,7 @@ def test_amounts_of_both_entries_add_up(db: OwnerDatabase) -> None:
         assert sum(values) == getattr(entries[EntryKind.RESERVE], name)
     assert kinds(ledger) == ["reserve r1 0.9", "return r1 0.6", "spend r1 0.3"]
     assert balance(ledger) == ("0", "0.3", "0.7")
-    assert ledger.rank_losses("patients").told == Decimal("2.5")
+    assert ledger.rank_losses("patients").bounded == Decimal("2.5")
     spend(db, ledger, "r1", part=part("0.1", "0.3"))
     assert not give_back(db, ledger, "r1")
     reserve(db, ledger, "r1", "0.9", **amounts)

@@ -9,7 +9,7 @@ from common.model.schema import Attribute, AttributeType
 from common.progress import StepStoppedError
 from owner_node.masking.tasks import AttributeTask
 from owner_node.risk.attacks import EXTREMES, LIKELIHOOD, MEMBERSHIP
-from owner_node.risk.scales import told_from_scales
+from owner_node.risk.scales import distinguished_by_scales
 from owner_node.risk.trials import (
     Aims,
     Randomness,
@@ -124,7 +124,7 @@ def test_noise_tells_who_is_extreme():
     def told(mechanism):
         tasks = tasks_with(mechanism, "0", "1", 25)
         records = sorted_records(values, tasks, SeededBits(1))
-        return told_from_scales(records, tasks, SeededBits(2))
+        return distinguished_by_scales(records, tasks, SeededBits(2))
 
     assert min(told("idp-joint")) > 0.9
     assert np.mean(told("idp-quantiles")) < 0.7
