@@ -91,9 +91,6 @@ class Workspace:
         Args:
             name: Part of its name; letters, digits, ".", "-" and "_".
 
-        Yields:
-            The folder.
-
         Raises:
             CannotStoreError: If the scratch folder cannot be used, or others can enter it.
         """

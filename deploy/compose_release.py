@@ -62,9 +62,6 @@ def hand_over(release: Path, out: Path) -> Path:
     Args:
         release: The release folder.
         out: Folder of the copies; an existing copy of this name is replaced.
-
-    Returns:
-        The copy.
     """
     copy, owner = out / release.name, out.stat()
     shutil.rmtree(copy, ignore_errors=True)

@@ -228,17 +228,7 @@ def _asked(calls: "ControlServiceStub", view: "ReleaseView") -> "ReleaseView":
 def watch_until(
     calls: "ControlServiceStub", release: str, done: "Callable[[ReleaseView], bool]", *, as_json: bool
 ) -> "ReleaseView":
-    """Show every owner's state until a condition holds.
-
-    Args:
-        calls: The daemon.
-        release: Release id.
-        done: The condition.
-        as_json: Print nothing.
-
-    Returns:
-        The last state of the release.
-    """
+    """Show every owner's state until a condition holds; return the last state."""
     request = ReleaseRequest(release=release)
     watched = calls.Watch(request)
     try:

@@ -1,6 +1,7 @@
 """What an operator asks for, as a request to the daemon. All is text: the daemon checks the arguments."""
 
 import secrets
+from typing import Any
 
 from common.errors import UsageError
 from common.model.plan import TRIAL, is_trial
@@ -22,52 +23,35 @@ def named_id(named: str | None, *, trial: bool) -> str:
 def start_request(
     *,
     release: str | None,
-    dataset: str,
     layout: str,
     owners: str,
     groups: str,
-    epsilon: str,
-    k: str,
-    mechanism: str,
     attributes: str,
-    budget_split: str,
     weights: str,
     rank_noise: str,
-    max_overlap: str,
-    on_mismatch: str,
-    min_common: str,
-    owner_column: bool,
-    purpose: str,
     formats: str,
-    out: str = "",
     trial: bool = False,
-    dry_run: bool = False,
     confirmed: bool = False,
+    dry_run: bool = False,
+    **as_they_are: Any,
 ) -> StartRequest:
     """Return the request for a release, from texts as the options of `aggregator release` take them.
+
+    Args:
+        as_they_are: Further fields of the request.
 
     Raises:
         UsageError: If a list names nothing, owners are not named once, or the id is that of a trial.
     """
     return StartRequest(
         release=named_id(release, trial=trial),
-        dataset=dataset,
         layout=layout,
         groups=[OwnerGroup(owners=group) for group in split_groups(layout, owners, groups)],
-        epsilon=epsilon,
-        k=k,
-        mechanism=mechanism,
         attributes=split_names(attributes),
-        budget_split=budget_split,
         weights=split_names(weights),
         rank_noise=split_names(rank_noise),
-        max_overlap=max_overlap,
-        on_mismatch=on_mismatch,
-        min_common=min_common,
-        owner_column=owner_column,
-        purpose=purpose,
         formats=split_names(formats),
-        out=out,
-        dry_run=dry_run,
         confirmed=confirmed and not dry_run,
+        dry_run=dry_run,
+        **as_they_are,
     )

@@ -254,9 +254,6 @@ def link_runs(
         n_tokens: About how many tokens of all lists are compared at once, `LINKING_BYTES` of memory each.
         advance: Called with a number of tokens that were read, once each time that they are.
 
-    Returns:
-        What was found.
-
     Raises:
         ProtocolError: If an owner's list is absent, unsorted, repeats a token or has another length than
             declared.

@@ -246,9 +246,6 @@ def run(command: Any, name: str, argv: Sequence[str] | None = None) -> int:
         command: The command line.
         name: The program's name, for usage lines.
         argv: Arguments without the program's name; those of the process unless given.
-
-    Returns:
-        The exit code.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in arguments

@@ -210,9 +210,6 @@ def in_pieces(tables: Iterable[pa.Table], n_records: int) -> Iterator[pa.Table]:
     Args:
         tables: With one schema; empty ones are left out.
         n_records: Records of a piece; the last one can have fewer.
-
-    Yields:
-        The pieces.
     """
     held: list[pa.Table] = []
     for table in tables:

@@ -103,9 +103,6 @@ class Cluster:
     def work(self) -> Iterator[Any]:
         """Run a block, not nested, whose jobs `close` cancels.
 
-        Yields:
-            The session.
-
         Raises:
             StepStoppedError: If the step is to stop.
             TesseraError, OSError: As `spark_session.jobs` and `explained` say.

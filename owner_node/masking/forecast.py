@@ -116,9 +116,6 @@ def forecast(
         tasks: As in `mask_table`.
         bits: Source of random bits for the draws of the forecast; None for the operating system's.
         closely: Whether to take more draws, to decide reliably whether a number is beyond a limit.
-
-    Returns:
-        The forecast.
     """
     source = SystemBits() if bits is None else bits
     whole, turn = np.ones(columns[tasks[0].attribute.name].size), Lock()

@@ -126,9 +126,6 @@ def unreachable(settings: SparkSettings) -> str | None:
 def using(settings: SparkSettings) -> Iterator[Any]:
     """Use the session with these settings for a block; it is not ended meanwhile. Blocks may be nested.
 
-    Yields:
-        The session.
-
     Raises:
         ConfigurationError, SourceUnreachableError: As `session` says.
     """
@@ -156,9 +153,6 @@ def jobs(settings: SparkSettings, group: str, progress: Progress) -> Iterator[An
         settings: How the session is started.
         group: What its jobs are cancelled by.
         progress: The step.
-
-    Yields:
-        The session.
 
     Raises:
         StepStoppedError: If the step is to stop.

@@ -43,9 +43,6 @@ def parse(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings
         array: Arrow array of a readable, plain type without nulls, shape (n_records,).
         form: Format of numbers and dates in text.
         findings: Collects every problem.
-
-    Returns:
-        The values.
     """
     if attribute.type is AttributeType.DATE:
         return _date(attribute, array, form, findings)
