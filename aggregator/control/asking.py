@@ -37,8 +37,7 @@ def start_request(
 ) -> StartRequest:
     """Return the request for a release, from texts as the options of `aggregator release` take them.
 
-    Args:
-        as_they_are: Further fields of the request.
+    Options that need no conversion are passed as fields of the request (`as_they_are`).
 
     Raises:
         UsageError: If a list names nothing, owners are not named once, or the id is that of a trial.
