@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import pwd
 import shutil
 import stat
 import tempfile
@@ -48,6 +49,14 @@ def naming(path: Path) -> Iterator[None]:
             raise
         # Libraries add words of their own to those of the system.
         raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
+
+
+def user_name(uid: int) -> str:
+    """Return the name of a user of this machine; with the number if it has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 def disk_reason(error: OSError) -> str:

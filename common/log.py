@@ -102,11 +102,12 @@ class TextFormatter(logging.Formatter):
         fields = _fields(record)
         trace = fields.pop("traceback", [])
         words = [time, f"{record.levelname.lower():7}", one_line(_event(record))]
-        words += [f"{name}={one_line(_text(value))}" for name, value in fields.items()]
+        words += [f"{name}={one_line(value_text(value))}" for name, value in fields.items()]
         return "\n    ".join([" ".join(words), *trace])
 
 
-def _text(value: object) -> str:
+def value_text(value: object) -> str:
+    """Return a text as it is, and any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

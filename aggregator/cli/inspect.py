@@ -28,6 +28,7 @@ from common.cli import console
 from common.cli.release_options import ReleaseId
 from common.clock import utc_now
 from common.errors import ExitCode, NotConnectedError, UsageError
+from common.log import value_text
 from common.model.matches import Match
 from common.trust.enrolment import expiry_warning
 from common.trust.identity import OWNER_RENEWS
@@ -268,11 +269,7 @@ def history(
 
 def _text(arguments: dict[str, Any]) -> str:
     """Return arguments in one line."""
-    return ", ".join(f"{key} {_value(value)}" for key, value in arguments.items() if value != "")
-
-
-def _value(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return ", ".join(f"{key} {value_text(value)}" for key, value in arguments.items() if value != "")
 
 
 def _warn_of_expiry(whose: str, expires: int, how: str = "renew it") -> None:

@@ -9,7 +9,7 @@ from common.model.mechanisms import CARRIER_RULE
 from common.model.plan import Plan
 from common.words.guarantee import essentials, invariants, promises
 from common.words.linking import allowed
-from common.words.numbers import OF_UNIFORM, bound_cell, error_text, rounded_up
+from common.words.numbers import OF_UNIFORM, bound_cell, error_text, rounded_up, span_text
 
 
 def show_plan(plan: Plan, *, details: bool) -> None:
@@ -63,7 +63,7 @@ def _owners(plan: Plan) -> Part:
                 f"≥ {each.records_rounded}",
                 rounded_up(each.epsilon_at(plan.most_multiples)),
                 bound_cell(each.epsilon_joint_at(plan.most_multiples)),
-                _range(attribute.k for attribute in each.attributes),
+                span_text(attribute.k for attribute in each.attributes),
                 _several(attribute.mechanism for attribute in each.attributes),
             )
             for owner, each in plan.assignments.items()
@@ -78,13 +78,6 @@ def _errors(plan: Plan) -> list[str]:
         for each in task.attributes:
             largest[each.name] = max(largest.get(each.name, each.expected_error), each.expected_error)
     return [f"{name} {error_text(error)}" for name, error in largest.items()]
-
-
-def _range(ks: Iterable[int | None]) -> str:
-    known = {k for k in ks if k is not None}
-    if not known:
-        return "–"
-    return str(min(known)) if len(known) == 1 else f"{min(known)} to {max(known)}"
 
 
 def _show_tasks(plan: Plan) -> None:

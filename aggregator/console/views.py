@@ -1,7 +1,7 @@
 """What pages show of a release, a plan and a schema: plain values for templates."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +14,7 @@ from common.model.schema import Schema
 from common.release.table import describe_domain
 from common.words.guarantee import essentials, invariants, promises
 from common.words.linking import allowed
-from common.words.numbers import error_text
+from common.words.numbers import error_text, span_text
 
 if TYPE_CHECKING:
     from common.wire.v1.control_pb2 import ActionView, EventView, OwnerProgress, ReleaseView, SchemaView
@@ -178,7 +178,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
                 "records": each.records_rounded,
                 "epsilon": each.epsilon_at(most),
                 "charge": each.epsilon_joint_at(most),
-                "k": _least_to_most(attribute.k for attribute in each.attributes),
+                "k": span_text(attribute.k for attribute in each.attributes),
                 "attributes": [attribute.name for attribute in each.attributes],
             }
             for owner, each in plan.assignments.items()
@@ -202,11 +202,6 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "promises": promises(plan),
         "invariants": invariants(plan),
     }
-
-
-def _least_to_most(values: Iterable[int | None]) -> str:
-    known = {each for each in values if each is not None}
-    return "–" if not known else str(min(known)) if len(known) == 1 else f"{min(known)} to {max(known)}"
 
 
 def schema_document(view: "SchemaView") -> dict[str, Any]:

@@ -6,7 +6,6 @@ words; what depends on it is skipped, everything else goes on. Nothing here chan
 
 import ctypes
 import os
-import pwd
 import shutil
 import sqlite3
 import stat
@@ -24,7 +23,7 @@ from common.daemon.audit import AuditSection
 from common.daemon.notify import NotifySection, SmtpSection
 from common.database import copies_before
 from common.errors import ExitCode, TesseraError
-from common.files import forbidden
+from common.files import forbidden, user_name
 from common.log import joined
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
@@ -182,16 +181,9 @@ def _private(check: str, path: Path, mode: int) -> Finding:
     if seen & 0o077:
         return failed(check, f"{path} is open to other users (mode {seen:04o})", f"chmod {mode:o} {path}")
     if found.st_uid != os.geteuid():
-        whose = f"{path} belongs to {_user(found.st_uid)}, and this is {_user(os.geteuid())}"
+        whose = f"{path} belongs to {user_name(found.st_uid)}, and this is {user_name(os.geteuid())}"
         return warned(check, whose, "run doctor, and everything else, as the user that the daemon runs as")
     return passed(check, f"{path} (mode {seen:04o})")
-
-
-def _user(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"user {number}"
 
 
 def free_disk(check: str, path: Path) -> Iterator[Finding]:

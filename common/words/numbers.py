@@ -3,6 +3,7 @@
 Documents and `--json` carry the exact decimals.
 """
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
@@ -10,6 +11,14 @@ from common.model.privacy import plain
 
 _PLACES = 4
 _EXACT = Context(prec=60)
+
+
+def span_text(values: Iterable[int | None]) -> str:
+    """Return the least and the largest of some numbers as text; a dash if all of them are None."""
+    known = {each for each in values if each is not None}
+    if not known:
+        return "–"
+    return str(min(known)) if len(known) == 1 else f"{min(known)} to {max(known)}"
 
 
 def rounded_up(bound: Decimal) -> Decimal:

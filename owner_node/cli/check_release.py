@@ -25,6 +25,7 @@ from common.words.numbers import bound_cell
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.config.database import place_of
 from owner_node.consent.judge import Accept, Refuse, check_forecast, judge
+from owner_node.consent.plan_rules import Request
 from owner_node.consent.policy_rules import foresee
 from owner_node.engines.sampling import sampled
 from owner_node.ledger.ledger import Ledger
@@ -162,12 +163,13 @@ def ask_policy(
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         ledger = Ledger(db, utc_now)
         remaining = ledger.balance(dataset.budget, dataset.total_epsilon).remaining
-        verdict = judge(
-            plan, assignment, owner_id=owner.owner.id, aggregator_name=asked.aggregator,
+        request = Request(
+            plan=plan, assignment=assignment, owner_id=owner.owner.id, aggregator_name=asked.aggregator,
             trust_domain=owner.owner.trust_domain, policy=owner.policy, dataset=dataset, schema=schema,
             balance=remaining, today=utc_now().date(),
             rank_lost=ledger.rank_losses(dataset.budget).bounded,
         )  # fmt: skip
+        verdict = judge(request)
         if isinstance(verdict, Refuse):
             raise verdict.error
         ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset))

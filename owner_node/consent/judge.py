@@ -10,21 +10,17 @@ all of them in full; the aggregator receives a code and one fixed sentence.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from common.errors import BalanceError, InternalError, RefusedError, TesseraError
-from common.model.plan import Plan
 from common.model.privacy import Accounting, plain
-from common.model.schema import Schema
-from common.model.task import Assignment
 from owner_node.consent import plan_rules, policy_rules
 from owner_node.consent.plan_rules import Objection, PlannedWork, Request
 from owner_node.masking.foreseen import Forecast
 
 if TYPE_CHECKING:
-    from owner_node.config import DatasetConfig, PolicyConfig
+    from owner_node.config import PolicyConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,60 +50,32 @@ class Refuse:
     """For the owner, in full."""
     rule: str
     """The deciding rule in full, for the owner's history."""
-    all_rules: tuple[str, ...]
-    """Every rule that objects, the deciding one first."""
 
 
 Verdict = Accept | Refuse
 
 
-def judge(
-    plan: Plan,
-    assignment: Assignment,
-    *,
-    owner_id: str,
-    aggregator_name: str,
-    trust_domain: str,
-    policy: "PolicyConfig",
-    dataset: "DatasetConfig",
-    schema: Schema,
-    balance: Decimal,
-    today: date,
-    rank_lost: Decimal = Decimal(0),
-) -> Verdict:
-    """Judge a plan.
-
-    Args:
-        plan: The plan, with its signature and certificate already checked.
-        assignment: This owner's share of it.
-        owner_id: This owner's id.
-        aggregator_name: The aggregator that sent it, by its certificate.
-        trust_domain: The configured trust domain.
-        policy: The owner's policy.
-        dataset: The data set that it names.
-        schema: The owner's own schema of it: from the configuration as it is now, with the number of records
-            that was sent for this release, so that no answer depends on the data beyond that.
-        balance: What remains of the data set's budget.
-        today: The present date.
-        rank_lost: Sum of the rank losses of earlier charges to the budget.
+def judge(request: Request) -> Verdict:
+    """Judge a plan, whose signature and certificate have been checked.
 
     Returns:
         Accept with the charge, or Refuse with every rule that objects.
     """
-    request = Request(
-        plan=plan,
-        assignment=assignment,
-        owner_id=owner_id,
-        aggregator_name=aggregator_name,
-        trust_domain=trust_domain,
-        policy=policy,
-        dataset=dataset,
-        schema=schema,
-        balance=balance,
-        today=today,
-        rank_lost=rank_lost,
-    )
-    return _verdict(request)
+    objections = [*plan_rules.parties(request), *plan_rules.settings(request)]
+    shares = list(plan_rules.shares(request))
+    # Sums of decimals that are out of bounds would be rounded, so rules that compute are skipped for them.
+    objections += shares or [each for rule in _BY_AMOUNT for each in rule(request)]
+    objections += [each for rule in _BY_NAME for each in rule(request)]
+    if objections:
+        return _refuse(request, objections)
+    most, budget, amount = request.most, request.dataset.budget, request.charge
+    if amount is None:
+        raise InternalError("a plan without a charge passed every rule")
+    if amount > request.balance:
+        error = BalanceError(budget, format(plain(amount), "f"), format(plain(request.balance), "f"))
+        return Refuse(error, error.message)
+    accounting, asks = request.policy.accounting, _asks(request.policy, amount)
+    return Accept(amount, budget, most.epsilon, most.epsilon_joint, accounting, asks, most.rank_loss)
 
 
 def check_local(work: PlannedWork) -> None:
@@ -137,24 +105,6 @@ def _check(rules: Sequence[str]) -> None:
         )
 
 
-def _verdict(request: Request) -> Verdict:
-    objections = [*plan_rules.parties(request), *plan_rules.settings(request)]
-    shares = list(plan_rules.shares(request))
-    # Sums of decimals that are out of bounds would be rounded, so rules that compute are skipped for them.
-    objections += shares or [each for rule in _BY_AMOUNT for each in rule(request)]
-    objections += [each for rule in _BY_NAME for each in rule(request)]
-    if objections:
-        return _refuse(request, objections)
-    most, budget, amount = request.most, request.dataset.budget, request.charge
-    if amount is None:
-        raise InternalError("a plan without a charge passed every rule")
-    if amount > request.balance:
-        error = BalanceError(budget, format(plain(amount), "f"), format(plain(request.balance), "f"))
-        return Refuse(error, error.message, (error.message,))
-    accounting, asks = request.policy.accounting, _asks(request.policy, amount)
-    return Accept(amount, budget, most.epsilon, most.epsilon_joint, accounting, asks, most.rank_loss)
-
-
 def _asks(policy: "PolicyConfig", amount: Decimal) -> str:
     """Return the rule that requires a person's decision; called only if there is no objection."""
     if policy.approval == "manual":
@@ -166,16 +116,16 @@ def _asks(policy: "PolicyConfig", amount: Decimal) -> str:
 
 
 def _refuse(request: Request, objections: list[Objection]) -> Refuse:
-    rules = tuple(dict.fromkeys(each.rule for each in objections))
+    rules = list(dict.fromkeys(each.rule for each in objections))
     # Unusable data are reported as the cause only if there is no other objection.
     refused = [each for each in objections if each.cause is RefusedError]
     deciding = (refused or objections)[0]
     error = deciding.cause(
         deciding.rule,
         "nothing was spent; the owner's policy and data set are declared in owner.toml",
-        {"release": request.plan.release, "rule": deciding.rule, "rules": list(rules)},
+        {"release": request.plan.release, "rule": deciding.rule, "rules": rules},
     )
-    return Refuse(error, deciding.rule, (deciding.rule, *(rule for rule in rules if rule != deciding.rule)))
+    return Refuse(error, deciding.rule)
 
 
 _BY_AMOUNT = (plan_rules.composition, plan_rules.bounds, *policy_rules.OF_AMOUNTS)

@@ -68,7 +68,8 @@ class Request(PlannedWork):
     """The aggregator that sent it, by its certificate."""
     trust_domain: str
     schema: Schema
-    """The owner's own schema of the data set, with the number of records that was sent for this release."""
+    """The owner's own schema of the data set: from the configuration as it is now, with the number of records
+    that was sent for this release, so that no answer depends on the data beyond that."""
     balance: Decimal
     """Remaining balance of its budget."""
 

@@ -27,6 +27,7 @@ from common.files import (
     atomic_writer,
     check_writable,
     exclusive_lock,
+    file_digest,
     private_directory,
     remove_leftovers,
     sync_directory,
@@ -115,7 +116,7 @@ class MaskedTables:
             for piece in in_pieces(chain([first], pieces), group):
                 writer.write_table(piece)
         write_atomic(self._drawn_path(self._report_path(work_id)), text)
-        return {"table": _digest(drawn), "report": hashlib.sha256(text).hexdigest()}
+        return {"table": file_digest(drawn), "report": hashlib.sha256(text).hexdigest()}
 
     def report(self, work_id: str, recorded: Mapping[str, Any]) -> dict[str, Any]:
         """Give a recorded table and its report their final names, verify both, and return the report.
@@ -137,7 +138,7 @@ class MaskedTables:
                     "use the delivered copy; to draw again, with another charge, give another id",
                     {"id": work_id},
                 )
-            if _digest(path) != recorded[what]:
+            if file_digest(path) != recorded[what]:
                 raise IntegrityError(
                     f"{path} differs from the recorded result of {work_id!r}",
                     "restore the original file, or draw again, with another charge, under another id",
@@ -162,11 +163,6 @@ def released_table(plan: Plan, columns: Mapping[str, Int64Array]) -> pa.Table:
     schema = release_schema(plan)
     arrays = [from_units(each, columns[each.name]) for each in plan.attributes]
     return pa.table(arrays, schema=schema.remove(schema.get_field_index(RECORD_COLUMN)))
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 SUFFIXES = (".csv", ".parquet")
@@ -230,9 +226,9 @@ def deliver(table: Path, report: Mapping[str, Any], out: Path) -> dict[str, Any]
     if not out.exists():
         with atomic_writer(out) as stream:
             _write(table, out, stream)
-        written = _digest(out)
+        written = file_digest(out)
     else:
-        written = _digest(out)
+        written = file_digest(out)
         if written != _rendered_digest(table, out):
             raise UsageError(
                 f"{out} exists and differs from this result", "name another file, or move this one away"
@@ -258,7 +254,7 @@ def _write(table: Path, out: Path, stream: BinaryIO) -> None:
 def _rendered_digest(table: Path, out: Path) -> str:
     """Return the digest of the bytes that `_write` would write."""
     if out.suffix.lower() == ".parquet":
-        return _digest(table)
+        return file_digest(table)
     state = _Digesting()
     _write(table, out, state)  # type: ignore[arg-type]
     return state.state.hexdigest()

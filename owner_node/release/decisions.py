@@ -1,12 +1,12 @@
 """Decisions of a person, recorded in owner.db: on plans, on unspent reservations, on attempts."""
 
 import os
-import pwd
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from common.errors import ConflictError, UsageError
+from common.files import user_name
 from owner_node.ledger.ledger import Ledger
 from owner_node.release.approvals import Approval, Approvals, Person
 from owner_node.release.attempts import Attempts
@@ -43,15 +43,8 @@ def checked_reason(reason: str) -> str:
 
 def this_person() -> Person:
     """Return the person who runs this process, as the operating system identifies them."""
-    name, login = _user_name(os.getuid()), _login_name()
+    name, login = user_name(os.getuid()), _login_name()
     return Person(name, os.environ.get("SUDO_USER", ""), "" if login == name else login)
-
-
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
 
 
 def _login_name() -> str:
@@ -60,7 +53,7 @@ def _login_name() -> str:
         uid = int(_LOGIN_UID.read_text())
     except (OSError, ValueError):
         return ""
-    return "" if uid == _NO_LOGIN else _user_name(uid)
+    return "" if uid == _NO_LOGIN else user_name(uid)
 
 
 class Decisions:

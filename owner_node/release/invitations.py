@@ -17,7 +17,7 @@ from common.trust.signing import Domain, SignerSource
 from owner_node.config import DatasetConfig
 from owner_node.config.database import place_of
 from owner_node.consent.judge import Accept, Refuse, Verdict, judge
-from owner_node.consent.plan_rules import check_texts
+from owner_node.consent.plan_rules import Request, check_texts
 from owner_node.linking.tokens import ReleaseKey
 from owner_node.release.appraisal import Appraisal, Appraised
 from owner_node.release.approvals import ACCEPTED, Approval
@@ -303,9 +303,9 @@ class Invitations:
         """Judge a plan by the configuration, the ledger and the schema that was sent, without the data."""
         config, dataset = self._cases.config, self._cases.config.dataset(session.dataset)
         sent = Schema.from_document(json.loads(self._sent_schema(session)))
-        return judge(
-            plan,
-            assignment,
+        request = Request(
+            plan=plan,
+            assignment=assignment,
             owner_id=config.owner.id,
             aggregator_name=self._cases.aggregator,
             trust_domain=config.owner.trust_domain,
@@ -316,6 +316,7 @@ class Invitations:
             today=self._clock().date(),
             rank_lost=self._cases.records.ledger.rank_losses(dataset.budget).bounded,
         )
+        return judge(request)
 
     def _reserve(
         self, tx: Transaction, session: Session, plan: Plan, verdict: Accept, approvals: tuple[Approval, ...]

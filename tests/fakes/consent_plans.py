@@ -14,7 +14,7 @@ from common.model.schema import Attribute, AttributeType, CategoryOrder, Identif
 from common.model.task import Assignment, PlannedAttribute, Task
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.judge import Refuse, Verdict, judge
-from owner_node.consent.plan_rules import PlannedWork
+from owner_node.consent.plan_rules import PlannedWork, Request
 
 AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
 WARD = Attribute("ward", AttributeType.CATEGORY, 0, 2, 0, "error", ("a", "b", "c"))
@@ -62,7 +62,7 @@ def judged(plan: Plan = PLAN, **changes: Any) -> Verdict:
     asked = arguments.pop("assignment", plan.assignment_of("north"))
     own = Assignment(tuple(_stated(plan, each, records) for each in asked.tasks))
     plan = replace(plan, tasks=tuple(_stated(plan, each, records) for each in plan.tasks))
-    return judge(plan, own, **arguments)
+    return judge(Request(plan=plan, assignment=own, **arguments))
 
 
 def local_work(
@@ -113,7 +113,7 @@ def only_rule(verdict: Verdict) -> str:
     """Return the rule of a refusal by policy, and check that no other objects."""
     assert isinstance(verdict, Refuse)
     assert type(verdict.error) is RefusedError
-    assert verdict.all_rules == (verdict.rule,)
+    assert verdict.error.details["rules"] == [verdict.rule]
     assert verdict.error.code == "refused"
     return verdict.rule
 

@@ -40,7 +40,7 @@ def test_shares_that_arithmetic_would_round(share: str) -> None:
     verdict = judged(with_attribute(epsilon=value, epsilon_joint=value))
     assert isinstance(verdict, Refuse)
     assert verdict.rule.startswith("epsilon of 'age' must be positive, at most 1000000, with at most 12")
-    assert all("must be positive" in rule for rule in verdict.all_rules)
+    assert all("must be positive" in rule for rule in verdict.error.details["rules"])
 
 
 def test_release_epsilon_that_arithmetic_would_round() -> None:

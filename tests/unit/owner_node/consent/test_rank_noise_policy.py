@@ -76,7 +76,7 @@ def test_what_makes_a_plan_wrong(changes: dict[str, Any], words: str) -> None:
 def test_the_loss_is_that_of_all_records_of_a_person() -> None:
     """With g records per person it is g times as much; a plan that states less is wrong."""
     several = replace(HONEST, max_records_per_person=2)
-    assert "rank_loss of 'age' is 100, the plan says 50" in " ".join(judged(several).all_rules)  # type: ignore[union-attr]
+    assert "rank_loss of 'age' is 100, the plan says 50" in " ".join(judged(several).error.details["rules"])  # type: ignore[union-attr]
     assert rank_loss(NOISE, 2) == 100
 
 
