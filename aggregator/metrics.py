@@ -41,9 +41,9 @@ class AggregatorMetrics:
         Raises:
             TimeoutError: If the event loop has no time to answer.
         """
-        return asyncio.run_coroutine_threadsafe(self._look(), self._loop).result(_ANSWER_SECONDS)
+        return asyncio.run_coroutine_threadsafe(self._collect(), self._loop).result(_ANSWER_SECONDS)
 
-    async def _look(self) -> list[Metric]:
+    async def _collect(self) -> list[Metric]:
         return [
             gauges(
                 "tessera_aggregator_info",

@@ -31,7 +31,7 @@ from owner_node.release.node import Node
 from owner_node.release.records import Records
 from owner_node.release.trial import trial_config, trial_folder
 from owner_node.state.history import AuditFeed
-from owner_node.state.presence import Doorbell, daemon_lock
+from owner_node.state.presence import NotificationPipe, daemon_lock
 from owner_node.state.session import SessionState
 from owner_node.trust import Trust
 
@@ -151,12 +151,12 @@ class OwnerDaemon:
             audit, notices = self._audit(records)
             connections = self._connections(records, self._trial_records(stack), credentials)
 
-            def look_again() -> None:
+            def check_decisions() -> None:
                 audit.wake()
                 for connection in connections:
-                    connection.look_again()
+                    connection.check_decisions()
 
-            stack.callback(Doorbell(self._config.owner.state_dir, look_again).close)
+            stack.callback(NotificationPipe(self._config.owner.state_dir, check_decisions).close)
             if self._config.metrics.listen:
                 metrics = OwnerMetrics(self._config, records, credentials)
                 endpoint = Endpoint(self._config.metrics.listen, metrics.families, [SENT_BYTES, STEP_SECONDS])

@@ -35,7 +35,7 @@ from owner_node import config
 from owner_node.config import DatasetConfig, KnownAggregator, OwnerConfig
 from owner_node.config.engine import EngineKind
 from owner_node.connection.client import explain as explain_handshake
-from owner_node.connection.client import greet, host_and_port
+from owner_node.connection.client import host_and_port, probe_aggregator
 from owner_node.connection.credentials import own_party
 from owner_node.engines.choice import engine_of
 from owner_node.ledger.ledger import Ledger
@@ -229,7 +229,7 @@ def _calls(owner: OwnerConfig, aggregator: KnownAggregator, own: Identity, check
     before = time.time()
     if reason is None:
         try:
-            software, theirs = greet(owner, aggregator, own)
+            software, theirs = probe_aggregator(owner, aggregator, own)
         except TesseraError as error:
             reason = error
         else:

@@ -21,7 +21,7 @@ from common.trust.credentials import Credentials, read_identity, switch_pair
 from common.trust.enrolment import expiry_warning, key_pem, new_key, read_request
 from common.trust.identity import host_names, renewal_begins
 
-_LOOK_SECONDS = 3600.0
+_CHECK_SECONDS = 3600.0
 _WARN_EVERY = timedelta(days=1)
 _log = logging.getLogger(__name__)
 
@@ -102,12 +102,12 @@ class Renewals:
         while True:
             try:
                 if await asyncio.to_thread(renew_own, self._tls, self._section, self._clock()):
-                    await self._credentials.look()
+                    await self._credentials.refresh()
                 self._warn()
             except (TesseraError, OSError) as error:
                 reason = error.message if isinstance(error, TesseraError) else error.strerror
                 _log.warning("certificate not renewed", extra={"reason": reason})
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_CHECK_SECONDS)
 
     def _warn(self) -> None:
         now = self._clock()

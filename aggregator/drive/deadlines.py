@@ -58,9 +58,9 @@ class Deadlines:
 
     def _wait(self, release: str) -> None:
         seconds = min(max(self._ends[release] - self._elapsed(), 0.0), _LONGEST_TIMER)
-        self._timers[release] = asyncio.get_running_loop().call_later(seconds, self._look, release)
+        self._timers[release] = asyncio.get_running_loop().call_later(seconds, self._check, release)
 
-    def _look(self, release: str) -> None:
+    def _check(self, release: str) -> None:
         if self.over(release):
             self._passed(release)
         else:

@@ -15,7 +15,7 @@ from aggregator.store.ledger_heads import LedgerHeads
 from aggregator.store.operator_log import Action, OperatorLog
 from common.errors import ConfigurationError
 
-_LOOK_SECONDS = 5.0
+_CHECK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Journal:
         """Announce entries of the operators' log that commands wrote, within seconds, until cancelled."""
         seen = self.db.changes()
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_CHECK_SECONDS)
             # A damaged or locked database is reported where it is needed; the watch goes on.
             with suppress(CannotStoreError, ConfigurationError):
                 if (newest := self.db.changes()) != seen:

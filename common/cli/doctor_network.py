@@ -65,7 +65,7 @@ def name(check: str, host: str) -> Iterator[Finding]:
     yield passed(check, f"{host} is {', '.join(addresses[:_MOST_ADDRESSES])}")
 
 
-def look(host: str, port: int, through: Proxy | None) -> Seen:
+def unverified_handshake(host: str, port: int, through: Proxy | None) -> Seen:
     """Do a handshake with a server without verifying it, to see what it shows.
 
     Raises:
@@ -94,7 +94,7 @@ def reach(check: str, host: str, port: int, through: Proxy | None = None) -> tup
     """Connect to a server; returns what was found, and what the server shows."""
     place = f"{host}:{port}"
     try:
-        seen = look(host, port, through)
+        seen = unverified_handshake(host, port, through)
     except ssl.SSLError as error:
         reason = (error.reason or "no answer").replace("_", " ").lower()
         text, hint = f"no TLS is spoken at {place}: {reason}", "check host and port; is a proxy in between?"

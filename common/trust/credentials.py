@@ -97,7 +97,7 @@ def _belong_together(certificate: Path, key: Path) -> bool:
         return False
 
 
-LOOK_SECONDS = 5.0
+CHECK_SECONDS = 5.0
 """How often the files are checked."""
 _WARN_EVERY = timedelta(days=1)
 _log = logging.getLogger(__name__)
@@ -198,7 +198,7 @@ class Credentials:
         while self._current is identity:
             await self._changed.wait()
 
-    async def look(self) -> bool:
+    async def refresh(self) -> bool:
         """Check the files once; returns whether another identity is in use now."""
         found = await asyncio.to_thread(self._refresh)
         if found:
@@ -209,9 +209,9 @@ class Credentials:
     async def watch(self) -> None:
         """Check the files periodically, and log when the certificate expires soon; never returns."""
         while True:
-            await self.look()
+            await self.refresh()
             self._warn()
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
 
     def _stamps(self) -> tuple[tuple[int, int, int], ...]:
         """Return what changes when a file does."""

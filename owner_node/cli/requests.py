@@ -33,7 +33,7 @@ from owner_node.explore.distortion import warnings
 from owner_node.release.decisions import Decisions, this_person
 from owner_node.release.request_view import shown_records
 from owner_node.state.database import OwnerDatabase
-from owner_node.state.presence import DaemonPresence, ring
+from owner_node.state.presence import DaemonPresence, notify_daemon
 from owner_node.views.plan import named, plan_document, preview_of
 
 _ATTACKS = {
@@ -514,7 +514,7 @@ def approve(
         digest, source = digest or session.plan_digest, session.source_digest
         session, approval = decisions.approve(release, digest, this_person(), duration, source)
         have, needed = len(decisions.approvals.held(session, owner.console.oidc)), owner.policy.approvers
-    notified = ring(owner.owner.state_dir)
+    notified = notify_daemon(owner.owner.state_dir)
     if as_json:
         until = approval.until.isoformat()
         about = {"by": approval.by, "until": until, "approvals": have, "approvers": needed}
@@ -552,7 +552,7 @@ def refuse(
     owner = config.load(config_file)
     with _opened(owner) as (_, decisions):
         session = decisions.refuse(release, digest, this_person(), reason)
-    notified = ring(owner.owner.state_dir)
+    notified = notify_daemon(owner.owner.state_dir)
     if as_json:
         console.print_json({**named(session), "reason": session.reason, "daemon_told": notified})
         return

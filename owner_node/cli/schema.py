@@ -12,7 +12,7 @@ from common.errors import UsageError
 from common.files import write_atomic
 from owner_node import config
 from owner_node.config.shared_schema import export_schema
-from owner_node.connection.client import introduced
+from owner_node.connection.client import connected_client
 from owner_node.connection.credentials import own_credentials
 
 _PUBLIC_FILE = 0o644
@@ -62,7 +62,7 @@ def fetch(
 
     async def fetched() -> bytes:
         identity = own_credentials(owner, utc_now).current
-        async with introduced(owner, known[aggregator], identity) as client:
+        async with connected_client(owner, known[aggregator], identity) as client:
             return await client.schema(dataset)
 
     _write(file, asyncio.run(fetched()).decode(errors="replace"), dataset, as_json=as_json)

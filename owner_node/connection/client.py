@@ -1,8 +1,9 @@
 """gRPC client of one aggregator. Errors of the other side are raised as errors of the catalogue.
 
-`AggregatorClient` is the asynchronous client of the daemon; `introduced` is one for a command. `greet` is one
-synchronous call without an event loop, which returns the version and the clock of the aggregator. Each begins
-with `Connect`, whose signed answer shows that the aggregator named in owner.toml answers.
+`AggregatorClient` is the asynchronous client of the daemon; `connected_client` is one for a command.
+`probe_aggregator` is one synchronous call without an event loop, which returns the version and the clock of
+the aggregator. Each begins with `Connect`, whose signed answer shows that the aggregator named in owner.toml
+answers.
 """
 
 import asyncio
@@ -376,7 +377,7 @@ def trust_in(config: OwnerConfig, aggregator: str, clock: Callable[[], datetime]
 
 
 @asynccontextmanager
-async def introduced(
+async def connected_client(
     config: OwnerConfig, aggregator: KnownAggregator, identity: Identity | None = None
 ) -> AsyncIterator[AggregatorClient]:
     """Connect a command to an aggregator as the daemon does.
@@ -475,7 +476,7 @@ async def _hand_over(make: Callable[[], Any]) -> Any:
         return await _call(make)
 
 
-def greet(
+def probe_aggregator(
     config: OwnerConfig, aggregator: KnownAggregator, identity: Identity
 ) -> tuple[Software, float | None]:
     """Connect to an aggregator, announce this owner as a daemon does, and hang up.

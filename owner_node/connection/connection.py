@@ -109,7 +109,7 @@ class Connection:
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         # Work that waits for a person: it is reported to the aggregator as busy, and no task works on it.
         self._waiting: set[tuple[str, str]] = set()
-        self._looking: set[asyncio.Task[None]] = set()
+        self._checks: set[asyncio.Task[None]] = set()
         self._rested = asyncio.Event()
         self._room = asyncio.Event()
         self._turns: dict[str, asyncio.Lock] = {}
@@ -289,24 +289,24 @@ class Connection:
                 asyncio.get_running_loop().call_later(rest, self._take_up, key)
             elif key in self._waiting:
                 # A person may have decided in the meantime.
-                self.look_again()
+                self.check_decisions()
             else:
                 self._drop(key)
 
-    def look_again(self) -> None:
+    def check_decisions(self) -> None:
         """Resume work that waited for a person who has decided."""
-        task = asyncio.create_task(self._look())
-        self._looking.add(task)
-        task.add_done_callback(self._looking.discard)
+        task = asyncio.create_task(self._check_waiting())
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
 
-    async def _look(self) -> None:
+    async def _check_waiting(self) -> None:
         try:
             for key in sorted(self._waiting):
                 if await asyncio.to_thread(self._node.invitations.decided, key[0]):
                     self._take_up(key)
         except (TesseraError, *PASSING) as error:
-            _log.error("cannot look for decisions now", extra={"error": type(error).__name__})
-            asyncio.get_running_loop().call_later(_REST_SECONDS, self.look_again)
+            _log.error("cannot check for decisions now", extra={"error": type(error).__name__})
+            asyncio.get_running_loop().call_later(_REST_SECONDS, self.check_decisions)
 
     def _take_up(self, key: tuple[str, str]) -> None:
         self._waiting.discard(key)
@@ -356,7 +356,7 @@ class Connection:
         # What they have not stored is done again at the next start.
         for release in {release for release, _ in self._tasks}:
             await in_thread(self._worker.interrupt, release)
-        tasks = [*self._tasks.values(), *self._looking]
+        tasks = [*self._tasks.values(), *self._checks]
         for task in tasks:
             task.cancel()
         for task in tasks:

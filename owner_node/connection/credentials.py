@@ -181,7 +181,7 @@ class Renewal:
         self._check_folders()
         chain = await client.renew(make_request(key, self._party))
         await asyncio.to_thread(self._install, key, chain)
-        await self._credentials.look()
+        await self._credentials.refresh()
 
     def _check_folders(self) -> None:
         """Check that the files can be written, before a certificate is requested."""

@@ -11,7 +11,7 @@ from common.errors import IntegrityError, NotConnectedError, UsageError
 from common.files import check_out, explaining_disk, whole_folder
 from common.progress import Progress
 from owner_node.config import KnownAggregator, OwnerConfig
-from owner_node.connection.client import explain, introduced
+from owner_node.connection.client import connected_client, explain
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.sessions import Session, Sessions
 
@@ -57,7 +57,7 @@ async def download(
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
     with explaining_disk(), whole_folder(out.absolute()) as folder:
         try:
-            async with introduced(config, section) as client:
+            async with connected_client(config, section) as client:
                 listed = await client.files(release)
                 _check_listed(listed, folder)
                 progress.begin("downloading", sum(listed.values()))

@@ -20,7 +20,7 @@ from common.trust.enrolment import Bundle, key_pem, make_request, new_key
 from common.trust.identity import fingerprint, parse_fingerprint
 from common.trust.signing import load_chain, load_key
 from owner_node.config import OwnerConfig
-from owner_node.connection.client import introduced
+from owner_node.connection.client import connected_client
 from owner_node.connection.credentials import Renewal, check_issued, own_credentials, own_party
 
 _PUBLIC_FILE = 0o644
@@ -80,7 +80,7 @@ async def renew(config: OwnerConfig) -> x509.Certificate | None:
     )
     for aggregator in config.aggregators:
         try:
-            async with introduced(config, aggregator, credentials.current) as client:
+            async with connected_client(config, aggregator, credentials.current) as client:
                 await renewal.renew_now(client)
         except TesseraError as error:
             refusal = error

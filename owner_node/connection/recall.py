@@ -41,7 +41,7 @@ class LedgerGuard:
         """Set when the ledger is known to lack entries; never cleared while the process runs."""
         self._seen: dict[str, Head] = {}
         self._error: IntegrityError | None = None
-        self._look()
+        self._check_losses()
 
     def check(self) -> None:
         """Check that work may continue.
@@ -67,7 +67,7 @@ class LedgerGuard:
         try:
             await asyncio.to_thread(self._examine, trust, aggregator, shown)
         except IntegrityError:
-            self._look()
+            self._check_losses()
             raise
         self._seen[aggregator] = head
 
@@ -91,7 +91,7 @@ class LedgerGuard:
             _log.error("ledger halted", extra={"aggregator": aggregator, "reason": error.message})
             raise
 
-    def _look(self) -> None:
+    def _check_losses(self) -> None:
         self._error = self._error or self._records.ledger.losses.reason()
         if self._error is not None:
             self.broken.set()

@@ -29,7 +29,7 @@ from owner_node.release.approvals import Person
 from owner_node.release.decisions import LONGEST_REASON, Decisions
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
-from owner_node.state.presence import ring
+from owner_node.state.presence import notify_daemon
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
 from owner_node.views.budgets import balances, unrecorded
@@ -203,7 +203,7 @@ class Pages:
                 decide(decisions, session, visit_of(request).person)
             except ConflictError as conflict:
                 return self._plan(request, conflict)
-        ring(owner.owner.state_dir)
+        notify_daemon(owner.owner.state_dir)
         return RedirectResponse(f"/plans/{session.aggregator}/{session.release}", 303)
 
     def decision(self, request: Request) -> Response:

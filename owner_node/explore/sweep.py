@@ -237,7 +237,7 @@ def _assessed(
         if stopped.is_set():
             raise StepStoppedError
 
-    def look_at(number: int, found: Utility | None) -> CellResult:
+    def assess_cell(number: int, found: Utility | None) -> CellResult:
         return assess(cells[number], subject, Randomness(randomness.bits, choices[number]), found, check)
 
     def note(number: int, result: CellResult) -> None:
@@ -257,12 +257,12 @@ def _assessed(
                 measured.update(zip(row, found, strict=True))
                 if not wanted.measures and not wanted.aims.attacks:
                     for number in row:
-                        note(number, look_at(number, measured[number]))
+                        note(number, assess_cell(number, measured[number]))
                 else:
                     # So that it can be stopped between two rows.
                     progress(len(results), len(cells))
             running = {
-                threads.submit(look_at, number, measured.get(number)): number
+                threads.submit(assess_cell, number, measured.get(number)): number
                 for number in range(len(cells))
                 if number not in results
             }

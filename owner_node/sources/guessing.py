@@ -147,7 +147,7 @@ def guess(path: Path) -> FileGuess:
         n_records += len(batch[0]) if batch else 0
         for column, array in zip(columns, batch, strict=True):
             if is_readable(plain(array).type):
-                _look(column, as_text(array))
+                _update(column, as_text(array))
             else:
                 column.still, column.labels, column.n_values = set(), None, column.n_values + len(array)
     source.close()
@@ -165,7 +165,7 @@ def guess(path: Path) -> FileGuess:
     return FileGuess(form, is_csv, tuple(columns), n_records)
 
 
-def _look(column: ColumnGuess, texts: Any) -> None:
+def _update(column: ColumnGuess, texts: Any) -> None:
     """Update the guess about a column with its next values."""
     values = pc.utf8_trim_whitespace(texts)
     absent = pc.or_(pc.is_null(values), pc.fill_null(pc.is_in(values, pa.array(_MISSING)), True))

@@ -217,7 +217,7 @@ _NAME = "daemon.bell"
 _DRAIN = 4096
 
 
-def ring(state_dir: Path) -> bool:
+def notify_daemon(state_dir: Path) -> bool:
     """Notify the daemon to look for decisions again.
 
     Returns:
@@ -239,7 +239,7 @@ def ring(state_dir: Path) -> bool:
     return True
 
 
-class Doorbell:
+class NotificationPipe:
     """The daemon's end of the pipe. Only while the daemon's lock is held, and in a running event loop.
 
     Args:
@@ -256,7 +256,7 @@ class Doorbell:
             if not (self._path.exists() and stat.S_ISFIFO(self._path.lstat().st_mode)):
                 self._path.unlink(missing_ok=True)
                 os.mkfifo(self._path, PRIVATE_FILE)
-            # Open for writing too, so that the pipe does not end when the last command has rung.
+            # Open for writing too, so that the pipe does not end when the last command has written to it.
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise ConfigurationError(
@@ -264,7 +264,7 @@ class Doorbell:
                 hint="state_dir must be on a file system with named pipes",
             ) from None
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._descriptor, self._rung)
+        self._loop.add_reader(self._descriptor, self._notified)
 
     def close(self) -> None:
         """Stop listening."""
@@ -272,7 +272,7 @@ class Doorbell:
         os.close(self._descriptor)
         self._path.unlink(missing_ok=True)
 
-    def _rung(self) -> None:
+    def _notified(self) -> None:
         with suppress(BlockingIOError):
             os.read(self._descriptor, _DRAIN)
         self._answer()

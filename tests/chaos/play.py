@@ -14,7 +14,7 @@ from common.wire.v1.control_pb2 import OwnerGroup, ReleaseRequest, StartRequest
 from deploy.local_process import LocalProcessError
 from owner_node.release.approvals import Person
 from owner_node.release.decisions import Decisions
-from owner_node.state.presence import ring
+from owner_node.state.presence import notify_daemon
 from owner_node.state.session import SessionState
 from tests.chaos.old_state import known_charges
 from tests.chaos.parties import BUDGETS, daemon_of, is_at, linked_by, records_of, release_of, session_state
@@ -371,4 +371,4 @@ class Player:
             except TesseraError:
                 # It may have ended between the look and the decision.
                 return
-        ring(state_dir(self._cluster, "a"))
+        notify_daemon(state_dir(self._cluster, "a"))

@@ -20,7 +20,7 @@ from common.trust.credentials import read_identity
 from common.trust.identity import load_certificates
 from common.trust.signing import Domain, verify
 from common.wire.v1 import owner_pb2 as wire
-from owner_node.connection.client import greet, introduced
+from owner_node.connection.client import connected_client, probe_aggregator
 from owner_node.connection.download import download
 from owner_node.connection.enrolment import renew
 from owner_node.connection.recall import recall
@@ -459,11 +459,11 @@ async def test_commands_take_nothing_from_another_aggregator_at_the_same_host(
                 records.sessions.open(tx, "hub", "r1", "cohort")
 
             async def fetched() -> None:
-                async with introduced(config, section) as client:
+                async with connected_client(config, section) as client:
                     await client.schema("cohort")
 
             commands: dict[str, Callable[[], Awaitable[object]]] = {
-                "doctor": lambda: asyncio.to_thread(greet, config, section, identity),
+                "doctor": lambda: asyncio.to_thread(probe_aggregator, config, section, identity),
                 "download": lambda: download(config, "r1", tmp_path / "out"),
                 "schema": fetched,
                 "renewal": lambda: renew(config),

@@ -14,7 +14,7 @@ from common.errors import NotConnectedError
 from common.trust.credentials import read_identity
 from common.trust.proxy import Proxy, dial
 from common.trust.tls import explain_handshake
-from owner_node.connection.client import explain, greet
+from owner_node.connection.client import explain, probe_aggregator
 from tests.fakes.connect_proxy import HOST, ConnectProxy
 from tests.wire.test_owner_daemon import Heard, connection, heard, owner, published, running, share_key
 
@@ -53,7 +53,7 @@ async def test_releases_go_through_a_proxy(
         assert n_asked >= 4
         hub = configs[0].aggregators[0]
         assert await asyncio.to_thread(explain, hub, configs[0].tls, utc_now()) is None
-        await asyncio.to_thread(greet, configs[0], hub, read_identity(configs[0].tls))
+        await asyncio.to_thread(probe_aggregator, configs[0], hub, read_identity(configs[0].tls))
         assert (len(proxy.asked) - n_asked, proxy.refused) == (2, 0)
     said = "".join(str(vars(record)) for record in caplog.records) + "".join(capfd.readouterr())
     assert "hunter2" not in said

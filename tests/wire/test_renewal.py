@@ -59,8 +59,8 @@ async def heard() -> AsyncIterator[Heard]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are looked at often, so that no test waits for it."""
-    monkeypatch.setattr("common.trust.credentials.LOOK_SECONDS", 0.05)
-    monkeypatch.setattr("aggregator.ca.renewal._LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("common.trust.credentials.CHECK_SECONDS", 0.05)
+    monkeypatch.setattr("aggregator.ca.renewal._CHECK_SECONDS", 0.05)
 
 
 @asynccontextmanager

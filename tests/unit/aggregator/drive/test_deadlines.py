@@ -92,7 +92,7 @@ async def test_who_is_late_is_told_once():
 
     deadlines, release = watching(time, passed), begun(time)
     deadlines.watch(release)
-    deadlines._look(release.id)
+    deadlines._check(release.id)
     assert told == []
     time.wait(ALLOWED)
     deadlines.watch(release)

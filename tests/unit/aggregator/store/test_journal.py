@@ -99,7 +99,7 @@ def test_actions_are_read_in_pieces(journal):
 
 async def test_what_commands_write_is_announced(journal, tmp_path, monkeypatch):
     """An entry that another process wrote wakes the audit sinks; without one nothing does."""
-    monkeypatch.setattr("aggregator.store.journal._LOOK_SECONDS", 0)
+    monkeypatch.setattr("aggregator.store.journal._CHECK_SECONDS", 0)
     heard = asyncio.Event()
     journal.operators.listen(heard.set)
     watching = asyncio.create_task(journal.watch())

@@ -43,10 +43,10 @@ async def test_a_renewed_pair_is_taken(files):
     """A new key and certificate are used without a restart, and whoever waits for them wakes."""
     identity = files.credentials.current
     waiting = asyncio.create_task(files.credentials.replaced(identity))
-    assert not await files.credentials.look()
+    assert not await files.credentials.refresh()
     renewed = files.ca.owner("north")
     renewed.write(files.folder, "own")
-    assert await files.credentials.look()
+    assert await files.credentials.refresh()
     await asyncio.wait_for(waiting, 5)
     assert files.serial() == renewed.certificate.serial_number
     assert files.credentials.current.key_pem == renewed.key_pem
@@ -58,13 +58,13 @@ async def test_half_a_pair_is_not(files, caplog):
     files.tls.key.write_bytes(renewed.key_pem)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            assert not await files.credentials.look()
+            assert not await files.credentials.refresh()
     assert [record.getMessage() for record in caplog.records] == ["changed files not taken"]
     assert files.serial() == files.first.certificate.serial_number
     files.tls.cert.write_bytes(renewed.certificate_pem[:300])
-    assert not await files.credentials.look()
+    assert not await files.credentials.refresh()
     files.tls.cert.write_bytes(renewed.certificate_pem)
-    assert await files.credentials.look()
+    assert await files.credentials.refresh()
     assert files.serial() == renewed.certificate.serial_number
 
 
@@ -82,7 +82,7 @@ async def test_what_is_never_taken(files, what):
         files.tls.key.chmod(0o644)
     if what == "gone":
         files.tls.key.unlink()
-    assert not await files.credentials.look()
+    assert not await files.credentials.refresh()
     assert files.serial() == files.first.certificate.serial_number
 
 
@@ -91,7 +91,7 @@ async def test_other_authorities_are_taken(files):
     other = DevelopmentCa("example.org")
     both = files.ca.issued.certificate_pem + other.issued.certificate_pem
     files.tls.ca.write_bytes(both)
-    assert await files.credentials.look()
+    assert await files.credentials.refresh()
     assert files.credentials.authorities() == (files.ca.certificate, other.certificate)
 
 
@@ -100,7 +100,7 @@ async def test_a_touch_is_no_change(files):
     identity = files.credentials.current
     for path in (files.tls.ca, files.tls.cert, files.tls.key):
         path.write_bytes(path.read_bytes())
-    assert not await files.credentials.look()
+    assert not await files.credentials.refresh()
     assert files.credentials.current is identity
 
 
@@ -119,7 +119,7 @@ async def test_symbolic_links_are_followed(tmp_path):
     swung = tmp_path / "swung"
     swung.symlink_to("two")
     swung.replace(current)
-    assert await credentials.look()
+    assert await credentials.refresh()
     assert credentials.current.chain_pem == (tmp_path / "two" / "own.pem").read_bytes()
 
 

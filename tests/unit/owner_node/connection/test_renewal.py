@@ -132,7 +132,7 @@ async def test_another_trusted_ca_cannot_take_over(owner: Owner) -> None:
     second = DevelopmentCa(DOMAIN)
     both = owner.ca.issued.certificate_pem + second.issued.certificate_pem
     (owner.folder / "ca.pem").write_bytes(both)
-    await owner.credentials.look()
+    await owner.credentials.refresh()
     authority = Authority(second.certificate, second.issued.key)
     hub = Aggregator(lambda asked: authority.issue(asked.key, NORTH, owner.now).public_bytes(Encoding.PEM))
     await owner.renew(hub, "second")
@@ -166,7 +166,7 @@ async def test_asked_again_after_a_while(owner: Owner) -> None:
 async def test_not_before_its_time(owner: Owner) -> None:
     """A certificate with more than thirty days left is left alone."""
     owner.ca.owner("north").write(owner.folder, "own")
-    assert await owner.credentials.look()
+    assert await owner.credentials.refresh()
     hub = Aggregator(owner.issue)
     await owner.renew(hub)
     assert hub.asked == 0
