@@ -50,7 +50,7 @@ _LOCAL_HOSTS = {"0.0.0.0": "127.0.0.1", "[::]": "::1", "::": "::1"}
 
 
 def examination(path: Path | None) -> Iterator[Finding]:
-    """Look at everything that an aggregator needs, whether its daemon runs or not.
+    """Check everything that an aggregator needs, whether its daemon runs or not.
 
     Yields:
         Findings as they are made.
@@ -173,5 +173,5 @@ def _own_handshake(host: str, port: int, party: Party) -> Iterator[Finding]:
 
 
 def doctor(config: console.ConfigOption = None, as_json: console.JsonOption = False) -> int:
-    """Look at configuration, files, clock, disk, databases, certificates and the port."""
+    """Check configuration, files, clock, disk, databases, certificates and the port."""
     return int(report(examination(config), as_json=as_json))

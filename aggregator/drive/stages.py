@@ -328,7 +328,7 @@ def _fragment(release: Release, assignment: Assignment, intake: Intake) -> "Iter
 def has_appeared(release: Release, folder: Path) -> bool:
     """Whether a folder may be that of a release: one that holds another release is not.
 
-    One that cannot be looked at now may be.
+    One that cannot be examined now may be.
     """
     from common.release.verification import MANIFEST_FILE
 

@@ -76,7 +76,7 @@ def failed(check: str, text: str, hint: str, exit_code: ExitCode = ExitCode.USAG
 
 
 def skipped(check: str, text: str) -> Finding:
-    """Return that something was not looked at, and why."""
+    """Return that something was not checked, and why."""
     return Finding(check, CheckOutcome.SKIP, text)
 
 

@@ -260,7 +260,7 @@ def _shake_hands(
     try:
         session = context.wrap_socket(connection, server_hostname=host)
     except TimeoutError:
-        return _no_tls(place, "it takes connections and says nothing")
+        return _no_tls(place, "it accepts connections and does not answer")
     except (ConnectionError, ssl.SSLEOFError):
         return _no_tls(place, "it hung up during the handshake")
     with session:

@@ -19,7 +19,7 @@ LONGEST_SECONDS = 12 * 3600.0
 LINK_SECONDS = 10 * 60.0
 """A one-time link that was not used ends after this time."""
 MOST_WRONG = 10
-"""Wrong links or sign-ins of one address that are looked at in one minute; more are refused unseen."""
+"""Wrong links or sign-ins of one address that are checked in one minute; more are refused unseen."""
 MOST_BEGUN = 30
 """Sign-ins that one address may begin in one minute."""
 _MOST_ADDRESSES = 1000

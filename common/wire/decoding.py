@@ -354,7 +354,7 @@ def _validate(column: pa.Array) -> None:
 
 
 class _Domain:
-    """Checks an attribute's columns batch by batch; a dictionary that batches share is looked at once.
+    """Checks an attribute's columns batch by batch; a dictionary that batches share is checked once.
 
     Args:
         attribute: Whose values they are.

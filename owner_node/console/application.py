@@ -252,7 +252,7 @@ class Pages:
         return self._site.page(request, "data.html", values)
 
     def dataset(self, request: Request) -> Response:
-        """Show what `owner-node check` finds in a data set, and what others see of it; a POST looks again."""
+        """Show what `owner-node check` finds in a data set, and what others see of it; POST checks again."""
         owner = self._load()
         dataset = owner.dataset(request.path_params["dataset"])
         key = ("check", dataset.name, owner.digest)
@@ -349,7 +349,7 @@ class Pages:
         return self._site.page(request, "connections.html", values)
 
     def check_up(self, request: Request) -> Response:
-        """Show what `owner-node doctor` finds; a POST looks again."""
+        """Show what `owner-node doctor` finds; a POST checks again."""
         owner = self._load()
         if request.method == "POST":
             self._jobs.forget(_CHECK_UP)
@@ -388,7 +388,7 @@ def _warnings(status: dict[str, Any]) -> Iterator[str]:
 
 
 def _running(job: Job | None) -> Job | None:
-    """Return work that runs; None if there is none. Look at this first: it can end at any time."""
+    """Return work that runs; None if there is none. Read this first: it can end at any time."""
     return job if job is not None and job.running else None
 
 

@@ -27,7 +27,7 @@ class Turns:
 
         Args:
             work: Has the turn.
-            cancelled: Whether the work is not wanted any more; `give_back` lets it look again.
+            cancelled: Whether the work is not wanted any more; `give_back` lets it check again.
         """
         with self._changed:
             self._queue.append(work)

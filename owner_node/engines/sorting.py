@@ -152,7 +152,7 @@ class Sorter:
         for cursor in running:
             with suppress(duckdb.Error):
                 cursor.interrupt()
-        # Works that wait with this sorter look again, too.
+        # Works that wait with this sorter check again, too.
         TURNS.give_back(self)
         if not running:
             with suppress(duckdb.Error):

@@ -200,7 +200,7 @@ def _why(cell: CellResult, worst: Risk | None, of_means: float, n_useful: int, n
         ),
     ]
     if worst is None:
-        reasons.append("What it reveals about persons was not looked at: no attack on them was tried.")
+        reasons.append("What it reveals about persons was not examined: no attack on them was tried.")
         reasons.append(
             "Of the useful settings it costs the least ε; of those at that cost it has the most rank noise, "
             "and then the smallest error."

@@ -157,7 +157,7 @@ class Decisions:
                 raise ConflictError(
                     f"the data for release {session.release} of {session.aggregator} changed since the plan "
                     "was shown",
-                    "look at what the plan means for the data of now, then approve",
+                    "check what the plan means for the present data, then approve",
                     {"release": session.release, "aggregator": session.aggregator},
                 )
             approval = self.approvals.approve(tx, session, person, valid, self._epsilon(session))
