@@ -58,9 +58,9 @@ def test_nothing_is_worth_releasing_for_what_it_reveals():
     assert advise([replace(CELL, risks=(of_values,))], 0.1).verdict == RECOMMENDED
 
 
-def test_what_was_not_looked_at_is_said():
+def test_what_was_not_examined_is_said():
     """Without attacks, without a bound, or without any setting that is possible, the advice says so."""
-    assert any("not looked at" in reason for reason in advise([CELL], 0.1).reasons)
+    assert any("not examined" in reason for reason in advise([CELL], 0.1).reasons)
     unbounded = advise([replace(CELL, epsilon_joint=None)], 0.1)
     assert any("No bound holds" in reason for reason in unbounded.reasons)
     assert advise([replace(CELL, epsilon_joint=None), CELL], 0.1).cell == 1
