@@ -85,7 +85,7 @@ class AggregatorDaemon:
         """Where owners reach it, once it has started; the port is the one that the system chose."""
 
     async def start(self) -> None:
-        """Open everything, go on with the releases of the journal, then listen.
+        """Open everything, continue with the releases of the journal, then listen.
 
         Raises:
             ConfigurationError: If a file, folder or address cannot be used.
@@ -186,7 +186,7 @@ class AggregatorDaemon:
                     certificates = self._certificates(journal, credentials)
                     note_due(notices, conductor.releases, conductor.halted, certificates, utc_now())
                 except TesseraError as error:
-                    # A full disk, for example: releases go on, and a minute later it is tried again.
+                    # A full disk, for example: releases continue, and a minute later it is tried again.
                     _log.warning("people not notified", extra={"reason": error.message})
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_NOTE_SECONDS):

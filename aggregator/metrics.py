@@ -22,7 +22,7 @@ _ANSWER_SECONDS = 4.0
 
 
 class AggregatorMetrics:
-    """The metrics of the moment.
+    """The current metrics.
 
     Args:
         about: The daemon.

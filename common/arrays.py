@@ -33,10 +33,10 @@ def sortable(tokens: TokenArray) -> SortableArray:
 def random_order(n_records: int) -> Int64Array:
     """Return a permutation of 0…n_records-1 from the system's secure randomness.
 
-    The records are sorted by random keys. All keys are drawn anew if two of them are equal, so that every
+    The records are sorted by random keys. All keys are drawn again if two of them are equal, so that every
     order has exactly the same probability. Keys have 64 bits; up to 2^20 records, the lower 20 give way to
     the number of the record, because sorting numbers takes a third of the time of sorting positions. Then
-    keys are drawn anew in one case in 30 at most.
+    keys are drawn again in one case in 30 at most.
     """
     while True:
         keys = np.frombuffer(bytearray(os.urandom(8 * n_records)), dtype=np.uint64)

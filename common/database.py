@@ -164,7 +164,7 @@ class SqliteDatabase:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def copy_to(self, path: Path) -> None:
-        """Write a copy as of one moment, while other processes go on writing.
+        """Write a copy as of one moment, while other processes continue writing.
 
         Args:
             path: A new file, in a folder that only its user can enter.

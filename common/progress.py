@@ -31,7 +31,7 @@ class Progress:
     Args:
         release: Release id, for the log.
         elapsed: Monotonic seconds.
-        is_due: Whether the work is to go on.
+        is_due: Whether the work is to continue.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ class OwnerFiles:
     """Files of an owner's volume beside its identity."""
 
     settings: str
-    """Policy and data sets of its owner.toml; empty if it brings a configuration of its own."""
+    """Policy and data sets of its owner.toml; empty if it has its own configuration."""
     data: Mapping[str, bytes]
     """Content of each file beside owner.toml."""
 

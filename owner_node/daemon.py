@@ -223,7 +223,7 @@ class OwnerDaemon:
             try:
                 await in_thread(note_due, self._config, records, utc_now)
             except TesseraError as error:
-                # A full disk, for example: releases go on, and a minute later it is tried again.
+                # A full disk, for example: releases continue, and a minute later it is tried again.
                 _log.warning("people not notified", extra={"reason": error.message})
             await asyncio.sleep(_NOTE_SECONDS)
 

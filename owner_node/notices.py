@@ -50,7 +50,7 @@ class NoticeFeed(AuditFeed):
 
 
 def note_due(config: OwnerConfig, records: Records, clock: Clock) -> None:
-    """Record, once each, what people have to be told because of the clock or of a halted ledger."""
+    """Record, once each, the notices that are due because of the clock or of a halted ledger."""
     waiting = (each for each in records.sessions.live() if each.state is SessionState.AWAITING_APPROVAL)
     for session in waiting:
         deadline = session.deadline and datetime.fromtimestamp(session.deadline, UTC)

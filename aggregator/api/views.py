@@ -76,7 +76,7 @@ def release_view(
         waiting: What the aggregator itself waits for; shown while its own step shows no progress.
         halted: The error that halted publication until an operator retries it; None if it is not halted.
         progress: How far the aggregator's own step is; empty if it runs none.
-        resumable: Whether an operator can have it go on.
+        resumable: Whether an operator can have it continue.
     """
     view = wire.ReleaseView(
         release=release.id,

@@ -183,7 +183,7 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, details: boo
             if view.state == "planned" and view.note and not has_ended(view):
                 console.note(f"warning: {view.note}")
             console.print_line()
-        # A plan that was confirmed in advance is shown as well, before the daemon goes on from it.
+        # A plan that was confirmed in advance is shown as well, before the daemon continues from it.
         if view.state == "planned" and not (view.dry_run or request.confirmed):
             view = _asked(calls, view)
         if not is_over(view):
@@ -206,7 +206,7 @@ def _started(calls: "ControlServiceStub", request: "StartRequest") -> "ReleaseVi
     try:
         return calls.Start(request, metadata=stated_user())
     except KeyboardInterrupt:
-        # The request was sent: without this note, nobody would know that the release goes on and charges.
+        # The request was sent: without this note, nobody would know that the release continues and charges.
         where = f"aggregator show {request.release}" if request.release else "aggregator releases"
         console.note(f"the release may have been started; to see whether it was: {where}")
         raise typer.Exit(int(ExitCode.INTERRUPTED)) from None

@@ -17,7 +17,7 @@ _ALIVE_SECONDS = 1.0
 
 
 class Calls:
-    """The daemon's calls, as its socket is named by the configuration of the moment.
+    """The daemon's calls, under the socket that the current configuration names.
 
     Args:
         load: Reads the configuration.
@@ -65,7 +65,7 @@ class Calls:
         try:
             while True:
                 reading = reading or asyncio.ensure_future(stream.read())
-                # A read that is cancelled would cancel the call: it goes on over several waits.
+                # A read that is cancelled would cancel the call: it continues over several waits.
                 if not (await asyncio.wait({reading}, timeout=_ALIVE_SECONDS))[0]:
                     yield None
                     continue

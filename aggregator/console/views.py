@@ -81,7 +81,7 @@ def release_document(view: "ReleaseView", now: datetime) -> dict[str, Any]:
 
     Returns:
         The document of `--json`, and: `ended`; `said`, the state in a sentence; `steps`, each with a name
-        and whether it is past or current, while the release goes on; `answered`, how many owners have done
+        and whether it is past or current, while the release continues; `answered`, how many owners have done
         their part of this step, or None; `left`, the time until the deadline in words; `resumable`; `error`.
     """
     known, ended = document(view), has_ended(view)

@@ -157,7 +157,7 @@ class Conductor:
         return self._release_dir / release
 
     def waiting(self, release: str) -> str:
-        """Return what the aggregator itself waits for before the release can go on; empty if nothing."""
+        """Return what the aggregator itself waits for before the release can continue; empty if nothing."""
         return self._steps.waiting(release)
 
     def progress(self, release: str) -> str:

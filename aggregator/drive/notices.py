@@ -32,7 +32,7 @@ def note_due(
     certificates: Mapping[str, datetime],
     now: datetime,
 ) -> None:
-    """Note what operators have to be told, once each.
+    """Record every notice to operators, once each.
 
     Args:
         notices: Takes it.

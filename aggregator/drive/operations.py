@@ -85,7 +85,7 @@ class Operations:
     def start(self, request: ReleaseArguments, action: Action, *, confirmed: bool) -> Release:
         """Start a release, or return the one of the same id and arguments.
 
-        One that is halted, or that ended after owners may have spent, goes on.
+        One that is halted, or that ended after owners may have spent, continues.
 
         Args:
             request: The arguments.
@@ -129,7 +129,7 @@ class Operations:
         return self._again(known, action, confirmed=False)
 
     def can_resume(self, release: Release) -> bool:
-        """Whether a release is halted, or ended after owners may have spent and can go on."""
+        """Whether a release is halted, or ended after owners may have spent and can continue."""
         halted = self._conductor.halted(release.id) is not None and not release.ended
         return halted or release.resumable
 

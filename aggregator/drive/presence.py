@@ -43,7 +43,7 @@ async def wait(ticket: asyncio.Event, seconds: float | None) -> bool:
 
 
 class Turns:
-    """Lets one of many tasks go on per pass of the event loop.
+    """Lets one of many tasks continue per pass of the event loop.
 
     Hundreds of owners call at the same moment, or are woken by the same change. Without turns, a call of the
     command line would wait until all of them have been answered.

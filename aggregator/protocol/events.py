@@ -199,7 +199,7 @@ class Refused(Ending):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed(Ending):
-    """An owner or the aggregator could not go on."""
+    """An owner or the aggregator could not continue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +219,7 @@ class Acknowledged(OwnerEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed(Event):
-    """The operator had a release that ended after spending go on, with the fragments that are sealed."""
+    """The operator resumed a release that ended after spending, with the fragments that are sealed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,7 +61,7 @@ class Journal:
         seen = self.db.changes()
         while True:
             await asyncio.sleep(_CHECK_SECONDS)
-            # A damaged or locked database is reported where it is needed; the watch goes on.
+            # A damaged or locked database is reported where it is needed; the watch continues.
             with suppress(CannotStoreError, ConfigurationError):
                 if (newest := self.db.changes()) != seen:
                     seen = newest

@@ -1,4 +1,4 @@
-"""What operators are told: a list of its own beside aggregator.db, each event once.
+"""Notices to operators: a separate list beside aggregator.db, each event once.
 
 It can be made anew from the journal: without the file, people are told what happens from then on.
 """

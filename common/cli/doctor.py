@@ -1,7 +1,7 @@
 """The checks that `doctor` runs on a machine: each passes, warns or fails with an explanation.
 
 A check is a function that yields findings. One that meets an error of the catalogue has failed with its
-words; what depends on it is skipped, everything else goes on. Nothing here changes anything.
+words; what depends on it is skipped, everything else continues. Nothing here changes anything.
 """
 
 import ctypes

@@ -1,6 +1,6 @@
 """A backup: one private file with the configuration, the certificates and the state of a party.
 
-The database is copied through SQLite, so that the copy is of one moment while the daemon goes on writing.
+The database is copied through SQLite, so that the copy is of one moment while the daemon continues writing.
 Every other file of a state directory is written beside its place and renamed, or grows at its end alone.
 The archive is a tar file. Its last member lists all others with their digests: an archive that was cut off,
 or changed, is refused before anything of it is used.
@@ -63,7 +63,7 @@ class Holdings:
     workspace: Workspace
     """Where long steps write original values for a while; never in a backup."""
     left_out: frozenset[str]
-    """Entries of the state directory that a restored party makes anew or must not have."""
+    """Entries of the state directory that a restored party makes again or must not have."""
 
 
 @dataclass(frozen=True, slots=True)

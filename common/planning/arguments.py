@@ -272,7 +272,7 @@ class ReleaseArguments:
     on_mismatch: str = "stop"
     """What happens if groups hold different persons (`common.model.plan.ON_MISMATCH`)."""
     min_common: int = 0
-    """Fewest common persons to go on with where groups are intersected; 0: the largest k."""
+    """Fewest common persons to continue with where groups are intersected; 0: the largest k."""
     owner_column: bool = False
     """Whether the release states the owner of every record."""
     purpose: str = ""

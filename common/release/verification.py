@@ -148,7 +148,7 @@ class Verified:
     pinned: tuple[str, ...]
     """Owners whose key was compared with a given fingerprint."""
     guarantee: tuple[str, ...]
-    """What is promised, as it follows from plan and addendum, whatever the manifest says."""
+    """What is promised, derived from plan and addendum and not from the manifest."""
     invariants: tuple[str, ...]
     """What is not hidden, likewise."""
     words_of: str

@@ -122,7 +122,7 @@ def _request(connection: socket.socket, place: str, host: str, timeout: float, p
         connection.sendall("\r\n".join([*lines, "", ""]).encode())
         # A TLS server speaks second: nothing of the tunnel can follow the answer.
         while b"\r\n\r\n" not in answer and len(answer) < _LONGEST_ANSWER:
-            # A proxy that sends a byte now and then holds nobody up.
+            # A proxy that sends a byte now and then blocks no one.
             connection.settimeout(max(ends - time.monotonic(), _SHORTEST_SECONDS))
             received = connection.recv(_LONGEST_ANSWER)
             if not received:

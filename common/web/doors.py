@@ -137,7 +137,7 @@ class Doors(Generic[_T]):
 
         Args:
             secret: The cookie.
-            active: Whether a person asks, so that the visit goes on; not a page that refreshes itself.
+            active: Whether a person asks, so that the visit continues; not a page that refreshes itself.
         """
         self._drop_ended()
         found = self._visits.get(_digest(secret))
@@ -173,7 +173,7 @@ class Doors(Generic[_T]):
         path = self._folder / _digest(key).hex()
         with suppress(OSError, ValueError, TypeError, KeyError):
             made, data = path.stat().st_mtime, path.read_bytes()
-            # Only one request can remove the file, and only that one goes on.
+            # Only one request can remove the file, and only that one continues.
             path.unlink()
             if time.time() - made <= LINK_SECONDS:
                 found = json.loads(data)

@@ -87,7 +87,7 @@ class Guard:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(raw=message["headers"])
                 for name, value in self._headers.items():
-                    # A page that brings its own styles has a policy of its own (`Site.document`).
+                    # A page that brings its own styles has its own policy (`Site.document`).
                     headers.setdefault(name, value)
             await send(message)
 

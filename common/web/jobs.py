@@ -87,7 +87,7 @@ class Jobs:
         return self._jobs.get(key)
 
     def begun(self, key: Hashable, work: Work, keep_seconds: float = math.inf) -> Job:
-        """Return the work of a key, begun if it is not there.
+        """Return the work of a key, started if it is not there.
 
         Args:
             key: Names the work.
@@ -121,7 +121,7 @@ class Jobs:
             job.ended = self._clock()
 
     def forget(self, key: Hashable) -> None:
-        """Drop a result, so that the work can be done again; work under way goes on."""
+        """Drop a result, so that the work can be done again; work under way continues."""
         with self._lock:
             job = self._jobs.get(key)
             if job is not None and not job.running:

@@ -186,7 +186,7 @@ def _context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 class PageServer:
-    """Serves pages in a thread of its own, with an event loop of its own, until it is closed.
+    """Serves pages in its own thread and event loop, until it is closed.
 
     Args:
         application: The pages.

@@ -383,7 +383,7 @@ class DatasetSettings(Section):
     max_records_per_person: Annotated[int, Field(ge=1)] = 1
     """Most records that one identifier may have."""
     missing: Missing = "error"
-    """Treatment of a missing value of an identifier, and of an attribute without a treatment of its own."""
+    """Treatment of a missing value of an identifier, and of an attribute without its own treatment."""
     rank_noise: Share | None = None
     """Smallest rank noise of its attributes in any plan, which aggregators see; None: none is stated."""
     csv: CsvOptions = field(default_factory=CsvOptions)

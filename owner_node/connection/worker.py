@@ -268,7 +268,7 @@ class Worker:
     async def _conclude(self, work: wire.Work) -> wire.AnswerRequest:
         said = work.conclude
         conclude = self._node_for(work).conclude
-        # A published fragment is written anew. Any other end is short, and returns a reservation.
+        # A published fragment is rewritten. Any other end is short, and returns a reservation.
         async with self._in_turn(self._side_turn) if said.state == "published" else nullcontext():
             await in_thread(conclude, work.release, said.state, said.reason, said.manifest_digest)
         _log.info("concluded", extra={"release": work.release, "state": said.state})

@@ -90,7 +90,7 @@ class ColumnWriter:
         if kind is None:
             self.finish()
         else:
-            # It is removed with its folder, whatever is missing of it.
+            # It is removed with its folder, complete or not.
             with suppress(OSError):
                 self._writer.close()
 

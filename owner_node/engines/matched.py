@@ -87,7 +87,7 @@ class MatchedRecords:
         MemoryRecords(self.engine).write_fragment(stream, assignment, masked, shuffle)
 
     def close(self) -> None:
-        """Count them no longer; memory is freed when nobody refers to it."""
+        """Stop counting them; memory is freed when nothing refers to it."""
         TABLES.add(-self.counted)
 
 

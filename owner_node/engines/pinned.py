@@ -120,7 +120,7 @@ class MemoryRecords:
             encode(stream, assignment, masked, order)
 
     def close(self) -> None:
-        """Count them no longer; memory is freed when nobody refers to it."""
+        """Stop counting them; memory is freed when nothing refers to it."""
         TABLES.add(-self.counted)
 
     @property

@@ -320,7 +320,7 @@ class SnapshotWriter:
     ) -> None:
         self._reading, self._release_key = reading, release_key
         self._engine_of: Callable[[Mapping[str, ColumnFile]], DuckDBEngine | SparkEngine]
-        # Without tokens, persons with too many records are recognised under a key of the moment.
+        # Without tokens, persons with too many records are recognised under a temporary key.
         self._key = release_key or os.urandom(KEY_SIZE)
         with ExitStack() as removing:
             folder = removing.enter_context(workspace.folder(FOLDER))

@@ -94,11 +94,7 @@ def streamed_columns_of(
 ) -> tuple[Column, ...]:
     """Return the digests and weights of columns that are read some records at a time.
 
-    Args:
-        values: As in `columns_of`.
-        attributes: As in `columns_of`.
-        key: As in `columns_of`.
-        identifiers: As in `columns_of`.
+    The arguments are those of `columns_of`.
     """
     by_name = {attribute.name: attribute for attribute in attributes}
     columns = []

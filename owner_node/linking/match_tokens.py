@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _PASS = b"tessera/v1/match-pass\n"
 _ORDER = b"tessera/v1/match-order\n"
 _NONCE = bytes(16)
-"""Every order has a key of its own."""
+"""Every order has its own key."""
 
 
 @dataclass(frozen=True, slots=True)

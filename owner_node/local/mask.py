@@ -141,7 +141,7 @@ def make_masked(
                 # An interrupted process may have left a draw, and one charge must never give two draws.
                 tables.discard(work.id)
                 report = _report_of(job.plan, n_records=work.data.n_records, order=job.order)
-                # Closed, whatever happens: it removes the fragment.
+                # Closed in every case: that removes the fragment.
                 with closing(_drawn(job, tables.fragment_path(work.id), progress or Progress())) as drawn:
                     kept = tables.put(work.id, drawn, report)
                 charges.deliver(work, kept)

@@ -103,7 +103,7 @@ class BitSource:
         return BitSource(self._key, purpose, first)
 
     def spawn(self) -> "BitSource":
-        """Return a source with a key of its own, another one at each call."""
+        """Return a source with its own key, a new one at each call."""
         address = (self._purpose << 120) | (_SPAWNED << 112) | (2 * next(self._spawned))
         return BitSource(bytearray(self._counter(address, KEY_BYTES)))
 
@@ -175,7 +175,7 @@ class ElementBits:
 
 
 class Chosen:
-    """Some elements of a source of words, numbered anew from 0."""
+    """Some elements of a source of words, renumbered from 0."""
 
     def __init__(self, bits: Words, elements: PositionArray) -> None:
         self._bits, self._elements = bits, elements

@@ -96,7 +96,7 @@ class Engine(Protocol[Places, Entries, Column]):
     def sample(self, most: int) -> "MemoryEngine":
         """Return all records if there are at most `most`, else so many at random, in memory.
 
-        For forecasts, trials and explorations. A sample is drawn anew at each call.
+        For forecasts, trials and explorations. A sample is drawn again at each call.
         """
 
     def in_order(self, task: AttributeTask, bits: BitSource) -> OrderedRecords[Places, Entries]:

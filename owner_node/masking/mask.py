@@ -73,10 +73,7 @@ def _list_of(ordered: OrderedRecords[Places, Entries], task: AttributeTask, bits
 def mask_each(records: Engine[Places, Entries, Column], task: AttributeTask, bits: BitSource) -> Column:
     """Mask every record of an attribute by itself, where its mechanism releases no list.
 
-    Args:
-        records: As in `mask_attribute`.
-        task: As in `mask_attribute`.
-        bits: As in `mask_attribute`.
+    The arguments are those of `mask_attribute`.
 
     Returns:
         The masked value of every record by record number.

@@ -104,7 +104,7 @@ def exponential_coin(
         numerators: a, `(n,)`.
         denominators: b, `(n,)`.
         bits: Source of random bits of these elements.
-        trial: The trial to go on with, where all trials before it are known to have succeeded.
+        trial: The trial to continue with, where all trials before it are known to have succeeded.
 
     Returns:
         The coins, `(n,)`.
@@ -194,7 +194,7 @@ class GeometricDraws(Generic[Integer]):
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """What U decides: H up to M, which is M or more, or that the trials are to go on."""
+    """What U decides: H up to M, which is M or more, or that the trials are to continue."""
 
     scale: int
     """t."""
@@ -637,7 +637,7 @@ class SharedScale(Generic[Integer]):
 
 
 def _signed(draws: GeometricDraws[Integer]) -> tuple[NDArray[Integer], PositionArray]:
-    """Return draws with their signs, in their place, and where minus zero is to be drawn anew."""
+    """Return draws with their signs, in their place, and where minus zero is to be drawn again."""
     # Minus y is the complement of y - 1: quicker than negating some elements and not others.
     noise = draws.magnitudes
     noise += draws.signs

@@ -78,7 +78,7 @@ class Node:
     def interrupt(self, release: str) -> None:
         """Stop what is computed for a release, and drop its original data.
 
-        What is stored stays: a step that is done again goes on from there.
+        What is stored stays: a step that is done again continues from there.
         """
         self._cases.records.presence.stop(self._cases.aggregator, release)
         self._appraisal.forget(release)
@@ -115,7 +115,7 @@ class Node:
             text = f"{state}: {reason}" if reason else state
             records.sessions.advance(tx, session, SessionEvent.END, reason=text[:_LONGEST_REASON])
             self._cases.note(tx, session, "ended", state=state, reason=reason[:_LONGEST_REASON])
-        # A sealed fragment is paid for: the aggregator may go on with the release.
+        # A sealed fragment is paid for: the aggregator may continue with the release.
         if not session.fragment_digest:
             records.outbox.destroy(self._cases.aggregator, release)
         records.drop_fragments()

@@ -242,7 +242,7 @@ def drop_tokens(
         aggregator: Name of the aggregator.
         plan: Its plan.
         assignment: This owner's share of it.
-        sealed: The fragment as it was sealed. If the file is another one by now, it was written anew before.
+        sealed: The fragment as it was sealed. If the file is another one by now, it was rewritten before.
         workspace: What it may use of the machine.
         progress: Shows how far that is.
 

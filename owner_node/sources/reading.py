@@ -193,12 +193,7 @@ def read(
 ) -> LoadedData:
     """Load attributes and identifiers of a data set into memory.
 
-    Args:
-        dataset: As in `Reading`.
-        attributes: As in `Reading`.
-        source: As in `Reading`.
-        findings: As in `Reading`.
-        others: As in `Reading`.
+    The arguments are those of `Reading`.
 
     Returns:
         The data; not valid if there are findings.

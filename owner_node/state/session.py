@@ -56,7 +56,7 @@ class SessionEvent(StrEnum):
     END = "end"
     """The release ended without being published."""
     RESUME = "resume"
-    """The aggregator goes on with a release that had ended after the charge was spent."""
+    """The aggregator continues with a release that had ended after the charge was spent."""
 
 
 TRANSITIONS: dict[SessionState, dict[SessionEvent, SessionState]] = {
