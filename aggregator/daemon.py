@@ -71,11 +71,7 @@ def _load_libraries(threads: int) -> None:
 
 
 class AggregatorDaemon:
-    """A running aggregator.
-
-    Args:
-        config: Its configuration.
-    """
+    """A running aggregator."""
 
     def __init__(self, config: AggregatorConfig) -> None:
         self._config = config

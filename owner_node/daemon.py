@@ -124,11 +124,7 @@ _log = logging.getLogger(__name__)
 
 
 class OwnerDaemon:
-    """A running owner node.
-
-    Args:
-        config: Its configuration.
-    """
+    """A running owner node."""
 
     def __init__(self, config: OwnerConfig) -> None:
         self._config = config

@@ -89,12 +89,7 @@ def make_ca(
 
 
 class Authority:
-    """A CA with its key.
-
-    Args:
-        certificate: Its certificate.
-        key: Its private key.
-    """
+    """A CA with its key."""
 
     def __init__(self, certificate: x509.Certificate, key: CaKey) -> None:
         self.certificate = certificate

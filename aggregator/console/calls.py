@@ -17,11 +17,7 @@ _ALIVE_SECONDS = 1.0
 
 
 class Calls:
-    """The daemon's calls, under the socket that the current configuration names.
-
-    Args:
-        load: Reads the configuration.
-    """
+    """The daemon's calls, under the socket that the current configuration names."""
 
     def __init__(self, load: Callable[[], AggregatorConfig]) -> None:
         self._load = load

@@ -108,11 +108,7 @@ def interrupts_deferred() -> Iterator[None]:
 
 
 class _Calls:
-    """The calls of a stub, made in the event loop of another thread.
-
-    Args:
-        socket: The daemon's.
-    """
+    """The calls of a stub, made in the event loop of another thread."""
 
     def __init__(self, socket: Path) -> None:
         self._connected: Future[ControlServiceStub] = Future()

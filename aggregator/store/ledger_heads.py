@@ -30,12 +30,7 @@ class StoredHead:
 
 
 class LedgerHeads:
-    """The ledger heads of all owners.
-
-    Args:
-        db: The aggregator's database.
-        operators: Takes what operators must know.
-    """
+    """The ledger heads of all owners."""
 
     def __init__(self, db: AggregatorDatabase, operators: OperatorLog) -> None:
         self._db, self._operators = db, operators

@@ -54,11 +54,7 @@ class Action:
 
 
 class OperatorLog:
-    """The log of operators' actions; an `AuditSource` for `common.daemon.audit`.
-
-    Args:
-        db: The aggregator's database.
-    """
+    """The log of operators' actions; an `AuditSource` for `common.daemon.audit`."""
 
     def __init__(self, db: AggregatorDatabase) -> None:
         self._db = db

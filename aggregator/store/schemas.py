@@ -12,11 +12,7 @@ LARGEST_SCHEMA = 1 << 20
 
 
 class OfferedSchemas:
-    """The folder of schema files.
-
-    Args:
-        state_dir: The aggregator's state directory.
-    """
+    """The folder of schema files."""
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir / "schemas"

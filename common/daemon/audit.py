@@ -261,12 +261,7 @@ class AuditSource(Protocol):
 
 
 class Delivery:
-    """Delivers the records of a source to sinks while a daemon runs.
-
-    Args:
-        source: Keeps the records.
-        sinks: Take them.
-    """
+    """Delivers the records of a source to sinks while a daemon runs."""
 
     def __init__(self, source: AuditSource, sinks: Sequence[AuditSink]) -> None:
         self._source, self._sinks = source, tuple(sinks)

@@ -354,11 +354,7 @@ def _validate(column: pa.Array) -> None:
 
 
 class _Domain:
-    """Checks an attribute's columns batch by batch; a dictionary that batches share is checked once.
-
-    Args:
-        attribute: Whose values they are.
-    """
+    """Checks an attribute's columns batch by batch; a dictionary that batches share is checked once."""
 
     def __init__(self, attribute: Attribute) -> None:
         self._attribute = attribute

@@ -29,10 +29,6 @@ class LedgerGuard:
     """Stops the work of all connections once an aggregator shows that this owner's ledger lost entries.
 
     The reason is stored in owner.db (`owner_node.ledger.losses`), so it survives a restart.
-
-    Args:
-        records: The owner's state.
-        owner: This owner's id.
     """
 
     def __init__(self, records: Records, owner: str) -> None:

@@ -15,12 +15,7 @@ _HISTORY = "history"
 
 
 class LedgerBook:
-    """The lines.
-
-    Args:
-        db: The owner's database.
-        clock: Returns the time.
-    """
+    """The lines."""
 
     def __init__(self, db: OwnerDatabase, clock: Clock) -> None:
         self._clock = clock

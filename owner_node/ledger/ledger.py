@@ -35,12 +35,7 @@ __all__ = ["Balance", "Entry", "EntryKind", "Ledger"]
 
 
 class Ledger(LedgerBook):
-    """The owner's ledger: its lines, and the rules by which they are written.
-
-    Args:
-        db: The owner's database.
-        clock: Returns the time.
-    """
+    """The owner's ledger: its lines, and the rules by which they are written."""
 
     def __init__(self, db: OwnerDatabase, clock: Clock) -> None:
         super().__init__(db, clock)

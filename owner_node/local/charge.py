@@ -113,12 +113,7 @@ def load_to_charge(
 
 
 class LocalCharges:
-    """Charges local work to the owner's ledger.
-
-    Args:
-        records: The owner's state.
-        person: The person who does the work.
-    """
+    """Charges local work to the owner's ledger."""
 
     def __init__(self, records: Records, person: Person) -> None:
         self._records, self._person = records, person

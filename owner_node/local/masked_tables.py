@@ -50,11 +50,7 @@ _GROUP_VALUES = 1 << 23
 
 
 class MaskedTables:
-    """The folder of masked tables.
-
-    Args:
-        state_dir: The owner's state directory.
-    """
+    """The folder of masked tables."""
 
     def __init__(self, state_dir: Path) -> None:
         self._directory = private_directory(state_dir / "masked")

@@ -56,11 +56,7 @@ class Appraised:
 
 
 class Appraisal:
-    """Loads and examines the data of one aggregator's releases.
-
-    Args:
-        cases: The sessions.
-    """
+    """Loads and examines the data of one aggregator's releases."""
 
     def __init__(self, cases: Cases) -> None:
         self._cases = cases

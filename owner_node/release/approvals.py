@@ -72,12 +72,7 @@ class Approval:
 
 
 class Approvals:
-    """The approvals of an owner.
-
-    Args:
-        history: Keeps them.
-        clock: Returns the time.
-    """
+    """The approvals of an owner."""
 
     def __init__(self, history: History, clock: Clock) -> None:
         self._history, self._clock = history, clock

@@ -57,12 +57,7 @@ def _login_name() -> str:
 
 
 class Decisions:
-    """The plans of an owner, and a person's decisions about them.
-
-    Args:
-        db: The owner's database.
-        clock: Returns the time.
-    """
+    """The plans of an owner, and a person's decisions about them."""
 
     def __init__(self, db: OwnerDatabase, clock: Clock) -> None:
         self._db, self._clock = db, clock

@@ -49,12 +49,7 @@ def open_query(dataset: DatasetConfig, findings: Findings) -> Source | None:
 
 
 class SqlSource(Source):
-    """The result of a query.
-
-    Args:
-        dataset: The settings of the data set.
-        connection: A connection to its database.
-    """
+    """The result of a query."""
 
     ordered = False
     """A database may return records in a different order every time."""

@@ -49,12 +49,7 @@ class Line:
 
 
 class History:
-    """The owner's audit log.
-
-    Args:
-        db: The owner's database.
-        clock: Tells the time.
-    """
+    """The owner's audit log."""
 
     def __init__(self, db: OwnerDatabase, clock: Clock) -> None:
         self._db, self._clock = db, clock

@@ -20,11 +20,7 @@ _BETWEEN = "~"
 
 
 class Outbox:
-    """The folder of an owner's fragments.
-
-    Args:
-        state_dir: The owner's state directory.
-    """
+    """The folder of an owner's fragments."""
 
     def __init__(self, state_dir: Path) -> None:
         self._directory = private_directory(state_dir / "outbox")

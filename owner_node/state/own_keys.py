@@ -21,12 +21,7 @@ _KEY_BYTES = 32
 
 
 class OwnKeys:
-    """The keys.
-
-    Args:
-        db: The owner's database.
-        clock: Returns the time.
-    """
+    """The keys."""
 
     def __init__(self, db: OwnerDatabase, clock: Clock) -> None:
         self._db, self._clock = db, clock

@@ -102,12 +102,7 @@ def is_running(state_dir: Path) -> bool:
 
 
 class DaemonPresence:
-    """The state that the daemon records about itself.
-
-    Args:
-        db: The owner's database.
-        clock: Returns the time.
-    """
+    """The state that the daemon records about itself."""
 
     def __init__(self, db: OwnerDatabase, clock: Clock) -> None:
         self._db, self._clock = db, clock

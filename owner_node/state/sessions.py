@@ -91,12 +91,7 @@ _CONTENT = (
 
 
 class Sessions:
-    """The owner's sessions.
-
-    Args:
-        db: The owner's database.
-        clock: Returns the time.
-    """
+    """The owner's sessions."""
 
     def __init__(self, db: OwnerDatabase, clock: Clock) -> None:
         self._db, self._clock = db, clock

@@ -32,11 +32,7 @@ _ABOUT = ("dataset", "created", "mechanisms", "epsilons", "ks", "rank_noises", "
 
 
 class Explorations:
-    """The kept explorations of one owner: `NAME.html`, and `NAME.json` with what a list shows of it.
-
-    Args:
-        state_dir: The owner's state directory.
-    """
+    """The kept explorations of one owner: `NAME.html`, and `NAME.json` with what a list shows of it."""
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir / "explorations"
