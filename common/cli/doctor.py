@@ -29,6 +29,7 @@ from common.log import joined
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
 from common.trust.identity import Party, Purpose, renewal_begins, verify_chain
+from common.words.numbers import size_text
 
 _SCARCE_BYTES, _LEAST_BYTES = 2**30, 2**26
 _UNSYNCHRONISED = 5
@@ -201,7 +202,7 @@ def free_disk(check: str, path: Path) -> Iterator[Finding]:
     """Check that there is room where a folder is, or will be."""
     there = next(each for each in (path, *path.parents) if each.exists())
     free = shutil.disk_usage(there).free
-    text = f"{free / 2**30:,.1f} GiB free at {there}"
+    text = f"{size_text(free)} free at {there}"
     hint = "make room: a fragment takes up to 8 bytes per value, a release several times that"
     if free < _LEAST_BYTES:
         yield failed(check, text, hint)

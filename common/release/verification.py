@@ -61,7 +61,7 @@ from common.trust.identity import (
 from common.trust.signing import Domain, load_chain, verify, verify_document
 from common.words.guarantee import composition, trial
 from common.words.linking import found
-from common.words.numbers import bound_text
+from common.words.numbers import bound_text, moment_text
 from common.workspace import Workspace, temporary_workspace
 
 
@@ -239,7 +239,7 @@ class Verified:
             f"{self.n_records:,} records of {owners}",
             *(f"linking found: {line}" for line in found(self.plan, self.addendum)),
             self._bounds_in_words(),
-            f"published {self.published.isoformat()} by {self.plan.aggregator}",
+            f"published {moment_text(self.published, seconds=True)} by {self.plan.aggregator}",
             f"plan {self.plan_digest}, manifest {self.manifest_digest}",
             *(f"note: {caveat}" for caveat in self._unchecked),
         )

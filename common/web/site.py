@@ -25,7 +25,7 @@ from common.web.doors import LINK_SECONDS, MOST_BEGUN, Attempts, Doors, TooManyA
 from common.web.guard import LEAVE, Guard, cookie_of, fault_text
 from common.web.jobs import Jobs
 from common.web.oidc import CALLBACK, SignIn
-from common.words.numbers import bound_text, left_text
+from common.words.numbers import bound_text, left_text, moment_text
 
 COOKIE = "tessera-visit"
 """Cookie of a visit; its name ends with the port, because browsers send cookies to all ports of a host."""
@@ -309,11 +309,8 @@ def _finalize(value: object) -> object:
 
 
 def moment(text: str | datetime | None) -> str:
-    """Return a time as people read it, in UTC."""
-    if not text:
-        return "–"
-    time = text if isinstance(text, datetime) else datetime.fromisoformat(text)
-    return f"{time:%Y-%m-%d %H:%M} UTC"
+    """Return a time as people read it, in UTC; a dash where there is none."""
+    return moment_text(text) if text else "–"
 
 
 def percent(share: float | Decimal | str) -> str:

@@ -18,7 +18,7 @@ from common.cli.console import ConfigOption, JsonOption, YesOption
 from common.clock import utc_now
 from common.errors import ExitCode, IntegrityError, UsageError
 from common.model.privacy import LARGEST_JOINT, is_share, parse_epsilon
-from common.words.numbers import bound_cell
+from common.words.numbers import bound_cell, moment_text
 from owner_node import config
 from owner_node.config import OwnerConfig
 from owner_node.connection.recall import recall
@@ -456,7 +456,8 @@ def _show(lines: tuple[Entry, ...], local: dict[str, str]) -> None:
     columns = ("entry", "time", "kind", "budget", "aggregator", "release", "charge", "rank loss", "note")
     rows = [
         (
-            *(e.sequence, e.time, str(e.kind), e.budget or None, e.aggregator or None, e.release or None),
+            *(e.sequence, moment_text(e.time, seconds=True), str(e.kind)),
+            *(e.budget or None, e.aggregator or None, e.release or None),
             *(e.charge if e.release else None, bound_cell(e.rank_loss, ""), _note(e, local) or None),
         )
         for e in lines
