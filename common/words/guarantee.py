@@ -17,6 +17,7 @@ References:
     Del Vasto-Terrientes et al. 2025, Theorems 1 and 2 (composition).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import NamedTuple
@@ -173,13 +174,20 @@ def _ordered_by_data(plan: Plan) -> tuple[str, ...]:
 
 
 def _by_attribute(plan: Plan) -> str:
-    """Return every rank noise with its attributes."""
-    names: dict[Decimal, list[str]] = {}
-    for each in sorted(_noisy(plan), key=lambda noisy: noisy.rank_noise):
-        of_share = names.setdefault(each.rank_noise, [])
-        if each.name not in of_share:
-            of_share.append(each.name)
-    return "; ".join(f"{share:f} of the number of records for {', '.join(of)}" for share, of in names.items())
+    """Return every rank noise with its attributes, and with its owners where others have another one."""
+    owners: dict[tuple[Decimal, str], list[str]] = {}
+    for task in plan.tasks:
+        for each in task.attributes:
+            owners.setdefault((each.rank_noise, each.name), []).append(task.owner)
+    n_shares = Counter(name for _, name in owners)
+    names: dict[tuple[Decimal, tuple[str, ...]], list[str]] = {}
+    for (share, name), holders in sorted(owners.items(), key=lambda item: item[0][0]):
+        if share:
+            names.setdefault((share, tuple(holders) if n_shares[name] > 1 else ()), []).append(name)
+    return "; ".join(
+        f"{share:f} of the number of records for {', '.join(of)}{' of ' * bool(whose)}{', '.join(whose)}"
+        for (share, whose), of in names.items()
+    )
 
 
 def _by_distance(share: Decimal, g: int) -> str:
