@@ -206,9 +206,7 @@ def _refuse_options_of_a_sweep(given: Mapping[str, bool]) -> None:
         raise UsageError(f"--max-reidentified does not take {names}", "leave it out, or --max-reidentified")
 
 
-def _report(
-    target: Target, owner: OwnerConfig, dataset: DatasetConfig, *, yes: bool, as_json: bool
-) -> None:
+def _report(target: Target, owner: OwnerConfig, dataset: DatasetConfig, *, yes: bool, as_json: bool) -> None:
     """Print the result of a search, and write it into the configuration if a person agrees."""
     if not as_json:
         for line in sentences(target):
@@ -221,7 +219,9 @@ def _report(
         written = yes or (console.can_ask() and console.confirm(f"Write {line} into {owner.path}?"))
         if written:
             set_rank_noise(owner.path, dataset.name, found)
-            console.note(f"{owner.path} has {line} for data set {dataset.name!r}; restart the daemon to use it")
+            console.note(
+                f"{owner.path} has {line} for data set {dataset.name!r}; restart the daemon to use it"
+            )
         elif not as_json:
             console.print_line(f"Not written (--yes writes it): {line}, below [[dataset]] in {owner.path}.")
     if as_json:

@@ -197,7 +197,7 @@ def config_warnings(owner: OwnerConfig) -> Iterator[str]:
 
 
 def _policy_warnings(owner: OwnerConfig) -> Iterator[str]:
-    """Yield what the policy refuses in every release."""
+    """Yield names in the policy that match nothing, and what it refuses in every release."""
     yield from (f"{text}; {hint}" for text, hint in owner.unmatched_attributes())
     allowed = owner.policy.mechanisms
     refused = {

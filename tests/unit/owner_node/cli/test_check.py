@@ -130,6 +130,24 @@ def test_a_file_with_another_delimiter(folder, capsys, command):
     assert "column 'id': not in the source" in capsys.readouterr().err
 
 
+def test_a_policy_that_knows_no_attribute(folder, capsys):
+    """A mistyped name would leave an intruder with less, or nothing: no plan would exceed the limit."""
+    owner = OWNER.replace("[[dataset]]", '[policy]\nknown = ["Weigth"]\n\n[[dataset]]', 1)
+    unknown = "policy.known names 'Weigth', which no data set has"
+    told = "policy.known names no attribute of data set 'patients'; max_reidentified refuses no plan for it"
+    for limit, words in (("", {unknown}), ("max_reidentified = 0.05\n", {unknown, told})):
+        (folder / "owner.toml").write_text(owner.replace("[policy]\n", f"[policy]\n{limit}"))
+        assert run() == 0
+        printed = capsys.readouterr().out
+        assert {each for each in (unknown, told) if f"warning: {each}; " in printed} == words
+        assert f"warning: {unknown}; did you mean 'weight'?" in printed
+    (folder / "owner.toml").write_text(
+        (folder / "owner.toml").read_text().replace('["Weigth"]', '["weight"]')
+    )
+    assert run() == 0
+    assert "policy.known" not in capsys.readouterr().out
+
+
 def test_a_policy_that_admits_no_attribute(folder, capsys):
     """It is a warning that names the data set and what was meant; what is asked about it is refused."""
     policy = '[policy]\nattributes = ["Weigth"]\n'
