@@ -185,7 +185,8 @@ def _by_attribute(plan: Plan) -> str:
         if share:
             names.setdefault((share, tuple(holders) if n_shares[name] > 1 else ()), []).append(name)
     return "; ".join(
-        f"{share:f} of the number of records for {', '.join(of)}{' of ' * bool(whose)}{', '.join(whose)}"
+        f"{share:f} of the number of records for {', '.join(of)}"
+        + (f" of {', '.join(whose)}" if whose else "")
         for (share, whose), of in names.items()
     )
 

@@ -70,7 +70,11 @@ ClassOption = Annotated[
 ]
 KnownOption = Annotated[
     str | None,
-    typer.Option("--known", help="Attributes that an intruder knows about everyone.", show_default="all"),
+    typer.Option(
+        "--known",
+        help="Attributes that an intruder knows about everyone.",
+        show_default="all; with --max-reidentified, policy.known",
+    ),
 ]
 MeasuresOption = Annotated[
     str | None,
@@ -130,6 +134,7 @@ def explore(
         most, given = _share(max_reidentified), split_names(known)
         table = _loaded(owner, chosen, split_names(attributes), as_json=as_json)
         check_known(table, given)
+        given = given or [each for each in owner.policy.known if each in table.schema.names]
         with progress_bar("rank noises", silent=as_json) as progress:
             target = find_rank_noise(table, setting, most, given, Randomness.of_system(), progress)
         _report(target, owner, chosen, yes=yes, as_json=as_json)

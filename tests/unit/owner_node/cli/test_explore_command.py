@@ -197,6 +197,16 @@ def test_rank_noise_for_a_stated_risk(folder, capsys):
     assert (code, "'shoe'" in err) == (2, True)
 
 
+def test_search_is_about_the_intruder_of_the_policy(folder, capsys):
+    """The policy says who might hold which attributes; `--known` asks about another intruder."""
+    path = folder / "owner.toml"
+    asked = ("0.9", "--attributes", "age,income")
+    assert "an intruder who knows age, income of everybody" in search(capsys, *asked)[1]
+    path.write_text(path.read_text().replace("[policy]", '[policy]\nknown = ["age", "ward"]'))
+    assert "an intruder who knows age of everybody" in search(capsys, *asked)[1]
+    assert "an intruder who knows income of everybody" in search(capsys, *asked, "--known", "income")[1]
+
+
 def test_search_refuses_what_it_does_not_use(folder, capsys):
     """A file that was asked for and not written would look like one that was; nothing is loaded."""
     sweep = ("--rank-noise", "0.1", "--repetitions", "2", "--class", "ward", "--measures", "none",
