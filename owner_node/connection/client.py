@@ -97,7 +97,8 @@ class AggregatorClient:
         proxy_to(host_and_port(address)[0])
         credentials = channel_credentials_of(identity)
         self._channel = grpc.aio.secure_channel(address, credentials, options=channel_options())
-        self._calls: Any = OwnerServiceStub(self._channel)
+        self._stub: Any = OwnerServiceStub(self._channel)
+        self._introduced = False
 
     async def __aenter__(self) -> Self:
         """Return the client; the channel connects with the first call."""
@@ -112,6 +113,17 @@ class AggregatorClient:
     async def close(self) -> None:
         """Hang up."""
         await self._channel.close(None)
+
+    @property
+    def _calls(self) -> Any:
+        """The calls of this connection.
+
+        gRPC would dial again where it broke, and another aggregator of this host could answer: then nothing
+        is sent before that one, too, has shown its name, which takes another client.
+        """
+        if self._introduced and self._channel.get_state() is not grpc.ChannelConnectivity.READY:
+            raise NotConnectedError("the connection broke")
+        return self._stub
 
     async def connect(self, datasets: Sequence[str], trust: Trust) -> wire.ConnectResponse:
         """Announce this owner; the response has the newest ledger head that the aggregator keeps.
@@ -130,6 +142,7 @@ class AggregatorClient:
             lambda: self._calls.Connect(request, timeout=_CALL_SECONDS)
         )
         _check(self._owner, self._nonce, response, trust)
+        self._introduced = True
         _check_software(response)
         return response
 
