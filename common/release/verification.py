@@ -82,7 +82,7 @@ def check_derived(manifest: Mapping[str, Any], evidence: Evidence) -> None:
     same = manifest["version"] == __version__
     for key, value in derived.items():
         if shown[key] != value and (same or not adds_to(value, shown[key], frozenset())):
-            raise IntegrityError(f"its {key} are not those of the plan")
+            raise IntegrityError(f"it differs from the plan in its {key}")
     named = (manifest["release"], manifest["layout"], manifest["purpose"], manifest["times"]["planned"])
     if named != (plan.release, plan.layout, plan.purpose, plan.created):
         raise IntegrityError("it describes another release than its plan")
