@@ -5,7 +5,7 @@ from common.wire.v1.control_pb2 import OwnerProgress, ReleaseView
 
 
 def test_a_rounded_number_of_records_is_written_as_an_exact_one_is():
-    """Until owners have linked the number is a lower bound; thousands are grouped as elsewhere on the page."""
+    """Until owners have linked it is a lower bound; thousands are grouped as elsewhere on the page."""
     owners = [
         OwnerProgress(id="a", state="invited", records=4000),
         OwnerProgress(id="b", state="sealed", records=4200, records_exact=True),
