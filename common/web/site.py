@@ -107,7 +107,12 @@ class Site:
             status: Status code.
         """
         visit = request.scope["state"]["visit"]
-        own = {"title": self._title, "menu": self._menu, "path": request.url.path, "visit": visit}
+        path = request.url.path
+        # What no other entry leads to, the first one does.
+        section = next((each.path for each in self._menu[1:] if path.startswith(each.path)), "/")
+        own = {
+            "title": self._title, "menu": self._menu, "path": path, "section": section, "visit": visit
+        }  # fmt: skip
         return HTMLResponse(self._templates.get_template(template).render(own | dict(values or {})), status)
 
     def document(self, html: str) -> HTMLResponse:
