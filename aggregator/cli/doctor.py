@@ -177,5 +177,5 @@ def _own_handshake(host: str, port: int, party: Party) -> Iterator[Finding]:
 
 
 def doctor(config: console.ConfigOption = None, as_json: console.JsonOption = False) -> int:
-    """Look at configuration, files, clock, disk, databases, certificates and the port."""
+    """Check configuration, files, clock, disk, databases, certificates and the port."""
     return int(report(examination(config), as_json=as_json))

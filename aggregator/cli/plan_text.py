@@ -45,7 +45,7 @@ def brief(plan: Plan) -> list[str]:
                 f"{console.counted(len(plan.attributes), 'attribute')}, ε {plan.epsilon:f}"
             ),
             *([clipped("purpose", plan.purpose)] if plan.purpose else []),
-            text("decides: every owner, by its policy and balance; the limits that owners state are met"),
+            text("every owner still decides, by its policy and balance; the plan is within their stated limits"),
             _owners(plan),
             listed(f"expected error ({OF_UNIFORM})", _errors(plan)),
             *(text(line, "- ") for line in essentials(plan)),

@@ -56,7 +56,7 @@ RankNoiseOption = Annotated[
     str,
     typer.Option(
         "--rank-noise",
-        help="Noise on ranks, as shares of them; A=W: another one of attribute A.",
+        help="Noise on ranks, as shares of them; A=W sets it for attribute A.",
         metavar="W,W,A=W",
     ),
 ]
@@ -78,9 +78,22 @@ KnownOption = Annotated[
 ]
 MeasuresOption = Annotated[
     str | None,
-    typer.Option("--measures", help="Beside the mean SSE; or none.", show_default="all that are installed"),
+    typer.Option(
+        "--measures",
+        help="Measures beside the mean SSE, or none: relative-error, variance, divergence, correlation, "
+        "pmse, f-measure.",
+        show_default="all that are installed",
+    ),
 ]
-AttacksOption = Annotated[str | None, typer.Option("--attacks", help="Or none.", show_default="all")]
+AttacksOption = Annotated[
+    str | None,
+    typer.Option(
+        "--attacks",
+        help="Attacks to try, or none: unchanged, linkage, likelihood, structure, interval, inference, "
+        "membership, extremes, scales.",
+        show_default="all",
+    ),
+]
 MaxReidentifiedOption = Annotated[
     str | None,
     typer.Option(

@@ -93,7 +93,7 @@ SchemaOption = Annotated[
     ),
 ]  # fmt: skip
 AppendOption = Annotated[
-    bool, typer.Option("--append", help="Add the data set to an owner.toml that is there.")
+    bool, typer.Option("--append", help="Add the data set to an existing owner.toml.")
 ]
 
 

@@ -43,7 +43,7 @@ def show_balances(documents: list[dict[str, Any]]) -> None:
         [*(each[column] for column in columns), bound_cell(each["rank_loss"]), each["without_rank_loss"]]
         for each in documents
     ]
-    console.table("Budgets (epsilon)", (*columns, "rank loss", "charges without one"), rows)
+    console.table("Budgets (epsilon)", (*columns, "rank loss", "charges without bound"), rows)
 
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the budget.", show_default=False)]
@@ -191,7 +191,7 @@ WithoutOption = Annotated[
     list[str] | None,
     typer.Option(
         "--without", metavar="NAME", show_default=False,
-        help="Do not ask this aggregator; what was released there is not charged. Repeatable.",
+        help="Do not ask this aggregator; only what the ledger still has reserved there is charged. Repeatable.",
     ),
 ]  # fmt: skip
 _MOST_LOST = 1_000_000
@@ -322,7 +322,7 @@ def _show_recovery(found: Recovery, shown: Sequence[Shown], without: Sequence[st
                 f"warning: {each.aggregator} has that entry under a signature this owner does not know"
             )
     for name in without:
-        console.note(f"warning: {name} is not asked; what was released there is not charged")
+        console.note(f"warning: {name} is not asked; only what the ledger still has reserved there is charged")
     console.print_line(f"lost entries: {found.missing}, unexplained: {_unexplained(found)}")
     columns = ("budget", "charge", "aggregator", "release", "plan", "own signature")
     rows = [

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +13,8 @@ from common.cli import console
 from owner_node import config
 from owner_node.cli import application
 from owner_node.config.editing import set_rank_noise
+from owner_node.explore.assessment import ALL_MEASURES
+from owner_node.risk.attacks import ATTACKS
 from tests.fakes.owner_folder import ask_mask, make_owner_folder, spends
 
 SETTING = ("--dataset", "patients", "--epsilon", "2", "--k", "5")
@@ -260,3 +263,10 @@ def test_daemons_do_not_import_it():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_help_names_every_measure_and_attack(capsys):
+    """Anyone who may name them finds them in the help text, which loads none of their code."""
+    assert console.run(application(), "owner-node", ["explore", "--help"]) == 0
+    words = re.findall(r"[\w-]+", re.sub(r"-\n\s+", "-", capsys.readouterr().out))
+    assert set(ALL_MEASURES) | set(ATTACKS) <= set(words)
