@@ -234,7 +234,7 @@ def _calls(owner: OwnerConfig, aggregator: KnownAggregator, own: Identity, check
         except TesseraError as error:
             reason = error
         else:
-            yield passed(f"{check}, calls", f"taken; version {software.version}, {_spoken(software)}")
+            yield passed(f"{check}, calls", f"accepted; version {software.version}, {_spoken(software)}")
             yield skew(f"{check}, clock", theirs, before, time.time())
             return
     yield failed_with(f"{check}, calls", reason)

@@ -351,7 +351,7 @@ def kept_clock() -> Iterator[Finding]:
     state = ask(ctypes.create_string_buffer(_TIMEX_BYTES)) if ask is not None else -1
     if state == _UNSYNCHRONISED:
         hint = "run a time service such as chrony or systemd-timesyncd; in a container, on its host"
-        yield warned("clock", "nothing keeps the system's clock", hint)
+        yield warned("clock", "no time service sets this machine's clock", hint)
     elif state >= 0:
         yield passed("clock", "kept by a time service")
     else:

@@ -44,7 +44,7 @@ class OidcSection(Section):
         FilePath, Field(description="private file whose first line is the secret that the provider gave")
     ]
     approvers: Annotated[Names, Field(description="subjects or e-mail addresses of those who may decide")]
-    """Subjects or e-mail addresses of those who may decide; `PERSON=USER` also names the person's user here."""
+    """Subjects or e-mail addresses of those who may decide; `PERSON=USER` names that person's user here."""
     viewers: Names = ()
     """Subjects or e-mail addresses of those who may look."""
     ca: FilePath | None = None

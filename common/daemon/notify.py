@@ -27,7 +27,7 @@ from common.files import read_secret
 from common.settings import Contradictions, FilePath, Listed, Section
 
 _SECONDS = 10.0
-_AGAIN = "nothing is lost: it is sent again until it is taken"
+_AGAIN = "nothing is lost: it is sent again until it is accepted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -206,9 +206,8 @@ def _tables(table: type[Section], path: str) -> Iterator[str]:
             if example.startswith("such as"):
                 meaning += f", {example}"
             meaning = _cell(meaning or example)
-            rows.append(
-                f"| `{info.alias or each.name}` | {_cell(_default(each))} | {meaning[:1].upper()}{meaning[1:]} |"
-            )
+            meaning = meaning[:1].upper() + meaning[1:]
+            rows.append(f"| `{info.alias or each.name}` | {_cell(_default(each))} | {meaning} |")
     if rows:
         title = table.__doc__ or ""
         yield from (f"## [{path}]" if path else "## At the top", "", title.split("\n\n")[0].strip(), "")
@@ -274,7 +273,7 @@ def _manifest() -> Iterator[str]:
         "",
         "`aggregator verify DIR` and `owner-node verify DIR` check all of it. A signed part has four keys:",
         "`document`, `digest` (SHA-256 of its canonical JSON), `signature` (Base64) and `certificates` (PEM,",
-        "the signer's first). Canonical JSON has sorted keys and no blanks. Integers and decimals are texts in it.",
+        "the signer's first). Canonical JSON has sorted keys and no blanks, and its numbers are texts.",
         "A signed document can leave out a field that is empty, 0, null or `false`.",
         "",
         "## manifest.json",

@@ -134,7 +134,7 @@ def give_back(
         decisions = Decisions(db, utc_now)
         session = decisions.reserved(release)
         what = f"the reservation of release {session.release} of {session.aggregator}"
-        if not (yes or console.confirm(f"Return {what}? The release cannot go on here.")):
+        if not (yes or console.confirm(f"Return {what}? The release cannot continue here.")):
             console.note("nothing was changed")
             return ExitCode.REFUSED
         session = decisions.give_back(release, this_person(), reason)
@@ -191,7 +191,7 @@ WithoutOption = Annotated[
     list[str] | None,
     typer.Option(
         "--without", metavar="NAME", show_default=False,
-        help="Do not ask this aggregator; only what the ledger still has reserved there is charged. Repeatable.",
+        help="Do not ask this aggregator; only what the ledger has reserved there is charged. Repeatable.",
     ),
 ]  # fmt: skip
 _MOST_LOST = 1_000_000
@@ -322,7 +322,7 @@ def _show_recovery(found: Recovery, shown: Sequence[Shown], without: Sequence[st
                 f"warning: {each.aggregator} has that entry under a signature this owner does not know"
             )
     for name in without:
-        console.note(f"warning: {name} is not asked; only what the ledger still has reserved there is charged")
+        console.note(f"warning: {name} is not asked; only what the ledger has reserved there is charged")
     console.print_line(f"lost entries: {found.missing}, unexplained: {_unexplained(found)}")
     columns = ("budget", "charge", "aggregator", "release", "plan", "own signature")
     rows = [
@@ -336,7 +336,7 @@ def _question(found: Recovery, stated: dict[str, Decimal], *, exhaust: bool) -> 
     parts = [f"{len(found.charges)} releases"]
     parts += [f"{value:f} to budget {name!r}" for name, value in stated.items()]
     parts += ["all that is then left of every budget"] if exhaust else []
-    return f"Charge {', '.join(parts)}, end every session under way, and go on?"
+    return f"Charge {', '.join(parts)}, end every session under way, and continue?"
 
 
 app = typer.Typer(

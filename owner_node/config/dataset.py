@@ -107,7 +107,7 @@ class AttributeTable(Section):
     max: Bound | None = None
     """Highest value of the domain, from public knowledge; required for numbers, integers and dates."""
     decimals: Annotated[int, Field(ge=0, le=MOST_DECIMALS)] | None = None
-    """Decimal places of a number, required for numbers; finer values are rounded half to even, and counted."""
+    """Decimal places of a number; required for numbers. Finer values are rounded half to even and counted."""
     outside: Literal["error", "clamp"] = "error"
     """What happens to a value outside the domain: "error" or "clamp"."""
     missing: Missing | None = None
@@ -394,7 +394,7 @@ class DatasetSettings(Section):
     max_records_per_person: Annotated[int, Field(ge=1)] = 1
     """Most records that one identifier may have."""
     missing: Missing = "error"
-    """What happens to missing identifiers, and to missing values of attributes that do not say it themselves."""
+    """What happens to missing identifiers, and to missing values of attributes without a `missing`."""
     rank_noise: Share | None = None
     """Smallest rank noise of its attributes in any plan, which aggregators see."""
     csv: CsvOptions = field(default_factory=CsvOptions)
@@ -427,7 +427,7 @@ class DatasetTable(DatasetSettings):
             if name not in self.identifier:
                 yield f"normalise_also.{name}", "is no column of the identifier"
         if self.max_records_per_person > 1 and not self.identifier:
-            yield "max_records_per_person", "there is no identifier to tell persons by"
+            yield "max_records_per_person", "there is no identifier to distinguish persons by"
         if self.match and self.identifier:
             yield "match", "there is an identifier; declare it as the first pass, or leave one of the two out"
         named = _columns_in(self.match)

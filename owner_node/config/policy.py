@@ -66,7 +66,7 @@ class PolicyConfig(Section):
     valid_until: Date | None = None
     """Last day on which a release is accepted."""
     co_owners: Annotated[Names, AfterValidator(_co_owners)] = ()
-    """Owners that may take part beside this one: ids, or `id=fingerprint` of their required key; empty for any."""
+    """Other owners that may take part: ids, or `id=fingerprint` of their required key; empty for any."""
     approval: Literal["auto", "manual"] = "auto"
     """Whether the policy alone accepts, or a person must approve every plan."""
     manual_above_epsilon: Epsilon | None = None

@@ -413,7 +413,7 @@ async def introduced(
             # gRPC does not say which step fails; it may be an authority that the other side does not know.
             raise NotConnectedError(
                 f"aggregator {aggregator.name!r}: {error.message}",
-                error.hint or "owner-node doctor goes the way to it step by step",
+                error.hint or "owner-node doctor checks the route to it step by step",
                 error.details,
             ) from None
         yield client

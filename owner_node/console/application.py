@@ -172,7 +172,7 @@ class Pages:
         form = form_of(request)
         valid = VALID.get(form.get("valid", ""))
         if valid is None:
-            raise UsageError("choose for how long the approval holds", ", ".join(VALID))
+            raise UsageError("choose how long the approval is valid", ", ".join(VALID))
 
         def decide(decisions: Decisions, session: Session, person: Person) -> None:
             if form.get("confirm", "").strip() != session.release:

@@ -41,7 +41,7 @@ class PassCheck:
         if self.told_apart < _FEW_TOLD_APART * self.complete:
             return "distinguishes fewer than half of the persons; add a key"
         if self.same >= _CERTAIN_PAIRS and self.entropy_bits < _LOW_ENTROPY_BITS:
-            return "low entropy: whoever has the linkage key can try all its values; add a key"
+            return "low entropy: anyone who has the linkage key can try all its values; add a key"
         return ""
 
     def to_document(self) -> dict[str, Any]:
