@@ -98,7 +98,7 @@ class Attribute(Document):
     categories: tuple[str, ...] = ()
     """Labels in declared order; empty unless the type is category."""
     ordered: bool = False
-    """Whether the declared order of the categories means something."""
+    """Whether the declared order of the categories has a meaning."""
     order: CategoryOrder = CategoryOrder.DECLARED
     """The order that masking uses, unless there is a taxonomy, whose own order is used then."""
     taxonomy: str = ""
