@@ -597,6 +597,7 @@ def _unit(plan: Plan) -> str:
         )
     g = plan.max_records_per_person
     held = "one record" if g == 1 else f"at most {g} records"
+    asserted = ", which the owners assert and match keys do not check" if plan.passes else ""
     checks = []
     if len(plan.tasks) > plan.n_groups:
         shared = plan.linking.max_overlap
@@ -612,7 +613,7 @@ def _unit(plan: Plan) -> str:
             else "that the masked persons are those whose identifiers the owners of all attributes hold"
         )
     checked = " and ".join(checks)
-    tokens_of = "match keys, which can miss a person" if plan.passes else "identifiers"
+    tokens_of = "match keys, which can miss a person or take two for one" if plan.passes else "identifiers"
     how = f"compared before anything is masked, by keyed tokens of {tokens_of}; else there is no release"
     linked = f" {checked[:1].upper()}{checked[1:]} is {how}." if checks else ""
-    return f"The unit of privacy is the person: every person has {held} at an owner.{linked}"
+    return f"The unit of privacy is the person: every person has {held} at an owner{asserted}.{linked}"
