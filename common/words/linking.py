@@ -12,9 +12,9 @@ WRITTEN_DIFFERENTLY = (
 )
 """The case that no comparison of identifiers can exclude."""
 MISSED_BY_KEYS = (
-    "Match keys can miss a person: one who is written differently, incompletely or like another person of the "
-    "owner in every pass counts as two at two owners, and then their ε add up. A false link makes one person "
-    "of two."
+    "Match keys can miss a person: one who is written differently, incompletely or like another person of "
+    "the owner in every pass counts as two at two owners, and then their ε add up. A false link makes one "
+    "person of two."
 )
 """The case that no match key can exclude."""
 

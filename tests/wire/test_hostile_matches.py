@@ -160,7 +160,9 @@ async def test_links_that_are_not_good_enough_end_the_release(pair) -> None:
     assert "not good enough" in error.message
     assert json.loads(error.details)["min_match_quality"] == "0.9"
     for owner in owners:
-        owner.schema = replace(owner.schema, limits=replace(owner.schema.limits, min_match_quality=Decimal(0)))
+        owner.schema = replace(
+            owner.schema, limits=replace(owner.schema.limits, min_match_quality=Decimal(0))
+        )
         await owner.connect()
 
 

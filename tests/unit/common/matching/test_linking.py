@@ -150,7 +150,7 @@ def chance_list(values):
     ],
 )
 def test_false_links_are_estimated_and_never_understated(n_values, rare, n_common, at_most):
-    """Persons of two owners with values by chance, three in ten written wrongly at one: it is known who is who.
+    """Two owners, values by chance, three in ten written wrongly at one: it is known who is who.
 
     Args:
         rare: How unequal the values are: value n has a frequency in proportion to 1 / n^rare.

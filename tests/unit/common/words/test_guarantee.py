@@ -254,7 +254,9 @@ def test_what_is_not_read_is_named_before_a_consent():
 
 def test_match_keys_are_in_the_words_of_a_plan():
     """Passes and the agreed quality are shown to those who decide; what match keys cannot see is said."""
-    rules = IdentifierRules(0, passes=(MatchPass("names", ("name:fold",)), MatchPass("sound", ("name:soundex",))))
+    rules = IdentifierRules(
+        0, passes=(MatchPass("names", ("name:fold",)), MatchPass("sound", ("name:soundex",)))
+    )
     exact = make_plan([(["age"], ["a"]), (["income"], ["b"])])
     linking = replace(exact.linking, min_match_quality=Decimal("0.95"))
     plan = replace(exact, identifier=rules, linking=linking)
