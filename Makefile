@@ -123,6 +123,7 @@ check-generated: $(DEVELOPMENT_STAMP) ## fail if common/wire/v1 differs from wha
 
 docs: $(DEVELOPMENT_STAMP) ## build the site of the documentation into build/site, links checked
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --quiet
+	@echo "build/site/index.html; browsers search it only through a server: python3 -m http.server --directory build/site"
 
 # --- packaging ---
 

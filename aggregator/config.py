@@ -30,7 +30,7 @@ class AggregatorSection(Section):
     trust_domain: Annotated[TrustDomain, Field(description='such as "hospitals.example"')]
     """Trust domain of its SPIFFE ID and of every owner's."""
     state_dir: Annotated[FilePath, Field(description="a folder for its database")]
-    """Also holds uploads in progress."""
+    """Folder of the database and of uploads in progress."""
     release_dir: Annotated[FilePath, Field(description="a folder for the releases")]
     control_socket: FilePath = Path()
     """Unix socket of its command line; in the state folder if it is not given."""
@@ -63,7 +63,7 @@ class EnrolmentSection(Section):
     """The table `[enrolment]`: what the aggregator may do as the owners' certificate authority."""
 
     ca_key: FilePath | None = None
-    """Private key of the CA, one of those in `[tls] ca`; None if certificates come from elsewhere."""
+    """Private key of the CA, one of those in `[tls] ca`; leave it out if certificates come from elsewhere."""
     auto_renew: bool = True
     """Whether the daemon renews certificates that expire soon, with that key."""
 

@@ -350,7 +350,7 @@ def remove_folder(final: Path) -> None:
 def whole_folder(final: Path) -> Iterator[Path]:
     """Make a folder that takes its name only when the block ends without an error.
 
-    Its user may write, its group may read, others may do nothing, whatever the umask is.
+    Anybody may read it, and its user alone may write, whatever the umask is.
 
     Args:
         final: Where it is to appear; absent, or an empty folder.

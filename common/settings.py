@@ -84,9 +84,9 @@ class TlsSection(Section):
 
     ca: Annotated[FilePath, Field(description="the authorities' certificates, PEM")]
     cert: Annotated[FilePath, Field(description="this party's certificate, PEM")]
-    """Followed by any intermediate certificates."""
+    """This party's certificate, followed by any intermediate certificates, PEM."""
     key: Annotated[FilePath, Field(description="its private key, PEM")]
-    """Readable by its user alone."""
+    """Its private key, PEM, readable by its user alone."""
 
 
 @dataclass(frozen=True, slots=True)

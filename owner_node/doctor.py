@@ -31,6 +31,7 @@ from common.model.compatibility import Software, common_protocol
 from common.trust.credentials import Identity
 from common.trust.identity import Party, PartyKind
 from common.trust.proxy import proxy_to
+from common.words.numbers import moment_text, size_text
 from owner_node import config
 from owner_node.config import DatasetConfig, KnownAggregator, OwnerConfig
 from owner_node.config.engine import EngineKind
@@ -113,9 +114,9 @@ def _engine(owner: OwnerConfig) -> Iterator[Finding]:
             yield passed("engine", said)
     if owner.uses_spark:
         yield from _spark(owner)
-    found = f"{free / 1e9:,.1f} GB free in {workspace.scratch}"
+    found = f"{size_text(free)} free in {workspace.scratch}"
     if needed > free:
-        text = f"{found}, a release may need {needed / 1e9:,.1f} GB"
+        text = f"{found}, a release may need {size_text(needed)}"
         yield warned("engine", text, "free some, or name a folder on a larger disk: engine.scratch")
     else:
         yield passed("engine", f"DuckDB starts; {found}")
@@ -233,7 +234,9 @@ def _calls(owner: OwnerConfig, aggregator: KnownAggregator, own: Identity, check
         except TesseraError as error:
             reason = error
         else:
-            yield passed(f"{check}, calls", f"taken; version {software.version}, {_protocol_text(software)}")
+            yield passed(
+                f"{check}, calls", f"accepted; version {software.version}, {_protocol_text(software)}"
+            )
             yield skew(f"{check}, clock", theirs, before, time.time())
             return
     yield failed_with(f"{check}, calls", reason)
@@ -249,12 +252,14 @@ def _daemon(owner: OwnerConfig) -> Iterator[Finding]:
     if not state.running:
         yield warned("daemon", "it does not run", "start it: owner-node run")
         return
-    yield passed("daemon", f"runs as process {state.pid} since {state.started}, version {state.version}")
+    yield passed(
+        "daemon", f"runs as process {state.pid} since {moment_text(state.started)}, version {state.version}"
+    )
     outdated = state.outdated(owner.digest)
     if outdated:
         yield warned("daemon", outdated, "restart it: owner-node run reads owner.toml when it starts")
     for each in state.connections:
         if each.connected:
-            yield passed("daemon", f"connected to {each.aggregator!r} since {each.since}")
+            yield passed("daemon", f"connected to {each.aggregator!r} since {moment_text(each.since)}")
         else:
             yield warned("daemon", f"not connected to {each.aggregator!r}: {each.reason}", "see above")

@@ -25,7 +25,7 @@ _COMMANDS = {
     "history": Command("aggregator.cli.inspect:history", "Show the operators' actions, oldest first."),
     "verify": Command("aggregator.cli.verify:verify", "Check a published release folder."),
     "backup": Command("aggregator.cli.backup:backup", "Write state, keys and settings into one file."),
-    "restore": Command("aggregator.cli.backup:restore", "Put a backup back where no database is."),
+    "restore": Command("aggregator.cli.backup:restore", "Restore a backup where no database exists."),
     "enroll": Command("aggregator.cli.enroll:app", "Approve, revoke and list certificates of owners."),
 }
 

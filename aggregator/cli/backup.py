@@ -30,7 +30,7 @@ def backup(
 def restore(
     source: SourceArgument, config_file: console.ConfigOption = None, as_json: console.JsonOption = False
 ) -> None:
-    """Put a backup back where no database is."""
+    """Restore a backup into a state directory without a database."""
     place = place_of(config_file, config.FILE_NAME)
     restored = backups.restore(source, place, _holdings, lambda _folder: None)
     show_restored(restored, _FOLLOWING, as_json=as_json)

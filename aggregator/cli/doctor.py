@@ -44,6 +44,7 @@ from common.trust.identity import (
     party_of_certificate,
 )
 from common.wire.v1.control_pb2 import StatusRequest
+from common.words.numbers import size_text
 from common.workspace import Workspace, machine_memory
 
 _LOCAL_HOSTS = {"0.0.0.0": "127.0.0.1", "[::]": "::1", "::": "::1"}
@@ -90,8 +91,8 @@ def _local(found: AggregatorConfig) -> Iterator[tuple[str, Check]]:
 
 def _memory(workspace: Workspace) -> Iterator[Finding]:
     """Check that the steps of a release may not take more memory than there is."""
-    limit, memory = workspace.memory / 2**30, machine_memory() / 2**30
-    text = f"steps may take {limit:,.1f} GiB ([engine] memory_limit), this machine has {memory:,.1f} GiB"
+    limit, memory = workspace.memory, machine_memory()
+    text = f"steps may take {size_text(limit)} ([engine] memory_limit), this machine has {size_text(memory)}"
     if limit > memory:
         yield warned("memory", text, "lower it: the system ends a daemon that takes more than there is")
     else:

@@ -53,7 +53,7 @@ def init(
     ca_key: CaKeyOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Make a CA, or take one, the aggregator's key and certificate, and a commented aggregator.toml."""
+    """Make a CA (or use one), the aggregator's key and certificate, and a commented aggregator.toml."""
     if (ca_cert is None) != (ca_key is None):
         raise UsageError("--ca-cert and --ca-key go together", "name both, or neither to make a CA")
     try:

@@ -158,7 +158,7 @@ def show(
     for name, value in (
         ("deadline", _moment(view.deadline) if view.deadline else ""),
         ("purpose", view.purpose),
-        ("linking found", "; ".join(view.linking)),
+        *(("linking found", line) for line in view.linking),
         ("plan digest", view.plan_digest),
         ("manifest digest", view.manifest_digest),
         ("release folder", view.directory),

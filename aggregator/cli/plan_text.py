@@ -45,7 +45,7 @@ def brief(plan: Plan) -> list[str]:
                 f"{console.counted(len(plan.attributes), 'attribute')}, ε {plan.epsilon:f}"
             ),
             *([clipped("purpose", plan.purpose)] if plan.purpose else []),
-            text("decides: every owner, by its policy and balance; the limits that owners state are met"),
+            text("every owner still decides, by its policy and balance; its stated limits are met"),
             _owners(plan),
             listed(f"expected error ({OF_UNIFORM})", _errors(plan)),
             *(text(line, "- ") for line in essentials(plan)),
@@ -122,7 +122,7 @@ def _show_errors(plan: Plan) -> None:
     console.print_line(CARRIER_RULE)
     console.print_line(
         "The expected error is computed from public numbers alone, as if values were spread evenly over the "
-        "whole domain and before they are brought back into it; what the data really give is often less."
+        "whole domain and before they are clamped to it; the error on real data is often smaller."
     )
 
 

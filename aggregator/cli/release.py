@@ -160,7 +160,7 @@ def release(
         confirmed=yes,
     )
     if not (yes or dry_run) and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("there is no terminal to ask at", "add --yes to go on without being asked")
+        raise UsageError("there is no terminal to ask at", "add --yes to continue without being asked")
     if detach and not (yes or dry_run):
         raise UsageError("--detach cannot ask about the plan", "add --yes")
     with daemon(config) as calls:

@@ -27,7 +27,7 @@ def verify(
     owner: KeyPins = None,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Re-check signatures, consents, numbers and digests of a release; names the first that does not hold."""
+    """Re-check signatures, consents, numbers and digests of a release; name the first that does not hold."""
     with shown_progress(silent=as_json) as progress:
         verified = verify_release(folder, ca, parse_pins(owner or []), progress=progress)
     if as_json:

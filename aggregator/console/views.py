@@ -125,7 +125,7 @@ def _owner_line(state: str, owner: "OwnerProgress", cells: Sequence[Any]) -> dic
         said = "asked for its schema" if state == "inviting" else "has sent its schema"
     return {
         "id": owner.id,
-        "records": cells[1],
+        "records": f"≥ {owner.records:,}" if isinstance(cells[1], str) else cells[1],
         "epsilon": cells[2],
         "k": cells[3],
         "state": said,

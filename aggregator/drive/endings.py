@@ -120,7 +120,7 @@ def operator_error(release: Release) -> TesseraError | None:
         details["owner"] = ending.owner
     hint = ending.hint
     if release.resumable:
-        again = f"repeat the same command with --id {release.id} to go on: nobody is charged again"
+        again = f"repeat the same command with --id {release.id} to continue: nobody is charged again"
         hint = f"{hint}; then {again}" if hint else again
     body = {"code": ending.code, "message": ending.message, "hint": hint, "details": details}
     return from_document({"error": body})

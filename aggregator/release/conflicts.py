@@ -136,7 +136,7 @@ def _differing(
 
 def _rules_text(rules: IdentifierRules) -> str:
     if rules.passes:
-        return f"match keys in {len(rules.passes)} passes"
+        return f"match keys in {len(rules.passes)} pass(es)"
     steps = ", ".join(rules.normalise) or "no normalisation"
     for column, also in enumerate(rules.also, 1):
         steps += f", column {column} also {', '.join(also)}" if also else ""

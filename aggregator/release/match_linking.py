@@ -5,6 +5,7 @@ aligned on numbers of persons, which are handed to the owners: they are random, 
 passes, or who holds a person.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -93,7 +94,7 @@ def _check_quality(plan: Plan, quality: MatchQuality) -> None:
             f"the links of match keys are not good enough: {quality_text(quality)}; {least:f} is agreed",
             "leave out the passes with many estimated false links, or add keys to them, at every owner "
             "(owner-node link-check tries them); nothing was spent",
-            {"match_quality": quality.to_document(), "min_match_quality": f"{least:f}"},
+            {"match_quality": json.loads(quality.to_bytes()), "min_match_quality": f"{least:f}"},
         )
 
 

@@ -43,7 +43,9 @@ def show_made(backup: Backup, target: Path, missing: Sequence[str], *, as_json: 
     console.print_line(
         f"{target}: {backup.party} at {backup.made}, {backup.files} files, {backup.size:,} bytes"
     )
-    console.note("it holds private keys and all that the state directory does: encrypt it and keep it inside")
+    console.note(
+        "it holds private keys and is as secret as the state directory: encrypt it, and keep it inside"
+    )
     for each in missing:
         console.note(f"not in it: {each}")
 

@@ -6,7 +6,8 @@ cut, and its last line says how much is left out and which option shows it. Sent
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from textwrap import wrap
+
+from rich.cells import cell_len
 
 from common.cli.console import Cell, aligned
 from common.log import one_line
@@ -35,26 +36,19 @@ class Part:
 
 def text(line: str, bullet: str = "") -> Part:
     """Return a sentence that is always shown as a whole, with further lines indented below its bullet."""
-    lines = wrap(
-        one_line(line),
-        WIDTH,
-        initial_indent=bullet,
-        subsequent_indent=" " * len(bullet),
-        break_on_hyphens=False,
-    )
+    lines = wrapped(one_line(line), WIDTH, bullet, " " * len(bullet))
     return Part(lambda _most: lines)
 
 
 def clipped(name: str, value: str) -> Part:
     """Return a text of another party after its name; a long one is cut at the last line."""
-    indent = " " * (len(name) + 2)
-    lines = wrap(f"{name}: {one_line(value)}", WIDTH, subsequent_indent=indent)
+    lines = wrapped(one_line(value), WIDTH, f"{name}: ", " " * (len(name) + 2))
 
     def within(most: int) -> list[str]:
         if len(lines) <= most:
             return lines
         end = f" … ({_DETAILS})"
-        return [*lines[: most - 1], lines[most - 1][: WIDTH - len(end)] + end]
+        return [*lines[: most - 1], _beginning(lines[most - 1], WIDTH - len(end)) + end]
 
     return Part(within)
 
@@ -68,10 +62,7 @@ def listed(name: str, items: Iterable[str]) -> Part:
         while True:
             left = len(kept) - n_shown
             more = f" and {left} more ({_DETAILS})" if left else ""
-            lines = wrap(
-                f"{name}: {', '.join(kept[:n_shown])}{more}", WIDTH, subsequent_indent="  ",
-                break_on_hyphens=False,
-            )  # fmt: skip
+            lines = wrapped(f"{name}: {', '.join(kept[:n_shown])}{more}", WIDTH, then="  ")
             if len(lines) <= most or not n_shown:
                 return lines
             # Much too long lists shrink at once.
@@ -86,7 +77,7 @@ def rows(columns: Sequence[str], lines: Sequence[Sequence[Cell]]) -> Part:
     while True:
         cells = [[_shortened(c, width) if isinstance(c, str) else c for c in line] for line in lines]
         table = list(aligned(columns, cells))
-        if max(map(len, table)) <= WIDTH or width < 2:
+        if max(map(cell_len, table)) <= WIDTH or width < 2:
             break
         width -= 1
 
@@ -121,5 +112,38 @@ def page(parts: Sequence[Part], after: Sequence[Part] = ()) -> list[str]:
     return [*lines, *gap, *ends]
 
 
-def _shortened(item: str, length: int) -> str:
-    return item if len(item) <= length else f"{item[: max(length, 2) - 1]}…"
+def wrapped(value: str, columns: int, first: str = "", then: str = "") -> list[str]:
+    """Break a text into lines that no terminal breaks again: wide characters take two columns.
+
+    Args:
+        value: The text.
+        columns: Columns of a line; a line has a character of the text in any case.
+        first: Beginning of the first line.
+        then: Beginning of every other line.
+    """
+    lines: list[str] = []
+    line, gap = first, ""
+    for word in value.split():
+        rest = word
+        while rest and cell_len(line + gap + rest) > columns:
+            fits_below = cell_len(then + rest) <= columns
+            head = "" if fits_below else _beginning(rest, columns - cell_len(line + gap))
+            if not head and line == then:
+                head = rest[0]
+            lines.append(line + gap + head if head else line)
+            rest, line, gap = rest[len(head) :], then, ""
+        if rest:
+            line, gap = line + gap + rest, " "
+    return [*lines, line] if gap or not lines else lines
+
+
+def _beginning(item: str, columns: int) -> str:
+    """Return as much of a text as fits."""
+    end = len(item)
+    while cell_len(item[:end]) > max(columns, 0):
+        end -= 1
+    return item[:end]
+
+
+def _shortened(item: str, columns: int) -> str:
+    return item if cell_len(item) <= columns else f"{_beginning(item, max(columns, 2) - 1)}…"

@@ -418,7 +418,7 @@ def ask(question: str, default: str) -> str:
     return sys.stdin.readline().strip() or default
 
 
-def confirm(question: str, hint: str = "add --yes to go on without being asked") -> bool:
+def confirm(question: str, hint: str = "add --yes to continue without being asked") -> bool:
     """Ask a person to agree; everything but "y" or "yes" means no.
 
     Args:

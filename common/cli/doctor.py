@@ -28,6 +28,7 @@ from common.log import joined
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
 from common.trust.identity import Party, Purpose, renewal_begins, verify_chain
+from common.words.numbers import size_text
 
 _SCARCE_BYTES, _LEAST_BYTES = 2**30, 2**26
 _UNSYNCHRONISED = 5
@@ -190,7 +191,7 @@ def free_disk(check: str, path: Path) -> Iterator[Finding]:
     """Check that there is room where a folder is, or will be."""
     there = next(each for each in (path, *path.parents) if each.exists())
     free = shutil.disk_usage(there).free
-    text = f"{free / 2**30:,.1f} GiB free at {there}"
+    text = f"{size_text(free)} free at {there}"
     hint = "make room: a fragment takes up to 8 bytes per value, a release several times that"
     if free < _LEAST_BYTES:
         yield failed(check, text, hint)
@@ -328,7 +329,7 @@ def kept_clock() -> Iterator[Finding]:
     state = ask(ctypes.create_string_buffer(_TIMEX_BYTES)) if ask is not None else -1
     if state == _UNSYNCHRONISED:
         hint = "run a time service such as chrony or systemd-timesyncd; in a container, on its host"
-        yield warned("clock", "nothing keeps the system's clock", hint)
+        yield warned("clock", "no time service sets this machine's clock", hint)
     elif state >= 0:
         yield passed("clock", "kept by a time service")
     else:

@@ -94,7 +94,7 @@ class AuditSection(Section):
     """The table `[audit]` of a configuration."""
 
     file: FilePath | None = None
-    """JSON lines are appended here; None for no file."""
+    """File to which JSON lines are appended."""
     syslog: Annotated[str, PlainValidator(parse_syslog)] = ""
     """The path of a socket, or "udp://host:port" or "tcp://host:port"; empty for no syslog."""
 

@@ -159,7 +159,7 @@ def restore(
     except OSError as error:
         raise UsageError(
             f"{source} cannot be restored: {error.strerror}: {error.filename}",
-            hint="check the path, rights, and space on the disk; then repeat",
+            hint="check the path, permissions and free disk space; then repeat",
         ) from None
     size = sum(member.size for member in members.values())
     return Backup(holdings.party, str(document["made"]), len(members), size, kept)

@@ -44,11 +44,11 @@ class OidcSection(Section):
         FilePath, Field(description="private file whose first line is the secret that the provider gave")
     ]
     approvers: Annotated[Names, Field(description="subjects or e-mail addresses of those who may decide")]
-    """An entry `PERSON=USER` says which user of this machine the same person is."""
+    """Subjects or e-mail addresses of those who may decide; `PERSON=USER` names that person's user here."""
     viewers: Names = ()
     """Subjects or e-mail addresses of those who may look."""
     ca: FilePath | None = None
-    """The authorities' certificates of the provider, PEM; None for those of the system."""
+    """The authorities' certificates of the provider, PEM; without it those of the system."""
 
     def __post_init__(self) -> None:
         approvers = {name for each in self.approvers for name, _ in readings(each)}

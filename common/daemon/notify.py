@@ -27,7 +27,7 @@ from common.files import read_secret
 from common.settings import Contradictions, FilePath, Listed, Section
 
 _SECONDS = 10.0
-_AGAIN = "nothing is lost: it is sent again until it is taken"
+_AGAIN = "nothing is lost: it is sent again until it is accepted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,16 +36,17 @@ class SmtpSection(Section):
 
     host: Annotated[str, Field(description="name of the mail server")]
     port: Annotated[int, Field(ge=1, le=65535)] = 587
+    """Port of the mail server."""
     starttls: bool = True
     """Whether the connection is encrypted (STARTTLS) before anything is sent."""
     sender: Annotated[str, Field(description="address that messages come from")]
-    to: Annotated[Listed[str], Field(min_length=1, description="addresses of the people to tell")]
+    to: Annotated[Listed[str], Field(min_length=1, description="addresses of the people to notify")]
     user: str = ""
     """Name to sign in with; empty for no sign-in."""
     password_file: FilePath | None = None
     """A private file whose first line is the password."""
     ca: FilePath | None = None
-    """The authorities' certificates of the server, PEM; None for those of the system."""
+    """The authorities' certificates of the server, PEM; without it those of the system."""
 
     def __post_init__(self) -> None:
         if bool(self.user) != (self.password_file is not None):

@@ -226,7 +226,7 @@ class EngineSection(Section):
     memory_limit: Memory = field(default_factory=lambda: machine_memory() // 2)
     """Bytes of memory that a step may take, on top of what the daemon takes without one."""
     scratch: FilePath | None = None
-    """A folder for what does not fit; None for `scratch` in the state folder."""
+    """A private folder for what does not fit into memory; without it `scratch` in the state folder."""
     threads: Annotated[int, Field(ge=1)] = field(default_factory=processors)
     """Threads that computations may use."""
 

@@ -3,7 +3,8 @@
 Two persons of one owner are different persons. So a key value that two of them have shows how often a pass
 takes different persons for the same. From the number of such values, and the numbers of pairs that could
 have been linked by chance, follows the expected number of false links, as Blakely and Salmond (2002) do with
-duplicate links. Persons whom an owner holds twice make the estimate larger, never smaller.
+duplicate links. Persons whom an owner holds twice make the estimate larger, never smaller, and so do key
+values that many persons share.
 
 References:
     Blakely, T. and Salmond, C. (2002), Probabilistic record linkage and a method to calculate the positive
@@ -60,7 +61,7 @@ def _of_pass(name: str, lists: Sequence[PassList], linked: Linked, number: int) 
     n_pairs = len(result.pairs[0])
     agreeing, disagreeing = _agreement(linked, number)
     false_links = estimate_false_links(
-        np.array([each.complete for each in lists]),
+        np.array([len(each.tokens) for each in lists]),
         np.array([each.twice for each in lists]),
         result,
     )
@@ -100,25 +101,27 @@ def _agreement(linked: Linked, number: int) -> tuple[int, int]:
     return int(agreed.sum()), int((compared & ~agreed).sum())
 
 
-def estimate_false_links(complete: Int64Array, twice: Int64Array, result: PassResult) -> FalseLinks:
+def estimate_false_links(sent: Int64Array, twice: Int64Array, result: PassResult) -> FalseLinks:
     """Estimate how many of the pairs that a pass linked are different persons.
 
-    A pair of different persons of one owner shares a key value, that nobody else of the owner has, at a rate
-    that is estimated from all owners together: `twice` events in all pairs of persons. A pair of open
-    persons of two owners that were not rightly linked shares one at the same rate. Both numbers are Poisson;
-    with the prior of Jeffreys for the rate, the number of false links is negative binomial.
+    A false link is a key value that one person has at each of two owners, and these are different persons.
+    The rate of such values in pairs of persons with a token is at most that of values that exactly two
+    persons of one owner have, in its pairs of persons with a token: at two owners neither may have the value
+    again. The two rates are equal where few persons share a value. The second one is estimated from all
+    owners together, and applied to the pairs of open persons that were not rightly linked. Both numbers are
+    Poisson; with the prior of Jeffreys for the rate, the number of false links is negative binomial.
 
     Args:
-        complete: Persons of each owner with a complete key, shape (n_owners,).
-        twice: Key values that exactly two of them have, same shape.
+        sent: Persons of each owner with a token, shape (n_owners,).
+        twice: Key values that exactly two persons of each owner have, same shape.
         result: What the pass linked.
     """
     from scipy.stats import nbinom
 
     n_pairs = len(result.pairs[0])
-    within = float((complete * (complete - 1.0) / 2).sum())
+    within = float((sent * (sent - 1.0) / 2).sum())
     if not n_pairs or within <= 0:
-        # Without two persons at any owner nothing is known about chance.
+        # Without two tokens of any owner nothing is known about chance.
         return FalseLinks(0.0, 0.0, float(n_pairs))
     events = float(twice.sum()) + 0.5
     expected, share = 0.0, 0.0

@@ -37,9 +37,10 @@ class Addendum(Document):
     """What linking found, signed by the aggregator before any owner masks."""
 
     release: str
+    """Id of the release."""
     plan_digest: str
     linking: str
-    """One of `LINKINGS`."""
+    """What was found: "disjoint", "overlapping", "equal", "intersected" or, without a check, "asserted"."""
     records: Mapping[str, int]
     """Exact number of records by owner id."""
     matches: tuple[Match, ...] = field(default=(), metadata=OMITTED)
@@ -78,13 +79,15 @@ class Consent(Document):
     """An owner's answer to a plan, signed by the owner."""
 
     release: str
+    """Id of the release."""
     owner: str
+    """Id of the owner."""
     plan_digest: str
     """Digest of the plan that is accepted or refused."""
     key_check: str
     """Linkage key-check value, hexadecimal; empty where the plan has no identifier."""
     decision: str
-    """One of `DECISIONS`."""
+    """The decision: "accept" or "refuse"."""
     key_generation: int = field(default=0, metadata=OMITTED)
     """Generation of the linkage key; 0 where the plan has no identifier, or an older version answered."""
 
@@ -103,7 +106,9 @@ class FragmentStatement(Document):
     """What an owner says about its sealed fragment, signed by the owner."""
 
     release: str
+    """Id of the release."""
     owner: str
+    """Id of the owner."""
     plan_digest: str
     """Digest of the plan that the fragment answers."""
     addendum_digest: str

@@ -30,7 +30,7 @@ class PassQuality(Document):
     disagreeing: int
     """Linked pairs that later passes compare, and none of them links."""
     agreement: tuple[Decimal, ...]
-    """`wilson_interval` of the agreeing among both; empty where later passes compare no pair."""
+    """Share of the agreeing among both, its ends (95 %, Wilson); empty where later passes compare no pair."""
     false_links: Decimal
     """Estimated number of false links among the linked pairs."""
     false_links_least: Decimal

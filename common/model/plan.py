@@ -107,7 +107,7 @@ class Linking(Document):
     max_overlap: int = 1
     """Most owners of one group that may hold the same person."""
     on_mismatch: str = "stop"
-    """What happens when the token sets of two groups differ: one of `ON_MISMATCH`."""
+    """What happens when the token sets of two groups differ: "stop" or "intersect"."""
     min_common: int = 0
     """Fewest common persons to continue with; 0 where nothing is intersected."""
     min_match_quality: Decimal = field(default=Decimal(0), metadata=OMITTED)
@@ -127,6 +127,7 @@ class Plan(Document):
     """
 
     release: str
+    """Id of the release."""
     aggregator: str
     """SPIFFE ID of the aggregator."""
     created: str
@@ -138,6 +139,7 @@ class Plan(Document):
     layout: Layout
     """The requested layout."""
     epsilon: Positive
+    """The budget of the release."""
     budget_split: BudgetSplit
     """How it is divided."""
     attributes: tuple[Attribute, ...]
@@ -354,12 +356,17 @@ class Plan(Document):
         public = PublicNumbers(fewest, attribute.n_values, planned.epsilon, g)
         return carrier_reason(attribute, planned.mechanism, public)
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features that it uses; an owner without one of them cannot take part."""
+        return features_of(self)
+
     def to_document(self) -> dict[str, Any]:
         """Return the canonical document, with the bounds and the features that follow from it."""
         bounds: dict[str, Decimal | None] = {"epsilon_joint": self.epsilon_joint}
         if self.has_rank_noise:
             bounds["epsilon_table"] = self.epsilon_table
-        return Document.to_document(self) | bounds | {"features": list(features_of(self))}
+        return Document.to_document(self) | bounds | {"features": list(self.features)}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Plan":

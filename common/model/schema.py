@@ -86,6 +86,7 @@ class Attribute(Document):
     name: str
     """Column name at the owner and in the release."""
     type: AttributeType
+    """Type of its values."""
     lower: int
     """Lowest value of the domain, in resolution units; 0 for categories and booleans."""
     upper: int
@@ -97,7 +98,7 @@ class Attribute(Document):
     categories: tuple[str, ...] = ()
     """Labels in declared order; empty unless the type is category."""
     ordered: bool = False
-    """Whether the declared order of the categories means something."""
+    """Whether the declared order of the categories has a meaning."""
     order: CategoryOrder = CategoryOrder.DECLARED
     """The order that masking uses, unless there is a taxonomy, whose own order is used then."""
     taxonomy: str = ""
@@ -119,6 +120,16 @@ class Attribute(Document):
             raise ValueError(f"attribute {self.name!r}: the method {self.method} needs a taxonomy")
         if self.taxonomy and self.by_frequency:
             raise ValueError(f"attribute {self.name!r}: a taxonomy has an order of its own")
+
+    @property
+    def min(self) -> str:
+        """Lowest value of the domain as it is declared; numbers, integers and dates only."""
+        return self.text(self.lower)
+
+    @property
+    def max(self) -> str:
+        """Highest value of the domain as it is declared; numbers, integers and dates only."""
+        return self.text(self.upper)
 
     @property
     def n_values(self) -> int:
@@ -155,7 +166,7 @@ class Attribute(Document):
             if self.taxonomy:
                 document |= {"taxonomy": self.taxonomy, "method": str(self.method)}
         elif self.type is not AttributeType.BOOLEAN:
-            document |= {"min": self.text(self.lower), "max": self.text(self.upper)}
+            document |= {"min": self.min, "max": self.max}
         if self.type is AttributeType.NUMBER:
             document["decimals"] = str(self.decimals)
         return document
@@ -213,6 +224,7 @@ class MatchPass(Document):
     """One pass of linking by match keys: two persons match if all its keys are equal."""
 
     name: str
+    """Name of the pass, for reports and policies."""
     keys: tuple[str, ...]
     """Columns with their building blocks, such as "surname:soundex" (`owner_node.values.match_keys`)."""
 

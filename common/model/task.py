@@ -20,7 +20,9 @@ class PlannedAttribute(Document):
     """How one owner masks one attribute."""
 
     name: str
+    """Name of the attribute."""
     mechanism: str
+    """Id of the mechanism."""
     epsilon: Positive
     """The attribute's share of the budget."""
     k: int | None
@@ -90,9 +92,11 @@ class Task(Document):
     """One owner's share of a release in one group."""
 
     owner: str
+    """Id of the owner."""
     dataset: str
     """Name of the data set at that owner."""
     group: int
+    """Number of the group of attributes, from 0."""
     records_rounded: int
     """The owner's number of records, rounded down to its leading digit."""
     attributes: tuple[PlannedAttribute, ...]

@@ -492,7 +492,7 @@ def _owner_column(wanted: bool, groups: Sequence[Sequence[str]]) -> bool:  # noq
     """Check that a column of owners has something to say."""
     if wanted and all(len(owners) == 1 for owners in groups):
         raise UsageError(
-            "every attribute has one owner, which the plan states: a column of owners would say nothing",
+            "every attribute has one owner, which the plan states: a column of owners would add nothing",
             "leave --owner-column out",
         )
     return wanted

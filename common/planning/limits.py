@@ -91,9 +91,8 @@ def check_limits(plan: Plan, schemas: Mapping[str, Schema]) -> None:
     found = {owner: objections(plan, owner, schemas[owner].limits) for owner in plan.owners}
     lines = [f"{owner}: {each}" for owner, rules in found.items() for each in rules]
     if lines:
-        listed = lines[0] if len(lines) == 1 else "".join(f"\n  {line}" for line in lines)
         raise RefusedError(
-            f"refused by limits that owners state in their schemas: {listed}",
+            f"refused by limits that owners state in their schemas: {'; '.join(lines)}",
             "change the arguments, or leave these owners out; no owner was asked and nothing is charged",
             {"owners": {owner: list(rules) for owner, rules in found.items() if rules}},
         )

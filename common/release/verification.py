@@ -61,7 +61,7 @@ from common.trust.identity import (
 from common.trust.signing import Domain, load_chain, verify, verify_document
 from common.words.guarantee import composition, trial
 from common.words.linking import found
-from common.words.numbers import bound_text
+from common.words.numbers import bound_text, moment_text
 from common.workspace import Workspace, temporary_workspace
 
 
@@ -82,7 +82,7 @@ def check_derived(manifest: Mapping[str, Any], evidence: Evidence) -> None:
     same = manifest["version"] == __version__
     for key, value in derived.items():
         if shown[key] != value and (same or not adds_to(value, shown[key], frozenset())):
-            raise IntegrityError(f"its {key} are not those of the plan")
+            raise IntegrityError(f"it differs from the plan in its {key}")
     named = (manifest["release"], manifest["layout"], manifest["purpose"], manifest["times"]["planned"])
     if named != (plan.release, plan.layout, plan.purpose, plan.created):
         raise IntegrityError("it describes another release than its plan")
@@ -238,7 +238,7 @@ class Verified:
             f"{self.n_records:,} records of {owners}",
             *(f"linking found: {line}" for line in found(self.plan, self.addendum)),
             self._bounds_in_words(),
-            f"published {self.published.isoformat()} by {self.plan.aggregator}",
+            f"published {moment_text(self.published, seconds=True)} by {self.plan.aggregator}",
             f"plan {self.plan_digest}, manifest {self.manifest_digest}",
             *(f"note: {caveat}" for caveat in self._unchecked),
         )

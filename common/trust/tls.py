@@ -66,7 +66,7 @@ class CallContext(Protocol):
 
 
 def channel_options() -> list[tuple[str, int]]:
-    """Return the options of an owner's channel: limits, keepalive, backoff (gRPC adds the jitter)."""
+    """Return the options of an owner's channel: limits, keepalive, backoff with gRPC's jitter, no retries."""
     return [
         ("grpc.max_receive_message_length", MESSAGE_LIMIT),
         ("grpc.max_send_message_length", MESSAGE_LIMIT),
@@ -77,6 +77,8 @@ def channel_options() -> list[tuple[str, int]]:
         ("grpc.initial_reconnect_backoff_ms", 1_000),
         ("grpc.min_reconnect_backoff_ms", 5_000),
         ("grpc.max_reconnect_backoff_ms", 60_000),
+        # A call is for the aggregator that showed its name on this connection, not for who is reached next.
+        ("grpc.enable_retries", 0),
     ]
 
 

@@ -26,7 +26,7 @@ _SECONDS = 10.0
 _LEEWAY = 30
 """Seconds by which clocks may differ."""
 _MOST_BEGUN = 1000
-_AGAIN = "sign in again; if this goes on, ask whoever runs this console"
+_AGAIN = "sign in again; if this continues, ask the person who runs this console"
 _T = TypeVar("_T")
 
 
@@ -217,7 +217,7 @@ class SignIn(Generic[_T]):
                     return SignedIn(name, self._section.subject_of(subject), stated, user, decides)
         raise RefusedError(
             "you have signed in, but are not among those who may open this console",
-            "ask whoever runs it: [console.oidc] names subjects and verified e-mail addresses",
+            "ask the person who runs it: [console.oidc] names subjects and verified e-mail addresses",
         )
 
 

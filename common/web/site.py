@@ -21,11 +21,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from common.errors import ConflictError, NotConnectedError, RefusedError, TesseraError, UsageError
 from common.log import joined, one_line
-from common.web.doors import LINK_SECONDS, MOST_BEGUN, Attempts, Doors, TooManyAttemptsError
-from common.web.guard import LEAVE, Guard, cookie_of, fault_text
+from common.web.doors import LINK_SECONDS, MOST_BEGUN, Attempts, Doors, TooManyAttemptsError, Visit
+from common.web.guard import LEAVE, Guard, cookie_of, fault_text, visit_of
 from common.web.jobs import Jobs
 from common.web.oidc import CALLBACK, SignIn
-from common.words.numbers import bound_text, left_text
+from common.words.numbers import bound_text, left_text, moment_text
 
 COOKIE = "tessera-visit"
 """Cookie of a visit; its name ends with the port, because browsers send cookies to all ports of a host."""
@@ -83,6 +83,7 @@ class Site:
             "bound": bound_text,
             "left": left_text,
             "joined": joined,
+            "capitalised": capitalised,
         }
 
     def jobs(self, name: str = "job") -> Jobs:
@@ -102,7 +103,12 @@ class Site:
             status: Status code.
         """
         visit = request.scope["state"]["visit"]
-        own = {"title": self._title, "menu": self._menu, "path": request.url.path, "visit": visit}
+        path = request.url.path
+        # What no other entry leads to, the first one does.
+        section = next((each.path for each in self._menu[1:] if path.startswith(each.path)), "/")
+        own = {
+            "title": self._title, "menu": self._menu, "path": path, "section": section, "visit": visit
+        }  # fmt: skip
         return HTMLResponse(self._templates.get_template(template).render(own | dict(values or {})), status)
 
     def document(self, html: str) -> HTMLResponse:
@@ -114,10 +120,12 @@ class Site:
         policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
         return HTMLResponse(html, headers={"content-security-policy": policy})
 
-    def refusal(self, status: int, text: str, hint: str = "") -> HTMLResponse:
-        """Return a page that says what is wrong; it needs no visit."""
+    def refusal(
+        self, status: int, text: str, hint: str = "", visit: Visit[Any] | None = None
+    ) -> HTMLResponse:
+        """Return a page that says what is wrong; it needs no visit, and has the menu if there is one."""
         nobody = status == 401
-        values = {"title": self._title, "menu": (), "path": "", "visit": None}
+        values = {"title": self._title, "menu": self._menu if visit else (), "path": "", "visit": visit}
         words = {
             "text": text,
             "hint": hint or (self._sign_in if nobody and self._provider is None else ""),
@@ -155,16 +163,15 @@ class Site:
             for each in self._jobs:
                 each.close()
 
-        def of_known_error(_: Request, error: Exception) -> Response:
+        def of_known_error(request: Request, error: Exception) -> Response:
             known = error if isinstance(error, TesseraError) else UsageError(str(error))
             status = next((code for kind, code in _STATUS.items() if isinstance(known, kind)), 400)
-            return self.refusal(status, joined(known.message), joined(known.hint, "; "))
+            return self.refusal(status, joined(known.message), joined(known.hint, "; "), visit_of(request))
 
-        def of_http_error(_: Request, error: Exception) -> Response:
+        def of_http_error(request: Request, error: Exception) -> Response:
             status = error.status_code if isinstance(error, HTTPException) else 500
-            return self.refusal(
-                status, "There is no such page." if status == 404 else "This is not possible."
-            )
+            text = "There is no such page." if status == 404 else "This is not possible."
+            return self.refusal(status, text, visit=visit_of(request))
 
         def of_fault(_: Request, error: Exception) -> Response:
             # The guard logs it.
@@ -305,11 +312,13 @@ def _finalize(value: object) -> object:
 
 
 def moment(text: str | datetime | None) -> str:
-    """Return a time as people read it, in UTC."""
-    if not text:
-        return "–"
-    time = text if isinstance(text, datetime) else datetime.fromisoformat(text)
-    return f"{time:%Y-%m-%d %H:%M} UTC"
+    """Return a time as people read it, in UTC; a dash where there is none."""
+    return moment_text(text) if text else "–"
+
+
+def capitalised(text: str) -> str:
+    """Return a text that begins with a capital letter, as messages of errors do not."""
+    return text[:1].upper() + text[1:]
 
 
 def percent(share: float | Decimal | str) -> str:

@@ -17,6 +17,7 @@ References:
     Del Vasto-Terrientes et al. 2025, Theorems 1 and 2 (composition).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import NamedTuple
@@ -169,13 +170,21 @@ def _ordered_by_data(plan: Plan) -> tuple[str, ...]:
 
 
 def _by_attribute(plan: Plan) -> str:
-    """Return every rank noise with its attributes."""
-    names: dict[Decimal, list[str]] = {}
-    for each in sorted(_noisy(plan), key=lambda noisy: noisy.rank_noise):
-        of_share = names.setdefault(each.rank_noise, [])
-        if each.name not in of_share:
-            of_share.append(each.name)
-    return "; ".join(f"{share:f} of the number of records for {', '.join(of)}" for share, of in names.items())
+    """Return every rank noise with its attributes, and with its owners where others have another one."""
+    owners: dict[tuple[Decimal, str], list[str]] = {}
+    for task in plan.tasks:
+        for each in task.attributes:
+            owners.setdefault((each.rank_noise, each.name), []).append(task.owner)
+    n_shares = Counter(name for _, name in owners)
+    names: dict[tuple[Decimal, tuple[str, ...]], list[str]] = {}
+    for (share, name), holders in sorted(owners.items(), key=lambda item: item[0][0]):
+        if share:
+            names.setdefault((share, tuple(holders) if n_shares[name] > 1 else ()), []).append(name)
+    return "; ".join(
+        f"{share:f} of the number of records for {', '.join(of)}"
+        + (f" of {', '.join(whose)}" if whose else "")
+        for (share, whose), of in names.items()
+    )
 
 
 def _by_distance(share: Decimal, g: int) -> str:
@@ -584,6 +593,7 @@ def _unit(plan: Plan) -> str:
         )
     g = plan.max_records_per_person
     held = "one record" if g == 1 else f"at most {g} records"
+    asserted = ", which the owners assert and match keys do not check" if plan.passes else ""
     checks = []
     if len(plan.tasks) > plan.n_groups:
         shared = plan.linking.max_overlap
@@ -599,7 +609,7 @@ def _unit(plan: Plan) -> str:
             else "that the masked persons are those whose identifiers the owners of all attributes hold"
         )
     checked = " and ".join(checks)
-    tokens_of = "match keys, which can miss a person" if plan.passes else "identifiers"
+    tokens_of = "match keys, which can miss a person or take two for one" if plan.passes else "identifiers"
     how = f"compared before anything is masked, by keyed tokens of {tokens_of}; else there is no release"
     linked = f" {checked[:1].upper()}{checked[1:]} is {how}." if checks else ""
-    return f"The unit of privacy is the person: every person has {held} at an owner.{linked}"
+    return f"The unit of privacy is the person: every person has {held} at an owner{asserted}.{linked}"

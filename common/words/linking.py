@@ -12,8 +12,9 @@ WRITTEN_DIFFERENTLY = (
 )
 """The case that no comparison of identifiers can exclude."""
 MISSED_BY_KEYS = (
-    "Match keys can miss a person: one who is written differently in every pass at two owners counts as two "
-    "there, and then their ε add up. A false link makes one person of two."
+    "Match keys can miss a person: one who is written differently, incompletely or like another person of "
+    "the owner in every pass counts as two at two owners, and then their ε add up. A false link makes one "
+    "person of two."
 )
 """The case that no match key can exclude."""
 
@@ -35,8 +36,20 @@ def compared_as(rules: IdentifierRules | None) -> str:
 
 
 def allowed(plan: Plan) -> tuple[str, ...]:
-    """Say what linking may find besides disjoint parts and equal groups; empty if nothing else."""
+    """Say what links persons, and what linking may find besides disjoint parts and equal groups.
+
+    Returns:
+        Lines; empty if equal identifiers are compared, and nothing else may be found.
+    """
     lines = []
+    if plan.passes:
+        lines.append(f"Persons are compared {compared_as(plan.identifier)}.")
+    if plan.linking.min_match_quality:
+        lines.append(
+            "The release ends before anything is spent unless at least "
+            f"{_percent(plan.linking.min_match_quality)} of the links are right, by the lower end of the "
+            "estimate's 95 % interval."
+        )
     if plan.linking.max_overlap > 1:
         most = plan.linking.max_overlap
         lines.append(

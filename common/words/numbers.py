@@ -1,4 +1,4 @@
-"""Numbers and times as people read them: few digits, and of a bound never less than what holds.
+"""Numbers, sizes and times as people read them: few digits, and of a bound never less than what holds.
 
 Documents and `--json` carry the exact decimals.
 """
@@ -66,7 +66,17 @@ def error_text(error: Decimal) -> str:
     return f"{word} {error:.2g}" if error < _AS_ITS_MEAN else word
 
 
-def moment_text(moment: datetime | str) -> str:
-    """Return a moment, or its ISO 8601 text, to the minute and in UTC."""
+def size_text(n_bytes: float) -> str:
+    """Return an amount of memory or disk, in the decimal units that `memory_limit` is written in."""
+    return f"{n_bytes / 1e9:,.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:,.0f} MB"
+
+
+def moment_text(moment: datetime | str, *, seconds: bool = False) -> str:
+    """Return a moment, or its ISO 8601 text, in UTC.
+
+    Args:
+        moment: The moment.
+        seconds: To the second, as where several lines are of one minute; otherwise to the minute.
+    """
     found = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-    return f"{found.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    return found.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC" if seconds else "%Y-%m-%d %H:%M UTC")

@@ -11,9 +11,11 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields
 from datetime import timedelta
-from functools import cache
+from decimal import Decimal
+from enum import StrEnum
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import griffe
 import grpc_tools
@@ -33,6 +35,7 @@ import aggregator.config
 import owner_node.cli
 import owner_node.config
 from common import errors
+from common.canonical import Document
 from common.model import fragment, match_quality, matches, plan, schema, task
 from common.settings import Section
 
@@ -56,6 +59,8 @@ _SIGNED = (
     match_quality.PassQuality, fragment.Consent, fragment.FragmentStatement,
 )  # fmt: skip
 """The documents of a manifest, and the documents in these."""
+_IN_UNITS = ("lower", "upper")
+"""Fields of an attribute that are in no document: `min` and `max` stand for them."""
 MANIFEST = {
     "format": "version of this form, 1",
     "release": "the id of the release, and the name of its folder",
@@ -197,8 +202,12 @@ def _tables(table: type[Section], path: str) -> Iterator[str]:
         if below is not None:
             inner.append((below, key + (".*" if "dict" in str(hints[each.name]) else "")))
         else:
-            meaning = ". ".join(filter(None, (info.description, described.get(each.name, "").rstrip("."))))
-            rows.append(f"| `{info.alias or each.name}` | {_cell(_default(each))} | {_cell(meaning)} |")
+            meaning, example = described.get(each.name, "").rstrip("."), info.description or ""
+            if example.startswith("such as"):
+                meaning += f", {example}"
+            meaning = _cell(meaning or example)
+            meaning = meaning[:1].upper() + meaning[1:]
+            rows.append(f"| `{info.alias or each.name}` | {_cell(_default(each))} | {meaning} |")
     if rows:
         title = table.__doc__ or ""
         yield from (f"## [{path}]" if path else "## At the top", "", title.split("\n\n")[0].strip(), "")
@@ -264,7 +273,8 @@ def _manifest() -> Iterator[str]:
         "",
         "`aggregator verify DIR` and `owner-node verify DIR` check all of it. A signed part has four keys:",
         "`document`, `digest` (SHA-256 of its canonical JSON), `signature` (Base64) and `certificates` (PEM,",
-        "the signer's first). Canonical JSON has sorted keys, no blanks, and numbers as decimal text.",
+        "the signer's first). Canonical JSON has sorted keys and no blanks, and its numbers are texts.",
+        "A signed document can leave out a field that is empty, 0, null or `false`.",
         "",
         "## manifest.json",
         "",
@@ -274,15 +284,42 @@ def _manifest() -> Iterator[str]:
         "",
     )
     for document in _SIGNED:
-        members = _members(document)
-        known = {each.name for each in fields(document)}
+        described = _docstrings(document)
         yield from (f"## {document.__name__}", "", _cell((document.__doc__ or "").split("\n\n")[0]), "")
         yield from ("| Field | Type | Meaning |", "|---|---|---|")
-        for name, member in members.items():
-            if name in known:
-                meaning = member.docstring.value if member.docstring else ""
-                yield f"| `{name}` | `{_cell(str(member.annotation))}` | {_cell(meaning)} |"
+        for key, name, kind in _fields_of(document):
+            meaning = re.sub(r"\bNone\b", "null", _cell(described.get(name, "")).rstrip("."))
+            yield f"| `{key}` | {_json_type(kind)} | {meaning} |"
         yield ""
+
+
+def _fields_of(document: type[Document]) -> Iterator[tuple[str, str, Any]]:
+    """Yield of everything in a document: its key, the name of the field or property, and its type."""
+    hints = get_type_hints(document)
+    for each in fields(document):
+        if each.name in _IN_UNITS:
+            continue
+        yield each.metadata.get("name", each.name), each.name, hints[each.name]
+    for name in document.derived:
+        computed = getattr(document, name)
+        made_by = computed.func if isinstance(computed, cached_property) else computed.fget
+        yield name, name, get_type_hints(made_by)["return"]
+
+
+def _json_type(kind: Any) -> str:
+    """Name a type as a reader of canonical JSON sees it."""
+    inner = [_json_type(each) for each in get_args(kind) if each not in (type(None), Ellipsis)]
+    if type(None) in get_args(kind):
+        return f"{inner[0]}, or null"
+    if get_origin(kind) is tuple:
+        return f"list of {inner[0]}"
+    if get_origin(kind) is Mapping:
+        return f"object: {inner[0]} to {inner[1]}"
+    if isinstance(kind, type) and issubclass(kind, Document):
+        return f"[{kind.__name__}](#{kind.__name__.lower()})"
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return " or ".join(f"`{each}`" for each in kind)
+    return {str: "text", bool: "`true` or `false`", int: "integer", Decimal: "decimal"}[kind]
 
 
 # --- exit codes and errors -----------------------------------------------------------------------------

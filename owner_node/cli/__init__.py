@@ -29,7 +29,7 @@ _COMMANDS = {
     "query": Command("owner_node.cli.query:app", "Ask one question; the answer has noise."),
     "linkage-key": Command("owner_node.cli.linkage_key:app", "Make and pass on the owners' linkage key."),
     "backup": Command("owner_node.cli.backup:backup", "Write state, keys and settings into one file."),
-    "restore": Command("owner_node.cli.backup:restore", "Put a backup back where no database is."),
+    "restore": Command("owner_node.cli.backup:restore", "Restore a backup where no database exists."),
     "enroll": Command("owner_node.cli.enroll:app", "Get this owner's certificate from the CA."),
 }
 

@@ -41,7 +41,7 @@ def backup(
 def restore(
     source: SourceArgument, config_file: console.ConfigOption = None, as_json: console.JsonOption = False
 ) -> None:
-    """Put a backup back where no database is; the owner then works after ledger recover."""
+    """Restore a backup into a state directory without a database; then ledger recover is needed."""
     place = place_of(config_file, config.FILE_NAME)
     restored = backups.restore(
         source, place, _holdings, lambda folder: _halt(folder, _holdings(place).state_dir)

@@ -23,6 +23,7 @@ from owner_node import config
 from owner_node.cli.check_release import ask_policy, read_options, show_answer, show_refusal
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.ledger.ledger import Ledger
+from owner_node.linking.match_check import HEADINGS, row
 from owner_node.release.attempts import Allowance, Attempts
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
@@ -195,10 +196,7 @@ def _show_dataset(result: dict[str, Any]) -> None:
         console.print_line(f"dropped: {result['dropped']:,} records with a missing value")
     console.print_line(f"identifier: {result['identifier']}")
     if "match" in result:
-        parts = ("name", "complete", "told_apart", "same", "entropy_bits", "warning")
-        rows = [[each[key] for key in parts] for each in result["match"]]
-        shown = ("pass", "complete", "distinguished", "pairs alike", "entropy bits", "warning")
-        console.table("match keys", shown, rows)
+        console.table("match keys", HEADINGS, list(map(row, result["match"])))
     console.print_line(f"budget: {result['budget']!r}, total epsilon {result['total_epsilon']}")
     console.print_line(f"engine: {result['engine']['text']}")
     for warning in result["warnings"]:

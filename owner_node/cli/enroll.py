@@ -33,7 +33,7 @@ NewKeyOption = Annotated[
 RenewalOption = Annotated[
     Path | None,
     typer.Option(
-        "--out", help="Where to write the request, after its end; default: ID.csr.", metavar="FILE",
+        "--out", help="File for the request after expiry; default: ID.csr.", metavar="FILE",
         show_default=False,
     ),
 ]  # fmt: skip
@@ -82,10 +82,10 @@ def renew(
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Renew the certificate for a new key: over the connection or, after its end, by a new request.
+    """Renew the certificate with a new key: over the connection or, after expiry, by a new request.
 
-    A running daemon does the former by itself in time. No aggregator takes an expired certificate, so people
-    have to compare fingerprints again then: the request is approved and installed as at the first enrolment.
+    A running daemon renews in time by itself. No aggregator accepts an expired certificate, so people have to
+    compare fingerprints again after expiry: the request is approved and installed as at the first enrolment.
     """
     settings = configuration.load(config)
     renewed = asyncio.run(renew_certificate(settings))

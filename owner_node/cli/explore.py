@@ -1,7 +1,7 @@
 """`owner-node explore`: the utility and the disclosure risk of releases of an owner's own data."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -56,7 +56,7 @@ RankNoiseOption = Annotated[
     str,
     typer.Option(
         "--rank-noise",
-        help="Noise on ranks, as shares of them; A=W: another one of attribute A.",
+        help="Noise on ranks, as shares of them; A=W sets it for attribute A.",
         metavar="W,W,A=W",
     ),
 ]
@@ -70,13 +70,30 @@ ClassOption = Annotated[
 ]
 KnownOption = Annotated[
     str | None,
-    typer.Option("--known", help="Attributes that an intruder knows about everyone.", show_default="all"),
+    typer.Option(
+        "--known",
+        help="Attributes that an intruder knows about everyone.",
+        show_default="all; with --max-reidentified, policy.known",
+    ),
 ]
 MeasuresOption = Annotated[
     str | None,
-    typer.Option("--measures", help="Beside the mean SSE; or none.", show_default="all that are installed"),
+    typer.Option(
+        "--measures",
+        help="Measures beside the mean SSE, or none: relative-error, variance, divergence, correlation, "
+        "pmse, f-measure.",
+        show_default="all that are installed",
+    ),
 ]
-AttacksOption = Annotated[str | None, typer.Option("--attacks", help="Or none.", show_default="all")]
+AttacksOption = Annotated[
+    str | None,
+    typer.Option(
+        "--attacks",
+        help="Attacks to try, or none: unchanged, linkage, likelihood, structure, interval, inference, "
+        "membership, extremes, scales.",
+        show_default="all",
+    ),
+]
 MaxReidentifiedOption = Annotated[
     str | None,
     typer.Option(
@@ -116,13 +133,24 @@ def explore(
     owner = config.load(config_file)
     chosen = owner.dataset(dataset)
     if max_reidentified is not None:
+        _refuse_options_of_a_sweep(
+            {
+                "--rank-noise": rank_noise != RANK_NOISES,
+                "--repetitions": repetitions != REPETITIONS,
+                "--class": class_attribute is not None,
+                "--measures": measures is not None,
+                "--attacks": attacks is not None,
+                "--out": out is not None,
+            }
+        )
         setting = one_setting("1" if epsilon == EPSILONS else epsilon, k, mechanism)
         most, given = _share(max_reidentified), split_names(known)
         table = _loaded(owner, chosen, split_names(attributes), as_json=as_json)
         check_known(table, given)
+        given = given or [each for each in owner.policy.known if each in table.schema.names]
         with progress_bar("rank noises", silent=as_json) as progress:
             target = find_rank_noise(table, setting, most, given, Randomness.of_system(), progress)
-        _report(target, owner, chosen.name, yes=yes, as_json=as_json)
+        _report(target, owner, chosen, yes=yes, as_json=as_json)
         return
     _check_out(out)
     grid = grid_of(epsilon, k, mechanism, rank_noise)
@@ -186,18 +214,32 @@ def _share(text: str) -> Decimal:
     raise UsageError(f"--max-reidentified is a share above 0 and up to 1, not {text!r}", "for example 0.05")
 
 
-def _report(target: Target, owner: OwnerConfig, dataset: str, *, yes: bool, as_json: bool) -> None:
+def _refuse_options_of_a_sweep(given: Mapping[str, bool]) -> None:
+    """Refuse the options that a search has no use for, rather than ignore them.
+
+    Raises:
+        UsageError: Naming those that were given.
+    """
+    if names := ", ".join(name for name, is_given in given.items() if is_given):
+        raise UsageError(f"--max-reidentified does not take {names}", "leave it out, or --max-reidentified")
+
+
+def _report(target: Target, owner: OwnerConfig, dataset: DatasetConfig, *, yes: bool, as_json: bool) -> None:
     """Print the result of a search, and write it into the configuration if a person agrees."""
     if not as_json:
         for line in sentences(target):
             console.print_line(line)
     found, written = target.rank_noise, False
     if found is not None:
-        line = f'rank_noise = "{found:f}"'
+        line, before = f'rank_noise = "{found:f}"', dataset.rank_noise
+        if before is not None and before != found:
+            line += f" (instead of {before:f})"
         written = yes or (console.can_ask() and console.confirm(f"Write {line} into {owner.path}?"))
         if written:
-            set_rank_noise(owner.path, dataset, found)
-            console.note(f"{owner.path} has {line} for data set {dataset!r}; restart the daemon to use it")
+            set_rank_noise(owner.path, dataset.name, found)
+            console.note(
+                f"{owner.path} has {line} for data set {dataset.name!r}; restart the daemon to use it"
+            )
         elif not as_json:
             console.print_line(f"Not written (--yes writes it): {line}, below [[dataset]] in {owner.path}.")
     if as_json:

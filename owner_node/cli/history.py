@@ -8,6 +8,7 @@ import typer
 
 from common.cli import console
 from common.clock import utc_now
+from common.words.numbers import moment_text
 from owner_node import config
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History, Line
@@ -44,8 +45,9 @@ def history(
         return
     columns = ("line", "time", "aggregator", "release", "event", "decision", "ε", "plan", "about")
     rows = [
-        (each.sequence, each.time, each.aggregator or None, each.release, each.event, each.decision or None,
-         each.epsilon or None, each.plan_digest[:_SHORT_DIGEST] or None, _about(each) or None)
+        (each.sequence, moment_text(each.time, seconds=True), each.aggregator or None, each.release,
+         each.event, each.decision or None, each.epsilon or None,
+         each.plan_digest[:_SHORT_DIGEST] or None, _about(each) or None)
         for each in lines
     ]  # fmt: skip
     console.table("History", columns, rows)

@@ -92,9 +92,7 @@ SchemaOption = Annotated[
         metavar="FILE", show_default=False,
     ),
 ]  # fmt: skip
-AppendOption = Annotated[
-    bool, typer.Option("--append", help="Add the data set to an owner.toml that is there.")
-]
+AppendOption = Annotated[bool, typer.Option("--append", help="Add the data set to an existing owner.toml.")]
 
 
 def init(
@@ -323,7 +321,7 @@ def _attribute(column: ColumnGuess, guess: FileGuess, decimals: int) -> Iterator
 
 def _domain(column: ColumnGuess, decimals: int) -> Iterator[str]:
     yield "# The smallest and the largest value that there can be, for anybody: what is known about the"
-    yield "# attribute, the same at every owner. The ends of this file's values would tell who is extreme."
+    yield "# attribute, the same at every owner. The ends of this file's values would disclose who has them."
     ends = column.rounded_ends()
     if ends is not None:
         low, high = (_plain(end) for end in ends)

@@ -18,7 +18,7 @@ from common.cli.console import ConfigOption, JsonOption, YesOption
 from common.clock import utc_now
 from common.errors import IntegrityError, UsageError
 from common.model.privacy import LARGEST_JOINT, is_share, parse_epsilon
-from common.words.numbers import bound_cell
+from common.words.numbers import bound_cell, moment_text
 from owner_node import config
 from owner_node.config import OwnerConfig
 from owner_node.connection.recall import recall
@@ -43,7 +43,7 @@ def show_balances(documents: list[dict[str, Any]]) -> None:
         [*(each[column] for column in columns), bound_cell(each["rank_loss"]), each["without_rank_loss"]]
         for each in documents
     ]
-    console.table("Budgets (epsilon)", (*columns, "rank loss", "charges without one"), rows)
+    console.table("Budgets (epsilon)", (*columns, "rank loss", "charges without bound"), rows)
 
 
 _UNCHANGED = "nothing was changed"
@@ -133,7 +133,7 @@ def give_back(
         decisions = Decisions(db, utc_now)
         session = decisions.reserved(release)
         what = f"the reservation of release {session.release} of {session.aggregator}"
-        question = f"Return {what}? The release cannot go on here."
+        question = f"Return {what}? The release cannot continue here."
         console.require_yes(question, yes=yes, otherwise=_UNCHANGED)
         session = decisions.give_back(release, this_person(), reason)
     if as_json:
@@ -185,7 +185,7 @@ WithoutOption = Annotated[
     list[str] | None,
     typer.Option(
         "--without", metavar="NAME", show_default=False,
-        help="Do not ask this aggregator; what was released there is not charged. Repeatable.",
+        help="Do not ask this aggregator; only what the ledger has reserved there is charged. Repeatable.",
     ),
 ]  # fmt: skip
 _MOST_LOST = 1_000_000
@@ -314,7 +314,7 @@ def _show_recovery(found: Recovery, shown: Sequence[Shown], without: Sequence[st
                 f"warning: {each.aggregator} has that entry under a signature this owner does not know"
             )
     for name in without:
-        console.note(f"warning: {name} is not asked; what was released there is not charged")
+        console.note(f"warning: {name} is not asked; only what the ledger has reserved there is charged")
     console.print_line(f"lost entries: {found.missing}, unexplained: {_unexplained(found)}")
     columns = ("budget", "charge", "aggregator", "release", "plan", "own signature")
     rows = [
@@ -328,7 +328,7 @@ def _question(found: Recovery, stated: dict[str, Decimal], *, exhaust: bool) -> 
     parts = [f"{len(found.charges)} releases"]
     parts += [f"{value:f} to budget {name!r}" for name, value in stated.items()]
     parts += ["all that is then left of every budget"] if exhaust else []
-    return f"Charge {', '.join(parts)}, end every session under way, and go on?"
+    return f"Charge {', '.join(parts)}, end every session under way, and continue?"
 
 
 app = typer.Typer(
@@ -448,7 +448,8 @@ def _show(lines: tuple[Entry, ...], local: dict[str, str]) -> None:
     columns = ("entry", "time", "kind", "budget", "aggregator", "release", "charge", "rank loss", "note")
     rows = [
         (
-            *(e.sequence, e.time, str(e.kind), e.budget or None, e.aggregator or None, e.release or None),
+            *(e.sequence, moment_text(e.time, seconds=True), str(e.kind)),
+            *(e.budget or None, e.aggregator or None, e.release or None),
             *(e.charge if e.release else None, bound_cell(e.rank_loss, ""), _note(e, local) or None),
         )
         for e in lines

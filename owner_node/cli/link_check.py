@@ -9,11 +9,10 @@ import typer
 
 from common.cli import console
 from common.errors import UsageError
-from common.settings import is_url
 from common.words.linking import QUALITY_HEADINGS, quality_rows, quality_text
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
-from owner_node.linking.match_check import HEADINGS, PassCheck, check_passes, tokens_to_try
+from owner_node.linking.match_check import HEADINGS, PassCheck, check_passes, row, tokens_to_try
 from owner_node.sources import load
 
 if TYPE_CHECKING:
@@ -70,8 +69,9 @@ def link_check(
     if as_json:
         console.print_json(result)
         return
-    for path, n_records, check in zip(files, sizes, checks, strict=True):
-        console.table(f"{path}: {n_records:,} records", HEADINGS, [each.row() for each in check])
+    for of_file in result["files"]:
+        title = f"{of_file['file']}: {of_file['records']:,} records"
+        console.table(title, HEADINGS, list(map(row, of_file["passes"])))
         console.print_line()
     if quality is None:
         console.print_line("Pairs alike are different persons, or one person entered twice.")
@@ -98,8 +98,6 @@ def _tried(
     dataset: DatasetConfig, path: Path, key: bytes
 ) -> tuple[list["PassList"], tuple[PassCheck, ...], int]:
     """Return the token lists of a file, whom its passes distinguish, and its number of records."""
-    if is_url(str(path)):
-        raise UsageError("link-check reads files", "export the query to a CSV or Parquet file")
     loaded = load(replace(dataset, source=str(path.absolute())), [], examples=True)
     passes = list(tokens_to_try(dataset, loaded.identifiers, loaded.n_records, key))
     return [each.sent for each in passes], check_passes(dataset, passes, loaded.n_records), loaded.n_records

@@ -93,7 +93,9 @@ def export(
 
 @app.command(name="import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="File with the sealed key.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="File with the sealed key.", show_default=False)
+    ],
     from_fingerprint: FromFingerprintOption,
     config: ConfigOption = None,
     replace: ReplaceOption = False,

@@ -6,13 +6,12 @@ from contextlib import contextmanager
 from decimal import Decimal
 from operator import itemgetter
 from shutil import get_terminal_size
-from textwrap import wrap
 from typing import Annotated, Any
 
 import typer
 
 from common.cli import console
-from common.cli.brief import Part, clipped, listed, page, text
+from common.cli.brief import Part, clipped, listed, page, text, wrapped
 from common.clock import utc_now
 from common.daemon.settings import parse_duration
 from common.errors import UsageError
@@ -288,12 +287,7 @@ def aligned(fields: Mapping[str, object], columns: int) -> Iterator[str]:
     width = max(map(len, fields)) + 4
     for name, value in fields.items():
         if value not in ("", None):
-            yield from wrap(
-                one_line(str(value)),
-                columns,
-                initial_indent=f"  {name}".ljust(width),
-                subsequent_indent=" " * width,
-            )
+            yield from wrapped(one_line(str(value)), columns, f"  {name}".ljust(width), " " * width)
 
 
 def _joint(bound: Any) -> str:

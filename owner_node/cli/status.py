@@ -8,6 +8,7 @@ import typer
 from common.cli import console
 from common.clock import utc_now
 from common.errors import NotConnectedError, TesseraError
+from common.words.numbers import moment_text
 from owner_node import config
 from owner_node.cli.ledger import show_balances
 from owner_node.ledger.ledger import Ledger
@@ -15,6 +16,9 @@ from owner_node.state.database import OwnerDatabase
 from owner_node.state.session import SessionState
 from owner_node.views.budgets import unrecorded
 from owner_node.views.status import status_document
+
+_MOMENTS = ("since", "updated")
+"""Columns of times."""
 
 CheckOption = Annotated[
     bool,
@@ -63,7 +67,7 @@ def _problem(document: dict[str, Any]) -> TesseraError | None:
 def _warnings(document: dict[str, Any]) -> Iterator[str]:
     for each in document["aggregators"]:
         if each["reason"]:
-            yield f"not connected to {each['name']} since {each['since']}: {each['reason']}"
+            yield f"not connected to {each['name']} since {moment_text(each['since'])}: {each['reason']}"
     for text in (document["outdated"], document["certificate"]["warning"]):
         if text:
             yield text
@@ -71,9 +75,14 @@ def _warnings(document: dict[str, Any]) -> Iterator[str]:
         yield f"no work is done: {document['halted']}; see owner-node ledger recover"
 
 
+def _cell(column: str, value: Any) -> Any:
+    return moment_text(value) if value and column in _MOMENTS else value if value != "" else None
+
+
 def _show(document: dict[str, Any]) -> None:
     if document["running"]:
-        running = f"running since {document['started']} (process {document['pid']}, {document['version']})"
+        since = moment_text(document["started"])
+        running = f"running since {since} (process {document['pid']}, {document['version']})"
     else:
         running = "not running"
     console.print_line(f"owner {document['owner']}: the daemon is {running}")
@@ -92,7 +101,7 @@ def _show(document: dict[str, Any]) -> None:
             ("release", "aggregator", "state", "dataset", "updated"),
         ),
     ):
-        rows = [[None if each[name] == "" else each[name] for name in columns] for each in document[key]]
+        rows = [[_cell(name, each[name]) for name in columns] for each in document[key]]
         if rows:
             console.table(title, columns, rows)
     for each in document["sessions"]:

@@ -115,18 +115,24 @@ class OwnerConfig(_Tables):
         return found or None
 
     def unmatched_attributes(self) -> Iterator[tuple[str, str]]:
-        """Yield where `policy.attributes` and the data sets do not meet: what to say, and a hint."""
-        allowed = self.policy.attributes
+        """Yield where names of attributes in the policy and the data sets do not meet, each with a hint."""
+        policy = self.policy
+        limited = () if policy.max_reidentified is None else policy.known
         declared = {each.name: [attribute.name for attribute in each.attributes] for each in self.datasets}
-        known = list(dict.fromkeys(chain.from_iterable(declared.values())))
-        for name in allowed:
-            if known and name not in known:
-                meant = did_you_mean(name, known) or f"declared attributes: {', '.join(known)}"
-                yield f"policy.attributes names {name!r}, which no data set has", meant
-        for dataset, names in declared.items():
-            if allowed and not set(names) & set(allowed):
-                text = f"policy.attributes names no attribute of data set {dataset!r}; no release can use it"
-                yield text, f"its attributes: {', '.join(names)}"
+        every = list(dict.fromkeys(chain.from_iterable(declared.values())))
+        for key, listed in (("attributes", policy.attributes), ("known", policy.known)):
+            for name in listed:
+                if every and name not in every:
+                    meant = did_you_mean(name, every) or f"declared attributes: {', '.join(every)}"
+                    yield f"policy.{key} names {name!r}, which no data set has", meant
+        for key, listed, effect in (
+            ("attributes", policy.attributes, "no release can use it"),
+            ("known", limited, "max_reidentified refuses no plan for it"),
+        ):
+            for dataset, names in declared.items():
+                if listed and not set(names) & set(listed):
+                    text = f"policy.{key} names no attribute of data set {dataset!r}; {effect}"
+                    yield text, f"its attributes: {', '.join(names)}"
 
     def dataset(self, name: str) -> DatasetConfig:
         """Return a data set by name.

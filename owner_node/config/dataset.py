@@ -103,16 +103,25 @@ class AttributeTable(Section):
         Field(description='one of "integer", "number", "date", "category" or "boolean"'),
     ]
     min: Bound | None = None
+    """Lowest value of the domain, from public knowledge; required for numbers, integers and dates."""
     max: Bound | None = None
+    """Highest value of the domain, from public knowledge; required for numbers, integers and dates."""
     decimals: Annotated[int, Field(ge=0, le=MOST_DECIMALS)] | None = None
+    """Decimal places of a number; required for numbers. Finer values are rounded half to even and counted."""
     outside: Literal["error", "clamp"] = "error"
+    """What happens to a value outside the domain: "error" or "clamp"."""
     missing: Missing | None = None
-    """None: as the data set says."""
+    """What happens to a missing value: "error", "drop" or "category"; without it as the data set says."""
     categories: Annotated[Names, Field(min_length=1)] | None = None
+    """Labels in their declared order; required for categories without a taxonomy."""
     ordered: bool = False
+    """Whether the declared order of the categories has a meaning."""
     order: Literal["declared", "frequency"] = "declared"
+    """Order that masking uses: "declared", or "frequency" in the data, for which no joint bound holds."""
     taxonomy: Hierarchy | None = None
+    """Hierarchy file of the categories, one leaf per line with its ancestors, or the lines themselves."""
     method: Literal["rank", "exponential"] | None = None
+    """How a taxonomy is used: "rank" (the default) for its order, or "exponential" to draw categories."""
 
     def __post_init__(self) -> None:
         if found := [*self._ends(), *self._taxonomy(), *self._labels()]:
@@ -285,9 +294,11 @@ class CsvOptions(Section):
     """The table `[dataset.csv]`: how a CSV file is written."""
 
     delimiter: Annotated[str, AfterValidator(_delimiter)] = ","
+    """The character between two values."""
     decimal: Literal[".", ","] = "."
     """Decimal mark."""
     encoding: Annotated[str, AfterValidator(_encoding)] = "utf-8"
+    """Encoding of the text."""
     date_format: Annotated[str, Field(min_length=1)] = "%Y-%m-%d"
     """How dates are written, as in `strptime`."""
     na_values: Listed[str] = ("",)
@@ -334,7 +345,7 @@ class MatchTable(Section):
     keys: Annotated[
         Names, AfterValidator(_keys), Field(description='such as ["surname:soundex", "born:date"]')
     ]
-    """Keys in one form, columns with their building blocks; all of them have to be equal."""
+    """Columns with their building blocks, all of which have to be equal."""
 
 
 def _columns_in(tables: Iterable[MatchTable]) -> tuple[str, ...]:
@@ -356,9 +367,9 @@ class DatasetSettings(Section):
         PlainValidator(_source),
         Field(description="the path of a CSV or Parquet file, the URL of a database, or what Spark reads"),
     ]
-    """Absolute path of a file, the URL of a database, without a password, or what Spark reads."""
+    """Path of a CSV or Parquet file or folder, URL of a database without a password, or what Spark reads."""
     query: Annotated[str, AfterValidator(one_select)] | None = None
-    """One SELECT; None for files."""
+    """One SELECT; for databases only."""
     query_timeout: Duration = timedelta(minutes=10)
     """Time-out of a database statement."""
     password_env: Annotated[str, AfterValidator(_variable)] | None = None
@@ -366,12 +377,12 @@ class DatasetSettings(Section):
     password_file: FilePath | None = None
     """File with the database's password."""
     budget: Label = ""
-    """Name of the budget that releases of this data set are charged to; default: the data set's name."""
+    """Name of the budget that is charged for this data set; without it the data set's name."""
     total_epsilon: Annotated[
         Epsilon, Field(description="what the budget holds for its lifetime, such as 2.0")
     ]
     identifier: OneOrSeveralNames = ()
-    """Columns that together identify a person; empty without identifiers."""
+    """Columns that together identify a person; without them the unit of privacy is the record."""
     normalise: Steps = ()
     """Steps applied to all identifier columns before they are compared, in this order."""
     normalise_also: dict[str, Steps] = field(default_factory=dict)
@@ -379,13 +390,13 @@ class DatasetSettings(Section):
     match: Annotated[Listed[MatchTable], AfterValidator(_passes)] = ()
     """Passes of match keys, in this order, where owners have no common identifier."""
     match_columns: dict[str, str] = field(default_factory=dict)
-    """Columns of the source by the name that match keys give them, where it is another."""
+    """Columns of the source, by the names that match keys use, if these differ."""
     max_records_per_person: Annotated[int, Field(ge=1)] = 1
     """Most records that one identifier may have."""
     missing: Missing = "error"
-    """Treatment of a missing value of an identifier, and of an attribute without its own treatment."""
+    """What happens to missing identifiers, and to missing values of attributes without a `missing`."""
     rank_noise: Share | None = None
-    """Smallest rank noise of its attributes in any plan, which aggregators see; None: none is stated."""
+    """Smallest rank noise of its attributes in any plan, which aggregators see."""
     csv: CsvOptions = field(default_factory=CsvOptions)
     """How a CSV source is written."""
 
@@ -416,7 +427,7 @@ class DatasetTable(DatasetSettings):
             if name not in self.identifier:
                 yield f"normalise_also.{name}", "is no column of the identifier"
         if self.max_records_per_person > 1 and not self.identifier:
-            yield "max_records_per_person", "there is no identifier to tell persons by"
+            yield "max_records_per_person", "there is no identifier to distinguish persons by"
         if self.match and self.identifier:
             yield "match", "there is an identifier; declare it as the first pass, or leave one of the two out"
         named = _columns_in(self.match)

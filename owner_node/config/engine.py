@@ -96,7 +96,7 @@ class OwnerEngineSection(EngineSection):
     kind: Annotated[EngineKind, PlainValidator(_kind)] = EngineKind.AUTO
     """What holds the records of a release while they are masked."""
     master: Annotated[str, PlainValidator(_master)] | None = None
-    """Where Spark runs; None for this machine, with `threads`."""
+    """Where Spark runs; without it on this machine, with `threads`."""
     conf: Annotated[Mapping[str, str], PlainValidator(_conf)] = field(default_factory=dict)
     """Further settings of Spark."""
     extra_jars: Listed[FilePath] = ()

@@ -48,46 +48,47 @@ class PolicyConfig(Section):
     """
 
     max_epsilon_per_release: Epsilon | None = None
-    """Largest charge of one release; None sets no limit except the budget."""
+    """Largest charge of one release; without it only the budget limits a release."""
     min_k: Annotated[int, Field(ge=SMALLEST_K)] = SMALLEST_K
     """Smallest k of a clustered mechanism."""
     mechanisms: Annotated[Names, one_of(tuple(MECHANISMS)), AfterValidator(_not_empty)] = tuple(MECHANISMS)
     """Ids of the mechanisms that are allowed."""
     layouts: Annotated[Names, one_of(_LAYOUTS), AfterValidator(_not_empty)] = _LAYOUTS
+    """Layouts that are allowed."""
     attributes: Names = ()
-    """Attributes that may take part."""
+    """Attributes that may take part; empty for all."""
     aggregators: Names = ()
-    """Names of aggregators whose releases are allowed."""
+    """Names of aggregators whose releases are allowed; empty for all."""
     purposes: Names = ()
-    """Exact texts of the allowed purposes."""
+    """Exact texts of the allowed purposes; empty for any."""
     valid_from: Date | None = None
-    """First day on which anything is accepted."""
+    """First day on which a release is accepted."""
     valid_until: Date | None = None
-    """Last day on which anything is accepted."""
+    """Last day on which a release is accepted."""
     co_owners: Annotated[Names, AfterValidator(_co_owners)] = ()
-    """Owners that may take part beside this one: ids, or `id=fingerprint` of their required key."""
+    """Other owners that may take part: ids, or `id=fingerprint` of their required key; empty for any."""
     approval: Literal["auto", "manual"] = "auto"
     """Whether the policy alone accepts, or a person must approve every plan."""
     manual_above_epsilon: Epsilon | None = None
-    """Charge above which a person must approve; None: no such charge."""
+    """Charge above which a person must approve."""
     approvers: Annotated[int, Field(ge=1, le=10)] = 1
-    """How many different persons must approve a plan, where a person must."""
+    """How many different persons must approve a plan that needs a person's approval."""
     accounting: Accounting = "joint"
-    """Whether the ledger takes epsilon_joint or the plain epsilon of each centroid."""
+    """What the ledger charges: "joint" for epsilon_joint, "per-centroid" for the epsilon of each centroid."""
     max_zero_noise_share: Share | None = None
-    """Largest share of a fragment's values that may get no noise; None sets no limit."""
+    """Largest share of a fragment's values that may get no noise."""
     max_unchanged_share: Share | None = None
     """Largest expected share of a fragment's values, and of its records, that may leave unchanged."""
     max_unchanged_record_share: Share | None = None
     """Largest expected share of a fragment's records that may leave unchanged as a whole."""
     max_reidentified: Share | None = None
-    """Largest share of persons whose record an intruder may find in a fragment; None sets no limit."""
+    """Largest share of persons that an intruder may re-identify in a fragment."""
     known: Names = ()
     """Attributes that this intruder knows exactly of everybody; empty for all."""
     max_overlap: Annotated[int, Field(ge=1)] = 1
     """Most owners of the same attributes that may hold the same person."""
     allow_trials: bool = False
-    """Whether trials are answered, with simulated records and without a charge."""
+    """Whether this owner takes part in trials, with simulated records and without a charge."""
     allow_intersect: bool = False
     """Whether masking only the persons common to all groups of owners is allowed, if groups differ."""
     allow_owner_column: bool = True
@@ -99,7 +100,7 @@ class PolicyConfig(Section):
     min_rank_noise: Share = Decimal(0)
     """Smallest rank noise of a mechanism that releases a list."""
     total_rank_loss: Epsilon | None = None
-    """Largest privacy loss of the record-to-rank assignment over all charges to a budget; None: no limit."""
+    """Largest privacy loss of the record-to-rank assignment over all charges to a budget."""
 
     max_open_releases: Annotated[int, Field(ge=1)] = 40
     """Most open releases of one aggregator: each is stored, and the aggregator can repeat its work."""

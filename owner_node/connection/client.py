@@ -98,7 +98,8 @@ class AggregatorClient:
         proxy_to(host_and_port(address)[0])
         credentials = channel_credentials(identity)
         self._channel = grpc.aio.secure_channel(address, credentials, options=channel_options())
-        self._calls: Any = OwnerServiceStub(self._channel)
+        self._stub: Any = OwnerServiceStub(self._channel)
+        self._introduced = False
 
     async def __aenter__(self) -> Self:
         """Return the client; the channel connects with the first call."""
@@ -113,6 +114,17 @@ class AggregatorClient:
     async def close(self) -> None:
         """Hang up."""
         await self._channel.close(None)
+
+    @property
+    def _calls(self) -> Any:
+        """The calls of this connection.
+
+        gRPC would dial again where it broke, and another aggregator of this host could answer: then nothing
+        is sent before that one, too, has shown its name, which takes another client.
+        """
+        if self._introduced and self._channel.get_state() is not grpc.ChannelConnectivity.READY:
+            raise NotConnectedError("the connection broke")
+        return self._stub
 
     async def connect(self, datasets: Sequence[str], trust: Trust) -> wire.ConnectResponse:
         """Announce this owner; the response has the newest ledger head that the aggregator keeps.
@@ -131,6 +143,7 @@ class AggregatorClient:
             lambda: self._calls.Connect(request, timeout=_CALL_SECONDS)
         )
         _check(self._owner, self._nonce, response, trust)
+        self._introduced = True
         _check_software(response)
         return response
 
@@ -401,7 +414,7 @@ async def connected_client(
             # gRPC does not say which step fails; it may be an authority that the other side does not know.
             raise NotConnectedError(
                 f"aggregator {aggregator.name!r}: {error.message}",
-                error.hint or "owner-node doctor goes the way to it step by step",
+                error.hint or "owner-node doctor checks the route to it step by step",
                 error.details,
             ) from None
         yield client

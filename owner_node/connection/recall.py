@@ -160,7 +160,7 @@ async def _ask(
         raise NotConnectedError(
             f"aggregator {section.name} does not answer: {found.message}",
             "every aggregator has to show what it knows; leave out one that is gone for ever with "
-            f"--without {section.name}: its releases are then not charged",
+            f"--without {section.name}: then only what the ledger has reserved there is charged",
             {"aggregator": section.name},
         ) from None
     shown = response.newest_ledger_head
@@ -184,7 +184,8 @@ async def _bounded(items: AsyncIterator[wire.RecallItem], aggregator: str) -> As
         if too_many or any(each.sequence >= MOST_ENTRIES for each in item.heads):
             raise IntegrityError(
                 f"aggregator {aggregator} shows more than this owner can have signed",
-                f"ask its operator; --without {aggregator} leaves it out: its releases are then not charged",
+                f"ask its operator; --without {aggregator} leaves it out, and charges only what the ledger "
+                "has reserved there",
                 {"aggregator": aggregator},
             )
         yield item

@@ -129,8 +129,8 @@ class Pages:
         """Show one plan, the verdict first."""
         return self._plan(request)
 
-    def _plan(self, request: Request, conflict: ConflictError | None = None) -> Response:
-        """Show a plan, and above it why a decision about what was shown earlier is void."""
+    def _plan(self, request: Request, unheeded: TesseraError | None = None) -> Response:
+        """Show a plan, and above it why a decision about it, or about what was shown earlier, is void."""
         owner = self._load()
         with self._opened(owner) as (_, decisions):
             session = decisions.find(_name(request))
@@ -140,11 +140,12 @@ class Pages:
         values = {
             "plan": document, "waits": waits, "valid": list(VALID), "longest": LONGEST_REASON, "owner": owner,
             "path": f"/plans/{session.aggregator}/{session.release}", "source": session.source_digest,
-            "conflict": conflict,
+            "unheeded": unheeded,
             "flow": pictures.flow(owner.owner.id, document) if planned else None,
             "cost": pictures.cost(document["balance"], document["charge"], waits=waits) if planned else [],
         }  # fmt: skip
-        return self._site.page(request, "plan.html", values, 200 if conflict is None else 409)
+        status = 200 if unheeded is None else 409 if isinstance(unheeded, ConflictError) else 400
+        return self._site.page(request, "plan.html", values, status)
 
     def trial(self, request: Request) -> Response:
         """Show what the attacks found when the plan was tried, or that it is being tried."""
@@ -171,11 +172,11 @@ class Pages:
         form = form_of(request)
         valid = VALID.get(form.get("valid", ""))
         if valid is None:
-            raise UsageError("choose for how long the approval holds", ", ".join(VALID))
+            raise UsageError("choose how long the approval is valid", ", ".join(VALID))
 
         def decide(decisions: Decisions, session: Session, person: Person) -> None:
             if form.get("confirm", "").strip() != session.release:
-                raise UsageError("the release id that was typed is another one", f"type {session.release}")
+                raise UsageError("the release id that was typed is another one")
             source = form.get("source", "")
             decisions.approve(_name(request), session.plan_digest, person, valid, source)
 
@@ -201,8 +202,8 @@ class Pages:
             try:
                 session = decisions.awaiting(_name(request), digest)
                 decide(decisions, session, visit_of(request).person)
-            except ConflictError as conflict:
-                return self._plan(request, conflict)
+            except (ConflictError, UsageError) as error:
+                return self._plan(request, error)
         notify_daemon(owner.owner.state_dir)
         return RedirectResponse(f"/plans/{session.aggregator}/{session.release}", 303)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from common.errors import UnusableDataError
 from common.settings import is_url
+from common.words.numbers import size_text
 from common.workspace import Workspace
 from owner_node.config import DatasetConfig
 from owner_node.config.engine import EngineKind, OwnerEngineSection
@@ -54,7 +55,9 @@ class EngineChoice:
     def text(self) -> str:
         """The choice in a line."""
         needs = (
-            f"; a release writes about {_size(self.scratch_bytes)} to scratch" if self.scratch_bytes else ""
+            f"; a release writes about {size_text(self.scratch_bytes)} to scratch"
+            if self.scratch_bytes
+            else ""
         )
         return f"{self.engine or 'memory or duckdb'}: {self.why}{needs}"
 
@@ -92,8 +95,8 @@ def engine_of(
         return EngineChoice(EngineKind.DUCKDB, 'engine.kind = "duckdb"', table, scratch)
     if table is None:
         return EngineChoice(None, "decided while it is loaded, by its size", None, None)
-    needed = f"a table of {_size(table)}{guessed} takes {TABLES_IN_MEMORY} times that in memory"
-    limit = f"engine.memory_limit is {_size(workspace.memory)}"
+    needed = f"a table of {size_text(table)}{guessed} takes {TABLES_IN_MEMORY} times that in memory"
+    limit = f"engine.memory_limit is {size_text(workspace.memory)}"
     if table * TABLES_IN_MEMORY <= workspace.memory:
         return EngineChoice(EngineKind.MEMORY, f"{needed}; {limit}", table, 0)
     return EngineChoice(EngineKind.DUCKDB, f"{needed}; {limit}", table, scratch)
@@ -112,7 +115,7 @@ def _to_match(
     if table is None or n_records is None:
         return EngineChoice(EngineKind.MEMORY, why, None, 0)
     needed = match_bytes(table, n_records, len(dataset.match))
-    why = f"{why}, {_size(needed)}{guessed}; engine.memory_limit is {_size(workspace.memory)}"
+    why = f"{why}, {size_text(needed)}{guessed}; engine.memory_limit is {size_text(workspace.memory)}"
     too_large = kind is not EngineKind.MEMORY and needed > workspace.memory
     if too_large:
         why += ", so releases are refused: raise it"
@@ -148,8 +151,8 @@ def check_match_memory(
     needed = match_bytes(table, n_records, len(dataset.match))
     if kind is not EngineKind.MEMORY and needed > workspace.memory:
         raise UnusableDataError(
-            f"data set {dataset.name!r}: match keys need all records in memory, at least {_size(needed)}; "
-            f"engine.memory_limit is {_size(workspace.memory)}",
+            f"data set {dataset.name!r}: match keys need all records in memory, at least "
+            f"{size_text(needed)}; engine.memory_limit is {size_text(workspace.memory)}",
             "raise engine.memory_limit in owner.toml, link by an identifier, or bring fewer records; "
             "nothing was spent",
             {"dataset": dataset.name, "needed": needed, "memory_limit": workspace.memory},
@@ -175,7 +178,3 @@ def _records_in(dataset: DatasetConfig) -> int | None:
     # A value takes about as much in a file as in memory: a few digits, or compressed bytes.
     n_columns = len(dataset.attributes) + (len(dataset.person_columns) if dataset.match else 0)
     return size // (_VALUE_BYTES * max(1, n_columns))
-
-
-def _size(n_bytes: int) -> str:
-    return f"{n_bytes / 1e9:,.1f} GB" if n_bytes >= 10**9 else f"{n_bytes / 1e6:,.0f} MB"

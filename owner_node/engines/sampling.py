@@ -67,6 +67,8 @@ def _at_share(task: AttributeTask, share: Decimal) -> AttributeTask:
     """Return the task that has the same effect on a share of the records."""
     if share == 1 or not task.rules.listed:
         return task
-    k = None if task.k is None else max(SMALLEST_K, round(task.k * share))
+    # With fewer, trimming would leave nothing of a cluster.
+    least = task.rules.smallest_k(task.max_records_per_person)
+    k = None if task.k is None or least is None else max(least, round(task.k * share))
     exact = share if k is None or task.k is None else Decimal(k) / task.k
     return replace(task, k=k, epsilon=(task.epsilon / exact).quantize(_DIGITS, ROUND_HALF_EVEN))

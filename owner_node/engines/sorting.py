@@ -213,7 +213,7 @@ class Sorter:
         if isinstance(fault, duckdb.OutOfMemoryException):
             return CannotStoreError(
                 "engine.memory_limit is too small for sorting the records",
-                hint="raise it in owner.toml; the daemon then goes on, and nothing is charged twice",
+                hint="raise it in owner.toml; the daemon then continues, and nothing is charged twice",
             )
         return InternalError(f"sorting failed ({type(fault).__name__})")
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from common.errors import CannotStoreError, DataError, UnusableDataError
 from common.progress import Progress
+from common.words.numbers import size_text
 from common.workspace import Workspace
 from owner_node.engines.buckets import even_splits
 from owner_node.engines.choice import masking_bytes
@@ -140,8 +141,8 @@ class StreamedEngine:
             if needed > self.desk.memory // STATISTICS_SHARE:
                 raise UnusableDataError(
                     f"attribute {name!r}: masking {self.n_records:,} records with k = {task.k} needs "
-                    f"{needed / 1e6:,.0f} MB of memory, a fourth of engine.memory_limit is "
-                    f"{self.desk.memory / STATISTICS_SHARE / 1e6:,.0f} MB",
+                    f"{size_text(needed)} of memory, a fourth of engine.memory_limit is "
+                    f"{size_text(self.desk.memory / STATISTICS_SHARE)}",
                     "raise engine.memory_limit in owner.toml, or ask for a larger k",
                     {"attribute": name, "needed": needed, "memory_limit": self.desk.memory},
                 )
@@ -151,7 +152,7 @@ class StreamedEngine:
         needed, free = masking_bytes(self.n_records, n_columns), disk_usage(self.desk.folder).free
         if needed > free:
             raise CannotStoreError(
-                f"masking needs {needed / 1e6:,.0f} MB in scratch, {free / 1e6:,.0f} MB are free",
+                f"masking needs {size_text(needed)} in scratch, {size_text(free)} are free",
                 hint=f"free some in {self.desk.folder.parent}, or set engine.scratch to a larger disk",
             )
 

@@ -99,7 +99,7 @@ def _nothing_useful(cells: Sequence[CellResult], of_means: float) -> Recommendat
     compared = (
         "no less than replacing every value by its attribute's mean, which reveals nothing but the means"
         if error >= of_means
-        else f"{percent(error / of_means)} of what replacing every value by its attribute's mean comes to"
+        else f"{percent(error / of_means)} of that of replacing every value by its attribute's mean"
     )
     return Recommendation(
         NOTHING,
@@ -107,7 +107,7 @@ def _nothing_useful(cells: Sequence[CellResult], of_means: float) -> Recommendat
         (
             "No setting here is worth releasing: too little of the data is left.",
             f"The best of them, {name_of(cell)}, has a mean SSE of {error:.3g}: {compared}.",
-            f"Useful would be at most {percent(USEFUL)} of it.",
+            f"A useful setting has at most {percent(USEFUL)} of that.",
             *_by_what(cells, cell, "That share", lambda each: _error(each) / of_means),
             "Fewer attributes than these were not tried (--attributes).",
         ),
@@ -122,16 +122,16 @@ def _nothing_safe(
         NOTHING,
         None,
         (
-            "No setting here is worth releasing: all that are useful reveal too much about persons.",
+            "No setting here is worth releasing: all useful ones reveal too much about persons.",
             (
-                f"Of those the least revealing is {name_of(cell)}, with a mean SSE of {error:.3g}, "
+                f"The useful setting that reveals least is {name_of(cell)}, with a mean SSE of {error:.3g}, "
                 f"{percent(error / of_means)} of that of the means. "
                 f"There {_attack(worst)}."
             ),
             *_by_what(
                 cells,
                 cell,
-                "The most telling attack, beyond what is right without the release",
+                "The strongest attack, beyond what is right without the release",
                 lambda each: each.excess(AIMED_AT_PERSONS) or 0.0,
                 USEFUL * of_means,
             ),
@@ -196,18 +196,18 @@ def _why(cell: CellResult, worst: Risk | None, of_means: float, n_useful: int, n
         f"{name_of(cell)} is recommended.",
         (
             f"It is {which} among {n_cells}: its mean SSE is {error:.3g}, "
-            f"{percent(error / of_means)} of what replacing every value by its attribute's mean comes to."
+            f"{percent(error / of_means)} of that of replacing every value by its attribute's mean."
         ),
     ]
     if worst is None:
-        reasons.append("What it reveals about persons was not examined: no attack on them was tried.")
+        reasons.append("No attack on persons was tried, so nothing is known of what it reveals about them.")
         reasons.append(
-            "Of the useful settings it costs the least ε; of those at that cost it has the most rank noise, "
+            "No useful setting costs less ε. Among those of equal cost it has the most rank noise, "
             "and then the smallest error."
         )
     else:
-        reasons.append(f"Of the attacks that were tried the most telling one: {_attack(worst)}.")
-        reasons.append("Of the useful settings none reveals less at a smaller cost in ε.")
+        reasons.append(f"The strongest attack that was tried: {_attack(worst)}.")
+        reasons.append("No useful setting reveals less at a smaller cost in ε.")
     if cell.epsilon_joint is None:
         reasons.append(
             "No bound holds for whole lists of its values: categories are ordered by how often they occur."

@@ -33,12 +33,13 @@ def rank_losses(lines: Iterable[Entry]) -> RankLosses:
     of_release: dict[tuple[str, str], dict[EntryKind, Entry]] = {}
     for line in (each for each in lines if each.kind in CHARGES):
         of_release.setdefault((line.aggregator, line.release), {})[line.kind] = line
-    bounds = [
-        found.get(EntryKind.SPEND, found[EntryKind.RESERVE]).rank_loss
+    # A return beside a spend is only the part of the reservation that was not needed. In a damaged ledger, a
+    # spend or a return can be alone.
+    charged = [
+        found.get(EntryKind.SPEND) or (None if EntryKind.RETURN in found else found[EntryKind.RESERVE])
         for found in of_release.values()
-        # A return beside a spend is only the part of the reservation that was not needed.
-        if EntryKind.SPEND in found or EntryKind.RETURN not in found
     ]
+    bounds = [each.rank_loss for each in charged if each is not None]
     return RankLosses(added(each for each in bounds if each is not None), bounds.count(None))
 
 

@@ -1,6 +1,6 @@
 """How many persons the match keys of a data set distinguish, for its owner alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +37,11 @@ class PassCheck:
     def warning(self) -> str:
         """What is wrong with the pass; empty if nothing is."""
         if self.complete < _FEW_COMPLETE * self.n_records:
-            return "a part of its keys is missing in most records"
+            return "a part of its keys is missing or unreadable in most records"
         if self.told_apart < _FEW_TOLD_APART * self.complete:
             return "distinguishes fewer than half of the persons; add a key"
         if self.same >= _CERTAIN_PAIRS and self.entropy_bits < _LOW_ENTROPY_BITS:
-            return "low entropy: whoever has the linkage key can try all its values; add a key"
+            return "low entropy: anyone who has the linkage key can try all its values; add a key"
         return ""
 
     def to_document(self) -> dict[str, Any]:
@@ -55,13 +55,15 @@ class PassCheck:
             "warning": self.warning,
         }
 
-    def row(self) -> tuple[str | int, ...]:
-        """Return the cells under `HEADINGS`."""
-        entropy = f"{'≥ ' if not self.same else ''}{self.entropy_bits:.1f} bits"
-        return self.name, self.complete, self.told_apart, self.same, entropy, self.warning
-
 
 HEADINGS = ("pass", "complete", "distinguished", "pairs alike", "entropy", "warning")
+
+
+def row(document: Mapping[str, Any]) -> tuple[str | int, ...]:
+    """Return the cells of a pass under `HEADINGS`, from its `PassCheck.to_document`."""
+    at_least = "" if document["same"] else "≥ "
+    counts = document["complete"], document["told_apart"], document["same"]
+    return document["name"], *counts, f"{at_least}{document['entropy_bits']} bits", document["warning"]
 
 
 def tokens_to_try(

@@ -28,8 +28,8 @@ def advice(dataset: DatasetConfig, schema: Schema, loaded: LoadedData) -> tuple[
 def _about_records(dataset: DatasetConfig, loaded: LoadedData) -> Iterator[str]:
     if not dataset.person_columns:
         yield (
-            "no identifier is declared: the unit of privacy is the record, that no other owner has the same "
-            "persons is asserted and not checked, and vertical releases are not possible"
+            "no identifier is declared: the unit of privacy is the record, vertical releases are not "
+            "possible, and it is asserted, not checked, that no other owner has the same persons"
         )
     elif dataset.dropping and loaded.counts.dropped:
         yield (
@@ -50,6 +50,6 @@ def _about_attribute(attribute: Attribute, loaded: LoadedData) -> Iterator[str]:
         )
     if attribute.type is AttributeType.NUMBER and attribute.n_values > loaded.n_records:
         yield (
-            f"attribute {attribute.name!r}: decimals = {attribute.decimals} tells more values apart than "
+            f"attribute {attribute.name!r}: decimals = {attribute.decimals} distinguishes more values than "
             "there are records; fewer decimals may be all that is meaningful"
         )

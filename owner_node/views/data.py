@@ -123,7 +123,7 @@ def _identifier_text(schema: Schema) -> str:
     if rules is None:
         return "none"
     if rules.passes:
-        return f"match keys in {len(rules.passes)} passes"
+        return f"match keys in {len(rules.passes)} pass(es)"
     columns = "1 column" if rules.n_columns == 1 else f"{rules.n_columns} columns"
     steps = f"normalised by {', '.join(rules.normalise)}" if rules.normalise else "compared as written"
     for column, also in enumerate(rules.also, 1):
@@ -197,7 +197,7 @@ def config_warnings(owner: OwnerConfig) -> Iterator[str]:
 
 
 def _policy_warnings(owner: OwnerConfig) -> Iterator[str]:
-    """Yield what the policy refuses in every release."""
+    """Yield names in the policy that match nothing, and what it refuses in every release."""
     yield from (f"{text}; {hint}" for text, hint in owner.unmatched_attributes())
     allowed = owner.policy.mechanisms
     refused = {

@@ -36,7 +36,7 @@ class LimitLine(Document):
 
 
 _EXPECTED = (
-    ("max_reidentified", "Persons re-identified, as expected", "reidentified"),
+    ("max_reidentified", "Persons re-identified by this release alone, as expected", "reidentified"),
     ("max_unchanged_share", "Values that leave unchanged", "unchanged_values"),
     ("max_unchanged_record_share", "Records that leave unchanged as a whole", "unchanged_records"),
     ("max_zero_noise_share", "Values without noise", "zero_noise"),

@@ -276,13 +276,15 @@ def _identity(certificates: Path, name: str) -> Identity:
 
 
 @asynccontextmanager
-async def serving(hostile: HostileAggregator, certificates: Path, name: str = "hub") -> AsyncIterator[str]:
+async def serving(
+    hostile: HostileAggregator, certificates: Path, name: str = "hub", address: str = "127.0.0.1:0"
+) -> AsyncIterator[str]:
     """Serve a hostile aggregator with the certificate of a name; yields its address."""
     identity = _identity(certificates, name)
     # It sends messages of any size; what it takes does not matter.
     server = grpc.aio.server(options=[("grpc.max_send_message_length", -1)])
     add_OwnerServiceServicer_to_server(hostile, server)
-    port = server.add_secure_port("127.0.0.1:0", server_credentials(lambda: identity))
+    port = server.add_secure_port(address, server_credentials(lambda: identity))
     await server.start()
     try:
         yield f"127.0.0.1:{port}"

@@ -265,10 +265,10 @@ def test_other_sites_change_nothing(cluster, operator, published, headers, form,
 def test_a_mistake_leads_back_to_the_form(cluster, operator):
     """The daemon's words are on the page, with what was typed; nothing was started."""
     for changes, words in (
-        ({"epsilon": "0"}, "epsilon must be positive"),
-        ({"owner:b": "off", "layout": "vertical", "weights": "x"}, "weights go with another budget split"),
-        ({"layout": "mixed"}, "owners are named by --owners or by --groups"),
-        ({"purpose": "two\nlines"}, "no owner accepts this purpose"),
+        ({"epsilon": "0"}, "Epsilon must be positive"),
+        ({"owner:b": "off", "layout": "vertical", "weights": "x"}, "Weights go with another budget split"),
+        ({"layout": "mixed"}, "Owners are named by --owners or by --groups"),
+        ({"purpose": "two\nlines"}, "No owner accepts this purpose"),
     ):
         answer = operator.post("/new", **start_form("mistake", **changes))
         assert answer.status == 400

@@ -25,7 +25,7 @@ _PLACES = ("aggregator", "common", "owner_node", "tessera")
 
 def _texts() -> Iterator[tuple[str, str]]:
     """Yield what people read: pages, help texts, sentences and errors of the programs, templates, samples."""
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+    for page in (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))):
         yield page.name, page.read_text(encoding="utf-8")
     yield from runpy.run_path(str(ROOT / "docs/site/pages.py"))["generated"]().items()
     for file in sorted((ROOT / "deploy" / "samples").glob("*.toml")):

@@ -94,6 +94,41 @@ def test_every_key_of_a_manifest_is_described(tmp_path):
     assert sorted(described) == sorted(manifest)
 
 
+def test_every_key_of_a_signed_document_is_described(tmp_path):
+    """The tables of plan, addendum and statements have the keys that a real manifest has."""
+    text = runpy.run_path(str(ROOT / "docs" / "site" / "pages.py"))["generated"]()["reference/manifest.md"]
+    described = {
+        title: set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
+        for title, section in re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    }
+    manifest = json.loads((make_release(tmp_path).folder / "manifest.json").read_bytes())
+    plan, owners = manifest["plan"]["document"], manifest["owners"]
+    documents = {
+        "Plan": [plan],
+        "Linking": [plan["linking"]],
+        "IdentifierRules": [plan["identifier"]],
+        "Attribute": plan["attributes"],
+        "Task": plan["tasks"],
+        "PlannedAttribute": [each for task in plan["tasks"] for each in task["attributes"]],
+        "Addendum": [manifest["addendum"]["document"]],
+        "Consent": [each["consent"]["document"] for each in owners],
+        "FragmentStatement": [each["fragment"]["document"] for each in owners],
+    }
+    for title, found in documents.items():
+        keys = {key for document in found for key in document or ()}
+        assert keys <= described[title], title
+    assert "lower" not in described["Attribute"]
+
+
+def test_every_key_has_a_meaning():
+    """No cell of these tables is empty, or says what only the code calls so."""
+    pages = runpy.run_path(str(ROOT / "docs" / "site" / "pages.py"))["generated"]()
+    for name in ("manifest", "owner-toml", "aggregator-toml", "exit-codes"):
+        lines = [line for line in pages[f"reference/{name}.md"].splitlines() if line.startswith("| ")]
+        assert lines
+        assert [line for line in lines if line.endswith("|  |") or "None" in line] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_blocks_of_configuration_are_read(page, tmp_path):
     """A block of toml is a part of owner.toml or of aggregator.toml; one of json is JSON."""

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -25,6 +26,7 @@ from owner_node.connection.download import download
 from owner_node.connection.enrolment import renew
 from owner_node.connection.recall import recall
 from owner_node.ledger.ledger import Ledger
+from owner_node.release.invitations import Invitations
 from owner_node.release.records import Records
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.outbox import Outbox
@@ -32,7 +34,9 @@ from owner_node.state.session import SessionState
 from tests.fakes.hostile_aggregator import HostileAggregator, serving
 from tests.fakes.ledgers import reserve
 from tests.wire.siege import Siege, besieged, now
-from tests.wire.test_owner_daemon import connection, owner, running
+from tests.wire.test_owner_daemon import Heard, connection, heard, owner, running
+
+__all__ = ["heard"]
 
 
 @pytest.fixture
@@ -435,6 +439,35 @@ async def test_another_aggregator_at_the_same_host_learns_nothing(
                 connection(config).reason
             )
     assert calls.empty()
+
+
+async def test_another_aggregator_that_takes_the_place_gets_no_answer(
+    tmp_path: Path, certificates: Path, monkeypatch: pytest.MonkeyPatch, heard: Heard
+) -> None:
+    """What was asked for over a connection is sent over that one alone, not to whoever gRPC reaches next."""
+    describe, made, replaced = Invitations.describe, asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def described(self: Invitations, *asked: str) -> bytes:
+        schema = describe(self, *asked)
+        loop.call_soon_threadsafe(made.set)
+        assert replaced.wait(20)
+        return schema
+
+    monkeypatch.setattr(Invitations, "describe", described)
+    named, other = HostileAggregator(certificates), HostileAggregator(certificates)
+    other.hub = other.other
+    async with AsyncExitStack() as stack, asyncio.timeout(20):
+        first = await stack.enter_async_context(AsyncExitStack())
+        address = await first.enter_async_context(serving(named, certificates))
+        await stack.enter_async_context(running(owner(tmp_path / "a", "a", address, certificates)))
+        named.tell(wire.Work(release="r1", describe=wire.Describe(dataset="cohort")))
+        await made.wait()
+        await first.aclose()
+        await stack.enter_async_context(serving(other, certificates, "other", address))
+        replaced.set()
+        await heard.wait_for("not answered")
+    assert other.answers.empty()
 
 
 async def test_commands_take_nothing_from_another_aggregator_at_the_same_host(

@@ -1,8 +1,10 @@
 """A real aggregator with an owner that lies about match keys: refused, or the release ends and names it."""
 
 import hashlib
+import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -137,6 +139,31 @@ async def test_tokens_of_another_pass_link_nobody(pair, swapped: bool) -> None:
     assert await ended(owners) == [state] * 2
     if not swapped:
         assert f"share {N} persons" in (await aggregator.show()).error.message
+
+
+async def test_links_that_are_not_good_enough_end_the_release(pair) -> None:
+    """Persons of both owners look alike in pairs, so that chance explains the few links: nobody spends."""
+    aggregator, owners = pair
+    for owner in owners:
+        limits = replace(owner.schema.limits, min_match_quality=Decimal("0.9"))
+        owner.schema = replace(owner.schema, limits=limits)
+        await owner.connect()
+    _, b = owners
+    shared = b.sent[0].tokens[:4]
+    for owner in owners:
+        tokens = np.unique(np.concatenate([shared, owner.sent[0].tokens[:12]]))
+        first = PassList(tokens, _HANDLES[: len(tokens)], N, (N - len(tokens)) // 2)
+        owner.sent = [first, owner.sent[1]]
+    await aggregator.start("a", "b", release="poor")
+    assert await ended(owners) == ["conflict", "conflict"]
+    error = (await aggregator.show("poor")).error
+    assert "not good enough" in error.message
+    assert json.loads(error.details)["min_match_quality"] == "0.9"
+    for owner in owners:
+        owner.schema = replace(
+            owner.schema, limits=replace(owner.schema.limits, min_match_quality=Decimal(0))
+        )
+        await owner.connect()
 
 
 def _linked(

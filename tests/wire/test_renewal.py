@@ -168,7 +168,7 @@ async def test_renewal_at_an_aggregator_that_does_not_know_the_ca(tmp_path: Path
         own_ca.write_bytes(config.tls.ca.read_bytes() + other.issued.certificate_pem)
         with pytest.raises(NotConnectedError, match="aggregator 'hub': the other side") as caught:
             await renew(replace(config, tls=replace(tls, ca=own_ca)))
-    assert caught.value.hint == "owner-node doctor goes the way to it step by step"
+    assert caught.value.hint == "owner-node doctor checks the route to it step by step"
 
 
 async def test_an_aggregator_without_the_ca_says_so(tmp_path: Path, heard: Heard) -> None:

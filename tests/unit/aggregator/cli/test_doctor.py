@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from aggregator.cli.doctor import examination
+from common.words.numbers import size_text
 from common.workspace import machine_memory
 
 FILE = """
@@ -37,7 +38,7 @@ def test_more_memory_than_there_is(tmp_path, limit, outcome):
     """A limit above the machine's memory would end in a killed daemon: doctor says so."""
     (found,) = [each for each in findings(tmp_path, limit) if each[0] == "memory"]
     assert found[1] == outcome
-    assert f"this machine has {machine_memory() / 2**30:,.1f} GiB" in found[2]
+    assert f"this machine has {size_text(machine_memory())}" in found[2]
 
 
 def test_the_scratch_folder(tmp_path):

@@ -1,5 +1,6 @@
 """Linking by match keys at the aggregator: layouts, numbers of persons, quality; conflicts of passes."""
 
+import json
 from dataclasses import replace
 from decimal import Decimal
 
@@ -110,6 +111,8 @@ def test_links_that_are_not_good_enough_end_the_release():
     with pytest.raises(ConflictError, match="not good enough") as caught:
         linked(plan, few)
     assert caught.value.details["min_match_quality"] == "0.99"
+    # The journal stores them.
+    assert json.loads(json.dumps(caught.value.details)) == caught.value.details
 
 
 @pytest.mark.parametrize(

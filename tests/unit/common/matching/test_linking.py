@@ -128,6 +128,52 @@ def test_malformed_lists_are_refused(lists, change, complaint):
     assert caught.value.details == {"owner": "evil"}
 
 
+def chance_list(values):
+    """The list of an owner whose persons have these values, under their places."""
+    found, first, counts = np.unique(values, return_index=True, return_counts=True)
+    tokens = np.zeros((len(found), 16), np.uint8)
+    tokens[:, 8:] = (found.astype(">u8") + 2**56).view(np.uint8).reshape(-1, 8)
+    alone = counts == 1
+    handles = first[alone].astype(np.uint32)
+    return PassList(sortable(tokens[alone]), handles, len(values), int(np.count_nonzero(counts == 2)))
+
+
+@pytest.mark.parametrize(
+    ("n_values", "rare", "n_common", "at_most"),
+    [
+        (40_000, 0.0, 1000, 1.5),
+        (40_000, 0.0, 0, 1.5),
+        # Values that many persons have: ambiguous ones hide how often different persons agree.
+        (5_000, 0.0, 1000, 3.5),
+        (5_000, 0.8, 1000, 4.0),
+        (5_000, 0.8, 0, 1.0 + 1e-6),
+    ],
+)
+def test_false_links_are_estimated_and_never_understated(n_values, rare, n_common, at_most):
+    """Two owners, values by chance, three in ten written wrongly at one: it is known who is who.
+
+    Args:
+        rare: How unequal the values are: value n has a frequency in proportion to 1 / n^rare.
+    """
+    n, draw = 2_000, np.random.default_rng(18)
+    frequencies = 1 / np.arange(1, n_values + 1) ** rare
+    frequencies /= frequencies.sum()
+    true, estimated, understated = 0, 0.0, 0
+    for _ in range(20):
+        values, wrong = draw.choice(n_values, (2, 2 * n - n_common), p=frequencies)
+        at_second = np.arange(len(values))[n - n_common :]
+        second = np.where(draw.random(n) < 0.3, wrong[at_second], values[at_second])
+        lists = [[chance_list(values[:n])], [chance_list(second)]]
+        linked = link_passes(lists, [n, n])
+        (found,) = match_quality(["a"], lists, linked).passes
+        truth = np.concatenate([np.arange(n), at_second])
+        false = int(np.count_nonzero(truth != truth[linked.person]))
+        true, estimated = true + false, estimated + float(found.false_links)
+        understated += found.false_links_most < false
+    assert understated <= 2
+    assert 0.9 * true <= estimated <= at_most * true
+
+
 @pytest.mark.parametrize(
     ("successes", "trials", "expected"),
     [

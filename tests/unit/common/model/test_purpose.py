@@ -1,7 +1,9 @@
 """What a release is for is text of another party: it draws nothing, and cannot pass for another line."""
 
 import pytest
+from rich.cells import cell_len
 
+from common.cli.brief import WIDTH, clipped
 from common.model.plan import LONGEST_PURPOSE, is_purpose
 from owner_node.cli.requests import aligned
 
@@ -53,3 +55,23 @@ def test_a_value_stays_in_its_column() -> None:
     assert [line.split()[0] for line in lines if line[2] != " "] == ["purpose", "charge"]
     assert all(len(line) <= 60 for line in lines)
     assert " ".join(" ".join(lines[:-1]).split()) == f"purpose {purpose.strip()}"
+
+
+@pytest.mark.parametrize("before", ["治", "A", "\uff21", "a\u0301", "治 "])
+def test_no_line_is_broken_by_the_terminal(before: str) -> None:
+    """Wide characters take two columns: what a terminal breaks begins where a field does."""
+    purpose = (before * 40).strip() + ".charge 0.01 from budget 'cohort'"
+    assert is_purpose(purpose)
+    for lines in (clipped("purpose", purpose).whole, [*aligned({"purpose": purpose}, WIDTH)]):
+        assert max(map(cell_len, lines)) <= WIDTH
+        assert all(line.startswith("    ") for line in lines[1:])
+        said = "".join("".join(lines).split()).removeprefix("purpose").removeprefix(":")
+        assert said == "".join(purpose.split())
+    for most in (1, 2):
+        assert max(map(cell_len, clipped("purpose", purpose).within(most))) <= WIDTH
+
+
+def test_a_terminal_of_a_few_columns() -> None:
+    """Whatever its size: every line has a character of the text, and all of it is shown."""
+    lines = list(aligned({"purpose": "治療 of readmissions"}, 4))
+    assert "".join("".join(lines).split()) == "purpose治療ofreadmissions"

@@ -338,6 +338,19 @@ def test_why_an_attribute_is_carried_so():
 # --- words ----------------------------------------------------------------------------------------------
 
 
+def test_words_say_whose_rank_noise_differs():
+    """Owners can have their own; it is said where an attribute has several, none among them."""
+    schemas = {
+        name: replace(schema(attributes=(WIDE, FEW)), rank_noise=own)
+        for name, own in (("a", Decimal("0.1")), ("b", None), ("c", Decimal("0.2")))
+    }
+    noise = RankNoise(Decimal(0), (("few", Decimal("0.2")),))
+    plan = make_plan(request("a", "b", "c", k=None, rank_noise=noise), schemas, **MADE)
+    told = " ".join(promises(plan))
+    records = "of the number of records for"
+    assert f"rank noise 0.1 {records} wide of a; 0.2 {records} few; 0.2 {records} wide of c. " in told
+
+
 def test_words_say_the_distance_and_the_bound():
     """A data protection officer reads what a small change, a large one and any change can do."""
     told = " ".join(promises(planned(RankNoise(Decimal("0.03"), (("few", Decimal("0.1")),)))))

@@ -99,11 +99,11 @@ LIES = {
     "an empty signature": (_set("owners", 1, "fragment", "signature", ""), "statement of b does not hold"),
     "no consent": (_drop("owners", 0, "consent"), "cannot be read"),
     "no addendum": (_drop("addendum"), "cannot be read"),
-    "owner's epsilon": (_set("owners", 0, "epsilon", "0.1"), "owners are not those of the plan"),
-    "owner's records": (_set("owners", 1, "records", "7"), "owners are not those of the plan"),
-    "attribute's k": (_set("owners", 0, "attributes", 0, "k", "300"), "owners are not those of the plan"),
-    "total": (_set("totals", "epsilon_joint", "0.01"), "totals are not those of the plan"),
-    "schema": (_set("schema", 1, "max", "12"), "schema are not those of the plan"),
+    "owner's epsilon": (_set("owners", 0, "epsilon", "0.1"), "differs from the plan in its owners"),
+    "owner's records": (_set("owners", 1, "records", "7"), "differs from the plan in its owners"),
+    "attribute's k": (_set("owners", 0, "attributes", 0, "k", "300"), "differs from the plan in its owners"),
+    "total": (_set("totals", "epsilon_joint", "0.01"), "differs from the plan in its totals"),
+    "schema": (_set("schema", 1, "max", "12"), "differs from the plan in its schema"),
     "purpose": (_set("purpose", "marketing"), "describes another release"),
     "layout": (_set("layout", "vertical"), "describes another release"),
     "aggregator": (_set("aggregator", "id", "spiffe://x/aggregator/y"), "names another aggregator"),
@@ -155,7 +155,7 @@ def test_promises_in_the_words_of_another_version(made, folder):
 def test_this_version_shows_nothing_more(made, folder):
     """Only another version may add fields that are not known here."""
     resigned(made, folder, lambda manifest: manifest["totals"].update(colour="green"))
-    with pytest.raises(IntegrityError, match="its totals are not those of the plan"):
+    with pytest.raises(IntegrityError, match="it differs from the plan in its totals"):
         verify_release(folder)
 
 

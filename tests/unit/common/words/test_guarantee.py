@@ -10,7 +10,7 @@ import pytest
 from common.canonical import canonical
 from common.model.mechanisms import MECHANISMS
 from common.model.plan import Linking, Plan
-from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules
+from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, MatchPass
 from common.words.guarantee import (
     SCALES_GIVEN,
     composition,
@@ -19,7 +19,7 @@ from common.words.guarantee import (
     promise_as_linked,
     promises,
 )
-from common.words.linking import compared_as
+from common.words.linking import allowed, compared_as
 from tests.fakes.releases import ATTRIBUTES, make_plan
 
 RISK = Path(__file__).parents[4] / "docs" / "risk.md"
@@ -250,3 +250,23 @@ def test_what_is_not_read_is_named_before_a_consent():
     first, *others = essentials(read)
     assert "does not follow: depth, term_0, term_1, term_10, term_100 and 996 more." in first
     assert tuple(others) == essentials(plan)
+
+
+def test_match_keys_are_in_the_words_of_a_plan():
+    """Passes and the agreed quality are shown to those who decide; what match keys cannot see is said."""
+    rules = IdentifierRules(
+        0, passes=(MatchPass("names", ("name:fold",)), MatchPass("sound", ("name:soundex",)))
+    )
+    exact = make_plan([(["age"], ["a"]), (["income"], ["b"])])
+    linking = replace(exact.linking, min_match_quality=Decimal("0.95"))
+    plan = replace(exact, identifier=rules, linking=linking)
+    assert allowed(exact) == ()
+    compared, quality = allowed(plan)
+    assert compared == "Persons are compared by match keys, pass by pass: names, sound."
+    assert "unless at least 95.00 % of the links are right" in quality
+    told = " ".join(promises(plan))
+    assert "one record at an owner, which the owners assert and match keys do not check" in told
+    assert "match keys, which can miss a person or take two for one" in told
+    assert "match keys" not in " ".join(promises(exact))
+    horizontal = replace(make_plan([(["age"], ["a", "b"])]), identifier=rules)
+    assert "incompletely or like another person of the owner" in " ".join(promises(horizontal))

@@ -82,7 +82,7 @@ def test_it_shows_what_would_be_sent(folder, capsys):
     assert "dropped: 1 records with a missing value" in shown
     assert "identifier: 1 column, normalised by trim; at most 1 record(s) per person" in shown
     assert "'weight': the declared domain is more than 10 times as wide as the data" in shown
-    assert "'weight': decimals = 1 tells more values apart than there are records" in shown
+    assert "'weight': decimals = 1 distinguishes more values than there are records" in shown
     assert "every owner has dropped the same persons" in shown
 
 
@@ -128,6 +128,24 @@ def test_a_file_with_another_delimiter(folder, capsys, command):
     (folder / "patients.csv").write_text(PATIENTS.replace(",", ";"))
     assert console.run(application(), "owner-node", [*command, "--dataset", "patients"]) == 2
     assert "column 'id': not in the source" in capsys.readouterr().err
+
+
+def test_a_policy_that_knows_no_attribute(folder, capsys):
+    """A mistyped name would leave an intruder with less, or nothing: no plan would exceed the limit."""
+    owner = OWNER.replace("[[dataset]]", '[policy]\nknown = ["Weigth"]\n\n[[dataset]]', 1)
+    unknown = "policy.known names 'Weigth', which no data set has"
+    told = "policy.known names no attribute of data set 'patients'; max_reidentified refuses no plan for it"
+    for limit, words in (("", {unknown}), ("max_reidentified = 0.05\n", {unknown, told})):
+        (folder / "owner.toml").write_text(owner.replace("[policy]\n", f"[policy]\n{limit}"))
+        assert run() == 0
+        printed = capsys.readouterr().out
+        assert {each for each in (unknown, told) if f"warning: {each}; " in printed} == words
+        assert f"warning: {unknown}; did you mean 'weight'?" in printed
+    (folder / "owner.toml").write_text(
+        (folder / "owner.toml").read_text().replace('["Weigth"]', '["weight"]')
+    )
+    assert run() == 0
+    assert "policy.known" not in capsys.readouterr().out
 
 
 def test_a_policy_that_admits_no_attribute(folder, capsys):

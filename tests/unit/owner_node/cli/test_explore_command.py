@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -11,9 +12,13 @@ import pytest
 from common.cli import console
 from owner_node import config
 from owner_node.cli import application
+from owner_node.config.editing import set_rank_noise
+from owner_node.explore.assessment import ALL_MEASURES
+from owner_node.risk.attacks import ATTACKS
 from tests.fakes.owner_folder import ask_mask, make_owner_folder, spends
 
-COMMAND = ("explore", "--dataset", "patients", "--epsilon", "2", "--k", "5", "--repetitions", "2")
+SETTING = ("--dataset", "patients", "--epsilon", "2", "--k", "5")
+COMMAND = ("explore", *SETTING, "--repetitions", "2")
 
 
 @pytest.fixture
@@ -25,7 +30,17 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 def ask(capsys, *arguments) -> tuple[int, str, str]:
     """Run the command; no identifier and no undeclared value is ever printed."""
-    code = console.run(application(), "owner-node", [*COMMAND, *arguments])
+    return run(capsys, *COMMAND, *arguments)
+
+
+def search(capsys, most, *arguments) -> tuple[int, str, str]:
+    """Search the rank noise for a stated risk."""
+    return run(capsys, "explore", *SETTING, "--max-reidentified", most, *arguments)
+
+
+def run(capsys, *arguments) -> tuple[int, str, str]:
+    """Run a command as `ask` says."""
+    code = console.run(application(), "owner-node", list(arguments))
     captured = capsys.readouterr()
     assert "secret" not in captured.out + captured.err
     return code, captured.out, captured.err
@@ -165,24 +180,58 @@ def test_a_file_that_cannot_be_written(folder, capsys, monkeypatch):
 def test_rank_noise_for_a_stated_risk(folder, capsys):
     """It is found, and written into the file only if that is agreed to; then plans have it."""
     before = (folder / "owner.toml").read_text()
-    asked = ("--max-reidentified", "0.9", "--known", "age", "--attributes", "age,income")
-    code, out, _ = ask(capsys, *asked)
+    asked = ("0.9", "--known", "age", "--attributes", "age,income")
+    code, out, _ = search(capsys, *asked)
     assert code == 0
     assert "Rank noise 0.03: an intruder who knows age" in out
     assert "--yes writes it" in out
     assert (folder / "owner.toml").read_text() == before
-    code, out, err = ask(capsys, *asked, "--yes", "--json")
+    code, out, err = search(capsys, *asked, "--yes", "--json")
     document = json.loads(out)
     assert (code, document["rank_noise"], document["written"]) == (0, "0.03", True)
     assert (folder / "owner.toml").read_text() != before
     assert config.load(folder / "owner.toml").datasets[0].rank_noise == Decimal("0.03")
     for wrong, words in (("0", "above 0"), ("x", "above 0")):
-        code, _, err = ask(capsys, "--max-reidentified", wrong)
+        code, _, err = search(capsys, wrong)
         assert (code, words in err) == (2, True)
-    code, _, err = ask(capsys, "--max-reidentified", "0.1", "--k", "5,6")
+    code, _, err = search(capsys, "0.1", "--k", "5,6")
     assert (code, "one epsilon, k and mechanism" in err) == (2, True)
-    code, _, err = ask(capsys, "--max-reidentified", "0.1", "--known", "shoe")
+    code, _, err = search(capsys, "0.1", "--known", "shoe")
     assert (code, "'shoe'" in err) == (2, True)
+
+
+def test_search_is_about_the_intruder_of_the_policy(folder, capsys):
+    """The policy says who might hold which attributes; `--known` asks about another intruder."""
+    path = folder / "owner.toml"
+    asked = ("0.9", "--attributes", "age,income")
+    assert "an intruder who knows age, income of everybody" in search(capsys, *asked)[1]
+    path.write_text(path.read_text().replace("[policy]", '[policy]\nknown = ["age", "ward"]'))
+    assert "an intruder who knows age of everybody" in search(capsys, *asked)[1]
+    assert "an intruder who knows income of everybody" in search(capsys, *asked, "--known", "income")[1]
+
+
+def test_search_refuses_what_it_does_not_use(folder, capsys):
+    """A file that was asked for and not written would look like one that was; nothing is loaded."""
+    sweep = ("--rank-noise", "0.1", "--repetitions", "2", "--class", "ward", "--measures", "none",
+             "--attacks", "none", "--out", "found.html")  # fmt: skip
+    for option, value in zip(sweep[::2], sweep[1::2], strict=True):
+        code, out, err = search(capsys, "0.9", option, value)
+        assert (code, out, f"--max-reidentified does not take {option}\n" in err) == (2, "", True)
+        assert "loading" not in err
+
+
+def test_search_says_which_rank_noise_it_replaces(folder, capsys):
+    """It can be smaller than the one that the data set has, and protect less."""
+    path = folder / "owner.toml"
+    set_rank_noise(path, "patients", Decimal("0.4"))
+    before = path.read_text()
+    asked = ("0.9", "--known", "age", "--attributes", "age,income")
+    code, out, _ = search(capsys, *asked)
+    assert (code, 'rank_noise = "0.03" (instead of 0.4)' in " ".join(out.split())) == (0, True)
+    assert path.read_text() == before
+    code, _, err = search(capsys, *asked, "--yes")
+    assert (code, "(instead of 0.4)" in " ".join(err.split())) == (0, True)
+    assert config.load(path).datasets[0].rank_noise == Decimal("0.03")
 
 
 def test_without_scikit_learn(folder, capsys, monkeypatch):
@@ -214,3 +263,10 @@ def test_daemons_do_not_import_it():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_help_names_every_measure_and_attack(capsys):
+    """Anyone who may name them finds them in the help text, which loads none of their code."""
+    assert console.run(application(), "owner-node", ["explore", "--help"]) == 0
+    words = re.findall(r"[\w-]+", re.sub(r"-\n\s+", "-", capsys.readouterr().out))
+    assert set(ALL_MEASURES) | set(ATTACKS) <= set(words)

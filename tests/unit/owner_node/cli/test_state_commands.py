@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from common.cli import console
+from common.words.numbers import moment_text
 from deploy.development_ca import DevelopmentCa
 from owner_node import config
 from owner_node.cli import application
@@ -273,7 +274,7 @@ def test_status_of_a_running_daemon(used: Path, capsys) -> None:
         assert (code, "certificate has expired" in out) == (6, True)
         reason = "the aggregator's certificate has expired"
         assert f"error: not connected to hub: {reason}" in err
-        assert err.startswith(f"warning: not connected to hub since {_now().isoformat()}: {reason}")
+        assert err.startswith(f"warning: not connected to hub since {moment_text(_now())}: {reason}")
         presence.connected("hub")
         code, document = _json(capsys, "status", "--check")
         assert (code, document["pid"], document["aggregators"][0]["connected"]) == (0, 17, True)

@@ -226,7 +226,7 @@ def test_policies_that_make_no_sense(tmp_path, line, expected):
         ('identifier = "id"\nnormalise = ["trimm"]', "\"trimm\" is unknown; did you mean 'trim'?"),
         (
             "max_records_per_person = 2",
-            "dataset[adult].max_records_per_person: there is no identifier to tell persons by",
+            "dataset[adult].max_records_per_person: there is no identifier to distinguish persons by",
         ),
         ("max_records_per_person = 0", "dataset[adult].max_records_per_person = 0: expected at least 1"),
         ('identifier = ["id", "age"]', "dataset[adult].attributes.age: an identifier is never released"),

@@ -55,7 +55,22 @@ def test_a_plan_is_approved_with_the_keyboard_alone(tmp_path):
             page.press("Tab", 9)
         page.do("Input.insertText", text="r1")
         page.leads_to_page(lambda: page.press("Enter", 13))
+        assert "This plan is approved." in page.evaluate("document.body.innerText")
         assert "vera approved this plan" in page.evaluate("document.body.innerText")
         found = console.offering.records.sessions.get("hub", "r1")
         assert found is not None
         assert found.state is SessionState.AWAITING_APPROVAL
+
+
+def test_a_plan_that_somebody_else_decided_about_offers_no_forms(served):
+    """An open page follows what happens to its plan: here another person refuses it."""
+    console, chromium = served
+    page = chromium.open(console.origin + console.link())
+    page.go(console.origin + "/plans/hub/r1")
+    shown = "document.querySelector('section.undecided').checkVisibility()"
+    assert page.evaluate(shown)
+    console.sign_in("otto")
+    form = {name: text for name, text in console.approval().items() if name in ("csrf", "digest")}
+    assert console.ask("POST", "/plans/hub/r1/refuse", form | {"reason": "no vote"}).status == 303
+    page.wait_for(f"!{shown}")
+    assert "Refused by otto: no vote" in page.evaluate("document.body.innerText")

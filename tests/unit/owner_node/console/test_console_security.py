@@ -154,6 +154,21 @@ def test_only_the_plan_that_was_shown_is_approved(console, changes, status):
     assert events(console) == before
 
 
+@pytest.mark.parametrize(
+    ("action", "slip", "says"),
+    [
+        ("approve", {"confirm": "r2"}, "the release id that was typed is another one"),
+        ("refuse", {"reason": " "}, "a reason has 1 to"),
+    ],
+)
+def test_a_slip_leads_back_to_the_plan(console, action, slip, says):
+    """A mistyped id or a missing reason shows the plan again, with what is wrong above it."""
+    console.sign_in()
+    page = console.ask("POST", f"{PLAN}/{action}", approval(console, **slip)).body
+    assert f"Nothing was decided: {says}" in page
+    assert f'action="{PLAN}/{action}"' in page
+
+
 def test_a_person_approves(console):
     """The history names the person of the link, the digest and the end; the page says so."""
     console.sign_in()
@@ -172,7 +187,7 @@ def test_a_person_refuses(console):
     assert waiting(console).state is SessionState.AWAITING_APPROVAL
     assert console.ask("POST", f"{PLAN}/refuse", form | {"reason": "not our question"}).status == 303
     assert waiting(console).state is SessionState.REFUSED
-    assert "refused by vera: not our question" in console.ask("GET", PLAN).body
+    assert "Refused by vera: not our question" in console.ask("GET", PLAN).body
 
 
 def test_one_visit_approves_nothing_that_needs_two_persons(tmp_path):
@@ -183,6 +198,9 @@ def test_one_visit_approves_nothing_that_needs_two_persons(tmp_path):
             console.sign_in(name)
             assert console.ask("POST", f"{PLAN}/approve", approval(console)).status == 303
             assert node.invitations.decided("r1") is agreed
+            page = console.ask("GET", PLAN).body
+            assert ("This plan is approved." in page) is agreed
+            assert ("waits for another person" in page) is not agreed
         assert "2 of 2 different persons have approved it: vera, otto" in console.ask("GET", PLAN).body
 
 
@@ -197,7 +215,9 @@ def test_unknown_releases_and_methods(console):
     """What is not there is said; nothing else is possible."""
     console.sign_in()
     assert console.ask("GET", "/plans/hub/r9").status == 400
-    assert "there is no release" in console.ask("GET", "/plans/hub/r9").body
+    page = console.ask("GET", "/plans/hub/r9").body
+    assert "There is no release" in page
+    assert '<a href="/ledger">' in page, "whoever has signed in keeps the menu"
     assert console.ask("PUT", PLAN).status == 405
     assert console.ask("GET", f"{PLAN}/approve").status == 405
     assert console.ask("GET", "/history?before=abc&release=%00").status == 200

@@ -47,6 +47,20 @@ def test_a_data_set_is_shown_as_others_see_it(console):
     assert console.ask("GET", "/data/none").status == 400
 
 
+@pytest.mark.parametrize(
+    ("path", "current"),
+    [
+        ("/", 'page">Inbox'),
+        ("/plans/hub/r1", 'true">Inbox'),
+        ("/data/cohort", 'true">Data'),
+        ("/data", 'page">Data'),
+    ],
+)
+def test_the_menu_names_the_part_that_a_page_belongs_to(console, path, current):
+    """A plan belongs to the inbox, a data set to the data."""
+    assert re.findall(r'aria-current="([^<]*)<', console.ask("GET", path).body) == [current]
+
+
 def test_wrong_data_are_counted_and_not_quoted(console):
     """After the file changed, `Check again` says how many values are wrong, and never which."""
     ended(console, "/data/cohort")

@@ -25,6 +25,8 @@ from owner_node.engines.pinned import MemoryRecords, PinnedData, pin
 from owner_node.engines.sampling import sampled
 from owner_node.engines.snapshot import SnapshotRecords
 from owner_node.engines.sorting import Sorter
+from owner_node.masking.engine import MemoryEngine
+from owner_node.masking.forecast import forecast
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask
 from owner_node.sources import opened
@@ -185,6 +187,21 @@ def test_a_sample_keeps_the_number_of_clusters_and_their_noise(dataset, workspac
     assert task.k == 20
     assert task.k * task.epsilon == 100
     assert np.all(np.diff(np.sort(sample.columns["age"])) >= 0)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "g", "least"),
+    [("idp-quantiles", 1, 5), ("idp-quantiles", 3, 9), ("idp-cbls", 2, 5), ("dp-quantiles", 1, 3)],
+)
+def test_a_sample_keeps_the_least_k_of_its_mechanism(mechanism, g, least):
+    """A small part of small clusters can be forecast and tried; less than the least k cannot be trimmed."""
+    values = np.random.default_rng(1).integers(0, 121, 5000)
+    task = replace(TASK, mechanism=mechanism, k=10, max_records_per_person=g)
+    sample, (scaled,) = sampled(MemoryEngine({"age": values}), [task], most=500)
+    assert scaled.k == least
+    assert round(least * scaled.epsilon, 6) == 10 * task.epsilon
+    sample.check([scaled])
+    assert 0 <= forecast(sample.columns, [scaled]).unchanged_values < 1
 
 
 @pytest.mark.needs("tmpfs")

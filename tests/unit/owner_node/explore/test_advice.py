@@ -60,7 +60,7 @@ def test_nothing_is_worth_releasing_for_what_it_reveals():
 
 def test_what_was_not_examined_is_said():
     """Without attacks, without a bound, or without any setting that is possible, the advice says so."""
-    assert any("not examined" in reason for reason in advise([CELL], 0.1).reasons)
+    assert any("nothing is known" in reason for reason in advise([CELL], 0.1).reasons)
     unbounded = advise([replace(CELL, epsilon_joint=None)], 0.1)
     assert any("No bound holds" in reason for reason in unbounded.reasons)
     assert advise([replace(CELL, epsilon_joint=None), CELL], 0.1).cell == 1

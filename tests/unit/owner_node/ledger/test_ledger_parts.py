@@ -1,14 +1,16 @@
 """A reservation that is spent in part: what the entries say, and what a recovery makes of them."""
 
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from common.errors import InternalError
-from owner_node.ledger.entry import EntryKind, Part
+from owner_node.ledger.entry import CHARGES, EntryKind, Part
 from owner_node.ledger.ledger import Ledger
 from owner_node.ledger.losses import LostCharge
+from owner_node.ledger.rank_losses import rank_losses
 from owner_node.state.database import OwnerDatabase
 from tests.fakes.ledgers import balance, clock, give_back, kinds, reserve, spend
 
@@ -42,6 +44,17 @@ def test_amounts_of_both_entries_add_up(db: OwnerDatabase) -> None:
     reserve(db, ledger, "r1", "0.9", **amounts)
     assert len(ledger.entries()) == 3
     ledger.verify()
+
+
+def test_rank_losses_of_a_damaged_ledger(db: OwnerDatabase) -> None:
+    """A spend whose reservation cannot be told any more counts; `ledger --verify` names the damage."""
+    ledger = Ledger(db, clock)
+    reserve(db, ledger, "r1", "0.9", rank_loss=Decimal(7))
+    spend(db, ledger, "r1")
+    reserved, spent = (each for each in ledger.entries() if each.kind in CHARGES)
+    assert rank_losses([replace(reserved, release="r0"), spent]).bounded == 14
+    assert rank_losses([spent]).bounded == 7
+    assert rank_losses([replace(spent, kind=EntryKind.RETURN)]).bounded == 0
 
 
 def test_all_of_a_reservation(db: OwnerDatabase) -> None:
