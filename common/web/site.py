@@ -103,13 +103,7 @@ class Site:
             status: Status code.
         """
         visit = request.scope["state"]["visit"]
-        path = request.url.path
-        # What no other entry leads to, the first one does.
-        section = next((each.path for each in self._menu[1:] if path.startswith(each.path)), "/")
-        own = {
-            "title": self._title, "menu": self._menu, "path": path, "section": section, "visit": visit
-        }  # fmt: skip
-        return HTMLResponse(self._templates.get_template(template).render(own | dict(values or {})), status)
+        return self._rendered(template, request.url.path, visit, values or {}, status)
 
     def document(self, html: str) -> HTMLResponse:
         """Return a self-contained page of `common.words.pages`: its styles are inline, and no script is run.
@@ -125,13 +119,26 @@ class Site:
     ) -> HTMLResponse:
         """Return a page that says what is wrong; it needs no visit, and has the menu if there is one."""
         nobody = status == 401
-        values = {"title": self._title, "menu": self._menu if visit else (), "path": "", "visit": visit}
         words = {
             "text": text,
             "hint": hint or (self._sign_in if nobody and self._provider is None else ""),
             "sign_in": nobody and self._provider is not None,
         }
-        return HTMLResponse(self._templates.get_template("refusal.html").render(values | words), status)
+        return self._rendered("refusal.html", "", visit, words, status)
+
+    def _rendered(
+        self, template: str, path: str, visit: Visit[Any] | None, values: Mapping[str, Any], status: int
+    ) -> HTMLResponse:
+        # What no other entry of the menu leads to, the first one does.
+        section = next((each.path for each in self._menu[1:] if path.startswith(each.path)), "/")
+        frame = {
+            "title": self._title,
+            "menu": self._menu if visit else (),
+            "path": path,
+            "section": section if path else "",
+            "visit": visit,
+        }
+        return HTMLResponse(self._templates.get_template(template).render(frame | dict(values)), status)
 
     def application(
         self, routes: Callable[[], Sequence[BaseRoute]], hosts: Sequence[str], scheme: str

@@ -122,7 +122,7 @@ def test_an_owner_twice_goes_with_the_mixed_layout_alone():
         ({"on_mismatch": "intersect", "min_common": "-1"}, "no count"),
         ({"min_common": "5"}, "goes with groups that are intersected"),
         ({"layout": "horizontal", "groups": [("a", "b")], "on_mismatch": "intersect"}, "nothing to be"),
-        ({"layout": "vertical", "groups": [("a",), ("b",)], "owner_column": True}, "would say nothing"),
+        ({"layout": "vertical", "groups": [("a",), ("b",)], "owner_column": True}, "would add nothing"),
     ],
 )
 def test_bounds_for_linking_that_mean_nothing(changed, said):

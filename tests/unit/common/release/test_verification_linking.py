@@ -95,8 +95,8 @@ def test_nobody_shared_is_told_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("way", "value", "told"),
     [
-        (("totals", "epsilon_joint"), "0.1", "its totals are not those"),
-        (("totals", "epsilon_person"), "0.1", "its totals are not those"),
+        (("totals", "epsilon_joint"), "0.1", "it differs from the plan in its totals"),
+        (("totals", "epsilon_person"), "0.1", "it differs from the plan in its totals"),
         (("guarantee",), ["nobody is shared"], "promises something else"),
     ],
 )
