@@ -139,11 +139,14 @@ class StreamedEngine:
                 )
             needed = _statistics_bytes(self.n_records, task)
             if needed > self.desk.memory // STATISTICS_SHARE:
+                of, less = f" with k = {task.k}", "ask for a larger k"
+                if task.k is None:
+                    of, less = f" of {task.attribute.n_values:,} possible values", "declare a narrower domain"
                 raise UnusableDataError(
-                    f"attribute {name!r}: masking {self.n_records:,} records with k = {task.k} needs "
+                    f"attribute {name!r}: masking {self.n_records:,} records{of} needs "
                     f"{size_text(needed)} of memory, a fourth of engine.memory_limit is "
                     f"{size_text(self.desk.memory / STATISTICS_SHARE)}",
-                    "raise engine.memory_limit in owner.toml, or ask for a larger k",
+                    f"raise engine.memory_limit in owner.toml, or {less}",
                     {"attribute": name, "needed": needed, "memory_limit": self.desk.memory},
                 )
 
@@ -402,9 +405,10 @@ def _statistics_bytes(n_records: int, task: AttributeTask) -> int:
     if not task.rules.listed:
         return 0
     depth = mechanism_of(task).depth(task.setting)
+    n_clusters = 0 if task.k is None else n_records // task.k
     if depth is None:
-        return 8 * STATISTICS_FACTOR * (task.attribute.n_values + n_records // task.setting.k)
-    return 8 * (2 * depth + 1 + STATISTICS_FACTOR) * (n_records // task.setting.k)
+        return 8 * STATISTICS_FACTOR * (task.attribute.n_values + n_clusters)
+    return 8 * (2 * depth + 1 + STATISTICS_FACTOR) * n_clusters
 
 
 def filtered(desk: Desk, column: ColumnFile, chosen: Any) -> ColumnFile:
