@@ -10,6 +10,7 @@ released where one was meant, or a new id and a new charge at each run.
 """
 
 import atexit
+import errno
 import json
 import logging
 import os
@@ -26,8 +27,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO, TypeVar
 
 import typer
 
-from common.errors import CannotPrintError, ExitCode, InternalError, TesseraError, UsageError
-from common.files import forbidden
+from common.errors import (
+    CannotPrintError,
+    CannotStoreError,
+    ExitCode,
+    InternalError,
+    TesseraError,
+    UsageError,
+)
+from common.files import disk_reason, forbidden
 from common.log import LogLevel, one_line, places
 
 if TYPE_CHECKING:
@@ -318,6 +326,8 @@ def _as_ours(fault: BaseException, name: str) -> TesseraError:
     trace = places(fault)
     if isinstance(fault, OSError) and trace[-2:][0].endswith(" in echo"):
         return _unprinted(fault)  # the library's own output, such as `--help`
+    if isinstance(fault, OSError) and fault.errno in (errno.ENOSPC, errno.EDQUOT):
+        return CannotStoreError(disk_reason(fault), hint="make room there, then retry")
     _log.debug("internal fault", exc_info=fault)
     return InternalError(
         f"internal fault ({type(fault).__name__} at {trace[-2] if len(trace) > 1 else 'an unknown place'})",

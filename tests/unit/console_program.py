@@ -28,6 +28,8 @@ def end(
         )
     if how == "denied":
         raise ExceptionGroup("one", [PermissionError(13, "Permission denied", "/srv/state/owner.db")])
+    if how == "full":
+        raise OSError(28, "No space left on device", "/srv/scratch/tessera-records-1")
     if how == "fault":
         raise ValueError("Maria Musterfrau")
     if how == "code":

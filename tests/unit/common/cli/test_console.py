@@ -71,6 +71,14 @@ def _on_a_terminal(arguments: list[str], typed: str = "") -> tuple[int, str]:
                 "hint: run the command as the user of the daemon (sudo -u USER), or check whose file it is\n"
             ),
         ),
+        (
+            "full",
+            2,
+            (
+                "error: /srv/scratch/tessera-records-1 cannot be used: No space left on device\n"
+                "hint: make room there, then retry\n"
+            ),
+        ),
     ],
 )
 def test_every_end_has_its_exit_code_and_its_words(how, code, error):
