@@ -39,6 +39,8 @@ class EngineChoice:
     """About the bytes that a release writes to scratch, 0 for none; None if that is not known."""
     too_large: bool = False
     """Whether releases are refused, since match keys would take more than the memory limit."""
+    guessed: bool = False
+    """Whether the sizes come from the size of the source's files."""
 
     def to_document(self) -> dict[str, Any]:
         """Return the document that commands print."""
@@ -54,12 +56,10 @@ class EngineChoice:
     @property
     def text(self) -> str:
         """The choice in a line."""
-        needs = (
-            f"; a release writes about {size_text(self.scratch_bytes)} to scratch"
-            if self.scratch_bytes
-            else ""
-        )
-        return f"{self.engine or 'memory or duckdb'}: {self.why}{needs}"
+        written = size_text(self.scratch_bytes) if self.scratch_bytes else ""
+        needs = written and f"; a release writes about {written} to scratch"
+        guessed = " (guessed from the size of its files)" if self.guessed else ""
+        return f"{self.engine or 'memory or duckdb'}: {self.why}{needs}{guessed}"
 
 
 def engine_of(
@@ -73,9 +73,10 @@ def engine_of(
         workspace: What it may use of the machine.
         n_records: Number of its records; None to guess from the source, without reading it.
     """
-    guessed = " (guessed from the size of its files)" if n_records is None else ""
+    guess = None
     if n_records is None:
-        n_records = _records_in(dataset)
+        n_records = guess = _records_in(dataset)
+    guessed = guess is not None
     columns = len(dataset.attributes)
     table = scratch = None
     if n_records is not None:
@@ -83,23 +84,23 @@ def engine_of(
         tokens = 3 * _TOKEN_BYTES if dataset.identifier else 0
         scratch = n_records * (_VALUE_BYTES * columns + tokens) + masking_bytes(n_records, columns)
     if dataset.match:
-        return _to_match(dataset, section.kind, workspace, table, n_records, guessed)
+        return _to_match(dataset, section.kind, workspace, table, n_records, guessed=guessed)
     if section.kind is EngineKind.MEMORY:
         return EngineChoice(EngineKind.MEMORY, 'engine.kind = "memory"', table, 0)
     if section.kind is EngineKind.SPARK:
         settings = section.spark(workspace)
         lacking = missing(settings) or unreachable(settings)
         why = f'engine.kind = "spark", master {settings.master}' + (f"; {lacking}" if lacking else "")
-        return EngineChoice(EngineKind.SPARK, why, table, scratch)
+        return EngineChoice(EngineKind.SPARK, why, table, scratch, guessed=guessed)
     if section.kind is EngineKind.DUCKDB:
-        return EngineChoice(EngineKind.DUCKDB, 'engine.kind = "duckdb"', table, scratch)
+        return EngineChoice(EngineKind.DUCKDB, 'engine.kind = "duckdb"', table, scratch, guessed=guessed)
     if table is None:
         return EngineChoice(None, "decided while it is loaded, by its size", None, None)
-    needed = f"a table of {size_text(table)}{guessed} takes {TABLES_IN_MEMORY} times that in memory"
+    needed = f"a table of {size_text(table)} takes {TABLES_IN_MEMORY} times that in memory"
     limit = f"engine.memory_limit is {size_text(workspace.memory)}"
     if table * TABLES_IN_MEMORY <= workspace.memory:
-        return EngineChoice(EngineKind.MEMORY, f"{needed}; {limit}", table, 0)
-    return EngineChoice(EngineKind.DUCKDB, f"{needed}; {limit}", table, scratch)
+        return EngineChoice(EngineKind.MEMORY, f"{needed}; {limit}", table, 0, guessed=guessed)
+    return EngineChoice(EngineKind.DUCKDB, f"{needed}; {limit}", table, scratch, guessed=guessed)
 
 
 def _to_match(
@@ -108,18 +109,19 @@ def _to_match(
     workspace: Workspace,
     table: int | None,
     n_records: int | None,
-    guessed: str,
+    *,
+    guessed: bool,
 ) -> EngineChoice:
     """Return the engine of a data set with match keys: memory, whatever `kind` says."""
     why = "match keys need all records"
     if table is None or n_records is None:
         return EngineChoice(EngineKind.MEMORY, why, None, 0)
     needed = match_bytes(table, n_records, len(dataset.match))
-    why = f"{why}, {size_text(needed)}{guessed}; engine.memory_limit is {size_text(workspace.memory)}"
+    why = f"{why}, {size_text(needed)}; engine.memory_limit is {size_text(workspace.memory)}"
     too_large = kind is not EngineKind.MEMORY and needed > workspace.memory
     if too_large:
         why += ", so releases are refused: raise it"
-    return EngineChoice(EngineKind.MEMORY, why, table, 0, too_large)
+    return EngineChoice(EngineKind.MEMORY, why, table, 0, too_large, guessed)
 
 
 def match_bytes(table: int, n_records: int, n_passes: int) -> int:

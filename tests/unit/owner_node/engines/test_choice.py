@@ -47,8 +47,12 @@ def test_four_tables_have_to_fit_into_memory(kind, n_records, engine, writes):
 def test_the_size_of_a_file_is_a_guess_and_that_of_a_database_is_not_known(tmp_path):
     """No record is read for it, and the text says so."""
     section = OwnerEngineSection(memory_limit=WORKSPACE.memory, threads=2)
+    named = replace(section, kind=EngineKind.DUCKDB)
     (tmp_path / "cohort.csv").write_bytes(b"1" * 1000)
-    assert "guessed" in engine_of(dataset(str(tmp_path / "cohort.csv")), section, WORKSPACE).text
+    for each in (section, named):
+        assert "guessed" in engine_of(dataset(str(tmp_path / "cohort.csv")), each, WORKSPACE).text
+        assert "guessed" not in engine_of(dataset("cohort.csv"), each, WORKSPACE, 10).text
+    assert "guessed" not in engine_of(dataset("sqlite:///cohort.db"), named, WORKSPACE).text
     found = engine_of(dataset("sqlite:///cohort.db"), section, WORKSPACE)
     assert (found.engine, found.scratch_bytes) == (None, None)
     assert "while it is loaded" in found.text

@@ -152,9 +152,9 @@ def test_too_little_memory_for_the_clusters_is_said_before_anything_is_spent(dat
             records.engine.check([replace(TASK, k=3, mechanism="idp-joint")])
         # Counts need memory for each declared value, however many records there are.
         records.engine.check([replace(TASK, k=None, mechanism="dp-hist")])
-        with closing(in_scratch(dataset, replace(workspace, memory=4000)).records) as few:
-            with pytest.raises(UnusableDataError, match=r"records of \d+ possible values needs"):
-                few.engine.check([replace(TASK, k=None, mechanism="dp-hist")])
+    less = in_scratch(dataset, replace(workspace, memory=4000)).records
+    with closing(less), pytest.raises(UnusableDataError, match=r"records of \d+ possible values needs"):
+        less.engine.check([replace(TASK, k=None, mechanism="dp-hist")])
 
 
 def test_a_closed_snapshot_stops_what_works_on_it(dataset, workspace):
