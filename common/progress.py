@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 _SHORTEST_SECONDS = 3.0
 """A step that ends sooner shows nothing."""
@@ -23,6 +24,20 @@ Check = Callable[[], object]
 
 def unchecked() -> None:
     """Let a step run to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """How far a step is, and what is left of it."""
+
+    percent: int
+    """Share that is done, in steps of 5 %."""
+    seconds_left: int
+    """Estimate of what is left; 0 if there is none yet."""
+
+    def __str__(self) -> str:
+        """Return it in words, no more exact than an estimate is."""
+        return f"{self.percent} %" + (f", {_words(self.seconds_left)} left" if self.seconds_left else "")
 
 
 class Progress:
@@ -104,19 +119,21 @@ class Progress:
         """State that nothing is being done."""
         self.begin("")
 
-    def text(self) -> str:
-        """Return the progress in words; empty at the beginning of a step, and between two."""
-        what, done, total = self.what, self.done, self.total
-        seconds = self._elapsed() - self._started
-        if seconds < _SHORTEST_SECONDS or not what:
-            return ""
-        if not total:
-            return what
+    def estimate(self) -> Estimate | None:
+        """Return how far the step is; None at its beginning, between two, and if its length is not known."""
+        done, total, seconds = self.done, self.total, self._elapsed() - self._started
+        if seconds < _SHORTEST_SECONDS or not self.what or not total:
+            return None
         share = min(done / total, 1.0)
         percent = int(100 * share) // _PERCENT * _PERCENT
-        if percent == 0:
-            return f"{what}, 0 %"
-        return f"{what}, {percent} %, {_words(seconds / share - seconds)} left"
+        return Estimate(percent, max(1, round(seconds / share - seconds)) if percent else 0)
+
+    def text(self) -> str:
+        """Return the progress in words; empty at the beginning of a step, and between two."""
+        what, estimate = self.what, self.estimate()
+        if estimate is not None:
+            return f"{what}, {estimate}"
+        return what if self._elapsed() - self._started >= _SHORTEST_SECONDS else ""
 
 
 def _words(seconds: float) -> str:

@@ -32,6 +32,7 @@ from common.errors import NotConnectedError, ProtocolError, UsageError
 from common.files import CHUNK_BYTES
 from common.model.compatibility import common_protocol
 from common.model.plan import is_trial
+from common.progress import Estimate
 from common.trust.identity import fingerprint, party_of_certificate
 from common.trust.signing import Domain, SignerSource
 from common.trust.tls import TIME_KEY, peer_certificate
@@ -148,6 +149,7 @@ class OwnerService(OwnerServiceServicer):
             _log.info("ledger head", extra={"owner": owner, "sequence": signed.head.sequence})
         busy = {(key.release, key.step) for key in request.busy}
         ends = time.monotonic() + POLL_SECONDS
+        self._presence.note_progress(owner, self._estimates(owner, request))
         with self._presence.polling(owner):
             while True:
                 ticket = self._presence.signal(owner).ticket()
@@ -165,6 +167,16 @@ class OwnerService(OwnerServiceServicer):
                     if due:
                         self._sign(response, owner, request.nonce)
                     return response
+
+    def _estimates(self, owner: str, request: wire.PollRequest) -> dict[str, Estimate]:
+        """Return how far an owner is with long steps that it has to do, by release."""
+        stated = {(key.release, key.step): key.progress for key in request.busy if key.HasField("progress")}
+        due = self._conductor.work(owner) if stated else ()
+        return {
+            work.release: Estimate(min(found.percent, 100), found.seconds_left)
+            for _, work in due
+            if (found := stated.get((work.release, work.step))) is not None
+        }
 
     @raises
     async def Answer(self, request: wire.AnswerRequest, context: Context) -> wire.AnswerResponse:

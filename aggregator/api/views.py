@@ -155,6 +155,8 @@ def _owner(
     if release.addendum is not None:
         progress.records = release.addendum.records[owner]
         progress.records_exact = True
+    estimate = None if release.ended else presence.progress(owner, release.id)
+    progress.progress = "" if estimate is None else str(estimate)
     statement = release.statement(owner)
     if statement is not None:
         progress.size = statement.size

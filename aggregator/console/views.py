@@ -129,6 +129,7 @@ def _owner_line(state: str, owner: "OwnerProgress", cells: Sequence[Any]) -> dic
         "epsilon": cells[2],
         "k": cells[3],
         "state": said,
+        "progress": owner.progress,
         "connected": owner.connected,
         "received": owner.received,
         "size": owner.size,

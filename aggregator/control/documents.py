@@ -36,7 +36,7 @@ def is_over(view: "ReleaseView") -> bool:
 
 
 def rows(view: "ReleaseView") -> list[tuple[Cell, ...]]:
-    """Return one line per owner; the state includes how much of a fragment has arrived.
+    """Return one line per owner; the state includes how far the owner is.
 
     One more line shows what the aggregator itself waits for.
     """
@@ -72,6 +72,8 @@ def _state(view: "ReleaseView", owner: Any) -> str:
         return "planned"
     if not owner.connected and not has_ended(view):
         return f"{owner.state}, not connected"
+    if owner.progress:
+        return f"{owner.state}, {view.state} {owner.progress}"
     return str(owner.state)
 
 
@@ -102,6 +104,7 @@ def document(view: "ReleaseView") -> dict[str, Any]:
                 "connected": owner.connected,
                 "received": owner.received,
                 "size": owner.size,
+                "progress": owner.progress or None,
             }
             for owner in view.owners
         ],

@@ -1,8 +1,10 @@
 """Which owners are connected, signals that wake waiting tasks, and turns between tasks that are all due."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+
+from common.progress import Estimate
 
 
 class Signal:
@@ -78,6 +80,7 @@ class OwnerPresence:
         self._gone: set[str] = set()
         self._since: dict[str, float] = {}
         self._signals: dict[str, Signal] = {}
+        self._progress: dict[str, Mapping[str, Estimate]] = {}
 
     def heard(self, owner: str) -> None:
         """Note that an owner has called."""
@@ -111,6 +114,14 @@ class OwnerPresence:
             return True
         until = self._until.get(owner)
         return until is not None and self._elapsed() <= until and owner not in self._gone
+
+    def note_progress(self, owner: str, progress: Mapping[str, Estimate]) -> None:
+        """Note how far an owner's long steps are, by release, until it polls again."""
+        self._progress[owner] = progress
+
+    def progress(self, owner: str, release: str) -> Estimate | None:
+        """Return how far a long step of a connected owner was when it last polled."""
+        return self._progress.get(owner, {}).get(release) if self.connected(owner) else None
 
     def since(self, owner: str) -> int:
         """Return since when an owner is connected, or the time of its last call; 0 if none in this run."""

@@ -10,7 +10,7 @@ import asyncio
 import secrets
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ from common.daemon.metrics import bytes_counter
 from common.errors import IdentityError, IntegrityError, NotConnectedError, ProtocolError, TesseraError
 from common.files import CHUNK_BYTES, file_digest, read_chunks
 from common.model.compatibility import Software, common_protocol
-from common.progress import Progress
+from common.progress import Estimate, Progress
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
 from common.trust.proxy import proxy_to
@@ -149,7 +149,7 @@ class AggregatorClient:
 
     async def poll(
         self,
-        busy: Iterable[tuple[str, str]],
+        busy: Mapping[tuple[str, str], Estimate | None],
         trust: Trust,
         head: SignedHead | None = None,
         shown: str = "",
@@ -157,7 +157,7 @@ class AggregatorClient:
         """Wait for work other than the work in progress.
 
         Args:
-            busy: Work in progress, as (release, step).
+            busy: Work in progress, as (release, step), and how far it is.
             trust: Knows the aggregator.
             head: Head of this owner's ledger for the aggregator to keep; None if it has that one.
             shown: Hash of the newest head that the aggregator showed, which the ledger has.
@@ -166,7 +166,7 @@ class AggregatorClient:
             IdentityError: If another aggregator sends work.
             IntegrityError: If the work is not signed.
         """
-        keys = [wire.WorkKey(release=release, step=step) for release, step in busy]
+        keys = [_work_key(release, step, estimate) for (release, step), estimate in busy.items()]
         signed = ledger_head(head) if head else None
         request = wire.PollRequest(busy=keys, ledger_head=signed, shown=shown, nonce=self._nonce)
         response: wire.PollResponse = await _call(lambda: self._calls.Poll(request, timeout=_POLL_SECONDS))
@@ -363,6 +363,13 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 def _announcement(datasets: Sequence[str], nonce: bytes) -> wire.ConnectRequest:
     return wire.ConnectRequest(software=software_here(), datasets=datasets, nonce=nonce)
+
+
+def _work_key(release: str, step: str, estimate: Estimate | None) -> wire.WorkKey:
+    key = wire.WorkKey(release=release, step=step)
+    if estimate is not None:
+        key.progress.percent, key.progress.seconds_left = estimate.percent, estimate.seconds_left
+    return key
 
 
 def _check(

@@ -44,6 +44,9 @@ _REST_SECONDS = 5.0
 """Delay before a retry of work that failed for another transient reason."""
 _MOST_TASKS = 64
 """Limit of work in progress or waiting for a retry; an aggregator repeats all other work."""
+_REPORTED_STEPS = frozenset({"mask"})
+"""Steps whose progress the aggregator gets. In earlier ones the share that is done and the time that it took
+would disclose the exact number of records, which is known only once they are linked."""
 _log = logging.getLogger(__name__)
 
 
@@ -203,7 +206,12 @@ class Connection:
         self._rested.clear()
         head = await self._unreported_head()
         shown = self._reported.hash if self._reported else ""
-        poll = asyncio.create_task(client.poll(list(self._tasks), self._trust, head, shown))
+        presence, name = self._records.presence, self._aggregator.name
+        busy = {
+            (release, step): presence.estimate(name, release) if step in _REPORTED_STEPS else None
+            for release, step in self._tasks
+        }
+        poll = asyncio.create_task(client.poll(busy, self._trust, head, shown))
         changes: tuple[Coroutine[Any, Any, object], ...] = (
             self._rested.wait(),
             self._guard.broken.wait(),

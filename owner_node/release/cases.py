@@ -50,7 +50,10 @@ class Cases:
     """The owner's state."""
 
     def progress(self, release: str) -> Progress:
-        """Return what shows how far the work for a release is; it stays at this owner."""
+        """Return what shows how far the work for a release is.
+
+        It stays at this owner. Of masking alone, the aggregator gets the share that is done and an estimate.
+        """
         return self.records.presence.progress(self.aggregator, release)
 
     def open(self, release: str, plan_digest: str | None = None) -> Session:

@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 
 from common.errors import ConfigurationError, TesseraError
 from common.files import PRIVATE_FILE, exclusive_lock, read_private, write_atomic
-from common.progress import Progress
+from common.progress import Estimate, Progress
 from owner_node.state.database import Clock, OwnerDatabase
 
 LOCK_NAME = "daemon.lock"
@@ -113,6 +113,11 @@ class DaemonPresence:
     def progress(self, aggregator: str, release: str) -> Progress:
         """Return what shows how far the work for a release is."""
         return self._steps.setdefault((aggregator, release), Progress(release))
+
+    def estimate(self, aggregator: str, release: str) -> Estimate | None:
+        """Return how far the long step of a release is; None if there is none."""
+        progress = self._steps.get((aggregator, release))
+        return None if progress is None else progress.estimate()
 
     def stop(self, aggregator: str, release: str) -> None:
         """Let the work for a release end, if there is any; later work is shown anew."""

@@ -190,7 +190,7 @@ async def test_answers_of_an_aggregator(offering: Offering, tmp_path: Path, call
         if call == "connect":
             await client.connect(["cohort"], offering.trust)
         elif call == "poll":
-            await client.poll([], offering.trust)
+            await client.poll({}, offering.trust)
         elif call == "answer":
             await client.answer(wire.AnswerRequest(release="r1"))
         elif call == "upload":

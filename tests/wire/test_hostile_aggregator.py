@@ -17,6 +17,7 @@ from common.errors import IdentityError
 from common.model.fragment import LedgerHead
 from common.model.plan import Layout, Plan
 from common.model.schema import Schema
+from common.progress import Progress
 from common.trust.credentials import read_identity
 from common.trust.identity import load_certificates
 from common.trust.signing import Domain, verify
@@ -468,6 +469,46 @@ async def test_another_aggregator_that_takes_the_place_gets_no_answer(
         replaced.set()
         await heard.wait_for("not answered")
     assert other.answers.empty()
+
+
+class Listening(HostileAggregator):
+    """Keeps what polls say."""
+
+    def __init__(self, certificates: Path) -> None:
+        super().__init__(certificates)
+        self.polls: asyncio.Queue[wire.PollRequest] = asyncio.Queue()
+
+    async def Poll(self, request: wire.PollRequest, context: Any) -> wire.PollResponse:
+        """Answer as any aggregator."""
+        self.polls.put_nowait(request)
+        return await super().Poll(request, context)
+
+
+async def test_polls_do_not_say_how_far_counting_is(
+    tmp_path: Path, certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before linking, the share that is done and the time it took would disclose the number of records."""
+    counting, done = threading.Event(), threading.Event()
+    monkeypatch.setattr("common.progress._SHORTEST_SECONDS", 0.0)
+
+    def count_slowly(dataset: object, allowed: object, progress: Progress) -> int:
+        progress.begin("counting", 100)
+        progress.reach(43)
+        counting.set()
+        assert done.wait(20)
+        return 0
+
+    monkeypatch.setattr("owner_node.release.invitations.count_records", count_slowly)
+    aggregator = Listening(certificates)
+    aggregator.tell(wire.Work(release="r1", describe=wire.Describe(dataset="cohort")))
+    async with AsyncExitStack() as stack, asyncio.timeout(20):
+        address = await stack.enter_async_context(serving(aggregator, certificates))
+        await stack.enter_async_context(running(owner(tmp_path / "a", "a", address, certificates)))
+        assert await asyncio.to_thread(counting.wait, 20)
+        before = aggregator.polls.qsize()
+        polls = [await aggregator.polls.get() for _ in range(before + 2)]
+        done.set()
+    assert [key.HasField("progress") for key in polls[-1].busy] == [False]
 
 
 async def test_commands_take_nothing_from_another_aggregator_at_the_same_host(

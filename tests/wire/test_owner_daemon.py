@@ -32,6 +32,7 @@ from owner_node.daemon import OwnerDaemon
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
 from owner_node.masking.mask import mask_table
+from owner_node.release.preparation import seal
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import ConnectionState, DaemonPresence, is_running
 from owner_node.state.session import SessionState
@@ -253,6 +254,42 @@ async def test_stopping_waits_for_what_is_being_masked(
     assert session.state in (SessionState.SPENT, SessionState.SEALED)
     assert bool(session.fragment_digest) == (session.state is SessionState.SEALED)
     assert not is_running(state)
+
+
+async def test_operators_see_how_far_masking_is(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The share that is done and an estimate reach the operator, not what is being done."""
+    monkeypatch.setattr("aggregator.api.owner_service.POLL_SECONDS", 0.2)
+    monkeypatch.setattr("common.progress._SHORTEST_SECONDS", 0.0)
+    aggregator = await launch()
+    address = aggregator.daemon.address
+    configs = [owner(tmp_path / name, name, address, certificates, 100 * i) for i, name in enumerate("ab")]
+    share_key(configs)
+    go_on = threading.Event()
+
+    def slow(*arguments: Any) -> Any:
+        progress = arguments[-1]
+        progress.begin("masking age", 100)
+        progress.reach(43)
+        assert go_on.wait(20)
+        return seal(*arguments)
+
+    monkeypatch.setattr("owner_node.release.preparation.seal", slow)
+    async with asyncio.timeout(20), running(*configs):
+        await heard.wait_for("connected", times=2)
+        await aggregator.start("a", "b")
+        told = [""]
+        while not any(told):
+            told = [each.progress for each in (await aggregator.show()).owners]
+        go_on.set()
+        await published(aggregator)
+        assert [each.progress for each in (await aggregator.show()).owners] == ["", ""]
+    assert set(told) <= {"", "40 %, less than a minute left"}
 
 
 async def test_cancelling_does_not_wait_for_what_is_being_masked(

@@ -734,6 +734,7 @@ class OwnerProgress(_message.Message):
     RECEIVED_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
     RECORDS_EXACT_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     state: _builtins.str
     records: _builtins.int
@@ -745,6 +746,8 @@ class OwnerProgress(_message.Message):
     """bytes of the fragment"""
     size: _builtins.int
     records_exact: _builtins.bool
+    progress: _builtins.str
+    """how far its long step is, in words; empty if it runs none"""
     def __init__(
         self,
         *,
@@ -757,10 +760,11 @@ class OwnerProgress(_message.Message):
         received: _builtins.int = ...,
         size: _builtins.int = ...,
         records_exact: _builtins.bool = ...,
+        progress: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "epsilon", b"epsilon", "id", b"id", "k", b"k", "received", b"received", "records", b"records", "records_exact", b"records_exact", "size", b"size", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "epsilon", b"epsilon", "id", b"id", "k", b"k", "progress", b"progress", "received", b"received", "records", b"records", "records_exact", b"records_exact", "size", b"size", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -223,22 +223,54 @@ class WorkKey(_message.Message):
 
     RELEASE_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     step: _builtins.str
     """name of the oneof field of Work"""
+    @_builtins.property
+    def progress(self) -> Global___StepProgress:
+        """absent if the step is short, or shows none"""
+
     def __init__(
         self,
         *,
         release: _builtins.str = ...,
         step: _builtins.str = ...,
+        progress: Global___StepProgress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["release", b"release", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "release", b"release", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WorkKey: _TypeAlias = WorkKey  # noqa: Y015
+
+@_typing.final
+class StepProgress(_message.Message):
+    """How far a long step was when the poll was sent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PERCENT_FIELD_NUMBER: _builtins.int
+    SECONDS_LEFT_FIELD_NUMBER: _builtins.int
+    percent: _builtins.int
+    """in steps of 5"""
+    seconds_left: _builtins.int
+    """an estimate; 0 if there is none yet"""
+    def __init__(
+        self,
+        *,
+        percent: _builtins.int = ...,
+        seconds_left: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["percent", b"percent", "seconds_left", b"seconds_left"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepProgress: _TypeAlias = StepProgress  # noqa: Y015
 
 @_typing.final
 class PollResponse(_message.Message):
