@@ -1,5 +1,6 @@
 """Events and error texts for releases that end without being published."""
 
+import json
 from collections.abc import Callable
 
 from aggregator.protocol.events import Conflicted, Ending, Expired, Failed, Refused
@@ -37,9 +38,9 @@ def ended_by(at: int, error: TesseraError, owner: str, state: State) -> Ending:
         kind = Conflicted
     elif error.code == "refused" and state is State.INVITING:
         kind = Refused
-    return kind(
-        at=at, owner=owner, code=error.code, message=error.message, hint=error.hint, details=error.details
-    )
+    # The journal stores JSON. What an error speaks of must not keep a release from ending.
+    details = json.loads(json.dumps(error.details, default=str))
+    return kind(at=at, owner=owner, code=error.code, message=error.message, hint=error.hint, details=details)
 
 
 def expired(at: int, release: Release, connected: Callable[[str], bool]) -> Ending:

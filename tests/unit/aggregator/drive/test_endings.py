@@ -9,7 +9,15 @@ import pytest
 
 from aggregator.drive.endings import ended_by, expired, failed_at_owner, operator_error, spent_by
 from aggregator.drive.stages import has_appeared, signed_plan
-from aggregator.protocol.events import Conflicted, Described, Expired, Failed, Refused
+from aggregator.protocol.events import (
+    Conflicted,
+    Described,
+    Expired,
+    Failed,
+    Refused,
+    from_json,
+    to_json,
+)
 from aggregator.protocol.release import apply
 from aggregator.protocol.states import State
 from aggregator.protocol.work import work_for
@@ -40,6 +48,15 @@ def test_an_owners_failure(code, kind, kept):
     assert type(event) is kind
     assert (event.code, event.owner) == (kept, "a")
     assert len(event.message) < 600
+
+
+def test_every_error_ends_a_release():
+    """Numbers that JSON does not have are stored as texts; a release would stay in its state otherwise."""
+    error = ConflictError("too few", "", {"least": Decimal("0.90"), "owners": ["a"], "n": 3})
+    event = ended_by(5, error, "", State.LINKING)
+    assert type(event) is Conflicted
+    assert event.details == {"least": "0.90", "owners": ["a"], "n": 3}
+    assert from_json(to_json(event)) == event
 
 
 def test_an_owners_words_are_one_line():
