@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -41,7 +42,7 @@ _PAUSE_SECONDS = 0.1
 _OVERLAP_SECONDS = 3 * _PAUSE_SECONDS
 """How long a poll that is replaced by another one stays: an owner without a poll counts as disconnected."""
 _REST_SECONDS = 5.0
-"""Delay before a retry of work that failed for another transient reason."""
+"""Delay before the first retry of work that failed for another transient reason; it doubles each time."""
 _MOST_TASKS = 64
 """Limit of work in progress or waiting for a retry; an aggregator repeats all other work."""
 _REPORTED_STEPS = frozenset({"mask"})
@@ -112,6 +113,7 @@ class Connection:
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         # Work that waits for a person: it is reported to the aggregator as busy, and no task works on it.
         self._waiting: set[tuple[str, str]] = set()
+        self._failures: Counter[str] = Counter()
         self._checks: set[asyncio.Task[None]] = set()
         self._rested = asyncio.Event()
         self._room = asyncio.Event()
@@ -268,6 +270,8 @@ class Connection:
             async with self._turns.setdefault(work.release, asyncio.Lock()):
                 self._guard.check()
                 outcome = await self._worker.do(work)
+            self._failures.pop(work.release, None)
+            self._records.presence.note_wait(self._aggregator.name, work.release)
             if outcome is WorkOutcome.WAITS:
                 self._waiting.add(key)
             # Rate limit: the aggregator may repeat a refused request at once.
@@ -276,8 +280,11 @@ class Connection:
                 self._end_waiting(work.release)
         # First, since a source that cannot be reached is a kind of lost connection, too.
         except (SourceUnreachableError, *PASSING) as error:
-            _log.error("cannot work now", extra={"release": key[0], "step": key[1], **_why(error)})
-            rest = _REST_SECONDS
+            why = _why(error)
+            _log.error("cannot work now", extra={"release": key[0], "step": key[1], **why})
+            self._records.presence.note_wait(self._aggregator.name, work.release, why["reason"])
+            rest = min(_REST_SECONDS * 2 ** self._failures[work.release], _LONGEST_WAIT_SECONDS)
+            self._failures[work.release] += 1
         except NotConnectedError:
             _log.info("not answered", extra={"release": key[0], "step": key[1]})
             rest = _RETRY_SECONDS

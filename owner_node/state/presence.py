@@ -108,6 +108,7 @@ class DaemonPresence:
         self._db, self._clock = db, clock
         # One is kept by the step that it shows, and by the pinned records of its release.
         self._steps: WeakValueDictionary[tuple[str, str], Progress] = WeakValueDictionary()
+        self._waits: dict[tuple[str, str], str] = {}
         self._written: list[list[str]] = []
 
     def progress(self, aggregator: str, release: str) -> Progress:
@@ -125,10 +126,17 @@ class DaemonPresence:
         if progress is not None:
             progress.stop()
 
+    def note_wait(self, aggregator: str, release: str, reason: str = "") -> None:
+        """Note why the work for a release is retried later; without a reason, that it is not."""
+        if reason:
+            self._waits[aggregator, release] = f"waits: {reason}"
+        else:
+            self._waits.pop((aggregator, release), None)
+
     def write_progress(self) -> None:
-        """Write how far long steps are, if that has changed; nothing is written while there are none."""
-        found = [[*key, text] for key, each in self._steps.copy().items() if (text := each.text())]
-        found.sort()
+        """Write how far long steps are, and why others wait, if that has changed."""
+        steps = {key: text for key, each in self._steps.copy().items() if (text := each.text())}
+        found = sorted([*key, text] for key, text in (self._waits | steps).items())
         if found != self._written:
             # Without room on the disk, it is shown later or never.
             with suppress(OSError):

@@ -301,6 +301,12 @@ def test_status_says_how_far_a_long_step_is(used: Path, capsys) -> None:
         progress._elapsed = lambda: 0.0
         presence.write_progress()
         assert "masking" not in _run(capsys, "status")[1]
+        presence.note_wait("hub", "r9", "scratch: No space left on device")
+        presence.write_progress()
+        assert "r9: waits: scratch: No space left on device" in _run(capsys, "status")[1]
+        presence.note_wait("hub", "r9")
+        presence.write_progress()
+        assert "waits" not in _run(capsys, "status")[1]
         presence.stopped()
     assert not (used / "state" / "daemon.progress").exists()
 
