@@ -94,4 +94,7 @@ async def in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
         await asyncio.wait([future])
+        # Nobody is left to answer. asyncio logs an error that nobody looks at.
+        if not future.cancelled():
+            future.exception()
         raise

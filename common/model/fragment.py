@@ -39,6 +39,7 @@ class Addendum(Document):
     release: str
     """Id of the release."""
     plan_digest: str
+    """Digest of the plan that it answers."""
     linking: str
     """What was found: "disjoint", "overlapping", "equal", "intersected" or, without a check, "asserted"."""
     records: Mapping[str, int]

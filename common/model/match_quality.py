@@ -15,6 +15,7 @@ class PassQuality(Document):
     """What one pass linked, over all owners."""
 
     name: str
+    """Name of the pass."""
     sent: int
     """Persons with a token: every part of the key is there, and no other person of the owner has the same."""
     ambiguous: int

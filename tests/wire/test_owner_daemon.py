@@ -31,9 +31,9 @@ from owner_node.config import DatasetConfig, KnownAggregator, OwnerConfig, Owner
 from owner_node.daemon import OwnerDaemon
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
-from owner_node.masking.mask import mask_table
 from owner_node.release.preparation import seal
 from owner_node.state.database import OwnerDatabase
+from owner_node.state.outbox import Outbox
 from owner_node.state.presence import ConnectionState, DaemonPresence, is_running
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Sessions
@@ -228,19 +228,19 @@ async def test_stopping_waits_for_what_is_being_masked(
     configs = [owner(tmp_path / name, name, address, certificates, 100 * i) for i, name in enumerate("ab")]
     share_key(configs)
     masking, go_on = threading.Event(), threading.Event()
-
-    def slow(*arguments: Any) -> Any:
-        masking.set()
-        go_on.wait(20)
-        return mask_table(*arguments)
-
-    monkeypatch.setattr("owner_node.release.preparation.mask_table", slow)
     state, stopping = configs[0].owner.state_dir, asyncio.Event()
+
+    def slow(outbox: Outbox, *arguments: Any) -> Any:
+        if state in outbox.path("hub", "r1").parents:
+            masking.set()
+            go_on.wait(20)
+        return seal(outbox, *arguments)
+
+    monkeypatch.setattr("owner_node.release.preparation.seal", slow)
     async with running(configs[1]):
         daemon = asyncio.create_task(OwnerDaemon(configs[0]).run(stopping))
         await heard.wait_for("connected", times=2)
         await aggregator.start("a", "b")
-        # One owner masks, the other waits for its turn in this one process.
         assert await asyncio.to_thread(masking.wait, 20)
         stopping.set()
         await asyncio.wait([daemon], timeout=0.5)

@@ -1,6 +1,7 @@
 """A daemon as a process: what the service manager hears over its real kind of socket, and how it stops."""
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -65,6 +66,30 @@ async def test_a_cancelled_caller_waits_for_its_thread():
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended
+
+
+def test_a_failure_after_the_cancellation_is_not_logged(caplog):
+    """A daemon that stops while a thread works says nothing of the error with which that work stops."""
+    release = threading.Event()
+
+    def work(begun):
+        begun()
+        release.wait()
+        raise OSError("stopped")
+
+    async def main():
+        loop, begun = asyncio.get_running_loop(), asyncio.Event()
+        task = asyncio.create_task(in_thread(work, lambda: loop.call_soon_threadsafe(begun.set)))
+        await begun.wait()
+        task.cancel()
+        await asyncio.sleep(0)
+        release.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    gc.collect()
+    assert not caplog.records
 
 
 async def test_a_kept_error_keeps_nothing_of_its_call():
