@@ -9,7 +9,7 @@ from common.model.mechanisms import CARRIER_RULE
 from common.model.plan import Plan
 from common.words.guarantee import essentials, invariants, promises
 from common.words.linking import allowed
-from common.words.numbers import OF_UNIFORM, bound_cell, error_text, rounded_up, span_text
+from common.words.numbers import OF_UNIFORM, bound_cell, counted, error_text, rounded_up, span_text
 
 
 def show_plan(plan: Plan, *, details: bool) -> None:
@@ -41,8 +41,8 @@ def brief(plan: Plan) -> list[str]:
     return page(
         [
             text(
-                f"release {plan.release}: {plan.layout}, {console.counted(len(plan.owners), 'owner')}, "
-                f"{console.counted(len(plan.attributes), 'attribute')}, ε {plan.epsilon:f}"
+                f"release {plan.release}: {plan.layout}, {counted(len(plan.owners), 'owner')}, "
+                f"{counted(len(plan.attributes), 'attribute')}, ε {plan.epsilon:f}"
             ),
             *([clipped("purpose", plan.purpose)] if plan.purpose else []),
             text("every owner still decides, by its policy and balance; its stated limits are met"),

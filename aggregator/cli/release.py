@@ -30,6 +30,7 @@ from common.cli.release_options import (
 from common.errors import ExitCode, NotConnectedError, UsageError
 from common.model.plan import Plan
 from common.wire.v1.control_pb2 import ReleaseRequest
+from common.words.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -215,7 +216,7 @@ def _started(calls: "ControlServiceStub", request: "StartRequest") -> "ReleaseVi
 def _asked(calls: "ControlServiceStub", view: "ReleaseView") -> "ReleaseView":
     request = ReleaseRequest(release=view.release)
     try:
-        agreed = console.confirm(f"Ask {console.counted(len(view.owners), 'owner')} to consent to this plan?")
+        agreed = console.confirm(f"Ask {counted(len(view.owners), 'owner')} to consent to this plan?")
     except KeyboardInterrupt:
         console.note(
             f"release {view.release} waits for a yes: the same command with --id {view.release} asks again; "

@@ -15,6 +15,7 @@ from common.model.schema import (
 )
 from common.planning.arguments import ReleaseArguments
 from common.planning.planner import groups_of_attributes, holders
+from common.words.numbers import counted
 
 
 def differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
@@ -136,7 +137,7 @@ def _differing(
 
 def _rules_text(rules: IdentifierRules) -> str:
     if rules.passes:
-        return f"match keys in {len(rules.passes)} pass(es)"
+        return f"match keys in {counted(len(rules.passes), 'pass')}"
     steps = ", ".join(rules.normalise) or "no normalisation"
     for column, also in enumerate(rules.also, 1):
         steps += f", column {column} also {', '.join(also)}" if also else ""

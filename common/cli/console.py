@@ -113,11 +113,6 @@ def aligned(columns: Sequence[str], rows: Rows) -> Iterator[str]:
         yield "  ".join(c.rjust(width) if right else c.ljust(width) for c, width, right in cells).rstrip()
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun, in the plural where it is not one."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def shown(cell: Cell) -> str:
     """Return a cell as text, in one line."""
     if cell is None:

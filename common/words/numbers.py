@@ -21,6 +21,12 @@ def span_text(values: Iterable[int | None]) -> str:
     return str(min(known)) if len(known) == 1 else f"{min(known)} to {max(known)}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural where it is not one."""
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{'' if count == 1 else ending}"
+
+
 def rounded_up(bound: Decimal) -> Decimal:
     """Return a bound with four decimal places at most, rounded up; below 1 with four significant digits.
 

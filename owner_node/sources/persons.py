@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from common.errors import DataError
+from common.words.numbers import counted
 from owner_node.config import DatasetConfig
 from owner_node.sources.findings import Findings
 from owner_node.values.normal_forms import normalise
@@ -44,6 +45,6 @@ def find_repeated(dataset: DatasetConfig, identifiers: Sequence[Any], findings: 
 def report_repeated(dataset: DatasetConfig, persons: int, records: int, findings: Findings) -> None:
     """Report `persons` persons who have too many records, `records` of them altogether."""
     hint = f"keep at most {dataset.max_records_per_person} of each person's records (max_records_per_person)"
-    limit = f"more than {dataset.max_records_per_person} record(s)"
-    problem = f"1 person has {limit}" if persons == 1 else f"{persons:,} persons have {limit}"
+    limit = f"more than {counted(dataset.max_records_per_person, 'record')}"
+    problem = f"{counted(persons, 'person')} {'has' if persons == 1 else 'have'} {limit}"
     findings.add(", ".join(dataset.identifier), problem, records, hint)

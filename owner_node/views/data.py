@@ -17,6 +17,7 @@ from common.model.schema import Attribute, AttributeType, CategoryOrder, Schema
 from common.planning.arguments import ReleaseArguments
 from common.planning.planner import make_plan
 from common.progress import Progress
+from common.words.numbers import counted
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.connection.credentials import own_credentials
 from owner_node.engines.choice import engine_of
@@ -123,12 +124,12 @@ def _identifier_text(schema: Schema) -> str:
     if rules is None:
         return "none"
     if rules.passes:
-        return f"match keys in {len(rules.passes)} pass(es)"
-    columns = "1 column" if rules.n_columns == 1 else f"{rules.n_columns} columns"
+        return f"match keys in {counted(len(rules.passes), 'pass')}"
+    columns = counted(rules.n_columns, "column")
     steps = f"normalised by {', '.join(rules.normalise)}" if rules.normalise else "compared as written"
     for column, also in enumerate(rules.also, 1):
         steps += f", column {column} also by {', '.join(also)}" if also else ""
-    return f"{columns}, {steps}; at most {schema.max_records_per_person} record(s) per person"
+    return f"{columns}, {steps}; at most {counted(schema.max_records_per_person, 'record')} per person"
 
 
 def _check_sums(owner: OwnerConfig, dataset: DatasetConfig, schema: Schema) -> None:

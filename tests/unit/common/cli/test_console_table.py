@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from rich.console import Console
 
-from common.cli.console import counted, drawn, fitted
+from common.cli.console import drawn, fitted
 
 HEADS = ("mechanism", "ε", "rank noise", "mean SSE", "unchanged-records", "reason")
 ROWS = [
@@ -72,8 +72,3 @@ def test_widths_take_from_the_widest_first():
     assert fitted([9, 17, 40], [4, 8, 40], 24) == [4, 8, 12]
     assert fitted([9, 17, 40], [4, 8, 40], 23) is None
     assert fitted([3], [0], 1) == [1]
-
-
-def test_one_thing_is_not_written_in_the_plural():
-    """Plans and questions name one owner as people do."""
-    assert [counted(n, "owner") for n in (0, 1, 2)] == ["0 owners", "1 owner", "2 owners"]

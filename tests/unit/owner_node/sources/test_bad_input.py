@@ -97,7 +97,7 @@ def test_everything_is_told_at_once(dataset):
         ("sex", "differs from a declared category only in case or blanks", 1),
         ("sex", "unknown category", 1),
         (None, "wrong number of fields, first in record 4", 1),
-        ("id", "1 person has more than 1 record(s)", 2),
+        ("id", "1 person has more than 1 record", 2),
     ]
 
 
@@ -145,7 +145,7 @@ def test_identifiers_are_compared_in_their_normal_form(dataset):
     """What linking would take for one person is one person here, and an empty normal form is nobody."""
     content = "id,age\nID-007,1\nid 07,2\nid-7 ,3\nid-8,4\n"
     settings = dataset(content, identifier=("id",), normalise=("digits-only", "strip-leading-zeros"))
-    assert problems(settings) == [("id", "1 person has more than 1 record(s)", 3)]
+    assert problems(settings) == [("id", "1 person has more than 1 record", 3)]
     assert load(replace(settings, max_records_per_person=3)).n_records == 4
     nobody = dataset("id,age\nnone,1\n12,2\n", identifier=("id",), normalise=("digits-only",))
     assert problems(nobody, ["none"]) == [("id", "missing identifier", 1)]
@@ -167,7 +167,7 @@ def test_identifiers_with_steps_of_their_own(dataset):
         content, identifier=("name", "born"), normalise=("casefold",), normalise_also={"born": ("date",)},
         csv=CsvOptions(date_format="%d.%m.%Y"),
     )  # fmt: skip
-    assert problems(settings) == [("name, born", "1 person has more than 1 record(s)", 2)]
+    assert problems(settings) == [("name, born", "1 person has more than 1 record", 2)]
     Path(settings.source).write_text(f"{content}Qwe,1980-01-31,3\n")
     assert problems(settings) == [("born", "not a date written %d.%m.%Y, which normalise asks for", 1)]
 
@@ -175,7 +175,7 @@ def test_identifiers_with_steps_of_their_own(dataset):
 def test_several_identifier_columns_together_name_a_person(dataset):
     """Two records of one name are two persons if their birthdays differ; two pairs are counted as two."""
     content = "a,b,age\nann,x,1\nann,y,2\nbob,x,3\nbob,x,4\nann,x,5\n"
-    expected = [("a, b", "2 persons have more than 1 record(s)", 4)]
+    expected = [("a, b", "2 persons have more than 1 record", 4)]
     assert problems(dataset(content, identifier=("a", "b")), ["ann", "bob"]) == expected
 
 

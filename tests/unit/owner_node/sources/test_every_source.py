@@ -236,7 +236,7 @@ def test_values_that_do_not_fit_are_counted_and_not_told(make):
         ("age", "outside the declared domain", 2),
         ("sex", "differs from a declared category only in case or blanks", 1),
         ("sex", "unknown category", 1),
-        ("id", "1 person has more than 1 record(s)", 2),
+        ("id", "1 person has more than 1 record", 2),
     ]
 
 
