@@ -328,7 +328,9 @@ def _started(settings: SparkSettings) -> _Running:
     lacking = missing(settings)
     if lacking is not None:
         raise ConfigurationError(
-            "Spark cannot be started", [lacking], 'correct it, or set engine.kind to "duckdb"'
+            "Spark cannot be started",
+            [lacking],
+            'correct it, or use another engine.kind, and no sources that begin with "spark:"',
         )
     problem = unreachable(settings)
     if problem is not None:
