@@ -6,6 +6,7 @@ to do in `hint`, and carries the exit code of the command line contract. `common
 same catalogue to gRPC status codes, so that an error keeps its meaning across the wire.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from enum import IntEnum
@@ -62,6 +63,10 @@ class TesseraError(Exception):
         self.message = message
         self.hint = hint
         self.details: dict[str, Any] = dict(details or {})
+
+    def details_json(self) -> str:
+        """Return the details as JSON; a value that JSON has no type for, such as a decimal, is text in it."""
+        return json.dumps(self.details, ensure_ascii=False, default=str, skipkeys=True)
 
     def to_document(self) -> dict[str, Any]:
         """Return the `{"error": ...}` document of the `--json` contract."""

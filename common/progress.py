@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+MASKING = "masking"
+"""The step that draws noise."""
 _SHORTEST_SECONDS = 3.0
 """A step that ends sooner shows nothing."""
 _LOG_SECONDS = 60.0

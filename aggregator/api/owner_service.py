@@ -169,13 +169,17 @@ class OwnerService(OwnerServiceServicer):
                     return response
 
     def _estimates(self, owner: str, request: wire.PollRequest) -> dict[str, Estimate]:
-        """Return how far an owner is with long steps that it has to do, by release."""
-        stated = {(key.release, key.step): key.progress for key in request.busy if key.HasField("progress")}
+        """Return how far an owner is with the masking that it has to do, by release."""
+        stated = {
+            key.release: key.progress
+            for key in request.busy
+            if key.step == "mask" and key.HasField("progress")
+        }
         due = self._conductor.work(owner) if stated else ()
         return {
             work.release: Estimate(min(found.percent, 100), found.seconds_left)
             for _, work in due
-            if (found := stated.get((work.release, work.step))) is not None
+            if work.step == "mask" and (found := stated.get(work.release)) is not None
         }
 
     @raises

@@ -140,7 +140,7 @@ def error_view(error: TesseraError) -> wire.ErrorView:
         code=error.code,
         message=error.message,
         hint=error.hint,
-        details=json.dumps(error.details, ensure_ascii=False),
+        details=error.details_json(),
     )
 
 
@@ -155,7 +155,8 @@ def _owner(
     if release.addendum is not None:
         progress.records = release.addendum.records[owner]
         progress.records_exact = True
-    estimate = None if release.ended else presence.progress(owner, release.id)
+    masks = not release.ended and release.progress[owner].sealed is None
+    estimate = presence.progress(owner, release.id) if masks else None
     progress.progress = "" if estimate is None else str(estimate)
     statement = release.statement(owner)
     if statement is not None:

@@ -39,7 +39,7 @@ def ended_by(at: int, error: TesseraError, owner: str, state: State) -> Ending:
     elif error.code == "refused" and state is State.INVITING:
         kind = Refused
     # The journal stores JSON. What an error speaks of must not keep a release from ending.
-    details = json.loads(json.dumps(error.details, default=str))
+    details = json.loads(error.details_json())
     return kind(at=at, owner=owner, code=error.code, message=error.message, hint=error.hint, details=details)
 
 

@@ -116,11 +116,11 @@ class OwnerPresence:
         return until is not None and self._elapsed() <= until and owner not in self._gone
 
     def note_progress(self, owner: str, progress: Mapping[str, Estimate]) -> None:
-        """Note how far an owner's long steps are, by release, until it polls again."""
+        """Note how far an owner's masking is, by release, until it polls again."""
         self._progress[owner] = progress
 
     def progress(self, owner: str, release: str) -> Estimate | None:
-        """Return how far a long step of a connected owner was when it last polled."""
+        """Return how far the masking of a connected owner was when it last polled."""
         return self._progress.get(owner, {}).get(release) if self.connected(owner) else None
 
     def since(self, owner: str) -> int:

@@ -46,6 +46,7 @@ Cell = object
 Rows = Sequence[Sequence[Cell]]
 """Lines of a table, each as long as its headings."""
 
+_CONTINUE_HINT = "add --yes to continue without being asked"
 _UNBROKEN = 12
 """Cells up to this length are not broken where a terminal is narrow."""
 _BETWEEN_DRAWN, _BETWEEN_PLAIN = 3, 1
@@ -423,7 +424,7 @@ def ask(question: str, default: str) -> str:
     return sys.stdin.readline().strip() or default
 
 
-def confirm(question: str, hint: str = "add --yes to continue without being asked") -> bool:
+def confirm(question: str, hint: str = _CONTINUE_HINT) -> bool:
     """Ask a person to agree; everything but "y" or "yes" means no.
 
     Args:
@@ -438,9 +439,7 @@ def confirm(question: str, hint: str = "add --yes to continue without being aske
     return ask(question, "y/N").lower() in ("y", "yes")
 
 
-def require_yes(
-    question: str, *, yes: bool, otherwise: str, hint: str = "add --yes to go on without being asked"
-) -> None:
+def require_yes(question: str, *, yes: bool, otherwise: str, hint: str = _CONTINUE_HINT) -> None:
     """End the command with exit code 4 unless `--yes` was given or a person agrees.
 
     Args:

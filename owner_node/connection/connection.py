@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -45,9 +44,6 @@ _REST_SECONDS = 5.0
 """Delay before the first retry of work that failed for another transient reason; it doubles each time."""
 _MOST_TASKS = 64
 """Limit of work in progress or waiting for a retry; an aggregator repeats all other work."""
-_REPORTED_STEPS = frozenset({"mask"})
-"""Steps whose progress the aggregator gets. In earlier ones the share that is done and the time that it took
-would disclose the exact number of records, which is known only once they are linked."""
 _log = logging.getLogger(__name__)
 
 
@@ -113,7 +109,8 @@ class Connection:
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         # Work that waits for a person: it is reported to the aggregator as busy, and no task works on it.
         self._waiting: set[tuple[str, str]] = set()
-        self._failures: Counter[str] = Counter()
+        self._delays: dict[str, float] = {}
+        """Delay before the next retry of a release's work, where the last attempt had to wait."""
         self._checks: set[asyncio.Task[None]] = set()
         self._rested = asyncio.Event()
         self._room = asyncio.Event()
@@ -210,7 +207,7 @@ class Connection:
         shown = self._reported.hash if self._reported else ""
         presence, name = self._records.presence, self._aggregator.name
         busy = {
-            (release, step): presence.estimate(name, release) if step in _REPORTED_STEPS else None
+            (release, step): presence.masking(name, release) if step == "mask" else None
             for release, step in self._tasks
         }
         poll = asyncio.create_task(client.poll(busy, self._trust, head, shown))
@@ -269,9 +266,9 @@ class Connection:
             # One step of a release at a time, in the order of the requests.
             async with self._turns.setdefault(work.release, asyncio.Lock()):
                 self._guard.check()
+                self._records.presence.note_wait(self._aggregator.name, work.release)
                 outcome = await self._worker.do(work)
-            self._failures.pop(work.release, None)
-            self._records.presence.note_wait(self._aggregator.name, work.release)
+            self._delays.pop(work.release, None)
             if outcome is WorkOutcome.WAITS:
                 self._waiting.add(key)
             # Rate limit: the aggregator may repeat a refused request at once.
@@ -283,8 +280,7 @@ class Connection:
             why = _why(error)
             _log.error("cannot work now", extra={"release": key[0], "step": key[1], **why})
             self._records.presence.note_wait(self._aggregator.name, work.release, why["reason"])
-            rest = min(_REST_SECONDS * 2 ** self._failures[work.release], _LONGEST_WAIT_SECONDS)
-            self._failures[work.release] += 1
+            rest = self._back_off(work.release)
         except NotConnectedError:
             _log.info("not answered", extra={"release": key[0], "step": key[1]})
             rest = _RETRY_SECONDS
@@ -307,6 +303,15 @@ class Connection:
                 self.check_decisions()
             else:
                 self._drop(key)
+
+    def _back_off(self, release: str) -> float:
+        """Return the delay before a release's work is retried; it doubles each time, up to a limit."""
+        delay = self._delays.get(release, _REST_SECONDS)
+        if len(self._delays) >= _MOST_TASKS:
+            # An aggregator can invent releases while nothing can be stored.
+            self._delays.clear()
+        self._delays[release] = min(2 * delay, _LONGEST_WAIT_SECONDS)
+        return delay
 
     def check_decisions(self) -> None:
         """Resume work that waited for a person who has decided."""

@@ -51,6 +51,7 @@ class EngineChoice:
             "table_bytes": self.table_bytes,
             "scratch_bytes": self.scratch_bytes,
             "too_large": self.too_large,
+            "guessed": self.guessed,
         }
 
     @property

@@ -21,7 +21,7 @@ from common.model.plan import Plan
 from common.model.schema import Schema
 from common.planning.arguments import ReleaseArguments
 from common.planning.planner import make_plan
-from common.progress import Progress
+from common.progress import MASKING, Progress
 from common.wire.decoding import decoded_batches
 from common.words.guarantee import invariants, promises
 from owner_node.config import DatasetConfig, PolicyConfig
@@ -151,7 +151,7 @@ def make_masked(
 def _drawn(job: MaskJob, fragment: Path, progress: Progress) -> Generator[pa.Table]:
     """Mask, and return the masked records in pieces; shuffled ones through a fragment, as in a release."""
     n_records = job.work.data.n_records
-    progress.begin("masking", n_records * len(job.tasks))
+    progress.begin(MASKING, n_records * len(job.tasks))
     masked = mask_table(job.records, job.tasks, progress.reach)
     progress.end()
     if any(len(column) != n_records for column in masked.values()):

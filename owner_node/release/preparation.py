@@ -18,7 +18,7 @@ from common.errors import DataChangedError, IntegrityError
 from common.files import file_digest
 from common.model.plan import Plan
 from common.model.task import Assignment
-from common.progress import Progress
+from common.progress import MASKING, Progress
 from common.wire.decoding import decoded_batches
 from common.wire.encoding import has_tokens
 from common.workspace import Workspace
@@ -216,7 +216,7 @@ def seal(
     shuffle = None if has_tokens(plan) else SystemBits()
     # Records that are not in memory have a turn for each attribute.
     with TURNS.turn() if prepared.records.in_memory else nullcontext():
-        progress.begin("masking", prepared.n_records * len(prepared.tasks))
+        progress.begin(MASKING, prepared.n_records * len(prepared.tasks))
         masked = mask_table(prepared.records, prepared.tasks, progress.reach)
         # Streamed records pass into a sort, and out of it.
         progress.begin("sealing", 2 * prepared.n_records)

@@ -24,10 +24,12 @@ from weakref import WeakValueDictionary
 
 from common.errors import ConfigurationError, TesseraError
 from common.files import PRIVATE_FILE, exclusive_lock, read_private, write_atomic
-from common.progress import Estimate, Progress
+from common.progress import MASKING, Estimate, Progress
 from owner_node.state.database import Clock, OwnerDatabase
 
 LOCK_NAME = "daemon.lock"
+_MOST_WAITS = 100
+"""Limit of reasons that are kept; aggregators can invent releases while nothing can be stored."""
 PROGRESS_NAME = "daemon.progress"
 
 
@@ -115,10 +117,14 @@ class DaemonPresence:
         """Return what shows how far the work for a release is."""
         return self._steps.setdefault((aggregator, release), Progress(release))
 
-    def estimate(self, aggregator: str, release: str) -> Estimate | None:
-        """Return how far the long step of a release is; None if there is none."""
+    def masking(self, aggregator: str, release: str) -> Estimate | None:
+        """Return how far the masking for a release is; None before and after.
+
+        An aggregator gets this and nothing of earlier steps: the share that is done and the time that it took
+        would disclose the exact number of records, which is known only once they are linked.
+        """
         progress = self._steps.get((aggregator, release))
-        return None if progress is None else progress.estimate()
+        return progress.estimate() if progress is not None and progress.what == MASKING else None
 
     def stop(self, aggregator: str, release: str) -> None:
         """Let the work for a release end, if there is any; later work is shown anew."""
@@ -128,10 +134,9 @@ class DaemonPresence:
 
     def note_wait(self, aggregator: str, release: str, reason: str = "") -> None:
         """Note why the work for a release is retried later; without a reason, that it is not."""
-        if reason:
+        self._waits.pop((aggregator, release), None)
+        if reason and len(self._waits) < _MOST_WAITS:
             self._waits[aggregator, release] = f"waits: {reason}"
-        else:
-            self._waits.pop((aggregator, release), None)
 
     def write_progress(self) -> None:
         """Write how far long steps are, and why others wait, if that has changed."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, closing
 from dataclasses import replace
 from decimal import Decimal
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -500,15 +501,50 @@ async def test_polls_do_not_say_how_far_counting_is(
 
     monkeypatch.setattr("owner_node.release.invitations.count_records", count_slowly)
     aggregator = Listening(certificates)
-    aggregator.tell(wire.Work(release="r1", describe=wire.Describe(dataset="cohort")))
+    # The second has to wait for its turn. It must not get the progress of the first.
+    for work in (wire.Work(describe=wire.Describe(dataset="cohort")), wire.Work(mask=wire.Mask())):
+        work.release = "r1"
+        aggregator.tell(work)
     async with AsyncExitStack() as stack, asyncio.timeout(20):
         address = await stack.enter_async_context(serving(aggregator, certificates))
         await stack.enter_async_context(running(owner(tmp_path / "a", "a", address, certificates)))
         assert await asyncio.to_thread(counting.wait, 20)
-        before = aggregator.polls.qsize()
-        polls = [await aggregator.polls.get() for _ in range(before + 2)]
+        said: dict[str, bool] = {}
+        while len(said) < 2:
+            poll = await aggregator.polls.get()
+            said = {key.step: key.HasField("progress") for key in poll.busy}
+        # One more, after the count began for certain.
+        poll = await aggregator.polls.get()
         done.set()
-    assert [key.HasField("progress") for key in polls[-1].busy] == [False]
+    assert {key.step: key.HasField("progress") for key in poll.busy} == {"describe": False, "mask": False}
+
+
+async def test_work_that_has_to_wait_is_retried_with_backoff(
+    tmp_path: Path, certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The delay doubles up to a limit, and stays there however long it takes."""
+    loop, delays, failures = asyncio.get_running_loop(), list[float](), 8
+    later, describe = loop.call_later, Invitations.describe
+
+    def at_once(delay: float, callback: Callable[..., object], *arguments: Any) -> asyncio.TimerHandle:
+        if callback.__name__ != "_take_up":
+            return later(delay, callback, *arguments)
+        delays.append(delay)
+        return later(0, callback, *arguments)
+
+    def described(self: Invitations, *asked: str) -> bytes:
+        if len(delays) < failures:
+            raise OSError(ENOSPC, "No space left on device")
+        return describe(self, *asked)
+
+    monkeypatch.setattr(loop, "call_later", at_once)
+    monkeypatch.setattr(Invitations, "describe", described)
+    aggregator = HostileAggregator(certificates)
+    async with AsyncExitStack() as stack, asyncio.timeout(20):
+        address = await stack.enter_async_context(serving(aggregator, certificates))
+        await stack.enter_async_context(running(owner(tmp_path / "a", "a", address, certificates)))
+        await aggregator.ask(wire.Work(release="r1", describe=wire.Describe(dataset="cohort")))
+    assert delays[:failures] == [5, 10, 20, 30, 30, 30, 30, 30]
 
 
 async def test_commands_take_nothing_from_another_aggregator_at_the_same_host(

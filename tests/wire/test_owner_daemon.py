@@ -274,7 +274,7 @@ async def test_operators_see_how_far_masking_is(
 
     def slow(*arguments: Any) -> Any:
         progress = arguments[-1]
-        progress.begin("masking age", 100)
+        progress.begin("masking", 100)
         progress.reach(43)
         assert go_on.wait(20)
         return seal(*arguments)

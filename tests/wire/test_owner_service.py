@@ -280,22 +280,29 @@ async def test_polls_are_held_and_busy_work_is_not_told(launch, records):
     assert [each.WhichOneof("step") for each in await held] == ["consent"]
 
 
-async def test_operators_see_how_far_an_owner_is(launch, records):
-    """A poll says how far a long step is, until the next one; of work that is not due nothing is kept."""
+async def test_operators_see_how_far_masking_is(launch, records, monkeypatch):
+    """A poll says how far it is, until the next one or until it is done. Of other steps nothing is kept."""
+    monkeypatch.setattr("aggregator.api.owner_service.POLL_SECONDS", 0.1)
     aggregator = await launch()
     owners = await pair(aggregator, records)
     far = wire.StepProgress(percent=40, seconds_left=170)
-    # The work of another release answers every poll at once.
-    await aggregator.start("a", "b", release="r2")
-    for stated, shown in (
-        (wire.WorkKey(step="describe", progress=far), "40 %, about 3 minutes left"),
-        (wire.WorkKey(step="describe", progress=wire.StepProgress(percent=4_000_000_000)), "100 %"),
-        (wire.WorkKey(step="mask", progress=far), ""),
-        (wire.WorkKey(step="describe"), ""),
-    ):
-        stated.release = "r1"
-        await owners[0].poll([stated])
-        assert [each.progress for each in (await aggregator.show("r1")).owners] == [shown, ""]
+
+    async def shown():
+        return [each.progress for each in (await aggregator.show("r1")).owners]
+
+    async def shown_after(step, progress):
+        await owners[0].poll([wire.WorkKey(release="r1", step=step, progress=progress)])
+        return await shown()
+
+    for step in ("describe", "mask"):
+        assert await shown_after(step, far) == ["", ""]
+    work, _ = await all_until(owners, "mask")
+    assert await shown_after("describe", far) == ["", ""]
+    assert await shown_after("mask", wire.StepProgress(percent=4_000_000_000)) == ["100 %", ""]
+    assert await shown_after("mask", None) == ["", ""]
+    assert await shown_after("mask", far) == ["40 %, about 3 minutes left", ""]
+    await owners[0].answer(work)
+    assert await shown() == ["", ""]
 
 
 def test_the_fixture_has_distinct_tokens(records):

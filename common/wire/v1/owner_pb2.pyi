@@ -229,7 +229,7 @@ class WorkKey(_message.Message):
     """name of the oneof field of Work"""
     @_builtins.property
     def progress(self) -> Global___StepProgress:
-        """absent if the step is short, or shows none"""
+        """how far the masking is; absent at its beginning, and of other steps"""
 
     def __init__(
         self,

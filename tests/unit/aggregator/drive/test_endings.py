@@ -4,9 +4,11 @@ import json
 from dataclasses import replace
 from decimal import Decimal
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from aggregator.api.views import error_view
 from aggregator.drive.endings import ended_by, expired, failed_at_owner, operator_error, spent_by
 from aggregator.drive.stages import has_appeared, signed_plan
 from aggregator.protocol.events import (
@@ -52,11 +54,13 @@ def test_an_owners_failure(code, kind, kept):
 
 def test_every_error_ends_a_release():
     """Numbers that JSON does not have are stored as texts; a release would stay in its state otherwise."""
-    error = ConflictError("too few", "", {"least": Decimal("0.90"), "owners": ["a"], "n": 3})
+    details: dict[Any, Any] = {"least": Decimal("0.90"), "owners": ["a"], "n": 3, ("a", "b"): 4}
+    error = ConflictError("too few", "", details)
     event = ended_by(5, error, "", State.LINKING)
     assert type(event) is Conflicted
     assert event.details == {"least": "0.90", "owners": ["a"], "n": 3}
     assert from_json(to_json(event)) == event
+    assert json.loads(error_view(error).details) == event.details
 
 
 def test_an_owners_words_are_one_line():
