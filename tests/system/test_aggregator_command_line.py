@@ -131,7 +131,7 @@ async def test_release_from_the_command_line(operator, owners, tmp_path):
     assert (code, document["state"]) == (0, "published")
     assert document["owners"][0] | {"connected": True} == {
         "id": "a", "state": "published", "records": 30, "records_exact": True, "epsilon": "1", "k": 5,
-        "connected": True,
+        "connected": True, "progress": None,
         "received": document["owners"][0]["size"], "size": document["owners"][0]["size"],
     }  # fmt: skip
     other = await operator.run("release", *ARGUMENTS, "--yes", "--purpose", "another", "--json")
