@@ -30,6 +30,7 @@ from deploy.local_cluster import LocalCluster
 from deploy.local_setup import AGGREGATOR
 from owner_node.config import load as load_config
 from owner_node.masking.tasks import frequency_order
+from owner_node.risk.measures import mean_sse
 from owner_node.sources import load
 from owner_node.state.outbox import Outbox
 from tests.papers.prepare import DATASET, DESCRIPTION
@@ -108,7 +109,7 @@ def sse_by_attribute(attributes: Sequence[Attribute], parts: Sequence[Part]) -> 
         parts: Owners' values as masked by `idp-joint`.
 
     Returns:
-        By attribute, in units of its variance; their sum over the square of their number is the mean SSE.
+        By attribute, in units of its variance; `mean_sse` takes them.
         Categories are counted by the places of their masking order. An attribute without variation counts 0
         if it is unchanged and is infinite otherwise.
     """
@@ -144,11 +145,6 @@ def _placed(order: Int64Array | None, values: Int64Array) -> Int64Array:
     return values if order is None else order[values]
 
 
-def mean_sse(errors: Mapping[str, float]) -> float:
-    """Return the mean over records of dist² = (1/l²) Σ d²/σ², from `sse_by_attribute`."""
-    return sum(errors.values()) / len(errors) ** 2
-
-
 def measure(cluster: LocalCluster, release: Path) -> dict[str, float]:
     """Verify a release and return the error of each of its attributes; see `sse_by_attribute`.
 
@@ -170,7 +166,7 @@ def run(folder: Path, release: str, epsilon: str, k: str) -> dict[str, float]:
         errors = measure(cluster, made)
     title = f"{says['setup']}, ε = {epsilon}, k = {k}, seed {says['seed']}: {made}"
     console.table(title, ("attribute", "Σ d² / (n·σ²)"), [(name, f"{e:.6f}") for name, e in errors.items()])
-    console.print_line(f"mean SSE: {mean_sse(errors):.6f}")
+    console.print_line(f"mean SSE: {mean_sse([*errors.values()]):.6f}")
     return errors
 
 

@@ -20,11 +20,12 @@ import numpy as np
 from common.cli import console
 from common.errors import ExitCode, TesseraError
 from deploy.local_cluster import LocalCluster
+from owner_node.risk.measures import mean_sse
 from owner_node.risk.utility import Estimate, estimate
 from tests.papers import data_sets
 from tests.papers.in_process import Setting, horizontal, vertical
 from tests.papers.prepare import SETUPS, prepare
-from tests.papers.run_setup import make_release, mean_sse, measure
+from tests.papers.run_setup import make_release, measure
 
 EPSILON, K, RUNS, SEED = "1", "100", 50, 1
 ORDER = "declared"
@@ -38,7 +39,7 @@ def in_daemons(name: str, data: Path, folder: Path, releases: int) -> Estimate:
         cluster.start()
         for number in range(releases):
             made = make_release(cluster, SETUPS[name].layout, owners, f"r{number}", EPSILON, K)
-            found.append(mean_sse(measure(cluster, made)))
+            found.append(mean_sse([*measure(cluster, made).values()]))
     return _estimated(found)
 
 
