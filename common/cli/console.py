@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -204,6 +204,11 @@ def main(make: Callable[[], Any], name: str) -> NoReturn:
     except KeyboardInterrupt:
         # Before the command began, or when it had just ended.
         code = ExitCode.INTERRUPTED
+    # Python flushes standard error once more at exit, and ends with 120 where it cannot be written.
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _discard(sys.stderr)
     # All output is written. While Python exits, Ctrl-C would only add a traceback. Pressed again after an
     # interruption, it does not wait for threads, which finish their current work.
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
@@ -266,20 +271,20 @@ def run(command: Any, name: str, argv: Sequence[str] | None = None) -> int:
     except BaseException as fault:  # noqa: BLE001 - the last line of defence: no traceback reaches a user
         error = _as_ours(fault, name)
         if isinstance(error, CannotPrintError):
-            _discard_output()
+            _discard(sys.stdout)
         return report(error, as_json=as_json)
     return result if isinstance(result, int) and not isinstance(result, bool) else ExitCode.DONE
 
 
 def _reader_left() -> int:
-    _discard_output()
+    _discard(sys.stdout)
     return ExitCode.INTERNAL
 
 
-def _discard_output() -> None:
-    """Discard all further output, including the interpreter's flush at exit."""
+def _discard(stream: TextIO) -> None:
+    """Discard all further output to a stream, including the interpreter's flush at exit."""
     with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @contextmanager
@@ -344,15 +349,14 @@ def report(error: TesseraError, *, as_json: bool) -> int:
 
     It is shown as `error:` and `hint:` lines, or as the JSON document where that can be written.
     """
-    with suppress(OSError):
-        if as_json and not isinstance(error, CannotPrintError):
-            with suppress(CannotPrintError):
-                print_json(error.to_document())
-                return int(error.exit_code)
-            _discard_output()
-        _write(sys.stderr, f"error: {_indented(error.message)}")
-        if error.hint:
-            _write(sys.stderr, f"hint: {_indented(error.hint)}")
+    if as_json and not isinstance(error, CannotPrintError):
+        with suppress(CannotPrintError, BrokenPipeError):
+            print_json(error.to_document())
+            return int(error.exit_code)
+        _discard(sys.stdout)
+    _write(sys.stderr, f"error: {_indented(error.message)}")
+    if error.hint:
+        _write(sys.stderr, f"hint: {_indented(error.hint)}")
     return int(error.exit_code)
 
 
@@ -510,7 +514,8 @@ def _indented(text: str) -> str:
 def _write(stream: TextIO, line: str) -> None:
     # A name that the terminal's encoding lacks is shown escaped; it must not end a command.
     encoding = stream.encoding or "utf-8"
-    with _printing() if stream is sys.stdout else nullcontext():
+    # What cannot be said on standard error must not stop the work.
+    with _printing() if stream is sys.stdout else suppress(OSError):
         stream.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
         stream.flush()
 

@@ -227,12 +227,21 @@ def test_help_that_cannot_be_written_is_told(redirection, option):
     assert done.stderr.startswith("error: the output cannot be written: ")
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("redirection", ["2> /dev/full", "2>&-", "<&-"])
-def test_other_streams_that_cannot_be_used_change_no_exit_code(redirection):
-    """Where nothing can be said, the exit code still says it."""
-    for arguments, code in ((["end", "conflict"], 3), (["end", "well"], 0), (["ask"], 2)):
+def test_other_streams_that_cannot_be_used_change_no_exit_code(redirection, unbuffered):
+    """Where nothing can be said, the exit code still says it, and progress goes on unseen."""
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    ends = (
+        (["end", "conflict"], 3),
+        (["end", "fault", "--log-level", "debug"], 1),
+        (["show"], 0),
+        (["ask"], 2),
+    )
+    for arguments, code in ends:
         command = ["sh", "-c", f'exec "$@" {redirection}', "sh", *PROGRAM, *arguments]
-        assert subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60).returncode == code
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=60)
+        assert done.returncode == code
 
 
 def test_plain_output_is_aligned_and_progress_tells_changes_only():
