@@ -16,7 +16,7 @@ PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-runtime spark febrl demo programs test fuzz chaos bench papers notebooks screenshots lint format types imports proto check-generated docs lock dist clean
+.PHONY: help setup setup-runtime opendp chart spark febrl demo programs test fuzz chaos bench papers notebooks screenshots lint format types imports proto check-generated docs lock dist clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -45,13 +45,17 @@ setup: $(DEVELOPMENT_STAMP) ## make .venv with everything for development
 
 setup-runtime: $(RUNTIME_STAMP) ## make .venv with only what the programs need
 
-# What only some tests and benchmarks need, beside the environment, each from a lock file of its own: Spark has 450 MB,
-# and of the package with the data of FEBRL nothing but the data is used.
+# What one job needs, beside the environment, each from a lock file of its own: heavy packages (180 to 450 MB), and one
+# of which nothing but the data is used. Tests that need a folder that is not there are skipped with the reason.
 build/%/.installed: requirements-%.lock $(RUNTIME_STAMP)
 	@echo "installing $(@D)"
 	@rm -rf $(@D)
 	@$(PIP_INSTALL) --require-hashes --no-deps --no-build-isolation --target $(@D) -r $<
 	@touch $@
+
+opendp: build/opendp/.installed ## install OpenDP into build/opendp, for a test that compares its noise with ours
+
+chart: build/chart/.installed ## install Helm's library into build/chart, for the tests of the Helm chart
 
 spark: $(SPARK)/.installed ## install Spark into build/spark, for the tests of its engine (Java 17 comes from elsewhere)
 
@@ -75,8 +79,8 @@ RUNS ?= 200
 chaos: $(DEVELOPMENT_STAMP) ## crash releases at random: RUNS=200, again with the SEED that it prints (make test runs some)
 	@PYTHONPATH=$(SPARK) $(RUN) -m tests.chaos --runs $(RUNS) $(if $(SEED),--seed $(SEED))
 
-bench: $(DEVELOPMENT_STAMP) ## measure speed and memory (the Spark engine after make spark)
-	@PYTHONPATH=$(SPARK) $(RUN) -m tests.benchmarks
+bench: $(DEVELOPMENT_STAMP) build/bench/.installed ## measure speed and memory (the Spark engine after make spark)
+	@PYTHONPATH=$(SPARK):build/bench $(RUN) -m tests.benchmarks
 
 papers: $(DEVELOPMENT_STAMP) ## repeat the experiments of the pages, an hour: TESSERA_DATA names the data
 	@$(RUN) -m tests.papers --page docs/papers.md --page docs/risk.md --page docs/decisions.md
@@ -138,6 +142,8 @@ lock: ## re-make the lock files (UPGRADE=--upgrade to move to newer versions)
 	@$(COMPILE) $(UPGRADE) --extra explore --group build --group dev -c requirements.lock -o requirements-dev.lock
 	@$(RESOLVE) $(UPGRADE) --group spark -c requirements.lock -o requirements-spark.lock
 	@$(RESOLVE) $(UPGRADE) --group febrl --no-deps -o requirements-febrl.lock
+	@for group in opendp chart bench; do \
+	  $(RESOLVE) $(UPGRADE) --group $$group -c requirements-dev.lock -o requirements-$$group.lock || exit 1; done
 	@! grep -n -i -E 'https?://|--(extra-)?index|find-links' requirements*.lock
 
 dist: $(DEVELOPMENT_STAMP) ## source archive and wheel in dist/ (the wheel always has the same bytes)

@@ -17,9 +17,9 @@ for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
 # Programs are started hundreds of times: without bytecode most of that time is compiling.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# `make spark` installs Spark there; behind everything else, so that no other package is taken from it.
-if (_spark := Path(__file__).parents[1] / "build" / "spark").is_dir():
-    sys.path.append(str(_spark))
+# Folders of `make spark` and the like: behind everything else, so that nothing else is taken from them.
+_BUILD = Path(__file__).parents[1] / "build"
+sys.path += [str(folder) for name in ("spark", "opendp", "chart") if (folder := _BUILD / name).is_dir()]
 
 pytest_plugins = ["tests.needs", "pytester"]
 
@@ -28,7 +28,7 @@ pytest_plugins = ["tests.needs", "pytester"]
 settings.register_profile(
     "tessera",
     deadline=None,
-    derandomize=bool(os.environ.get("CI")),
+    derandomize="TESSERA_SAME_EXAMPLES" in os.environ,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

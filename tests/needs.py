@@ -108,6 +108,16 @@ def missing_spark() -> str | None:
     return None if _succeeds("java", "-version") else "there is no Java (openjdk-17-jre-headless)"
 
 
+def missing_opendp() -> str | None:
+    """Return why our noise cannot be compared with OpenDP's, or None."""
+    return None if find_spec("opendp") else "opendp is not installed (make opendp)"
+
+
+def missing_chart() -> str | None:
+    """Return why the Helm chart cannot be checked, or None."""
+    return None if find_spec("helm_python") else "Helm's library is not installed (make chart)"
+
+
 def _succeeds(*command: str) -> bool:
     """Tell whether a command ends well within the time of a probe."""
     try:
@@ -129,6 +139,8 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "tmpfs": cache(missing_tmpfs),
     "nftables": cache(missing_nftables),
     "spark": cache(missing_spark),
+    "opendp": missing_opendp,
+    "chart": missing_chart,
 }
 
 

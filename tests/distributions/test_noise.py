@@ -7,7 +7,6 @@ wrong scale it must fall far below that.
 from decimal import Decimal
 
 import numpy as np
-import opendp.prelude as dp
 import pytest
 from scipy import stats
 
@@ -162,11 +161,14 @@ def test_neighbouring_draws_are_independent(draw, scale):
 
 def opendp_draws(scale: int, n_draws: int) -> np.ndarray:
     """The same distribution by OpenDP, an implementation that shares no line with ours."""
+    import opendp.prelude as dp
+
     dp.enable_features("contrib")
     space = dp.vector_domain(dp.atom_domain(T=int)), dp.l1_distance(T=int)
     return np.array(dp.m.make_laplace(*space, scale=float(scale))([0] * n_draws))
 
 
+@pytest.mark.needs("opendp")
 @pytest.mark.parametrize(("scale", "n_draws"), [(2, 40_000), (1000, 40_000)])
 def test_two_samples_with_opendp(scale, n_draws):
     """Ours and OpenDP's draws are alike; with a scale off by a tenth they are not.

@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
-from helm_python import Chart, HelmError, lint
 
 from common import __version__
 from owner_node.cli import application
 from owner_node.config import load
+
+pytestmark = pytest.mark.needs("chart")
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "tessera"
@@ -33,6 +33,8 @@ PARTIES = ("owner-node", "aggregator")
 
 def rendered(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the objects of a release called `first`, by kind."""
+    from helm_python import Chart
+
     files = Chart.load(CHART).render(values, name="first", namespace="study")
     texts = [text for path, text in files.items() if not path.endswith("NOTES.txt")]
     objects = [each for text in texts for each in yaml.safe_load_all(text) if each]
@@ -44,6 +46,8 @@ def rendered(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("version", ["1.29", "1.34"])
 def test_kubernetes_takes_all_objects(party, values, version):
     """Every object has the form that Kubernetes' own schemas ask for."""
+    import kubernetes_validate
+
     found = rendered({"party": party, **values})
     assert {"StatefulSet", "Service", "NetworkPolicy", "ServiceAccount"} <= set(found)
     assert ("ConfigMap" in found) == ("configuration" in values)
@@ -53,6 +57,8 @@ def test_kubernetes_takes_all_objects(party, values, version):
 
 def test_helm_finds_nothing():
     """`helm lint --strict` has no warning, and the chart is of this version."""
+    from helm_python import Chart, lint
+
     report = lint(CHART, {}, strict=True)
     assert report["errors"] == []
     assert [each for each in report["messages"] if each["severity"] > 1] == []
@@ -114,6 +120,8 @@ def test_secrets_are_in_no_object():
 )
 def test_wrong_values_are_refused(values, word):
     """A value that is unknown, wrong or unsafe stops the installation, by name."""
+    from helm_python import HelmError
+
     with pytest.raises(HelmError, match=word):
         rendered(values)
 
