@@ -154,7 +154,6 @@ class AggregatorDaemon:
         sinks = open_sinks(self._config.audit, "tessera-aggregator")
         if sinks:
             delivery = Delivery(journal.operators, sinks)
-            self._stack.push_async_callback(asyncio.to_thread, delivery.deliver)
             journal.operators.listen(delivery.wake)
             self._spawn(delivery.run())
             self._spawn(journal.watch())
@@ -167,7 +166,8 @@ class AggregatorDaemon:
             return
         notices = NoticeList(section.state_dir / NOTICES_FILE, section.name, int(time.time()))
         self._stack.callback(notices.close)
-        delivery, changed = Delivery(notices, sinks), asyncio.Event()
+        notices.keep_sinks({sink.name: former for sink, former in sinks.items()})
+        delivery, changed = Delivery(notices, tuple(sinks)), asyncio.Event()
 
         def committed() -> None:
             loop.call_soon_threadsafe(changed.set)
@@ -239,9 +239,14 @@ class AggregatorDaemon:
         )
 
     def _spawn(self, watching: Coroutine[None, None, None]) -> None:
-        """Run a coroutine in the background until the daemon stops."""
+        """Run a coroutine in the background until the daemon stops, which waits for its end."""
         task = asyncio.create_task(watching)
-        self._stack.callback(task.cancel)
+
+        async def end() -> None:
+            task.cancel()
+            await asyncio.wait([task])
+
+        self._stack.push_async_callback(end)
 
     async def _listen(self, service: OwnerService, credentials: Credentials) -> str:
         listen = self._config.aggregator.listen

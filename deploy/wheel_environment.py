@@ -26,7 +26,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 KEPT = PROJECT / "build" / "wheel"
 PACKAGES = ("aggregator", "common", "owner_node", "tessera")
 """Packages in the wheel."""
-DATA_FOLDERS = ("deploy/samples", "deploy/systemd")
+DATA_FOLDERS = ("deploy/samples", "deploy/systemd", "deploy/monitoring")
 """Folders whose files are installed into share/tessera."""
 _COMPLETE = "complete"
 _SOURCES = "sources"

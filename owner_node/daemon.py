@@ -204,7 +204,9 @@ class OwnerDaemon:
         feed = AuditFeed(records.db, records.history, owner)
         audit = Delivery(feed, open_sinks(self._config.audit, "tessera-owner-node"))
         sinks = notice_sinks(self._config.notify, NOTICES, f"owner {owner}")
-        notices = Delivery(NoticeFeed(records.db, records.history, owner), sinks)
+        to_people = NoticeFeed(records.db, records.history, owner)
+        to_people.keep_sinks({sink.name: former for sink, former in sinks.items()})
+        notices = Delivery(to_people, tuple(sinks))
 
         def committed() -> None:
             audit.wake()

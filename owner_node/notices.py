@@ -48,6 +48,24 @@ class NoticeFeed(AuditFeed):
             self.note_delivered(sink, known)
         return known
 
+    def keep_sinks(self, former_names: Mapping[str, str]) -> None:
+        """Forget all sinks for people but some: names of version 0.1 can hold a secret.
+
+        Args:
+            former_names: By sink that is kept, the name whose cursor it takes over if it has none.
+        """
+        with self._db.transaction() as tx:
+            tx.executemany(
+                "INSERT OR IGNORE INTO audit_sinks (sink, sequence) "
+                "SELECT ?, sequence FROM audit_sinks WHERE sink = ?",
+                former_names.items(),
+            )
+            known = tx.execute(
+                "SELECT sink FROM audit_sinks WHERE sink GLOB 'mail:*' OR sink GLOB 'webhook:*'"
+            )
+            gone = [(each["sink"],) for each in known.fetchall() if each["sink"] not in former_names]
+            tx.executemany("DELETE FROM audit_sinks WHERE sink = ?", gone)
+
 
 def note_due(config: OwnerConfig, records: Records, clock: Clock) -> None:
     """Record, once each, the notices that are due because of the clock or of a halted ledger."""

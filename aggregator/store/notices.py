@@ -84,6 +84,21 @@ class NoticeList(SqliteDatabase):
             for sequence, at, event, release, owner in rows
         ]
 
+    def keep_sinks(self, former_names: Mapping[str, str]) -> None:
+        """Forget all sinks but some: names of version 0.1 can hold a secret.
+
+        Args:
+            former_names: By sink that is kept, the name whose cursor it takes over if it has none.
+        """
+        with self.transaction() as tx:
+            tx.executemany(
+                "INSERT OR IGNORE INTO sinks (name, sequence) SELECT ?, sequence FROM sinks WHERE name = ?",
+                former_names.items(),
+            )
+            known = tx.execute("SELECT name FROM sinks").fetchall()
+            gone = [(name,) for (name,) in known if name not in former_names]
+            tx.executemany("DELETE FROM sinks WHERE name = ?", gone)
+
     def delivered(self, sink: str) -> int:
         """Return the number up to which a sink has everything; a new one begins with what comes."""
         rows = self.rows("SELECT sequence FROM sinks WHERE name = ?", (sink,))

@@ -27,16 +27,17 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Timer
 from typing import Annotated, Any, Protocol
 from urllib.parse import urlsplit
 
 from pydantic import PlainValidator
 
-from common.daemon.process import in_thread
+from common.daemon.process import in_own_thread, in_thread
 from common.errors import ConfigurationError, TesseraError
 from common.files import PRIVATE_FILE
 from common.settings import FilePath, Section
@@ -47,8 +48,12 @@ DEFAULT_PORT = 514
 _PRIORITY = 13 * 8 + 6
 """Facility "log audit", severity "informational" (RFC 5424, section 6.2.1)."""
 _SEND_SECONDS = 5.0
+_BATCH_SECONDS = 30.0
+"""How long a host may take for one batch."""
+_LAST_SECONDS = 2.0
+"""How long a stopping daemon waits for its sinks: they take what is left, or it is abandoned."""
 _RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 15.0, 240.0
-_BATCH = 500
+_MOST = 500
 _SHORT_TEXT = 200
 _ADDRESS = re.compile(
     r"(?:(?P<scheme>udp|tcp)://)?(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?"
@@ -61,6 +66,9 @@ class AuditSink(Protocol):
 
     name: str
     """Key of the sink's cursor; a sink of another name gets all records from the start."""
+
+    most: int
+    """Records of one call of `write`."""
 
     def write(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Take records.
@@ -113,6 +121,8 @@ class FileSink:
     Args:
         path: The file; created with mode 0600 if it is absent.
     """
+
+    most = _MOST
 
     def __init__(self, path: Path) -> None:
         self.name = f"file:{path}"
@@ -169,6 +179,8 @@ class SyslogSink:
         program: Name of this program in syslog.
     """
 
+    most = _MOST
+
     def __init__(self, address: str, program: str) -> None:
         self.name = f"syslog:{address}"
         self._address, self._program = address, program
@@ -180,7 +192,10 @@ class SyslogSink:
             ConfigurationError: If they could not be sent.
         """
         try:
-            with _connected(self._address) as connection:
+            with (
+                _connected(self._address) as connection,
+                deadline(connection, _BATCH_SECONDS),
+            ):
                 for record in records:
                     self._send(connection, record)
         except OSError as error:
@@ -261,49 +276,106 @@ class AuditSource(Protocol):
 
 
 class Delivery:
-    """Delivers the records of a source to sinks while a daemon runs."""
+    """Delivers the records of a source to sinks while a daemon runs; no sink waits for another."""
 
     def __init__(self, source: AuditSource, sinks: Sequence[AuditSink]) -> None:
         self._source, self._sinks = source, tuple(sinks)
-        self._due = asyncio.Event()
+        self._due = {sink.name: asyncio.Event() for sink in sinks}
         self._loop = asyncio.get_running_loop()
         self._failing: dict[str, str] = {}
 
     def wake(self) -> None:
         """Note that there may be new records; from any thread."""
         if self._sinks and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._due.set)
+            self._loop.call_soon_threadsafe(self._note_due)
+
+    def _note_due(self) -> None:
+        for due in self._due.values():
+            due.set()
 
     async def run(self) -> None:
-        """Deliver records when there are new ones, and retry sinks that fail, until cancelled."""
-        pause = _RETRY_SECONDS
-        while True:
-            self._due.clear()
-            # The database stays open until a delivery that is cancelled has ended.
-            await in_thread(self.deliver)
-            pause = min(2 * pause, _LONGEST_RETRY_SECONDS) if self._failing else _RETRY_SECONDS
+        """Deliver records when there are new ones, and retry sinks that fail, until cancelled.
+
+        Once cancelled, sinks have a moment to take what is left. What they do not take is abandoned, and
+        delivered after the next start.
+        """
+        async with asyncio.TaskGroup() as group:
+            for sink in self._sinks:
+                group.create_task(self._serve(sink))
+
+    async def _serve(self, sink: AuditSink) -> None:
+        due, pause = self._due[sink.name], _RETRY_SECONDS
+        delivery: asyncio.Task[None] | None = None
+        try:
+            while True:
+                due.clear()
+                delivery = asyncio.create_task(self._deliver(sink))
+                await asyncio.wait([delivery])
+                fails = sink.name in self._failing
+                pause = min(2 * pause, _LONGEST_RETRY_SECONDS) if fails else _RETRY_SECONDS
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause / 2 if fails else None):
+                        await due.wait()
+        finally:
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause / 2 if self._failing else None):
-                    await self._due.wait()
+                async with asyncio.timeout(_LAST_SECONDS):
+                    if delivery is not None:
+                        await delivery
+                    if sink.name not in self._failing:
+                        await self._deliver(sink)
 
-    def deliver(self) -> None:
-        """Deliver all records to every sink; a sink that fails is warned about once for each reason."""
-        for sink in self._sinks:
-            try:
-                while self._deliver_batch(sink):
-                    pass
-            except Exception as error:  # noqa: BLE001 - no release may wait for a sink, whatever the error
-                reason = error.message if isinstance(error, TesseraError) else type(error).__name__
-                if self._failing.get(sink.name) != reason:
-                    _log.warning("audit sink fails", extra={"sink": sink.name, "reason": reason})
-                self._failing[sink.name] = reason
-            else:
-                if self._failing.pop(sink.name, None) is not None:
-                    _log.info("audit sink caught up", extra={"sink": sink.name})
+    async def _deliver(self, sink: AuditSink) -> None:
+        """Deliver all records to a sink; one that fails is warned about once for each reason."""
+        try:
+            while await self._deliver_batch(sink):
+                pass
+        except Exception as error:  # noqa: BLE001 - no release may wait for a sink, whatever the error
+            reason = error.message if isinstance(error, TesseraError) else type(error).__name__
+            if self._failing.get(sink.name) != reason:
+                _log.warning("audit sink fails", extra={"sink": sink.name, "reason": reason})
+            self._failing[sink.name] = reason
+        else:
+            if self._failing.pop(sink.name, None) is not None:
+                _log.info("audit sink caught up", extra={"sink": sink.name})
 
-    def _deliver_batch(self, sink: AuditSink) -> bool:
-        records = self._source.audit_records(self._source.delivered(sink.name), _BATCH)
+    async def _deliver_batch(self, sink: AuditSink) -> bool:
+        # The database stays open until a call that is cancelled has ended. A sink is not waited for.
+        records = await in_thread(self._next_records, sink)
         if records:
-            sink.write([record for _, record in records])
-            self._source.note_delivered(sink.name, records[-1][0])
-        return len(records) == _BATCH
+            await in_own_thread(sink.write, [record for _, record in records])
+            await in_thread(self._source.note_delivered, sink.name, records[-1][0])
+        return len(records) == sink.most
+
+    def _next_records(self, sink: AuditSink) -> Sequence[tuple[int, Mapping[str, Any]]]:
+        return self._source.audit_records(self._source.delivered(sink.name), sink.most)
+
+
+@contextmanager
+def deadline(connection: socket.socket, seconds: float) -> Iterator[None]:
+    """End a connection a while after the block began, however little the other side sends at a time.
+
+    The time-out of a socket is for one call: with a byte now and then an answer never ends. The block may put
+    layers such as TLS on the connection.
+
+    Raises:
+        TimeoutError: If the block failed because its time had passed.
+    """
+    passed = Event()
+    with connection.dup() as same:
+
+        def end() -> None:
+            passed.set()
+            with suppress(OSError):
+                same.shutdown(socket.SHUT_RDWR)
+
+        timer = Timer(seconds, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except Exception:
+            if passed.is_set():
+                raise TimeoutError(errno.ETIMEDOUT, f"not done within {seconds:.0f} s") from None
+            raise
+        finally:
+            timer.cancel()

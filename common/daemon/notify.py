@@ -7,26 +7,43 @@ sentence of this program; no text of another party, and never a value of a recor
 
 import hmac
 import json
-import smtplib
+import socket
 import ssl
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from email.message import EmailMessage
 from hashlib import sha256
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from smtplib import (
+    SMTP,
+    SMTPAuthenticationError,
+    SMTPNotSupportedError,
+    SMTPRecipientsRefused,
+    SMTPResponseException,
+)
+from threading import Lock
 from typing import Annotated, Any
-from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from pydantic import Field, PlainValidator
 
-from common.daemon.audit import AuditSink
-from common.daemon.settings import parse_web_address
+from common.daemon.audit import AuditSink, deadline
+from common.daemon.settings import is_local, parse_web_address
 from common.errors import ConfigurationError
 from common.files import read_secret
 from common.settings import Contradictions, FilePath, Listed, Section
+from common.trust.proxy import dial, proxy_to
 
 _SECONDS = 10.0
+"""How long the other side may send nothing."""
+_DELIVERY_SECONDS = 30.0
+"""How long one message may take, from the connection to the answer."""
+_REFUSED_SECONDS = 3600.0
+"""How long a refused password is not tried again: mail servers lock accounts that are tried often."""
+_UNKNOWN_MECHANISM, _WRONG_PASSWORD = 504, 535
+_DIGEST_DIGITS = 16
 _AGAIN = "nothing is lost: it is sent again until it is accepted"
 
 
@@ -89,28 +106,155 @@ class Notices:
         ]
 
 
-def notice_sinks(section: NotifySection, notices: Notices, party: str) -> tuple[AuditSink, ...]:
+def notice_sinks(section: NotifySection, notices: Notices, party: str) -> dict[AuditSink, str]:
     """Return the sinks that tell people; nothing is opened before the first message.
 
     Args:
         section: The table `[notify]`.
         notices: What people are told.
         party: Who tells it, such as "owner north".
+
+    Returns:
+        By sink its name in version 0.1, under which a database may have its cursor.
     """
-    found: list[AuditSink] = []
-    if section.smtp is not None:
-        found.append(MailSink(section.smtp, notices, party))
+    found: dict[AuditSink, str] = {}
+    if (smtp := section.smtp) is not None:
+        server, former = MailServer(smtp), f"mail:{smtp.host}:{smtp.port}:{','.join(smtp.to)}"
+        found |= {MailSink(server, to, notices, party): former for to in dict.fromkeys(smtp.to)}
     if section.webhook is not None:
-        found.append(WebhookSink(section.webhook, notices))
-    return tuple(found)
+        found[WebhookSink(section.webhook, notices)] = f"webhook:{section.webhook.url}"
+    return found
+
+
+@contextmanager
+def _connected(host: str, port: int, *, by_proxy: bool = False) -> Iterator[socket.socket]:
+    """Connect for one delivery, which ends in time however slowly the other side answers."""
+    proxy = proxy_to(host) if by_proxy and not is_local(host) else None
+    with dial(host, port, _SECONDS, proxy) as connection, deadline(connection, _DELIVERY_SECONDS):
+        yield connection
+
+
+def _reason(error: Exception) -> str:
+    """Return why a delivery failed, without words of the other side."""
+    return getattr(error, "strerror", None) or type(error).__name__
+
+
+class _Client(SMTP):
+    """A mail client on a connection that has been made."""
+
+    def __init__(self, connection: socket.socket, host: str, port: int) -> None:
+        self._connection = connection
+        super().__init__(host, port)
+
+    def _get_socket(self, *_: Any) -> socket.socket:
+        return self._connection
+
+
+class MailServer:
+    """The mail server of all recipients: one connection at a time.
+
+    Args:
+        section: The table `[notify.smtp]`.
+    """
+
+    def __init__(self, section: SmtpSection) -> None:
+        self.section = section
+        self.place = f"{section.host}:{section.port}"
+        self._lock = Lock()
+        self._refused_password, self._refused_until = "", 0.0
+
+    def send(self, mail: EmailMessage) -> None:
+        """Send a mail to its only recipient.
+
+        Raises:
+            ConfigurationError: If the server did not take it.
+        """
+        about = self.section
+        try:
+            with self._lock:
+                password = "" if about.password_file is None else read_secret(about.password_file)
+                if password and password == self._refused_password and time.monotonic() < self._refused_until:
+                    raise self._wrong_password()
+                with (
+                    _connected(about.host, about.port) as connection,
+                    closing(_Client(connection, about.host, about.port)) as client,
+                ):
+                    self._send(client, password, mail)
+        except SMTPRecipientsRefused as error:
+            codes = ", ".join(str(code) for code, _ in error.recipients.values())
+            raise ConfigurationError(
+                f"mail server {self.place} refuses the recipient {mail['To']}: {codes}",
+                hint=f"correct notify.smtp.to; {_AGAIN}",
+            ) from None
+        except OSError as error:
+            reason = str(error.smtp_code) if isinstance(error, SMTPResponseException) else _reason(error)
+            raise ConfigurationError(
+                f"mail server {self.place} takes no mail: {reason}", hint=_AGAIN
+            ) from None
+
+    def _send(self, client: SMTP, password: str, mail: EmailMessage) -> None:
+        about = self.section
+        if about.starttls:
+            client.starttls(context=ssl.create_default_context(cafile=about.ca))
+        if password:
+            self._sign_in(client, password)
+        client.send_message(mail)
+        # The server has the mail: whatever comes after that, it is not sent again.
+        with suppress(OSError):
+            client.quit()
+
+    def _sign_in(self, client: SMTP, password: str) -> None:
+        """Sign in by one mechanism of the server; `SMTP.login` tries a wrong password with each of them."""
+        client.user, client.password = self.section.user, password
+        client.ehlo_or_helo_if_needed()
+        answers: dict[str, Any] = {
+            "PLAIN": client.auth_plain,
+            "LOGIN": client.auth_login,
+            "CRAM-MD5": client.auth_cram_md5,
+        }
+        offered = client.esmtp_features.get("auth", "").upper().split()
+        # Without TLS the one that does not send the password comes first.
+        for name in answers if self.section.starttls else reversed(answers):
+            if name not in offered:
+                continue
+            try:
+                client.auth(name, answers[name])
+            except SMTPAuthenticationError as error:
+                if error.smtp_code == _UNKNOWN_MECHANISM:
+                    continue
+                if error.smtp_code == _WRONG_PASSWORD:
+                    self._refused_password = password
+                    self._refused_until = time.monotonic() + _REFUSED_SECONDS
+                    raise self._wrong_password() from None
+                raise
+            return
+        raise SMTPNotSupportedError
+
+    def _wrong_password(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"mail server {self.place} refuses the user and password of notify.smtp: {_WRONG_PASSWORD}",
+            hint="correct notify.smtp.user or what notify.smtp.password_file holds; a refused password is "
+            f"tried once an hour, and {_AGAIN}",
+        )
 
 
 class MailSink:
-    """Sends one mail for all messages of a batch."""
+    """Sends one recipient one mail for all messages of a batch.
 
-    def __init__(self, section: SmtpSection, notices: Notices, party: str) -> None:
-        self.name = f"mail:{section.host}:{section.port}:{','.join(section.to)}"
-        self._section, self._notices, self._party = section, notices, party
+    Every recipient has a cursor: one who is refused neither loses messages nor has others sent them twice.
+
+    Args:
+        server: Takes the mails.
+        recipient: The address.
+        notices: What people are told.
+        party: Who tells it.
+    """
+
+    most = 500
+
+    def __init__(self, server: MailServer, recipient: str, notices: Notices, party: str) -> None:
+        self.name = f"mail:{server.place}:{recipient}"
+        self._server, self._recipient, self._notices, self._party = server, recipient, notices, party
 
     def write(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Send a mail if a record needs one.
@@ -118,42 +262,30 @@ class MailSink:
         Raises:
             ConfigurationError: If the server did not take it.
         """
-        messages, about = self._notices.messages(records), self._section
+        messages = self._notices.messages(records)
         if not messages:
             return
         mail = EmailMessage()
-        mail["From"], mail["To"] = about.sender, ", ".join(about.to)
+        mail["From"], mail["To"] = self._server.section.sender, self._recipient
         more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
         mail["Subject"] = f"Tessera {self._party}: {messages[0]['text']}{more}"
         mail.set_content("".join(f"{each['time']}  {each['text']}\n" for each in messages))
-        try:
-            with smtplib.SMTP(about.host, about.port, timeout=_SECONDS) as server:
-                if about.starttls:
-                    server.starttls(context=ssl.create_default_context(cafile=about.ca))
-                if about.user and about.password_file is not None:
-                    server.login(about.user, read_secret(about.password_file))
-                server.send_message(mail)
-        except (OSError, smtplib.SMTPException) as error:
-            raise ConfigurationError(
-                f"mail server {about.host}:{about.port} takes no mail: {type(error).__name__}", hint=_AGAIN
-            ) from None
+        self._server.send(mail)
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        """Follow no redirect: the message is for the configured address alone."""
-
-
-@dataclass(slots=True)
 class WebhookSink:
-    """Posts each message as JSON, signed by HMAC-SHA256 in the header `X-Tessera-Signature`."""
+    """Posts each message as JSON, signed by HMAC-SHA256 in the header `X-Tessera-Signature`.
 
-    section: WebhookSection
-    notices: Notices
-    name: str = field(init=False)
+    Its name has a digest of the address, which often holds a secret, and names go to logs and databases.
+    """
 
-    def __post_init__(self) -> None:
-        self.name = f"webhook:{self.section.url}"
+    most = 1
+    """A message that was taken is not sent again because of the one after it."""
+
+    def __init__(self, section: WebhookSection, notices: Notices) -> None:
+        self._section, self._notices, self._url = section, notices, urlsplit(section.url)
+        digest = sha256(section.url.encode()).hexdigest()[:_DIGEST_DIGITS]
+        self.name = f"webhook:{self._url.hostname}:{digest}"
 
     def write(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Post the messages of some records.
@@ -161,20 +293,40 @@ class WebhookSink:
         Raises:
             ConfigurationError: If one was not taken.
         """
-        for message in self.notices.messages(records):
-            body = json.dumps(message, sort_keys=True).encode()
-            mark = hmac.new(read_secret(self.section.secret_file).encode(), body, sha256).hexdigest()
-            headers = {"Content-Type": "application/json", "X-Tessera-Signature": f"sha256={mark}"}
-            request = Request(self.section.url, body, headers)  # noqa: S310 - https, or this machine: `parse_web_address`
-            try:
-                with build_opener(_NoRedirects).open(request, timeout=_SECONDS):
-                    pass
-            except (URLError, OSError) as error:
-                reason = type(error).__name__
-                if isinstance(error, HTTPError):
-                    reason = str(error.code)
-                    error.close()
-                host = urlsplit(self.section.url).hostname
-                raise ConfigurationError(
-                    f"webhook at {host} takes no messages: {reason}", hint=_AGAIN
-                ) from None
+        for message in self._notices.messages(records):
+            self._post(json.dumps(message, sort_keys=True).encode())
+
+    def _post(self, body: bytes) -> None:
+        mark = hmac.new(read_secret(self._section.secret_file).encode(), body, sha256).hexdigest()
+        headers = {
+            "Content-Type": "application/json",
+            "X-Tessera-Signature": f"sha256={mark}",
+            "Connection": "close",
+        }
+        try:
+            status = self._status(body, headers)
+        except (OSError, HTTPException) as error:
+            raise self._refused(_reason(error)) from None
+        # No redirect is followed: the message is for the configured address alone.
+        if not 200 <= status < 300:
+            raise self._refused(str(status))
+
+    def _status(self, body: bytes, headers: Mapping[str, str]) -> int:
+        """Return the status of the answer."""
+        url, host, secure = self._url, self._url.hostname or "", self._url.scheme == "https"
+        port = url.port or (443 if secure else 80)
+        target = url._replace(scheme="", netloc="", fragment="", path=url.path or "/").geturl()
+        with _connected(host, port, by_proxy=True) as connection:
+            if secure:
+                context = ssl.create_default_context()
+                client: HTTPConnection = HTTPSConnection(host, port, context=context)
+                client.sock = context.wrap_socket(connection, server_hostname=host)
+            else:
+                client = HTTPConnection(host, port)
+                client.sock = connection
+            with closing(client):
+                client.request("POST", target, body, headers)
+                return client.getresponse().status
+
+    def _refused(self, reason: str) -> ConfigurationError:
+        return ConfigurationError(f"webhook at {self._url.hostname} takes no messages: {reason}", hint=_AGAIN)

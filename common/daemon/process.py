@@ -6,7 +6,9 @@ import resource
 import signal
 import socket
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import suppress
+from threading import Thread
 from traceback import clear_frames
 from typing import Any, TypeVar
 
@@ -98,3 +100,22 @@ async def in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
         if not future.cancelled():
             future.exception()
         raise
+
+
+async def in_own_thread(function: Callable[..., _T], *arguments: Any) -> _T:
+    """Call a blocking function that may be abandoned; a cancelled caller continues at once.
+
+    The thread goes on by itself, and does not keep the process from ending. For what only waits for others,
+    such as a mail server: nothing of the state may be used in there.
+    """
+    result: Future[_T] = Future()
+    result.set_running_or_notify_cancel()
+
+    def call() -> None:
+        try:
+            result.set_result(function(*arguments))
+        except BaseException as error:  # noqa: BLE001 - the caller's, as if it had made the call
+            result.set_exception(error)
+
+    Thread(target=call, daemon=True).start()
+    return await asyncio.wrap_future(result)

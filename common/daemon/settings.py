@@ -36,6 +36,8 @@ _SIZE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) ?([MGT]i?B)")
 _SMALLEST_MEMORY = 256 * 10**6
 """Bytes: with less, a step would write and read tiny pieces."""
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+_WEB_ADDRESS = re.compile(r"[!-~]+")
+"""Printable ASCII, as a request takes it."""
 
 
 def _wrong(text: str) -> NoReturn:
@@ -135,7 +137,8 @@ def optional_address(value: object) -> str:
     return "" if value == "" else parse_address(value)
 
 
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
+    """Whether a host is this machine alone."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -144,21 +147,24 @@ def _is_local(host: str) -> bool:
 
 def is_loopback(address: str) -> bool:
     """Whether "host:port" is an address of this machine alone."""
-    return _is_local(address.rpartition(":")[0].strip("[]"))
+    return is_local(address.rpartition(":")[0].strip("[]"))
 
 
 def parse_web_address(value: object) -> str:
-    """Read a web address: https everywhere, http for this machine alone.
+    """Read a web address: https everywhere, http for this machine alone; without user and password.
 
     Raises:
         ValueError: If it is something else.
     """
-    parts = urlsplit(value) if isinstance(value, str) else None
-    host = (parts.hostname if parts else None) or ""
-    secure = parts is not None and (parts.scheme == "https" or (parts.scheme == "http" and _is_local(host)))
-    if parts is None or not host or not secure:
+    text = value if isinstance(value, str) and _WEB_ADDRESS.fullmatch(value) else ""
+    parts = urlsplit(text)
+    host = parts.hostname or ""
+    if parts.username is not None:
+        _wrong("expected an address without user and password: web addresses go to logs and other programs")
+    if not host or not (parts.scheme == "https" or (parts.scheme == "http" and is_local(host))):
         _wrong("expected an address such as https://host/path")
-    return parts.geturl()
+    # A port that is none is an error here.
+    return parts.geturl() if parts.port != 0 else _wrong("expected a port from 1 to 65535")
 
 
 def _dial(value: str) -> str:

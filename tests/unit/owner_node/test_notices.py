@@ -47,6 +47,29 @@ def test_a_new_sink_is_not_told_the_past(offering):
     assert [record["event"] for _, record in records] == ["deadline-near"]
 
 
+def test_names_of_sinks_that_hold_a_secret_are_forgotten(offering):
+    """Sinks go on where they were under their former names; of those and of removed ones nothing is left."""
+    feed = NoticeFeed(offering.records.db, offering.records.history, "a")
+    former = {
+        "webhook:https://x/Geheim7": 1,
+        "webhook:https://y/Geheim7": 1,
+        "mail:mx:25:a,b": 1,
+        "file:/a": 1,
+    }
+    for name, sequence in former.items():
+        feed.note_delivered(name, sequence)
+    feed.keep_sinks(
+        {
+            "webhook:x:ab": "webhook:https://x/Geheim7",
+            **dict.fromkeys(("mail:mx:25:a", "mail:mx:25:b"), "mail:mx:25:a,b"),
+        }
+    )
+    feed.note_delivered("mail:mx:25:a", 2)
+    feed.keep_sinks({"webhook:x:ab": "", "mail:mx:25:a": "mail:mx:25:a,b", "mail:mx:25:c": "mail:mx:25:a,c"})
+    kept = {row["sink"]: row["sequence"] for row in offering.records.db.rows("SELECT * FROM audit_sinks")}
+    assert kept == {"webhook:x:ab": 1, "mail:mx:25:a": 2, "file:/a": 1}
+
+
 def test_a_certificate_that_ends_and_a_halt_are_told_once(offering):
     """Each is one line of the history, however often it is looked at, and becomes one message."""
     for _ in range(2):

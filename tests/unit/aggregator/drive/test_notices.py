@@ -96,3 +96,12 @@ def test_the_list_survives_the_daemon(tmp_path):
         assert second.begun == BEGUN
         assert told(second, [published()]) == ["published"]
         assert (second.delivered("old"), second.delivered("new")) == (1, 1)
+
+
+def test_names_of_sinks_that_hold_a_secret_are_forgotten(notices):
+    """Sinks go on where they were under their former names; of those and of removed ones nothing is left."""
+    former = "webhook:https://x/Geheim7"
+    notices.note_delivered(former, 3)
+    notices.note_delivered("mail:mx:25:gone", 3)
+    notices.keep_sinks({"webhook:x:ab": former})
+    assert [tuple(row) for row in notices.rows("SELECT * FROM sinks")] == [("webhook:x:ab", 3)]

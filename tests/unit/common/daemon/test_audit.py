@@ -4,8 +4,7 @@ import asyncio
 import json
 import os
 import socket
-import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from common.daemon.audit import AuditSection, Delivery, FileSink, SyslogSink, open_sinks, parse_syslog
 from common.errors import ConfigurationError
+from tests.fakes.deliveries import KeptRecords, deliver
 
 RECORDS = [{"sequence": 1, "event": "refused", "rule": "k = 3\nund süß"}, {"sequence": 2, "event": "x"}]
 
@@ -153,51 +153,60 @@ def test_addresses_of_nothing(written: object) -> None:
         parse_syslog(written)
 
 
-class Kept:
-    """Records and cursors in memory."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.cursors: dict[str, int] = {}
-
-    def audit_records(self, after: int, most: int) -> Sequence[tuple[int, Mapping[str, Any]]]:
-        """Return numbered records."""
-        return [(n, {"sequence": n}) for n in range(after + 1, min(self.count, after + most) + 1)]
-
-    def delivered(self, sink: str) -> int:
-        """Return a cursor."""
-        return self.cursors.get(sink, 0)
-
-    def note_delivered(self, sink: str, sequence: int) -> None:
-        """Move a cursor."""
-        self.cursors[sink] = sequence
+def numbered(count: int) -> list[dict[str, int]]:
+    """Return records."""
+    return [{"sequence": number} for number in range(1, count + 1)]
 
 
 async def test_a_failing_sink_delays_no_other_and_catches_up(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With syslog away the file gets everything; when it is back it gets everything too, once."""
-    kept, socket_path = Kept(1200), tmp_path / "log"
+    kept, socket_path = KeptRecords(numbered(1200)), tmp_path / "log"
     sinks = open_sinks(AuditSection(tmp_path / "audit.jsonl", str(socket_path)), "tessera")
-    delivery = Delivery(kept, sinks)
-    await asyncio.to_thread(delivery.deliver)
-    await asyncio.to_thread(delivery.deliver)
+    await deliver(kept, sinks)
     assert [each["sequence"] for each in lines(tmp_path / "audit.jsonl")] == list(range(1, 1201))
     assert [record.getMessage() for record in caplog.records] == ["audit sink fails"]
     heard = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(socket_path))
-        sending = threading.Thread(target=delivery.deliver)
-        sending.start()
-        heard = [json.loads(listener.recv(4096).partition(b": ")[2])["sequence"] for _ in range(1200)]
-        sending.join()
+        delivery = asyncio.create_task(deliver(kept, sinks))
+        for _ in range(1200):
+            message = await asyncio.to_thread(listener.recv, 4096)
+            heard.append(json.loads(message.partition(b": ")[2])["sequence"])
+        await delivery
     assert heard == list(range(1, 1201))
     assert len(lines(tmp_path / "audit.jsonl")) == 1200
 
 
+async def test_what_comes_during_a_stop_is_delivered(tmp_path: Path) -> None:
+    """The last actions of a daemon are in the copy, too."""
+    kept = KeptRecords([])
+    delivery = Delivery(kept, open_sinks(AuditSection(tmp_path / "audit.jsonl"), "tessera"))
+    running = asyncio.create_task(delivery.run())
+    await asyncio.sleep(0)
+    kept.records += numbered(3)
+    running.cancel()
+    await asyncio.wait([running])
+    assert [each["sequence"] for each in lines(tmp_path / "audit.jsonl")] == [1, 2, 3]
+
+
+async def test_a_syslog_that_reads_nothing_keeps_no_stop_waiting() -> None:
+    """A host that took the connection and then nothing: the stop abandons it."""
+    kept = KeptRecords(numbered(200_000))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sinks = open_sinks(AuditSection(syslog=f"tcp://127.0.0.1:{listener.getsockname()[1]}"), "tessera")
+        running = asyncio.create_task(Delivery(kept, sinks).run())
+        connection, _ = await asyncio.to_thread(listener.accept)
+        with connection:
+            running.cancel()
+            async with asyncio.timeout(10):
+                await asyncio.wait([running])
+
+
 async def test_a_wake_brings_what_is_new(tmp_path: Path) -> None:
     """What is recorded while the daemon runs is delivered at once, without being asked for."""
-    kept, arrived = Kept(1), asyncio.Event()
+    kept, arrived = KeptRecords(numbered(1)), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     class Told(FileSink):
@@ -212,7 +221,7 @@ async def test_a_wake_brings_what_is_new(tmp_path: Path) -> None:
     async with asyncio.timeout(10):
         await arrived.wait()
         arrived.clear()
-        kept.count = 2
+        kept.records.append({"sequence": 2})
         await asyncio.to_thread(delivery.wake)
         await arrived.wait()
     running.cancel()

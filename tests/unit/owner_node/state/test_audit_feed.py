@@ -4,9 +4,10 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from common.daemon.audit import AuditSection, Delivery, open_sinks
+from common.daemon.audit import AuditSection, open_sinks
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import AuditFeed, History, Line
+from tests.fakes.deliveries import deliver
 
 
 async def test_lines_are_told_once_over_restarts(tmp_path: Path) -> None:
@@ -19,8 +20,8 @@ async def test_lines_are_told_once_over_restarts(tmp_path: Path) -> None:
             feed = AuditFeed(db, history, "north")
             with db.transaction() as tx:
                 history.record(tx, aggregator="hub", release=release, event="invited", rule="über k")
-            Delivery(feed, open_sinks(sink, "x")).deliver()
-            Delivery(feed, open_sinks(sink, "x")).deliver()
+            await deliver(feed, open_sinks(sink, "x"))
+            await deliver(feed, open_sinks(sink, "x"))
             kept = history.entries()
     told = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     assert [line["release"] for line in told] == ["r1", "r2", "r3"]
@@ -28,7 +29,7 @@ async def test_lines_are_told_once_over_restarts(tmp_path: Path) -> None:
     assert [line["hash"] for line in told] == [line.hash for line in kept]
     with OwnerDatabase(tmp_path / "state") as db:
         feed = AuditFeed(db, History(db, lambda: datetime(2026, 1, 2, tzinfo=UTC)), "north")
-        Delivery(feed, open_sinks(AuditSection(tmp_path / "second.jsonl"), "x")).deliver()
+        await deliver(feed, open_sinks(AuditSection(tmp_path / "second.jsonl"), "x"))
     assert (tmp_path / "second.jsonl").read_text() == (tmp_path / "audit.jsonl").read_text()
 
 
