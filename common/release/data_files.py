@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from common.arrays import Int64Array
 from common.errors import IntegrityError
 from common.model.plan import Plan
 from common.model.schema import Attribute
+from common.release.page_headers import unpacked_size
 from common.release.table import RECORD_COLUMN, file_metadata, release_schema, to_units
 
 PARQUET_FILE = "data.parquet"
@@ -27,6 +28,8 @@ _VALUE_BYTES = 32
 """Of one value in a Parquet page: 16 of a decimal, and what encodings add."""
 _PAGES_BYTES = 1 << 16
 """Of page headers and statistics in a column of a row group."""
+_LONGEST_LIST = 50_000
+"""Of row groups or columns in a footer: memory for a list is taken before its items are read."""
 
 
 def read_data(path: Path, plan: Plan, n_records: int) -> pa.Table:
@@ -52,7 +55,7 @@ def data_pieces(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
     try:
         if path.name == PARQUET_FILE:
             check_footer(path, plan, n_records)
-            with pq.ParquetFile(path) as file:
+            with _open(path) as file:
                 for batch in file.iter_batches(PIECE_RECORDS):
                     yield pa.Table.from_batches([batch])
         else:
@@ -63,7 +66,7 @@ def data_pieces(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
 
 
 def check_footer(path: Path, plan: Plan, n_records: int) -> pa.Schema:
-    """Check what a Parquet file states: a small file can unpack to any size, so no value is read before.
+    """Check what a Parquet file states: a small file can unpack to any size, so no page is unpacked before.
 
     Returns:
         The schema of the file.
@@ -73,16 +76,21 @@ def check_footer(path: Path, plan: Plan, n_records: int) -> pa.Schema:
     """
     expected = release_schema(plan)
     try:
-        with pq.ParquetFile(path) as file:
+        with _open(path) as file:
             schema, metadata = file.schema_arrow, file.metadata
+        if (schema.names, schema.types) != (expected.names, expected.types):
+            raise IntegrityError(f"the columns of {path.name} are not those of the plan")
+        _check_count(path, metadata.num_rows, n_records)
+        with path.open("rb") as stream:
+            if not _are_plausible(stream, metadata, plan):
+                raise IntegrityError(f"{path.name} states sizes that such columns do not have")
     except (pa.ArrowException, OSError, ValueError) as problem:
         raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
-    if (schema.names, schema.types) != (expected.names, expected.types):
-        raise IntegrityError(f"the columns of {path.name} are not those of the plan")
-    _check_count(path, metadata.num_rows, n_records)
-    if not _are_plausible(metadata, plan):
-        raise IntegrityError(f"{path.name} states sizes that such columns do not have")
     return schema
+
+
+def _open(path: Path) -> pq.ParquetFile:
+    return pq.ParquetFile(path, thrift_container_size_limit=_LONGEST_LIST, pre_buffer=False)
 
 
 def _check_count(path: Path, found: int, n_records: int) -> None:
@@ -116,16 +124,18 @@ def check_descriptions(schema: pa.Schema, plan: Plan, manifest: Mapping[str, Any
         raise IntegrityError("it describes its columns otherwise than the plan")
 
 
-def _are_plausible(metadata: pq.FileMetaData, plan: Plan) -> bool:
-    """Whether no column of a Parquet file states more bytes than its records and labels can take."""
+def _are_plausible(stream: BinaryIO, metadata: pq.FileMetaData, plan: Plan) -> bool:
+    """Whether the pages of no column state more bytes than its records and labels can take."""
     labels = {each.name: sum(len(label.encode()) + 4 for label in each.categories) for each in plan.columns}
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    chunks = [(group.num_rows, group.column(i)) for group in groups for i in range(group.num_columns)]
-    return all(
-        chunk.total_uncompressed_size
-        <= _PAGES_BYTES + _VALUE_BYTES * n_rows + labels.get(chunk.path_in_schema, 0)
-        for n_rows, chunk in chunks
-    )
+    for n_rows, chunk in (
+        (group.num_rows, group.column(i)) for group in groups for i in range(group.num_columns)
+    ):
+        most = _PAGES_BYTES + _VALUE_BYTES * n_rows + labels.get(chunk.path_in_schema, 0)
+        start = chunk.dictionary_page_offset or chunk.data_page_offset
+        if unpacked_size(stream, start, chunk.total_compressed_size) > most:
+            return False
+    return True
 
 
 def check_values(pieces: Mapping[str, pa.Table], plan: Plan, start: int) -> dict[str, Int64Array]:

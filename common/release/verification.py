@@ -124,7 +124,10 @@ REPORT_FILE = "report.html"
 _OF_A_RELEASE = (MANIFEST_FILE, SIGNATURE_FILE, *DATA_FILES, REPORT_FILE)
 _Period = tuple[datetime, datetime]
 """Since when, and until when, a release was made."""
-_LARGEST_MANIFEST = 1 << 28
+_LARGEST_MANIFEST = 1 << 26
+"""Bytes; a manifest of 1,000 owners takes about 6 MB."""
+_MOST_VALUES = 1 << 22
+"""In a manifest: anybody can write one, and a value of three bytes takes seventy in memory."""
 _HINT = "do not use this folder; get the release again from the aggregator or from an owner"
 
 
@@ -451,6 +454,8 @@ def _read(folder: Path, name: str) -> bytes:
 def _read_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
     data = _read(folder, MANIFEST_FILE)
     with _step(MANIFEST_FILE):
+        if data.count(b",") + data.count(b"[") + data.count(b"{") > _MOST_VALUES:
+            raise IntegrityError("it has more values than a manifest can have")
         manifest = json.loads(data)
         if not isinstance(manifest, dict):
             raise IntegrityError("it is not a manifest")

@@ -13,6 +13,7 @@ from common.release.data_files import read_data
 from common.release.table import release_schema
 from common.release.verification import parse_pins, verify_release
 from tests.fakes.published import make_release
+from tests.fuzz.memory import bounded_memory
 from tests.fuzz.mutations import N_MUTATIONS
 
 
@@ -118,6 +119,53 @@ def test_a_parquet_file_is_not_unpacked_before_its_counts_are_known(made, tmp_pa
     assert path.stat().st_size < 100_000
     with pytest.raises(IntegrityError, match="sizes that such columns do not have"):
         read_data(path, made.plan, 30)
+
+
+def _varint(number: int, length: int = 0) -> bytes:
+    """An integer as Thrift writes it, in at least so many bytes."""
+    digits = [number * 2]
+    while digits[-1] > 127 or len(digits) < length:
+        digits[-1:] = [digits[-1] & 127 | 128, digits[-1] >> 7]
+    return bytes(digits)
+
+
+def test_a_footer_cannot_hide_what_pages_unpack_to(made, tmp_path):
+    """Arrow unpacks what the page says, whatever the footer states; so the pages are asked."""
+    path = tmp_path / "data.parquet"
+    table = pq.read_table(made.folder / "data.parquet")
+    label = next(field.name for field in table.schema if pa.types.is_dictionary(field.type))
+    long = pa.array(["x" * 10_000_000] * 30).dictionary_encode().cast(table.schema.field(label).type)
+    at = table.schema.get_field_index(label)
+    pq.write_table(table.set_column(at, label, long), path, compression="zstd")
+    stated = _varint(pq.read_metadata(path).row_group(0).column(at).total_uncompressed_size)
+    data = path.read_bytes()
+    assert data.count(stated) == 1
+    path.write_bytes(data.replace(stated, _varint(1000, len(stated))))
+    assert pq.read_metadata(path).row_group(0).column(at).total_uncompressed_size == 1000
+    with pytest.raises(IntegrityError, match="sizes that such columns do not have"):
+        read_data(path, made.plan, 30)
+
+
+def test_lists_in_a_footer_take_no_memory_before_their_items(made, tmp_path):
+    """Arrow takes the memory of a list as soon as its length is stated; a footer of 19 KB took gigabytes."""
+    path = tmp_path / "data.parquet"
+    million = b"\xf0" + _varint(500_000)  # a length beyond 14, then the type of the items in the lower half
+    structs, integers = bytes([million[0] | 12]) + million[1:], bytes([million[0] | 5]) + million[1:]
+    schema = b"\x2c" + b"\x48\x06schema\x15\x02\x00" + b"\x15\x04\x25\x00\x18\x06record\x00"
+    chunk = b"\x3c" + b"\x15\x04" + b"\x19" + integers
+    footer = b"\x15\x04\x19" + schema + b"\x16\x3c" + b"\x19" + structs + b"\x19" + structs + chunk
+    footer += bytes(19_000)
+    path.write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    with bounded_memory(), pytest.raises(IntegrityError, match=r"data\.parquet cannot be read"):
+        read_data(path, made.plan, 30)
+
+
+@pytest.mark.parametrize("piece", ["{},", "[],", '"",', "0,", '{"a":[1]},'])
+def test_a_manifest_of_very_many_values_is_not_parsed(folder, piece):
+    """Nobody has signed it yet when it is parsed, and each of its values takes memory."""
+    (folder / "manifest.json").write_text('{"format":"1","x":[' + piece * (1 << 22) + "0]}")
+    with bounded_memory(), pytest.raises(IntegrityError, match=r"manifest\.json .*(more values|not a file)"):
+        verify_release(folder)
 
 
 def test_another_ca(made, tmp_path):
