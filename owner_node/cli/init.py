@@ -69,6 +69,7 @@ source = {path}
 total_epsilon = {fill_text}
 """
 _PUBLIC_FILE = 0o644
+_LONGEST_NAME = 60
 _SHARE = re.compile(r"0(\.[0-9]{1,6})?|1")
 
 FileArgument = Annotated[
@@ -118,6 +119,7 @@ def init(
         raise UsageError("--aggregator is malformed", "write --aggregator NAME=HOST:PORT")
     shared = None if schema is None else read_schema(schema)
     found = guess(file)
+    reasons = {} if shared else _reasons(file, found)
     decimals = {
         column.name: _decimals(column, as_json=as_json)
         for column in found.columns
@@ -144,26 +146,48 @@ def init(
     left_out = [each for each in columns if each not in used]
     absent = [each for each in types if each not in columns]
     if as_json:
-        document = {"file": out.absolute(), "records": found.n_records, "attributes": types}
-        console.print_json({**document, "decimals": decimals, "not_declared": left_out, "absent": absent})
+        console.print_json({
+            "file": out.absolute(), "records": found.n_records, "attributes": types, "decimals": decimals,
+            "not_declared": left_out, "reasons": reasons, "absent": absent,
+        })  # fmt: skip
         return
     console.print_line(
         f"{out}: {len(types) - len(absent)} of {len(columns)} columns declared, {found.n_records} records"
     )
-    if left_out:
+    if shared is not None and left_out:
         console.print_line(f"not declared, and so never read: {', '.join(left_out)}")
     if shared is None:
-        for each in dict.fromkeys(column.name for column in found.columns if not column.can_be_declared):
-            why = "several columns have this name" if columns.count(each) > 1 else "releases use this name"
-            console.print_line(
-                f'cannot be declared: "{each}": {why if each else "no name"}; rename it in {file}'
-            )
+        _print_undeclared(file, found, reasons)
     for each in absent:
         meant = did_you_mean(each, left_out)
         console.print_line(f"declared by the schema, but no column of {file}: {each} {meant}".rstrip())
     console.print_line(f'fill in what says "{FILL_IN}", then: owner-node check --config {out}')
     if shared is None:
         console.note("domains are not taken from the data: they would disclose its extremes to everyone")
+
+
+def _reasons(file: Path, found: FileGuess) -> dict[str, str]:
+    """Return why columns are not declared, by their names; it is an error if none is declared."""
+    reasons = {column.name: column.reason for column in found.columns if column.reason}
+    if not any(column.type for column in found.columns):
+        lines = [f"column {_named(name)}: {reason}" for name, reason in reasons.items()]
+        message = "\n  ".join([f"{file} has no column that can be an attribute", *lines])
+        raise UsageError(message, "check that this is the file, and that its first line names the columns")
+    return reasons
+
+
+def _print_undeclared(file: Path, found: FileGuess, reasons: Mapping[str, str]) -> None:
+    for each, reason in reasons.items():
+        console.print_line(f"not declared, and so never read: {_named(each)}: {reason}")
+    columns = [column.name for column in found.columns]
+    for each in dict.fromkeys(column.name for column in found.columns if not column.can_be_declared):
+        why = "several columns have this name" if columns.count(each) > 1 else "releases use this name"
+        console.print_line(f'cannot be declared: "{each}": {why if each else "no name"}; rename it in {file}')
+
+
+def _named(column: str) -> str:
+    """Return a column's name for display; the file decides what it holds."""
+    return toml(column if len(column) <= _LONGEST_NAME else f"{column[:_LONGEST_NAME]}…")
 
 
 def _decimals(column: ColumnGuess, *, as_json: bool) -> int:
@@ -289,10 +313,11 @@ def _suggested() -> Iterator[str]:
 def _form(guess: FileGuess) -> Iterator[str]:
     if guess.is_csv:
         form = guess.form
+        thousands = f"thousands = {toml(form.thousands)}\n" if form.thousands else ""
         yield (
             "[dataset.csv]\n"
             f"delimiter = {toml(form.delimiter)}\n"
-            f"decimal = {toml(form.decimal)}\n"
+            f"decimal = {toml(form.decimal)}\n{thousands}"
             f"encoding = {toml(form.encoding)}\n"
             f"date_format = {toml(form.date_format)}\n"
             f"na_values = [{', '.join(map(toml, form.na_values))}]\n"

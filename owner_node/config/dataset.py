@@ -275,6 +275,10 @@ def _delimiter(value: str) -> str:
     return value
 
 
+DecimalMark = Literal[".", ","]
+Thousands = Literal["", ".", ",", " ", "'"]
+
+
 def _column_names(tables: dict[str, AttributeTable]) -> dict[str, AttributeTable]:
     if not tables:
         raise ValueError("expected at least one attribute")
@@ -295,7 +299,7 @@ class CsvOptions(Section):
 
     delimiter: Annotated[str, AfterValidator(_delimiter)] = ","
     """The character between two values."""
-    decimal: Literal[".", ","] = "."
+    decimal: DecimalMark = "."
     """Decimal mark."""
     encoding: Annotated[str, AfterValidator(_encoding)] = "utf-8"
     """Encoding of the text."""
@@ -303,10 +307,14 @@ class CsvOptions(Section):
     """How dates are written, as in `strptime`."""
     na_values: Listed[str] = ("",)
     """Texts that mean a missing value."""
+    thousands: Thousands = ""
+    """Separator between groups of three digits; empty for none."""
 
     def __post_init__(self) -> None:
         if self.delimiter == self.decimal:
             raise Contradictions([("decimal", f'"{self.decimal}" is the delimiter too')])
+        if self.thousands == self.decimal:
+            raise Contradictions([("thousands", f'"{self.thousands}" is the decimal mark too')])
 
 
 def _keys(texts: tuple[str, ...]) -> tuple[str, ...]:

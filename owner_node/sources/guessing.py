@@ -7,7 +7,7 @@ numbers and the labels of categories would; they appear rounded, in comments tha
 import codecs
 import csv
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
@@ -18,10 +18,12 @@ import pyarrow.compute as pc
 
 from common.model.schema import MOST_DECIMALS, RESERVED_NAMES
 from owner_node.config import CsvOptions
+from owner_node.config.dataset import DecimalMark, Thousands
 from owner_node.sources.files import csv_rows, open_file
 from owner_node.sources.findings import Findings
 from owner_node.sources.texts import as_text, is_readable, plain
 from owner_node.values.dates import days
+from owner_node.values.numerals import ungrouped
 
 MOST_LABELS = 50
 """A column with more different texts is not a category."""
@@ -38,9 +40,47 @@ _WORDS = ("true", "false", "t", "f", "yes", "no", "y", "n")
 _INTEGER = r"^[+-]?(?:0|[1-9][0-9]*)$"
 _NUMBER = {
     # Digits after a leading zero are a code, such as a postal code, not a number.
-    "point": r"^[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$",
-    "comma": r"^[+-]?(?:0|[1-9][0-9]*)(?:,[0-9]+)?$",
+    ".": r"^[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$",
+    ",": r"^[+-]?(?:0|[1-9][0-9]*)(?:,[0-9]+)?$",
 }
+
+NumberForm = tuple[DecimalMark, Thousands]
+"""Decimal mark and thousands separator; the separator is empty for none."""
+_POINT: NumberForm = (".", "")
+_FORMS: tuple[NumberForm, ...] = (
+    _POINT,
+    (",", ""),
+    (".", ","),
+    (".", " "),
+    (".", "'"),
+    (",", "."),
+    (",", " "),
+    (",", "'"),
+)
+"""All that are tried; if several fit equally well, the first is taken."""
+
+
+@dataclass(slots=True)
+class _Numbers:
+    """What is known of the numbers of a column, read in one form."""
+
+    most_decimals: int = 0
+    """Most decimal places."""
+    measured_decimals: int | None = None
+    """The same of numbers with up to `_MEASURED_DIGITS` significant digits; None if there are none."""
+    ends: tuple[float, float] | None = None
+    """Smallest and largest number; None without numbers."""
+    grouped: bool = False
+    """Whether a number has a thousands separator."""
+
+    def update(self, other: "_Numbers") -> None:
+        self.most_decimals = max(self.most_decimals, other.most_decimals)
+        if other.measured_decimals is not None:
+            self.measured_decimals = max(self.measured_decimals or 0, other.measured_decimals)
+        if other.ends is not None:
+            low, high = self.ends or other.ends
+            self.ends = min(low, other.ends[0]), max(high, other.ends[1])
+        self.grouped = self.grouped or other.grouped
 
 
 @dataclass(slots=True)
@@ -48,8 +88,12 @@ class ColumnGuess:
     """The guess about one column."""
 
     name: str
-    still: set[str] = field(default_factory=lambda: {"integer", "point", "comma", "boolean", *_DATES})
-    """Types and formats that fit all values so far."""
+    still: set[str] = field(default_factory=lambda: {"integer", "boolean", *_DATES})
+    """Types and formats that fit all values so far, besides numbers."""
+    forms: dict[NumberForm, _Numbers] = field(default_factory=lambda: {form: _Numbers() for form in _FORMS})
+    """The forms in which all values so far are numbers."""
+    form: NumberForm = _POINT
+    """How the file writes numbers, once all of it was read."""
     labels: set[str] | None = field(default_factory=set)
     """Different texts of the column; None if there are more than `MOST_LABELS`."""
     missing: set[str] = field(default_factory=set)
@@ -57,16 +101,12 @@ class ColumnGuess:
     n_missing: int = 0
     n_values: int = 0
     """Number of values that are not missing."""
-    most_decimals: int = 0
-    """Most decimal places of its numbers."""
-    measured_decimals: int | None = None
-    """The same of its numbers with up to `_MEASURED_DIGITS` significant digits; None if there are none."""
-    ends: tuple[float, float] | None = None
-    """Smallest and largest number; None without numbers."""
     distinct: bool = True
     """Whether no text occurred twice so far."""
     can_be_declared: bool = True
     """Whether an attribute can have this name: it is unique, and not reserved for columns of a release."""
+    unreadable: bool = False
+    """Whether its values are of a type that cannot be read."""
 
     @property
     def type(self) -> str:
@@ -77,22 +117,47 @@ class ColumnGuess:
             return "boolean"
         if "integer" in self.still:
             return "" if self.distinct and self.n_values > 1 and self.labels is None else "integer"
-        if "point" in self.still or "comma" in self.still:
-            return "number"
+        if self.form in self.forms:
+            whole = self._numbers.grouped and not self.most_decimals
+            return "integer" if whole else "number"
         if self.date_format:
             return "date"
-        return "category" if self.labels is not None and not self._all_different else ""
+        return "category" if self.labels is not None and not self.forms and not self._all_different else ""
+
+    @property
+    def reason(self) -> str:
+        """Why it is no attribute, as the end of a sentence about it; empty if it is one."""
+        if self.type or not self.can_be_declared:
+            return ""
+        if self.unreadable:
+            return "values of this type cannot be read"
+        if not self.n_values:
+            return "it has no values"
+        if self.forms and "integer" not in self.still:
+            return "its numbers are written in another way than most of the file's"
+        if self.distinct:
+            return "all of its values are different, as identifiers and free text are"
+        return f"it has more than {MOST_LABELS} different texts, and they are no numbers or dates"
+
+    @property
+    def most_decimals(self) -> int:
+        """Most decimal places of its numbers."""
+        return self._numbers.most_decimals
 
     @property
     def decimals(self) -> int:
         """The decimal places that its numbers need, without those that binary arithmetic adds."""
-        if self.measured_decimals is not None:
-            return min(self.measured_decimals, MOST_DECIMALS)
-        low, high = self.ends or (0.0, 0.0)
+        if self._numbers.measured_decimals is not None:
+            return min(self._numbers.measured_decimals, MOST_DECIMALS)
+        low, high = self._numbers.ends or (0.0, 0.0)
         width = Decimal(repr(high)) - Decimal(repr(low))
         return min(
             max(_RANGE_DIGITS - 1 - (width.adjusted() if width else 0), 0), self.most_decimals, MOST_DECIMALS
         )
+
+    @property
+    def _numbers(self) -> _Numbers:
+        return self.forms.get(self.form) or _Numbers()
 
     @property
     def _all_different(self) -> bool:
@@ -105,9 +170,9 @@ class ColumnGuess:
 
     def rounded_ends(self) -> tuple[Decimal, Decimal] | None:
         """Return ends that enclose the values, rounded outwards to one digit."""
-        if self.ends is None:
+        if self._numbers.ends is None:
             return None
-        low, high = (Decimal(repr(end)) for end in self.ends)
+        low, high = (Decimal(repr(end)) for end in self._numbers.ends)
         return _outwards(low, ROUND_FLOOR), _outwards(high, ROUND_CEILING)
 
 
@@ -149,19 +214,23 @@ def guess(path: Path) -> FileGuess:
             if is_readable(plain(array).type):
                 _update(column, as_text(array))
             else:
-                column.still, column.labels, column.n_values = set(), None, column.n_values + len(array)
+                column.still, column.forms, column.labels, column.unreadable = set(), {}, None, True
+                column.n_values += len(array)
     source.close()
     findings.check(path.stem, str(path))
+    is_csv = type(source).__name__ == "CsvSource"
+    decimal, thousands = written = _number_form(columns, form.delimiter) if is_csv else _POINT
+    for column in columns:
+        column.form = written
     missing = {text for column in columns if column.type for text in column.missing}
-    comma = any("comma" in each.still and "point" not in each.still for each in columns if each.n_values)
     dates = [each.date_format for each in columns if each.type == "date"]
     form = replace(
         form,
-        decimal="," if comma and form.delimiter != "," else ".",
+        decimal=decimal,
+        thousands=thousands,
         date_format=dates[0] if dates else form.date_format,
         na_values=("", *sorted(missing - {""})),
     )
-    is_csv = type(source).__name__ == "CsvSource"
     return FileGuess(form, is_csv, tuple(columns), n_records)
 
 
@@ -185,39 +254,62 @@ def _update(column: ColumnGuess, texts: Any) -> None:
             column.distinct = column.distinct and len(column.labels) == before + len(different)
         if len(different) > MOST_LABELS or len(column.labels) > MOST_LABELS:
             column.labels = None
-    if "point" in column.still or "comma" in column.still:
-        _measure(column, values)
+    _measure(column, values)
+
+
+def _number_form(columns: Iterable[ColumnGuess], delimiter: str) -> NumberForm:
+    """Return the form in which most columns are numbers."""
+    numbers = [each.forms for each in columns if each.n_values and "integer" not in each.still]
+    possible = (form for form in _FORMS if form[0] != delimiter)
+    return max(possible, key=lambda form: sum(form in each for each in numbers))
 
 
 def _narrow(column: ColumnGuess, values: Any) -> None:
     """Exclude types and formats that do not fit every value."""
-    tests = {"integer": _INTEGER, **_NUMBER}
-    column.still = {kind for kind in column.still if _fits(kind, tests, values)}
+    column.still = {kind for kind in column.still if _fits(kind, values)}
 
 
-def _fits(kind: str, patterns: dict[str, str], values: Any) -> bool:
-    if kind in patterns:
-        return bool(pc.all(pc.match_substring_regex(values, patterns[kind])).as_py())
+def _fits(kind: str, values: Any) -> bool:
+    if kind == "integer":
+        return _all_match(values, _INTEGER)
     if kind == "boolean":
         return bool(pc.all(pc.is_in(pc.utf8_lower(values), pa.array(_WORDS))).as_py())
     return bool(days(values, kind)[1].all())
 
 
+def _all_match(values: Any, pattern: str) -> bool:
+    return bool(pc.all(pc.match_substring_regex(values, pattern)).as_py())
+
+
 def _measure(column: ColumnGuess, values: Any) -> None:
-    numerals = values if "point" in column.still else pc.replace_substring(values, ",", ".")
+    """Update the numbers of a column in every form that still fits, and exclude the others."""
+    plain = {
+        mark: _measured(values, mark) if _all_match(values, _NUMBER[mark]) else None
+        for mark in {mark for mark, _ in column.forms}
+    }
+    for (mark, separator), known in tuple(column.forms.items()):
+        numerals, found = ungrouped(values, mark, separator), plain[mark]
+        if numerals is not values:
+            fits = _all_match(numerals, _NUMBER[mark])
+            found = replace(_measured(numerals, mark), grouped=True) if fits else None
+        if found is None:
+            del column.forms[mark, separator]
+        else:
+            known.update(found)
+
+
+def _measured(values: Any, mark: str) -> _Numbers:
+    """Measure numerals with a decimal mark and no thousands separators."""
+    numerals = values if mark == "." else pc.replace_substring(values, mark, ".")
     found = pc.min_max(numerals.cast(pa.float64())).as_py()
-    low, high = column.ends or (found["min"], found["max"])
-    column.ends = min(low, found["min"]), max(high, found["max"])
     parts = pc.extract_regex(numerals, _NUMERAL)
     exponents = pc.if_else(pc.equal(parts.field("exponent"), ""), "0", parts.field("exponent"))
     places = pc.subtract(pc.utf8_length(parts.field("places")), exponents.cast(pa.int32()))
     digits = pc.utf8_length(
         pc.utf8_ltrim(pc.binary_join_element_wise(parts.field("whole"), parts.field("places"), ""), "0")
     )
-    column.most_decimals = max(column.most_decimals, pc.max(places).as_py())
     measured = pc.max(places.filter(pc.less_equal(digits, _MEASURED_DIGITS))).as_py()
-    if measured is not None:
-        column.measured_decimals = max(column.measured_decimals or 0, measured)
+    return _Numbers(max(pc.max(places).as_py(), 0), measured, (found["min"], found["max"]))
 
 
 def _form(path: Path) -> CsvOptions:

@@ -59,13 +59,16 @@ def _number(attribute: Attribute, array: Any, form: CsvOptions, findings: Findin
         none = np.zeros(len(array), dtype=np.bool_)
         read = Scaled(ints(array), none, none, none, none)
     else:
-        point = form.decimal if texts.is_text(array) else "."
-        read = scaled(texts.as_text(array), attribute.decimals, point)
-    hint = "correct them in the source, or name the text that stands for a missing value in na_values"
+        point, thousands = (form.decimal, form.thousands) if texts.is_text(array) else (".", "")
+        read = scaled(texts.as_text(array), attribute.decimals, point, thousands)
+    hint = (
+        "correct them in the source, or name the text that stands for a missing value in na_values; "
+        "csv.decimal and csv.thousands say how a CSV file writes numbers"
+    )
     wrong, article = read.wrong, "a number"
     if attribute.type is AttributeType.INTEGER:
         wrong, article = wrong | read.inexact, "an integer"
-    findings.add(column, f"not {article}", _count(wrong), hint)
+    findings.add(column, f"not {article}", _count(wrong), hint, examples=partial(_examples, array, wrong))
     findings.add(column, "NaN or infinite", _count(read.not_finite), "leave a missing value empty")
     proper = ~(wrong | read.not_finite)
     units, clamped = _within(attribute, read.units, read.beyond, proper, findings)
@@ -95,7 +98,8 @@ def _date(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings
     else:
         days, proper = dates.days(texts.as_text(array), form.date_format)
         hint = f"write dates as {form.date_format}; for a CSV file, csv.date_format can say otherwise"
-        findings.add(attribute.name, "not a date", _count(~proper), hint)
+        examples = partial(_examples, array, ~proper)
+        findings.add(attribute.name, "not a date", _count(~proper), hint, examples=examples)
     units, clamped = _within(attribute, days, np.zeros_like(proper), proper, findings)
     return Parsed(units, 0, clamped)
 
@@ -104,7 +108,8 @@ def _boolean(attribute: Attribute, array: Any, findings: Findings) -> Parsed:
     lowered = pc.utf8_lower(pc.utf8_trim_whitespace(texts.as_text(array)))
     found = ints(pc.fill_null(pc.index_in(lowered, pa.array(_FALSE + _TRUE)), -1))
     hint = "write true or false, yes or no, t or f, y or n, 1 or 0"
-    findings.add(attribute.name, "not a boolean", _count(found < 0), hint)
+    examples = partial(_examples, array, found < 0)
+    findings.add(attribute.name, "not a boolean", _count(found < 0), hint, examples=examples)
     return Parsed((found >= len(_FALSE)).astype(np.int64))
 
 
@@ -133,6 +138,12 @@ def _category(attribute: Attribute, array: Any, findings: Findings) -> Parsed:
             named = partial(_named, strangers.filter(kept), attribute)
             findings.add(attribute.name, problem, count, hint, examples=named)
     return Parsed(ints(pc.fill_null(found, 0)))
+
+
+def _examples(array: Any, wrong: BoolArray) -> Iterator[str]:
+    """Yield the different texts of wrong values."""
+    for text in pc.unique(texts.as_text(array.filter(pa.array(wrong)))).to_pylist():
+        yield repr(text[:_LONGEST_NAMED])
 
 
 def _named(strangers: Any, attribute: Attribute) -> Iterator[str]:

@@ -25,6 +25,8 @@ _LARGEST = np.uint64(2**63 - 1)
 _EXPONENT_DIGITS = 9
 """Longer exponents are treated as infinite: no mantissa is long enough to compensate for them."""
 _NOT_FINITE = r"(?i)^[+-]?(?:s?nan|inf|infinity)$"
+_SEPARATORS = {" ": "[ \u00a0\u2009\u202f]", "'": "['\u2019]"}
+"""Characters that look like a thousands separator and are written for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +45,42 @@ class Scaled:
     """Where the text has more decimals than the resolution, and the value was rounded."""
 
 
-def scaled(texts: Any, decimals: int, point: str = ".") -> Scaled:
+def ungrouped(numerals: Any, point: str, thousands: str) -> Any:
+    """Remove thousands separators from numerals that have one after every third digit; leave other texts.
+
+    Args:
+        numerals: Arrow string array without nulls, shape (n_records,).
+        point: The decimal point.
+        thousands: The separator; empty for none.
+
+    Returns:
+        The array itself if nothing was removed.
+    """
+    if not thousands:
+        return numerals
+    mark = _SEPARATORS.get(thousands, re.escape(thousands))
+    # A leading zero, as in "0.125", shows that the mark is no thousands separator.
+    grouped = pc.match_substring_regex(
+        numerals, rf"^[+-]?[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})+(?:{re.escape(point)}[0-9]*)?$"
+    )
+    if not pc.any(grouped, min_count=0).as_py():
+        return numerals
+    return pc.if_else(grouped, pc.replace_substring_regex(numerals, mark, ""), numerals)
+
+
+def scaled(texts: Any, decimals: int, point: str = ".", thousands: str = "") -> Scaled:
     """Read numerals as integers in units of 10^-decimals.
 
     Args:
         texts: Arrow string array without nulls, shape (n_records,).
         decimals: Decimal places of the resolution.
         point: The decimal point, "." or ",".
+        thousands: The thousands separator that a numeral may have, as in `ungrouped`.
 
     Returns:
         Values, and the problems of the other texts.
     """
-    trimmed = pc.utf8_trim_whitespace(texts)
+    trimmed = ungrouped(pc.utf8_trim_whitespace(texts), point, thousands)
     dot = re.escape(point)
     is_numeral = pc.match_substring_regex(
         trimmed, rf"^[+-]?(?:[0-9]+{dot}?[0-9]*|{dot}[0-9]+)(?:[eE][+-]?[0-9]+)?$"

@@ -83,6 +83,68 @@ def test_the_guess_loads_once_it_is_filled_in(tmp_path: Path, delimiter: str, po
     assert dataset.missing_in == {"ward": "category"}
 
 
+@pytest.mark.parametrize(
+    ("delimiter", "cells", "form", "types"),
+    [
+        (";", ["1.234,56", "1.234", "0,5"], (",", "."), ["number", "integer", "number"]),
+        (",", ['"1,234.56"', '"1,234"', "0.5"], (".", ","), ["number", "integer", "number"]),
+        (";", ["1'234.56", "1\u2019234", "0.5"], (".", "'"), ["number", "integer", "number"]),
+        ("\t", ["1 234,56", "1\u202f234", "0,5"], (",", " "), ["number", "integer", "number"]),
+        # Nothing but a decimal mark is needed to read these.
+        (";", ["1,234", "17", "0,5"], (",", ""), ["number", "integer", "number"]),
+        (";", ["1.234", "17", "0.5"], (".", ""), ["number", "integer", "number"]),
+        # Two forms in one file: the one that fits more columns, and the other column is left out.
+        (";", ["1,5", "2,5", "0.5"], (",", ""), ["number", "number", ""]),
+    ],
+)
+def test_thousands_separators_are_found(tmp_path: Path, delimiter, cells, form, types) -> None:
+    """One form is found that reads the numbers of all columns, with a separator only where it is needed."""
+    path = tmp_path / "numbers.csv"
+    path.write_text(f"a{delimiter}b{delimiter}c\n" + f"{delimiter.join(cells)}\n" * 3, encoding="utf-8")
+    found = guess(path)
+    assert (found.form.delimiter, (found.form.decimal, found.form.thousands)) == (delimiter, form)
+    assert [each.type for each in found.columns] == types
+    written = tomllib.loads(start(path))["dataset"][0]["csv"]
+    assert written.get("thousands", "") == form[1]
+
+
+def test_a_column_that_is_not_declared_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """A person learns of every column what kept it out, in words and in JSON."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"p{n};{n % 7},5;{n % 3},5;{n % 3}.5;{n % 60}a;;{n % 2}" for n in range(120)]
+    Path("people.csv").write_text("\n".join(["id;a;c;b;code;empty;sex", *rows]))
+    reasons = {
+        "id": "all of its values are different, as identifiers and free text are",
+        "b": "its numbers are written in another way than most of the file's",
+        "code": "it has more than 50 different texts, and they are no numbers or dates",
+        "empty": "it has no values",
+    }
+    assert console.run(application(), "owner-node", ["init", "people.csv", "--out", "a.toml"]) == 0
+    told = capsys.readouterr().out
+    for name, reason in reasons.items():
+        assert f'not declared, and so never read: "{name}": {reason}' in told
+    assert console.run(application(), "owner-node", ["init", "people.csv", "--out", "b.toml", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["reasons"] == reasons
+    assert document["not_declared"] == list(reasons)
+
+
+@pytest.mark.parametrize("content", ["junk\n1x\n2y\n3z\n", "a,b\n,\n,\n", "\x01\x02\n\x03\n\x04\n\x05\n"])
+def test_a_file_without_an_attribute_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, content: str
+) -> None:
+    """A configuration that declares nothing is of no use: the columns are named, and nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    Path("junk.csv").write_text(content)
+    assert console.run(application(), "owner-node", ["init", "junk.csv"]) == 2
+    told = capsys.readouterr().err
+    assert "junk.csv has no column that can be an attribute" in told
+    assert "column " in told
+    assert not Path("owner.toml").exists()
+
+
 def test_what_a_person_decides_is_refused_until_then(tmp_path: Path) -> None:
     """Every place that is left open is named, all at once; nothing else is wrong."""
     path = written(tmp_path)

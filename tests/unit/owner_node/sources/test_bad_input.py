@@ -77,6 +77,36 @@ def test_a_decimal_point_where_a_comma_is_declared(dataset):
     assert problems(settings) == [("weight", "not a number", 1)]
 
 
+@pytest.mark.parametrize(
+    "cell", ["1.23", "12.34.567", "0.125", "1..234", ".123", "1234.567", "1.2345", "1,234.5"]
+)
+def test_a_mark_in_another_place_is_no_thousands_separator(dataset, cell):
+    """A point that does not stand before three digits is not removed: 1.23 must not become 123."""
+    wide = replace(WEIGHT, upper=10**12)
+    settings = dataset(f"weight\n{cell}\n", attributes=(wide,), csv=CsvOptions(";", ",", thousands="."))
+    assert problems(settings, []) == [("weight", "not a number", 1)]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "cells", "problem", "named"),
+    [
+        (WEIGHT, ["1.234,56", "12x", "12x"], "not a number", ["'1.234,56'", "'12x'"]),
+        (AGE, ["12.5", "x" * 99], "not an integer", ["'12.5'", repr("x" * 40)]),
+        (SEEN, ["31.12.2020"], "not a date", ["'31.12.2020'"]),
+        (SMOKER, ["ja", "nein"], "not a boolean", ["'ja'", "'nein'"]),
+        (SEX, ["femal"], "unknown category", ["'femal' did you mean 'female'?"]),
+    ],
+)
+def test_an_owner_who_asks_sees_examples(dataset, attribute, cells, problem, named):
+    """At the owner's own terminal every kind of wrong text is named, as a category is."""
+    settings = dataset("\n".join([attribute.name, *map('"{}"'.format, cells)]), attributes=(attribute,))
+    with pytest.raises(DataError) as caught:
+        load(settings, examples=True)
+    (found,) = caught.value.details["problems"]
+    assert (found["problem"], found["count"]) == (problem, len(cells))
+    assert found["examples"] == named
+
+
 def test_everything_is_told_at_once(dataset):
     """A file with many faults takes one round of correcting, not one per fault."""
     content = (

@@ -120,6 +120,23 @@ def test_a_continental_csv_file(dataset):
     assert loaded.counts.dropped == 1
 
 
+@pytest.mark.parametrize(
+    ("decimal", "thousands", "cells"),
+    [
+        (",", ".", ["1.234,56", "-12.345.678,9", "999", "1234,56", "+1.000", "0,5"]),
+        (".", ",", ["1,234.56", "-12,345,678.9", "999", "1234.56", "+1,000", "0.5"]),
+        (".", "'", ["1'234.56", "-12\u2019345\u2019678.9", "999", "1234.56", "+1'000.", ".5"]),
+        (",", " ", ["1 234,56", "-12\u202f345\u00a0678,9", " 999 ", "1234,56", "+1\u2009000", "0,5"]),
+    ],
+)
+def test_thousands_separators_are_read_as_declared(dataset, decimal, thousands, cells):
+    """A separator after every third digit changes no value, whichever blank or apostrophe is written."""
+    wide = replace(WEIGHT, lower=-(10**12), upper=10**12)
+    form = CsvOptions(";", decimal, thousands=thousands)
+    loaded = load(dataset("\n".join(["weight", *cells]), attributes=(wide,), csv=form))
+    assert loaded.columns["weight"].tolist() == [123456, -1234567890, 99900, 123456, 100000, 50]
+
+
 def test_a_parquet_float_has_a_point_whatever_the_csv_options_say(dataset):
     """`decimal = ","` is about text; typed numbers are not text."""
     settings = dataset(None, ".parquet", attributes=(WEIGHT,), csv=CsvOptions(";", ","))
