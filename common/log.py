@@ -1,5 +1,7 @@
 """Logging of the daemons: text on a terminal, one JSON object per line everywhere else, always to stderr.
 
+A line for systemd's journal begins with its priority, which the journal takes off.
+
 A line carries ids, counts and digests, never a value of a record, an identifier or a token. Programs log with
 the standard library: `logging.getLogger(__name__).info("connected", extra={"aggregator": name})`. The
 message is the name of the event; its fields go into `extra`. Errors of libraries quote the values that caused
@@ -8,6 +10,7 @@ them, so tracebacks and warnings are written as places and types, without texts.
 
 import json
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Mapping
@@ -106,6 +109,32 @@ class TextFormatter(logging.Formatter):
         return "\n    ".join([" ".join(words), *trace])
 
 
+_PRIORITIES = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
+"""Priorities of syslog(3)."""
+
+
+def is_journal(stream: TextIO) -> bool:
+    """Whether a stream is the one that systemd connected with its journal, and was not redirected since."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+
+
+def for_journal(level: int, text: str) -> str:
+    """Return a text with its priority before every line (sd-daemon(3))."""
+    return "\n".join(f"<{_PRIORITIES.get(level, 6)}>{line}" for line in text.split("\n"))
+
+
+class JournalFormatter(JsonFormatter):
+    """A JSON object after its priority."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        return for_journal(record.levelno, super().format(record))
+
+
 def value_text(value: object) -> str:
     """Return a text as it is, and any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -138,7 +167,8 @@ def start(level: LogLevel | str = LogLevel.INFO, stream: TextIO | None = None) -
     """
     target = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(target)
-    handler.setFormatter(TextFormatter() if target.isatty() else JsonFormatter())
+    elsewhere = JournalFormatter() if is_journal(target) else JsonFormatter()
+    handler.setFormatter(TextFormatter() if target.isatty() else elsewhere)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

@@ -45,7 +45,7 @@ from owner_node.release.attempts import Attempts
 from owner_node.sources import probe
 from owner_node.state.database import FILE_NAME, OwnerDatabase
 from owner_node.state.history import History
-from owner_node.state.presence import DaemonPresence
+from owner_node.state.presence import NO_RESPONSE, NO_RESPONSE_HINT, DaemonPresence, responds
 from owner_node.state.sessions import Sessions
 
 
@@ -255,6 +255,8 @@ def _daemon(owner: OwnerConfig) -> Iterator[Finding]:
     yield passed(
         "daemon", f"runs as process {state.pid} since {moment_text(state.started)}, version {state.version}"
     )
+    if not responds(owner.owner.state_dir):
+        yield warned("daemon", NO_RESPONSE, NO_RESPONSE_HINT)
     outdated = state.outdated(owner.digest)
     if outdated:
         yield warned("daemon", outdated, "restart it: owner-node run reads owner.toml when it starts")

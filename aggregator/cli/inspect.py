@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from common.wire.v1.control_pb2 import ActionView, OwnerView, ReleaseView
 
 
-CheckOption = Annotated[bool, typer.Option("--check", help="Print nothing; exit 0 if the daemon is running.")]
+CheckOption = Annotated[bool, typer.Option("--check", help="Print nothing; exit 0 if the daemon responds.")]
 
 
 def status(
@@ -123,9 +123,9 @@ def releases(config: console.ConfigOption = None, as_json: console.JsonOption = 
         with daemon(config) as calls:
             answers = pages(calls.ListReleases, ListReleasesRequest())
             views: list[ReleaseView] = [view for answer in answers for view in answer.releases]
-    except NotConnectedError:
+    except NotConnectedError as error:
         views = stored_releases(load(config).aggregator.state_dir)
-        console.note("the daemon is not running: these are the releases as it left them")
+        console.note(f"{error.message}: these are the releases as it left them")
     if as_json:
         console.print_json({"releases": [document(view) for view in views]})
         return

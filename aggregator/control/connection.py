@@ -28,6 +28,8 @@ from common.wire.status import from_rpc_error
 from common.wire.v1.control_pb2 import StatusRequest
 from common.wire.v1.control_pb2_grpc import ControlServiceStub
 
+_RESPONSE_SECONDS = 10.0
+"""Time-out of a check whether the daemon responds. On a busy machine it can be late by seconds."""
 _CLOSE_SECONDS = 5.0
 """How long a channel may take to close; the process can end without that."""
 
@@ -40,7 +42,7 @@ def daemon(config: Path | None) -> Iterator["ControlServiceStub"]:
         The daemon's calls, which block until they are answered, or until Ctrl-C is pressed.
 
     Raises:
-        NotConnectedError: If it is not running.
+        NotConnectedError: If it is not running, or does not respond within a time-out.
         TesseraError: What the daemon answered instead of a result.
     """
     calls: _Calls | None = None
@@ -50,6 +52,8 @@ def daemon(config: Path | None) -> Iterator["ControlServiceStub"]:
             socket = load(config).aggregator.control_socket
             calls = _Calls(socket)
         try:
+            # Other calls may take long. A stopped process accepts connections, and never answers.
+            calls.Status(StatusRequest(), timeout=_RESPONSE_SECONDS)
             yield cast("ControlServiceStub", calls)
         except grpc.RpcError as error:
             raise error_of_call(error, socket) from None
@@ -62,15 +66,14 @@ def daemon(config: Path | None) -> Iterator["ControlServiceStub"]:
 def is_running(settings: AggregatorConfig) -> bool:
     """Whether the daemon of a configuration answers."""
     try:
-        with daemon(settings.path) as calls:
-            calls.Status(StatusRequest())
+        with daemon(settings.path):
+            return True
     except NotConnectedError:
         return False
-    return True
 
 
 def error_of_call(error: grpc.RpcError, socket: Path) -> TesseraError:
-    """Return the error that a call of the daemon ended with; `NotConnectedError` if it is not running."""
+    """Return the error that a call of the daemon ended with; `NotConnectedError` if there was no answer."""
     found = from_rpc_error(error)
     if isinstance(found, NotConnectedError) and "status" in found.details:
         try:
@@ -78,6 +81,12 @@ def error_of_call(error: grpc.RpcError, socket: Path) -> TesseraError:
         except PermissionError as denied:
             # Whether it runs cannot be seen by this user.
             return forbidden(denied)
+        if found.details["status"] == grpc.StatusCode.DEADLINE_EXCEEDED.name:
+            return NotConnectedError(
+                "the aggregator's daemon does not respond",
+                "it is stopping or stuck: see its log, and restart it if this does not pass",
+                {"socket": str(socket)},
+            )
         return NotConnectedError(
             "the aggregator's daemon is not running", "start it: aggregator serve", {"socket": str(socket)}
         )

@@ -36,7 +36,7 @@ from common.errors import (
     UsageError,
 )
 from common.files import disk_reason, forbidden
-from common.log import LogLevel, one_line, places
+from common.log import LogLevel, for_journal, is_journal, one_line, places
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -354,9 +354,9 @@ def report(error: TesseraError, *, as_json: bool) -> int:
             print_json(error.to_document())
             return int(error.exit_code)
         _discard(sys.stdout)
-    _write(sys.stderr, f"error: {_indented(error.message)}")
+    _write_error(f"error: {_indented(error.message)}")
     if error.hint:
-        _write(sys.stderr, f"hint: {_indented(error.hint)}")
+        _write_error(f"hint: {_indented(error.hint)}")
     return int(error.exit_code)
 
 
@@ -518,6 +518,10 @@ def _write(stream: TextIO, line: str) -> None:
     with _printing() if stream is sys.stdout else suppress(OSError):
         stream.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
         stream.flush()
+
+
+def _write_error(text: str) -> None:
+    _write(sys.stderr, for_journal(logging.ERROR, text) if is_journal(sys.stderr) else text)
 
 
 def _plain(value: object) -> Any:

@@ -18,6 +18,8 @@ READY = "READY=1"
 """The daemon serves."""
 STOPPING = "STOPPING=1"
 """The daemon received a stop signal and finishes its current work."""
+WATCHDOG = "WATCHDOG=1"
+"""The daemon's event loop runs."""
 _T = TypeVar("_T")
 
 
@@ -31,6 +33,35 @@ def notify(state: str) -> None:
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
         to.connect(address)
         to.send(state.encode())
+
+
+def _watchdog_seconds() -> float | None:
+    """Return within which time the service manager expects signs of life; None if it expects none."""
+    if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return None
+    try:
+        return int(os.environ["WATCHDOG_USEC"]) / 1e6 or None
+    except (KeyError, ValueError):
+        return None
+
+
+async def _watched(main: Coroutine[Any, Any, None]) -> None:
+    """Run a daemon, and show the service manager that its event loop runs, until the daemon has ended."""
+    seconds = _watchdog_seconds()
+    if seconds is None:
+        await main
+        return
+
+    async def show_life() -> None:
+        while True:
+            notify(WATCHDOG)
+            await asyncio.sleep(seconds / 2)
+
+    life = asyncio.create_task(show_life())
+    try:
+        await main
+    finally:
+        life.cancel()
 
 
 def stop_event() -> asyncio.Event:
@@ -64,7 +95,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
             one than that of a wrong configuration, after which no service manager starts a daemon again.
     """
     try:
-        asyncio.run(main)
+        asyncio.run(_watched(main))
     except (CannotStoreError, CannotListenError, ExceptionGroup) as fault:
         passing: Exception | None = fault
         if isinstance(fault, ExceptionGroup):

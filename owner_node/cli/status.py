@@ -13,6 +13,7 @@ from owner_node import config
 from owner_node.cli.ledger import show_balances
 from owner_node.ledger.ledger import Ledger
 from owner_node.state.database import OwnerDatabase
+from owner_node.state.presence import NO_RESPONSE, NO_RESPONSE_HINT, is_running, responds
 from owner_node.state.session import SessionState
 from owner_node.views.budgets import unrecorded
 from owner_node.views.status import status_document
@@ -22,19 +23,32 @@ _MOMENTS = ("since", "updated")
 
 CheckOption = Annotated[
     bool,
-    typer.Option("--check", help="Exit 0 only if the daemon runs and is connected to every aggregator."),
+    typer.Option("--check", help="Exit 0 only if the daemon responds and is connected to every aggregator."),
+]
+AliveOption = Annotated[
+    bool,
+    typer.Option("--alive", help="Print nothing; exit 0 if the daemon responds, connected or not."),
 ]
 
 
 def status(
     config_file: console.ConfigOption = None,
     check: CheckOption = False,
+    alive: AliveOption = False,
     as_json: console.JsonOption = False,
 ) -> None:
     """Show the daemon, its connections, open sessions, budgets and attempts."""
     owner = config.load(config_file)
+    if alive:
+        found = {"running": is_running(owner.owner.state_dir), "responds": responds(owner.owner.state_dir)}
+        if problem := _no_response(found):
+            raise problem
+        if as_json:
+            console.print_json(found)
+        return
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         document, problem = status_document(owner, db), unrecorded(owner, Ledger(db, utc_now))
+    document["responds"] = document["running"] and responds(owner.owner.state_dir)
     if problem is not None:
         problem.details = {**problem.details, **document}
     elif check:
@@ -47,9 +61,17 @@ def status(
         raise problem
 
 
-def _problem(document: dict[str, Any]) -> TesseraError | None:
+def _no_response(document: dict[str, Any]) -> TesseraError | None:
     if not document["running"]:
         return NotConnectedError("the daemon is not running", "start it: owner-node run", document)
+    if not document["responds"]:
+        return NotConnectedError(NO_RESPONSE, NO_RESPONSE_HINT, document)
+    return None
+
+
+def _problem(document: dict[str, Any]) -> TesseraError | None:
+    if problem := _no_response(document):
+        return problem
     missing = [
         f"{each['name']}: {each['reason'] or 'no attempt has ended yet'}"
         for each in document["aggregators"]
@@ -79,13 +101,16 @@ def _cell(column: str, value: Any) -> Any:
     return moment_text(value) if value and column in _MOMENTS else value if value != "" else None
 
 
+def _running(document: dict[str, Any]) -> str:
+    if not document["running"]:
+        return "not running"
+    since = moment_text(document["started"])
+    running = f"running since {since} (process {document['pid']}, {document['version']})"
+    return running if document["responds"] else f"{running}, but does not respond"
+
+
 def _show(document: dict[str, Any]) -> None:
-    if document["running"]:
-        since = moment_text(document["started"])
-        running = f"running since {since} (process {document['pid']}, {document['version']})"
-    else:
-        running = "not running"
-    console.print_line(f"owner {document['owner']}: the daemon is {running}")
+    console.print_line(f"owner {document['owner']}: the daemon is {_running(document)}")
     for warning in _warnings(document):
         console.note(f"warning: {warning}")
     key = document["linkage_key"]

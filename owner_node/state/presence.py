@@ -8,6 +8,9 @@ is worth nothing after a crash, and must not keep the database busy.
 
 A command notifies the daemon of a decision by a named pipe in the state directory. A byte in it means "look
 again"; the decision itself is in owner.db. It is no error if no daemon listens: it looks when it starts.
+
+The same pipe shows whether the daemon responds. Its event loop empties the pipe at once; a stopped process or
+a blocked event loop leaves the byte of a check in it. No file can show this: it could be an old one.
 """
 
 import asyncio
@@ -15,7 +18,9 @@ import errno
 import fcntl
 import json
 import os
+import select
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -228,6 +233,34 @@ class DaemonPresence:
 
 _NAME = "daemon.bell"
 _DRAIN = 4096
+_LOOK_AGAIN, _CHECK = b"\0", b"?"
+_RESPONSE_SECONDS = 10.0
+"""Time-out of a check. On a busy machine an event loop can be late by seconds."""
+_LOOK_SECONDS = 0.01
+NO_RESPONSE = "the daemon does not respond"
+NO_RESPONSE_HINT = "it is starting, stopped or stuck: see its log, and restart it if this does not pass"
+
+
+@contextmanager
+def _open_pipe(state_dir: Path, flags: int) -> Iterator[int | None]:
+    """Open the daemon's pipe; None if there is no pipe, or nobody reads it."""
+    try:
+        descriptor = os.open(state_dir / _NAME, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENXIO):
+            raise
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write(descriptor: int, byte: bytes) -> None:
+    # In a full pipe there is a byte of each kind, or its reader will not respond in any case.
+    with suppress(BlockingIOError):
+        os.write(descriptor, byte)
 
 
 def notify_daemon(state_dir: Path) -> bool:
@@ -236,20 +269,29 @@ def notify_daemon(state_dir: Path) -> bool:
     Returns:
         Whether a daemon listens.
     """
-    try:
-        descriptor = os.open(state_dir / _NAME, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        # No pipe, or nobody reads it.
-        if error.errno in (errno.ENOENT, errno.ENXIO):
+    with _open_pipe(state_dir, os.O_WRONLY) as pipe:
+        if pipe is not None:
+            _write(pipe, _LOOK_AGAIN)
+    return pipe is not None
+
+
+def responds(state_dir: Path, seconds: float = _RESPONSE_SECONDS) -> bool:
+    """Whether the daemon runs and its event loop reads from its pipe within a time-out."""
+    # A pipe that this process would read from itself always has a reader: the writing end is opened first.
+    with _open_pipe(state_dir, os.O_WRONLY) as pipe:
+        if pipe is None or not is_running(state_dir):
             return False
-        raise
-    try:
-        # A full pipe has notified the daemon already.
-        with suppress(BlockingIOError):
-            os.write(descriptor, b"\0")
-    finally:
-        os.close(descriptor)
-    return True
+        with _open_pipe(state_dir, os.O_RDONLY) as watched:
+            if watched is None:
+                return False
+            _write(pipe, _CHECK)
+            until = time.monotonic() + seconds
+            while select.select([watched], [], [], 0)[0]:
+                if time.monotonic() >= until:
+                    return False
+                time.sleep(_LOOK_SECONDS)
+    # A daemon that died meanwhile emptied nothing.
+    return is_running(state_dir)
 
 
 class NotificationPipe:
@@ -287,5 +329,5 @@ class NotificationPipe:
 
     def _notified(self) -> None:
         with suppress(BlockingIOError):
-            os.read(self._descriptor, _DRAIN)
-        self._answer()
+            if os.read(self._descriptor, _DRAIN).strip(_CHECK):
+                self._answer()

@@ -41,6 +41,11 @@ def rendered(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {each["kind"]: each for each in objects}
 
 
+def pod_of(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the pod of a release."""
+    return rendered(values)["StatefulSet"]["spec"]["template"]["spec"]
+
+
 @pytest.mark.parametrize("party", PARTIES)
 @pytest.mark.parametrize("values", [{}, FULL, {"setUp": True}], ids=["defaults", "everything", "set up"])
 @pytest.mark.parametrize("version", ["1.29", "1.34"])
@@ -127,13 +132,17 @@ def test_wrong_values_are_refused(values, word):
 
 
 def test_probes_are_commands():
-    """What Kubernetes runs to see whether a party is well exists."""
+    """The commands of probes exist; a party that waits for set-up has no probe."""
     status = application().commands["status"]
-    assert "--check" in {name for option in status.params for name in option.opts}
-    for party in PARTIES:
-        container = rendered({"party": party})["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]
+    assert {"--check", "--alive"} <= {name for option in status.params for name in option.opts}
+    for party, alive in (("aggregator", "--check"), ("owner-node", "--alive")):
+        (container,) = pod_of({"party": party})["containers"]
         assert container["readinessProbe"]["exec"]["command"] == [party, "status", "--check"]
-        assert ("livenessProbe" in container) == (party == "aggregator")
+        assert container["livenessProbe"]["exec"]["command"] == [party, "status", alive]
+        assert container["livenessProbe"]["timeoutSeconds"] > 10
+        assert not {"readinessProbe", "livenessProbe"} & set(
+            pod_of({"party": party, "setUp": True})["containers"][0]
+        )
 
 
 def test_the_page(tmp_path):

@@ -17,7 +17,13 @@ import pytest
 from aggregator.cli.release import watch_until
 from aggregator.control.connection import daemon
 from common.cli.console import repeat_interrupt
-from common.wire.v1.control_pb2 import OwnerProgress, ReleaseRequest, ReleaseView
+from common.wire.v1.control_pb2 import (
+    OwnerProgress,
+    ReleaseRequest,
+    ReleaseView,
+    StatusRequest,
+    StatusResponse,
+)
 from common.wire.v1.control_pb2_grpc import ControlServiceServicer, add_ControlServiceServicer_to_server
 
 _MOMENTS = 100
@@ -26,6 +32,10 @@ QUIET = "quiet"
 
 class _Masking(ControlServiceServicer):
     """A daemon whose one release is masked for ever."""
+
+    def Status(self, request: StatusRequest, context: Any) -> StatusResponse:
+        """Respond."""
+        return StatusResponse()
 
     def Show(self, request: ReleaseRequest, context: Any) -> ReleaseView:
         """Tell where it is."""

@@ -12,7 +12,15 @@ import pytest
 
 from aggregator.cli import application
 from common.cli import console
-from common.wire.v1.control_pb2 import ErrorView, OwnerProgress, ReleaseRequest, ReleaseView, StartRequest
+from common.wire.v1.control_pb2 import (
+    ErrorView,
+    OwnerProgress,
+    ReleaseRequest,
+    ReleaseView,
+    StartRequest,
+    StatusRequest,
+    StatusResponse,
+)
 from common.wire.v1.control_pb2_grpc import (
     ControlServiceServicer,
     add_ControlServiceServicer_to_server,
@@ -41,6 +49,10 @@ class SlowDaemon(ControlServiceServicer):
         self.agreed: list[bool] = []
         self.pressed = False
         self.states: tuple[str, ...] = ("inviting", "planned", "consenting", "published")
+
+    def Status(self, request: StatusRequest, context: grpc.ServicerContext) -> StatusResponse:
+        """Respond."""
+        return StatusResponse()
 
     def Start(self, request: StartRequest, context: grpc.ServicerContext) -> ReleaseView:
         """Note whether the plan was agreed to beforehand."""

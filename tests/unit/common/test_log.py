@@ -157,3 +157,29 @@ def test_lines_of_an_error_are_joined_into_one():
     )
     assert [log.joined(each) for each in ("", "one line")] == ["", "one line"]
     assert log.joined("do this\n  do that", "; ") == "do this; do that"
+
+
+def _to_journal(path: Path, monkeypatch: pytest.MonkeyPatch, of: Path | None = None) -> list[str]:
+    status = (of or path).stat()
+    monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
+    with path.open("w") as stream:
+        log.start("debug", stream)
+        for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL):
+            logging.getLogger("owner_node.daemon").log(level, "event", extra={"text": "two\nlines"})
+    return path.read_text().splitlines()
+
+
+def test_lines_for_the_journal_carry_their_priority(tmp_path, monkeypatch):
+    """`journalctl -p warning` works: a line begins with its priority, then is JSON as ever."""
+    path = tmp_path / "stderr"
+    path.touch()
+    lines = _to_journal(path, monkeypatch)
+    assert [line[:3] for line in lines] == ["<7>", "<6>", "<4>", "<3>", "<2>"]
+    assert {json.loads(line[3:])["event"] for line in lines} == {"event"}
+
+
+def test_only_the_journal_gets_priorities(tmp_path, monkeypatch):
+    """The variable is inherited; a stream that somebody redirected to a file is not the journal."""
+    other = tmp_path / "other"
+    other.touch()
+    assert all(line.startswith("{") for line in _to_journal(tmp_path / "stderr", monkeypatch, other))

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -46,6 +47,61 @@ def test_nobody_listens(place, monkeypatch):
     """A daemon that nobody manages, or whose manager is away, works all the same."""
     monkeypatch.setenv("NOTIFY_SOCKET", place)
     notify(READY)
+
+
+_WATCHED = """
+import asyncio, sys, time
+from common.daemon import process
+async def main():
+    stopping = process.stop_event()
+    print("runs", flush=True)
+    await stopping.wait()
+    print("blocked", flush=True)
+    sys.stdin.readline()
+process.run(main())
+"""
+
+
+def test_a_manager_sees_whether_the_event_loop_runs(manager, tmp_path):
+    """Signs of life come all the time, and none while the event loop is blocked or the process is stopped."""
+    manager.bind(str(tmp_path / "notify"))
+    expects = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
+    with subprocess.Popen(
+        [sys.executable, "-c", _WATCHED],
+        env=os.environ | expects,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as daemon:
+        assert daemon.stdout is not None
+        assert daemon.stdout.readline() == "runs\n"
+        assert {manager.recv(100) for _ in range(5)} == {b"WATCHDOG=1"}
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.stdout.readline() == "blocked\n"
+        manager.settimeout(0.5)
+        late = 0
+        with suppress(TimeoutError):
+            while late < 5:
+                manager.recv(100)
+                late += 1
+        assert late < 5
+        daemon.communicate("continue\n")
+    assert daemon.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"WATCHDOG_USEC": "many"}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "9", "WATCHDOG_PID": "1"}],
+)
+def test_no_manager_expects_signs_of_life(asked, manager, tmp_path, monkeypatch):
+    """Without a watchdog, or for another process, none is sent."""
+    manager.bind(str(tmp_path / "notify"))
+    for name, value in {"NOTIFY_SOCKET": str(tmp_path / "notify"), **asked}.items():
+        monkeypatch.setenv(name, value)
+    run(asyncio.sleep(0))
+    manager.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        manager.recv(100)
 
 
 async def test_a_cancelled_caller_waits_for_its_thread():

@@ -1,8 +1,12 @@
 """`owner-node status|ledger|history`, run as their user runs them, with and without the daemon."""
 
+import asyncio
 import io
 import json
 import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -21,7 +25,7 @@ from owner_node.release.attempts import EVENT
 from owner_node.release.decisions import Decisions
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
-from owner_node.state.presence import DaemonPresence, daemon_lock
+from owner_node.state.presence import DaemonPresence, NotificationPipe, daemon_lock
 from owner_node.state.session import SessionEvent
 from owner_node.state.sessions import Sessions
 from tests.other_user import closed
@@ -264,14 +268,55 @@ def test_status_tells_when_the_certificate_ends(used: Path, capsys) -> None:
     assert "warning: the certificate of owner" in _run(capsys, "status")[2]
 
 
-def test_status_of_a_running_daemon(used: Path, capsys) -> None:
-    """--check is content only when the daemon runs and is connected."""
+@contextmanager
+def event_loop_of_a_daemon(state_dir: Path) -> Iterator[None]:
+    """Let an event loop in a thread respond to checks."""
+    loop = asyncio.new_event_loop()
+
+    async def listen() -> NotificationPipe:
+        return NotificationPipe(state_dir, lambda: None)
+
+    pipe = loop.run_until_complete(listen())
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        pipe.close()
+        loop.close()
+
+
+def test_status_of_a_daemon_that_does_not_respond(used: Path, capsys) -> None:
+    """What it wrote while it was well is shown, and passes for nothing."""
     with OwnerDatabase(used / "state") as db, daemon_lock(used / "state"):
+        presence = DaemonPresence(db, _now)
+        presence.started(17, "1.0")
+        presence.connected("hub")
+        code, document = _json(capsys, "status")
+        assert (code, document["running"], document["responds"]) == (0, True, False)
+        assert "(process 17, 1.0), but does not respond" in _run(capsys, "status")[1]
+        for option in ("--check", "--alive"):
+            code, _, err = _run(capsys, "status", option)
+            assert (code, "error: the daemon does not respond" in err) == (6, True)
+
+
+def test_status_of_a_running_daemon(used: Path, capsys) -> None:
+    """--check is content only when the daemon responds and is connected, --alive without connections, too."""
+    assert _run(capsys, "status", "--alive")[0] == 6
+    with (
+        OwnerDatabase(used / "state") as db,
+        daemon_lock(used / "state"),
+        event_loop_of_a_daemon(used / "state"),
+    ):
         presence = DaemonPresence(db, _now)
         presence.started(17, "1.0")
         presence.disconnected("hub", "the aggregator's certificate has expired")
         code, out, err = _run(capsys, "status", "--check")
         assert (code, "certificate has expired" in out) == (6, True)
+        assert _run(capsys, "status", "--alive") == (0, "", "")
+        assert _json(capsys, "status", "--alive") == (0, {"responds": True, "running": True})
         reason = "the aggregator's certificate has expired"
         assert f"error: not connected to hub: {reason}" in err
         assert err.startswith(f"warning: not connected to hub since {moment_text(_now())}: {reason}")

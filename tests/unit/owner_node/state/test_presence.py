@@ -1,10 +1,12 @@
 """Presence: whether the daemon runs is decided by its lock, and what it wrote is believed only then."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,7 +14,16 @@ import pytest
 
 from common.errors import UsageError
 from owner_node.state.database import OwnerDatabase
-from owner_node.state.presence import ConnectionState, DaemonPresence, DaemonState, daemon_lock, is_running
+from owner_node.state.presence import (
+    ConnectionState,
+    DaemonPresence,
+    DaemonState,
+    NotificationPipe,
+    daemon_lock,
+    is_running,
+    notify_daemon,
+    responds,
+)
 
 _NOTHING = DaemonState(False, None, "", "", ())
 
@@ -99,3 +110,55 @@ def test_a_killed_daemon_does_not_run(db: OwnerDatabase) -> None:
     with daemon_lock(db.state_dir):
         assert is_running(db.state_dir)
     assert not is_running(db.state_dir)
+
+
+@pytest.fixture
+async def pipe(db: OwnerDatabase) -> AsyncIterator[list[None]]:
+    """What a daemon in this event loop was notified of."""
+    notified: list[None] = []
+    with daemon_lock(db.state_dir):
+        listening = NotificationPipe(db.state_dir, lambda: notified.append(None))
+        yield notified
+        listening.close()
+
+
+async def test_a_daemon_responds(db: OwnerDatabase, pipe: list[None]) -> None:
+    """A check is answered by the event loop alone, and is no decision of a person."""
+    assert await asyncio.to_thread(responds, db.state_dir)
+    assert pipe == []
+    assert notify_daemon(db.state_dir)
+    assert await asyncio.to_thread(responds, db.state_dir)
+    assert pipe == [None]
+
+
+async def test_a_blocked_event_loop_does_not_respond(db: OwnerDatabase, pipe: list[None]) -> None:
+    """Other threads of the process live, its lock is held, its pipe is open: still it does not respond."""
+    found = []
+    check = threading.Thread(target=lambda: found.append(responds(db.state_dir, 0.2)))
+    check.start()
+    check.join()
+    assert found == [False]
+    assert await asyncio.to_thread(responds, db.state_dir)
+
+
+@pytest.mark.parametrize("left", ["nothing", "pipe", "lock", "pipe and lock", "file", "read by another"])
+def test_what_a_daemon_left_does_not_respond(db: OwnerDatabase, left: str) -> None:
+    """Neither an old file nor another reader of the pipe passes for a daemon."""
+    bell, lock = db.state_dir / "daemon.bell", db.state_dir / "daemon.lock"
+    if "pipe" in left or "read" in left:
+        os.mkfifo(bell, 0o600)
+    if left == "file":
+        bell.write_bytes(b"")
+    if "lock" in left or left == "file":
+        lock.write_text('{"pid": 1, "holder": "owner-node run"}')
+    reader = os.open(bell, os.O_RDONLY | os.O_NONBLOCK) if "read" in left else None
+    assert not responds(db.state_dir, 0.2)
+    if reader is not None:
+        os.close(reader)
+
+
+async def test_a_starting_daemon_does_not_respond(db: OwnerDatabase) -> None:
+    """The lock is taken first; a pipe that an earlier daemon left is not read yet."""
+    os.mkfifo(db.state_dir / "daemon.bell", 0o600)
+    with daemon_lock(db.state_dir):
+        assert not responds(db.state_dir, 0.2)
