@@ -115,7 +115,10 @@ class ParquetSource(Source):
         try:
             for path in self._paths:
                 # A buffer per column chunk would hold a whole row group, which can be the whole file.
-                with pa.parquet.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False) as file:
+                # INT96 in nanoseconds would wrap before 1677 and after 2262.
+                with pa.parquet.ParquetFile(
+                    path, buffer_size=READ_BYTES, pre_buffer=False, coerce_int96_timestamp_unit="us"
+                ) as file:
                     if tuple(file.schema_arrow.names) != tuple(self.names):
                         self._find_change(path, findings)
                         return

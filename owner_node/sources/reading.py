@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.arrays import Int64Array
-from common.errors import DataError, did_you_mean
+from common.errors import did_you_mean
 from common.model.schema import MISSING_CATEGORY, Attribute, AttributeType
 from common.progress import Progress
 from owner_node.config import DatasetConfig
@@ -17,9 +17,9 @@ from owner_node.sources import texts
 from owner_node.sources.digest import source_digest
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import LoadCounts, LoadedData, Source
+from owner_node.sources.person_texts import identified, keyed
 from owner_node.sources.persons import find_repeated
 from owner_node.sources.values import parse
-from owner_node.values.normal_forms import ISO_DATE, NormalForm, normalise
 
 
 @dataclass(slots=True)
@@ -330,15 +330,16 @@ def _cleaned(
         findings.add(name, "values of a type that cannot be read", n_records, hint)
         del found[name]
     found = {name: texts.plain(array) for name, array in found.items()}
-    keyed = {name: _keyed(found[name]) for name in dataset.match_sources.values() if name in found}
+    matched = filter(found.__contains__, dict.fromkeys(dataset.match_sources.values()))
+    keys = {name: keyed(name, found[name], findings) for name in matched}
     for name, form in zip(dataset.identifier, dataset.normal_forms, strict=True):
         if name in found:
-            found[name] = identified(name, texts.as_text(found[name]), form, findings)
+            found[name] = identified(name, found[name], form, findings)
     needed = [array for name, array in found.items() if name in dataset.dropping]
     if needed:
         complete = _complete(needed, n_records)
         found = {name: array.filter(pa.array(complete)) for name, array in found.items()}
-        keyed = {name: array.filter(pa.array(complete)) for name, array in keyed.items()}
+        keys = {name: array.filter(pa.array(complete)) for name, array in keys.items()}
         kept = int(np.count_nonzero(complete))
     else:
         kept = n_records
@@ -346,28 +347,11 @@ def _cleaned(
     nothing = pa.array([], pa.string())
     return _Batch(
         [found.get(attribute.name, nothing) for attribute in attributes],
-        [(keyed or found).get(name, nothing) for name in dataset.person_columns],
+        [(keys or found).get(name, nothing) for name in dataset.person_columns],
         kept,
         n_records - kept,
         {},
     )
-
-
-def identified(name: str, written: Any, form: NormalForm, findings: Findings) -> Any:
-    """Return identifiers as written; null if their normal form is blank and thus identifies nobody."""
-    try:
-        (normal,) = normalise([written], [form])
-    except DataError as error:
-        kind = "an ISO date" if form.date_format == ISO_DATE else f"a date written {form.date_format}"
-        findings.add(name, f"not {kind}, which normalise asks for", error.details["count"], error.hint)
-        normal = written
-    present = pc.not_equal(pc.utf8_trim_whitespace(normal), "")
-    return pc.if_else(pc.fill_null(present, False), written, pa.scalar(None, pa.string()))
-
-
-def _keyed(array: Any) -> Any:
-    """Return a column of match keys as text; a missing value is empty, and gives a person no key."""
-    return pc.fill_null(texts.as_text(array), "")
 
 
 def _complete(needed: Sequence[Any], n_records: int) -> Any:

@@ -117,16 +117,15 @@ def _prepared(connection: sa.Connection, dataset: DatasetConfig, place: Database
         set_locally = (sa.func.set_config(key, value, sa.true()) for key, value in settings.items())
         connection.execute(sa.select(*set_locally))
         if connection.dialect.driver == "psycopg":
-            _as_text(driver)
+            _dates_as_text(driver)
     return connection
 
 
-def _as_text(driver: Any) -> None:
-    """Make psycopg return values as text if Python's types would round or reject them."""
+def _dates_as_text(driver: Any) -> None:
+    """Make psycopg return dates as text, since Python's type rejects some of them."""
     from psycopg.types.string import TextLoader
 
-    for kind in ("numeric", "date"):
-        driver.adapters.register_loader(kind, TextLoader)
+    driver.adapters.register_loader("date", TextLoader)
 
 
 def _refused(engine: sa.Engine, dataset: DatasetConfig, place: DatabaseUrl, fault: Exception) -> TesseraError:

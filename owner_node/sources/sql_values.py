@@ -2,20 +2,26 @@
 
 A driver returns Python objects, sometimes of several types in one column (SQLite stores any value anywhere).
 Numbers that no 64-bit integer or binary float represents exactly become decimal text, so none is rounded
-here. Values without a text form become a column of a type that loading refuses.
+here. Beside that text stands their text as identifiers, where the two differ. Values without a text form
+become a column of a type that loading refuses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from itertools import repeat
-from operator import is_
+from itertools import compress, repeat
+from operator import attrgetter, is_
 from types import NoneType
 from typing import Any
 from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from owner_node.sources.person_texts import person_texts, whole_numerals
+from owner_node.sources.texts import SEVERAL_TYPES
 
 _AS_THEY_ARE = frozenset({bool, int, float, str, date, datetime})
 _AS_TEXT = frozenset({int, float, str, Decimal, UUID})
@@ -34,6 +40,8 @@ def arrow(values: Sequence[object]) -> Any:
     if not kinds:
         return pa.nulls(len(values))
     try:
+        if kinds == {datetime}:
+            return pa.array(_moments(values))
         if len(kinds) == 1 and kinds <= _AS_THEY_ARE:
             return pa.array(values)
     except (pa.ArrowException, OverflowError, ValueError):
@@ -41,5 +49,37 @@ def arrow(values: Sequence[object]) -> Any:
         kinds = kinds if kinds <= {int} else {object}
     if not kinds <= _AS_TEXT:
         return pa.nulls(len(values), pa.binary())
-    missing = np.fromiter(map(is_, values, repeat(None)), np.bool_, len(values))
-    return pa.array(list(map(str, values)), pa.string(), mask=missing)
+    if not kinds & {float, Decimal}:
+        return pa.array(list(map(str, values)), pa.string(), mask=_marked(is_, values, None))
+    return _of_several_types(values)
+
+
+def _moments(values: Sequence[Any]) -> Sequence[Any]:
+    """Return moments that Arrow keeps on their own wall clock: it would move all to the zone of the first."""
+    if len(set(map(attrgetter("tzinfo"), filter(None, values)))) < 2:
+        return values
+    return [each if each is None else each.replace(tzinfo=None) for each in values]
+
+
+def _of_several_types(values: Sequence[object]) -> Any:
+    """Return values, floats or decimals among them, as a column of `SEVERAL_TYPES`."""
+    types = list(map(type, values))
+    missing, floats, decimals = (_marked(is_, types, kind) for kind in (NoneType, float, Decimal))
+    written = np.array(list(map(str, values)), dtype=object)
+    exact = compress(values, decimals)
+    written[decimals] = list(map("{:f}".format, exact))
+    text = pa.array(written, pa.string(), mask=missing)
+    identifying, fault = text, pa.nulls(len(text), pa.string())
+    for marked, found in (
+        (floats, person_texts(pa.array(list(compress(values, floats)), pa.float64()))),
+        (decimals, whole_numerals(pa.array(written[decimals], pa.string()))),
+    ):
+        mask = pa.array(marked)
+        identifying = pc.replace_with_mask(identifying, mask, found.texts)
+        fault = pc.replace_with_mask(fault, mask, found.faults)
+    arrays = [text, identifying, fault]
+    return pa.StructArray.from_arrays(arrays, fields=list(SEVERAL_TYPES), mask=pa.array(missing))
+
+
+def _marked(test: Callable[[Any, Any], bool], values: Sequence[object], other: object) -> NDArray[np.bool_]:
+    return np.fromiter(map(test, values, repeat(other)), np.bool_, len(values))

@@ -3,8 +3,9 @@
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from common.errors import UsageError
+from common.errors import DataError, UsageError
 from common.model.schema import MISSING_CATEGORY, Attribute, AttributeType, IdentifierRules, Schema
 from owner_node.config import CsvOptions
 from owner_node.sources import count_records, load, schema_of
@@ -86,6 +87,48 @@ def test_a_timestamp_counts_as_the_wall_of_its_time_zone_shows(dataset):
     settings = dataset(None, ".parquet", attributes=(SEEN,))
     pa.parquet.write_table(pa.table({"seen": instants}), settings.source)
     assert load(settings).columns["seen"].tolist() == [(date(2024, 6, 2) - date(1970, 1, 1)).days]
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "first_hour"),
+    [
+        ("America/Sao_Paulo", date(2018, 11, 4), 1),
+        ("Asia/Beirut", date(2024, 3, 31), 1),
+        ("America/Havana", date(2023, 11, 5), 0),
+    ],
+)
+def test_a_day_begins_at_its_first_instant(dataset, zone, day, first_hour):
+    """Where clocks are put forward at midnight, the day has none; an hour later there is a time of day."""
+    begin = datetime(day.year, day.month, day.day, first_hour, tzinfo=ZoneInfo(zone)).astimezone(UTC)
+    settings = dataset(None, ".parquet", attributes=(SEEN,))
+    for moment in (begin, begin + timedelta(hours=2)):
+        instants = pa.array([moment], pa.timestamp("us", zone))
+        pa.parquet.write_table(pa.table({"seen": instants}), settings.source)
+        if moment == begin:
+            assert load(settings).columns["seen"].tolist() == [(day - date(1970, 1, 1)).days]
+        else:
+            with pytest.raises(DataError, match="a time of day"):
+                load(settings)
+
+
+@pytest.mark.parametrize("year", [1, 1600, 1677, 1970, 2262, 2263, 9999])
+@pytest.mark.parametrize("options", [{}, {"use_deprecated_int96_timestamps": True}], ids=["int64", "int96"])
+def test_dates_of_all_years(dataset, year, options):
+    """Midnights of the years 1 to 9999 are dates, also in the old type of Spark, Hive and Impala."""
+    seen = Attribute("seen", AttributeType.DATE, -719_162, 2_932_896)
+    settings = dataset(None, ".parquet", attributes=(seen,))
+    table = pa.table({"seen": pa.array([date(year, 3, 1)]).cast(pa.timestamp("us"))})
+    pa.parquet.write_table(table, settings.source, **options)
+    assert load(settings).columns["seen"].tolist() == [(date(year, 3, 1) - date(1970, 1, 1)).days]
+
+
+def test_floats_of_16_bits_are_their_shortest_decimals(dataset):
+    """A small float is the number that a person wrote, too, and not the digits of a larger float."""
+    settings = dataset(None, ".parquet", attributes=(replace(WEIGHT, decimals=8, upper=10**13),))
+    floats = pa.array(np.array([0.3, 1, 1e-4, 2048, 65504], np.float16))
+    pa.parquet.write_table(pa.table({"weight": floats}), settings.source)
+    units = [30_000_000, 10**8, 10**4, 2048 * 10**8, 65500 * 10**8]
+    assert load(settings).columns["weight"].tolist() == units
 
 
 def test_numeric_identifiers_read_the_same_from_both_kinds_of_file(dataset):
