@@ -19,6 +19,7 @@ from common.cli.doctor import (
     passed,
     private_file,
     private_folder,
+    processor,
     recipients,
     scratch_folder,
     skipped,
@@ -88,6 +89,7 @@ def _local(owner: OwnerConfig) -> Iterator[tuple[str, Check]]:
     yield "engine", lambda: _engine(owner)
     yield from recipients(owner.audit, owner.notify)
     yield "clock", kept_clock
+    yield "processor", processor
     yield "database", lambda: database("database", state / FILE_NAME)
     yield "ledger", lambda: _ledger(owner)
 

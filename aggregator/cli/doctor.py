@@ -24,6 +24,7 @@ from common.cli.doctor import (
     passed,
     private_file,
     private_folder,
+    processor,
     recipients,
     report,
     scratch_folder,
@@ -86,6 +87,7 @@ def _local(found: AggregatorConfig) -> Iterator[tuple[str, Check]]:
     yield "memory", lambda: _memory(workspace)
     yield from recipients(found.audit, found.notify)
     yield "clock", kept_clock
+    yield "processor", processor
     yield "database", lambda: database("database", section.state_dir / FILE_NAME)
 
 

@@ -25,6 +25,7 @@ from common.database import copies_before
 from common.errors import ExitCode, TesseraError
 from common.files import forbidden, user_name
 from common.log import joined
+from common.processor import sorting
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
 from common.trust.identity import Party, Purpose, renewal_begins, verify_chain
@@ -321,6 +322,11 @@ def _identity(
         hint = "renew it; a connected daemon does so by itself where its CA can"
         return [*findings, warned(check, text, hint)], found
     return [*findings, passed(check, text)], found
+
+
+def processor() -> Iterator[Finding]:
+    """State how this program sorts."""
+    yield passed("processor", sorting())
 
 
 def kept_clock() -> Iterator[Finding]:
