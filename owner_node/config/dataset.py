@@ -31,7 +31,8 @@ from common.settings import Contradictions, FilePath, Listed, Section, is_url, p
 from owner_node.config.database import SQLITE, one_select, parse_database_url
 from owner_node.config.engine import SparkSettings
 from owner_node.config.spark_source import SPARK, SparkSource, parse_spark_source
-from owner_node.values.match_keys import parse_key
+from owner_node.values.date_formats import check_format, is_without_century
+from owner_node.values.match_keys import DATES, parse_key
 from owner_node.values.normal_forms import STEPS, NormalForm
 from owner_node.values.taxonomy import Taxonomy, read_hierarchy, taxonomy_of
 
@@ -40,6 +41,7 @@ from owner_node.values.taxonomy import Taxonomy, read_hierarchy, taxonomy_of
 _MOST_DIGITS = 28
 """Digits that scaling a decimal keeps exactly; 64-bit integers have fewer."""
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+_EPOCH = date(1970, 1, 1).toordinal()
 _QUOTE = '"'
 _RANGED = ("number", "integer", "date")
 _GOES_WITH = {
@@ -303,8 +305,8 @@ class CsvOptions(Section):
     """Decimal mark."""
     encoding: Annotated[str, AfterValidator(_encoding)] = "utf-8"
     """Encoding of the text."""
-    date_format: Annotated[str, Field(min_length=1)] = "%Y-%m-%d"
-    """How dates are written, as in `strptime`."""
+    date_format: Annotated[str, AfterValidator(check_format)] = "%Y-%m-%d"
+    """How dates are written, in directives of `strptime` that determine one day."""
     na_values: Listed[str] = ("",)
     """Texts that mean a missing value."""
     thousands: Thousands = ""
@@ -442,12 +444,30 @@ class DatasetTable(DatasetSettings):
         for name in self.match_columns:
             if name not in named:
                 yield f"match_columns.{name}", "is no column of a match key"
+        yield from self._uncertain_centuries()
         for name, table in self.attributes.items():
             if (table.missing or self.missing) == "category" and MISSING_CATEGORY in table.labels:
                 yield (
                     f"attributes.{name}.categories",
                     f'"{MISSING_CATEGORY}" is what missing = "category" adds',
                 )
+
+    def _uncertain_centuries(self) -> Iterator[tuple[str, str]]:
+        """Find dates whose years have two digits and whose domain does not determine the century."""
+        if not is_without_century(self.csv.date_format):
+            return
+        steps = {*self.normalise, *(step for also in self.normalise_also.values() for step in also)}
+        if "date" in steps or any(parse_key(key).block in DATES for each in self.match for key in each.keys):
+            yield "csv.date_format", "%y does not say the century of dates that persons are recognised by"
+        for name, table in self.attributes.items():
+            if table.type != "date":
+                continue
+            attribute = table.attribute(name)
+            if attribute.upper >= _century_after(attribute.lower):
+                yield f"attributes.{name}.max", 'with "%y" in csv.date_format, at most 100 years after min'
+            if table.outside == "clamp":
+                problem = '"clamp" does not go with "%y" in csv.date_format, which hides the century'
+                yield f"attributes.{name}.outside", problem
 
     def config(self) -> "DatasetConfig":
         """Return the run-time form."""
@@ -530,6 +550,18 @@ class DatasetConfig(DatasetSettings):
     def place(self) -> str:
         """The source for display: a path, or a database's address without user and options."""
         return parse_database_url(self.source).shown if is_url(self.source) else self.source
+
+
+def _century_after(day: int) -> int:
+    """Return the day 100 years later, in days since 1970-01-01; of 29 February, 1 March if there is none."""
+    begin = date.fromordinal(day + _EPOCH)
+    if begin.year + 100 > date.max.year:
+        return date.max.toordinal() - _EPOCH + 1
+    try:
+        later = begin.replace(year=begin.year + 100)
+    except ValueError:
+        later = date(begin.year + 100, 3, 1)
+    return later.toordinal() - _EPOCH
 
 
 def misdeclared(dataset: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -96,7 +96,7 @@ def _date(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings
         findings.add(attribute.name, "a time of day where a date is declared", _count(timed), hint)
         proper = ~timed
     else:
-        days, proper = dates.days(texts.as_text(array), form.date_format)
+        days, proper = dates.days(texts.as_text(array), form.date_format, attribute.lower)
         hint = f"write dates as {form.date_format}; for a CSV file, csv.date_format can say otherwise"
         examples = partial(_examples, array, ~proper)
         findings.add(attribute.name, "not a date", _count(~proper), hint, examples=examples)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from common.arrays import Int64Array
+from owner_node.values.date_formats import is_without_century
 from owner_node.values.numerals import BoolArray, bools, ints
 
 _EPOCH = date(1970, 1, 1).toordinal()
@@ -19,12 +20,14 @@ _DIRECTIVES = {
 }
 
 
-def days(texts: Any, date_format: str) -> tuple[Int64Array, BoolArray]:
+def days(texts: Any, date_format: str, first: int | None = None) -> tuple[Int64Array, BoolArray]:
     """Read dates.
 
     Args:
         texts: Arrow string array without nulls, shape (n_records,).
-        date_format: How they are written, in the directives of `datetime.strptime`.
+        date_format: How they are written, in directives that `check_format` accepts.
+        first: The first day that a date can be, in days since 1970-01-01: two digits of a year are the year
+            of the 100 years from then on. Without it, such texts are no dates.
 
     Returns:
         Days since 1970-01-01, 0 for texts that are no dates; and which texts are dates. A text with a time of
@@ -32,7 +35,28 @@ def days(texts: Any, date_format: str) -> tuple[Int64Array, BoolArray]:
     """
     trimmed = pc.utf8_trim_whitespace(texts)
     pattern = _pattern(date_format)
-    return _by_name(trimmed, date_format) if pattern is None else _by_number(trimmed, pattern)
+    if pattern is not None:
+        return _by_number(trimmed, pattern)
+    values, known = _by_name(trimmed, date_format)
+    return _from(first, values, known) if is_without_century(date_format) else (values, known)
+
+
+def _from(first: int | None, values: Int64Array, known: BoolArray) -> tuple[Int64Array, BoolArray]:
+    """Move dates by whole centuries into the 100 years from a day on; 29 February needs a leap year."""
+    if first is None:
+        return np.zeros_like(values), np.zeros_like(known)
+    months = values.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+    day_of_month = values - _first_day(months)
+    begin = date.fromordinal(first + _EPOCH).year
+    years, month_of_year = np.divmod(months, 12)
+    moved, found = np.zeros_like(values), np.zeros_like(known)
+    for century in (0, 100):
+        year = begin + (years + 1970 - begin) % 100 + century
+        month = (year - 1970) * 12 + month_of_year
+        day = _first_day(month) + day_of_month
+        fits = known & ~found & (day < _first_day(month + 1)) & (day >= first)
+        moved, found = np.where(fits, day, moved), found | fits
+    return moved, found
 
 
 def _pattern(date_format: str) -> str | None:
@@ -80,6 +104,20 @@ def _by_name(texts: Any, date_format: str) -> tuple[Int64Array, BoolArray]:
 def _day(text: str, date_format: str) -> int | None:
     try:
         moment = datetime.strptime(text, date_format)  # noqa: DTZ007 - a calendar day, not an instant
+        if (confirmed := _confirming(moment, date_format)) != date_format:
+            datetime.strptime(text, confirmed)  # noqa: DTZ007 - only whether it fits
     except ValueError:
         return None
     return moment.toordinal() - _EPOCH if moment.time() == time.min else None
+
+
+def _confirming(moment: datetime, date_format: str) -> str:
+    """Return the format with what `strptime` does not check as literal text of a date that it read.
+
+    It ignores the weekday beside a date, and counts days of the year into the next one.
+    """
+    unchecked = "" if "%V" in date_format else "aAwu"
+    unchecked += "Y" if "%j" in date_format else ""
+    return re.sub(
+        "%(.)", lambda each: f"{moment:{each[0]}}" if each[1] in unchecked else each[0], date_format
+    )

@@ -129,8 +129,8 @@ def make_block(block: str, texts: "pa.Array", date_format: str = ISO_DATE) -> "p
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if block in _DATES:
-        made = _DATES[block](_iso_dates(texts, date_format))
+    if block in DATES:
+        made = DATES[block](_iso_dates(texts, date_format))
     elif found := _FIRST.fullmatch(block):
         made = pc.utf8_slice_codeunits(_compact(texts), 0, int(found[1]))
     else:
@@ -331,14 +331,15 @@ BLOCKS: Mapping[str, Callable[[Any], Any]] = {
     "digits-luhn": _checked(_luhn),
     "digits-mod11": _checked(_mod11),
     "digits-mod97": _checked(_mod97),
-    # Dates are parsed first: see `_DATES`.
+    # Dates are parsed first: see `DATES`.
     "date": lambda dates: dates,
     "year-month": lambda dates: _cut(dates, 7),
     "year": lambda dates: _cut(dates, 4),
     "date-any-order": _any_order,
 }
 """The building blocks by name, beside `first-N`; their meaning is fixed by the version."""
-_DATES = {name: BLOCKS[name] for name in ("date", "year-month", "year", "date-any-order")}
+DATES = {name: BLOCKS[name] for name in ("date", "year-month", "year", "date-any-order")}
+"""The building blocks that read dates."""
 
 
 SUGGESTED: Mapping[str, tuple[str, ...]] = {

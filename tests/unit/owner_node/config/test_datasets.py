@@ -1,7 +1,7 @@
 """`[[dataset]]` with a database: the keys that go together, and an address without secrets."""
 
 import re
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -198,3 +198,61 @@ def test_every_option_of_a_csv_file_counts(tmp_path):
     found = {name: column.tolist() for name, column in loaded.columns.items()}
     assert found == {"age": [40], "Größe": [175], "seen": [10956]}
     assert loaded.counts.dropped == 1
+
+
+BORN = '[dataset.attributes.born]\ntype = "date"\nmin = {}\nmax = {}\n'
+CENTURY = BORN.format("1920-01-01", "2019-12-31")
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        (CENTURY, []),
+        ('normalise = ["trim"]\nidentifier = ["id"]\n' + CENTURY, []),
+        (BORN.format("1904-02-29", "2004-02-28"), []),
+        (BORN.format("9950-01-01", "9999-12-31"), []),
+        (BORN.format("1920-01-01", "2020-01-01"), ["attributes.born.max: with *"]),
+        (BORN.format("1904-02-29", "2004-02-29"), ["attributes.born.max: with *"]),
+        (CENTURY + 'outside = "clamp"\n', ['attributes.born.outside: "clamp" does not go with *']),
+        ('identifier = ["id"]\nnormalise = ["date"]\n' + CENTURY, ["csv.date_format: %y does not say *"]),
+        (
+            'identifier = ["id"]\nnormalise_also = { id = ["date"] }\n' + CENTURY,
+            ["csv.date_format: %y does not say *"],
+        ),
+        (
+            CENTURY + '[[dataset.match]]\nname = "born"\nkeys = ["born:year-month"]\n',
+            ["csv.date_format: %y does not say *"],
+        ),
+    ],
+)
+def test_a_year_of_two_digits_needs_a_domain_that_determines_the_century(tmp_path, settings, found):
+    """No century is guessed, for values and for dates that persons are recognised by."""
+    written = f'source = "x.csv"\ncsv = {{ date_format = "%d.%m.%y" }}\n{settings}'
+    if not found:
+        (tmp_path / "x.csv").write_text("id,age,born\np,5,29.02.04\n")
+        read(tmp_path, text(written))
+        return
+    (problem,) = problems(tmp_path, text(written))
+    pattern = re.escape(found[0]).replace(r"\*", ".*")
+    assert re.fullmatch(rf"dataset\[people\]\.{pattern}", problem), problem
+
+
+def test_values_with_a_year_of_two_digits_are_read(tmp_path):
+    """The domain of each attribute says which century its values are of."""
+    (tmp_path / "x.csv").write_text("age,born,died\n5,31.12.19,01.02.20\n6,1.1.20,29.02.04\n")
+    settings = f'source = "x.csv"\ncsv = {{ date_format = "%d.%m.%y" }}\n{CENTURY}'
+    settings += CENTURY.replace("born", "died").replace("1920", "1970").replace("2019", "2069")
+    loaded = load_data(read(tmp_path, text(settings))["people"])
+    found = {
+        name: [(date(1970, 1, 1) + timedelta(days=day)).isoformat() for day in loaded.columns[name].tolist()]
+        for name in ("born", "died")
+    }
+    assert found == {"born": ["2019-12-31", "1920-01-01"], "died": ["2020-02-01", "2004-02-29"]}
+
+
+@pytest.mark.parametrize("date_format", ["a", "%d.%m", "%H:%M", "%Y-%m", "%Y-%m-%d %d", "%F", ""])
+def test_a_format_of_dates_is_judged_with_the_file(tmp_path, date_format):
+    """Nobody learns from the data that a format means no day."""
+    written = f'source = "x.csv"\ncsv = {{ date_format = "{date_format}" }}'
+    (problem,) = problems(tmp_path, text(written))
+    assert problem.startswith(f'dataset[people].csv.date_format = "{date_format}": ')
