@@ -114,10 +114,15 @@ def _day(text: str, date_format: str) -> int | None:
 def _confirming(moment: datetime, date_format: str) -> str:
     """Return the format with what `strptime` does not check as literal text of a date that it read.
 
-    It ignores the weekday beside a date, and counts days of the year into the next one.
+    It ignores the weekday beside a date, and counts days and weeks of a year into the next one.
     """
-    unchecked = "" if "%V" in date_format else "aAwu"
-    unchecked += "Y" if "%j" in date_format else ""
-    return re.sub(
-        "%(.)", lambda each: f"{moment:{each[0]}}" if each[1] in unchecked else each[0], date_format
-    )
+    if "%V" in date_format:
+        # An ISO week is not accepted without its year; the pattern of other weeks is the same.
+        literal, date_format = "G", date_format.replace("%V", "%W")
+    else:
+        literal = "aAwuY" if "%j" in date_format else "aAwu"
+
+    def written(directive: re.Match[str]) -> str:
+        return f"{moment:{directive[0]}}" if directive[1] in literal else directive[0]
+
+    return re.sub("%(.)", written, date_format)
