@@ -12,23 +12,16 @@ from aggregator.store.journal import Journal
 from aggregator.store.ledger_heads import StoredHead
 from common.errors import ConflictError, ProtocolError
 from common.model.fragment import Consent, FragmentStatement
-from common.model.schema import Schema, fault_of_cell, most_records
+from common.model.schema import Schema, excesses, most_records
 from common.model.task import Assignment
 from common.trust.signing import Domain
 from common.wire.software import read_software
 from common.wire.v1 import owner_pb2 as wire
 
 TOKEN_BYTES = 16
-_LARGEST_SCHEMA = 2 * 1024 * 1024
-_MOST_ATTRIBUTES = 10_000
-_LONGEST_NAME = 256
-_MOST_RECORDS = 2**34
-"""Most records of one owner."""
 _MORE_COMPLETE = 100
 _MOST_UNPLANNED = 2**28
 """Most records of an owner that brings more than its schema counts: they fill the disk unasked."""
-_MOST_PER_PERSON = 2**20
-_INT64 = 2**63
 _COMPATIBLE = "the owner node must run a compatible version"
 
 
@@ -208,40 +201,13 @@ def read_schema(data: bytes) -> str:
     Raises:
         ProtocolError: If it is not the canonical form of a schema, or is unreasonably large.
     """
-    if len(data) > _LARGEST_SCHEMA:
-        raise ProtocolError(f"a schema of {len(data)} bytes is not accepted", _COMPATIBLE)
     try:
         schema = Schema.from_bytes(data)
     except ValueError as problem:
         raise ProtocolError(str(problem), _COMPATIBLE) from None
-    _check_sizes(schema)
+    for fault, hint in excesses(schema):
+        raise ProtocolError(fault, f"at the owner: {hint}")
     return data.decode()
-
-
-def _check_sizes(schema: Schema) -> None:
-    if not 0 < len(schema.attributes) <= _MOST_ATTRIBUTES:
-        raise ProtocolError(f"a schema of {len(schema.attributes)} attributes is not accepted", _COMPATIBLE)
-    if any(len(attribute.name) > _LONGEST_NAME for attribute in schema.attributes):
-        raise ProtocolError(f"names of attributes have at most {_LONGEST_NAME} characters", _COMPATIBLE)
-    if not all(attribute.name.isprintable() for attribute in schema.attributes):
-        raise ProtocolError("a name of an attribute is not printable", "rename it at the owner")
-    if any(
-        map(fault_of_cell, (text for each in schema.attributes for text in (each.name, *each.categories)))
-    ):
-        raise ProtocolError(
-            "a label or name of an attribute could steer a terminal or a spreadsheet",
-            "owner-node check names it; rename it at the owner",
-        )
-    if schema.records_rounded > _MOST_RECORDS or schema.max_records_per_person > _MOST_PER_PERSON:
-        raise ProtocolError(
-            f"{schema.records_rounded} records, up to {schema.max_records_per_person} of a person, are not "
-            "accepted",
-            f"at most {_MOST_RECORDS} and {_MOST_PER_PERSON} are",
-        )
-    if not 0 <= schema.limits.min_k <= _MOST_RECORDS:
-        raise ProtocolError("the smallest k that the owner accepts is none", _COMPATIBLE)
-    if any(not -_INT64 <= end < _INT64 for each in schema.attributes for end in (each.lower, each.upper)):
-        raise ProtocolError("a domain is wider than 64-bit integers", "declare fewer decimals")
 
 
 def most_linked(assignment: Assignment) -> int:

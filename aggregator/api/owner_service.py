@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cryptography import x509
+from google.protobuf.message import Message
 
 from aggregator.api.answers import Answers, check_plan
 from aggregator.api.rates import Rates
@@ -37,6 +38,7 @@ from common.trust.identity import fingerprint, party_of_certificate
 from common.trust.signing import Domain, SignerSource
 from common.trust.tls import TIME_KEY, peer_certificate
 from common.wire.answers import NONCE_BYTES, signed_answer
+from common.wire.limits import check_lengths
 from common.wire.software import read_software, software_here
 from common.wire.status import abort, raises
 from common.wire.v1 import owner_pb2 as wire
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
 POLL_SECONDS = 25.0
 """How long a poll stays open when there is nothing to do."""
 _MOST_DATASETS = 1000
-_LONGEST_TEXT = 256
 _READ_BYTES = 4 * CHUNK_BYTES
 _log = logging.getLogger(__name__)
 
@@ -112,13 +113,16 @@ class OwnerService(OwnerServiceServicer):
     @raises
     async def Connect(self, request: wire.ConnectRequest, context: Context) -> wire.ConnectResponse:
         """Register a connected owner; returns the newest ledger head that it has signed."""
-        certificate = await self._admit(context, request.ByteSize())
+        certificate = await self._admit(context, request)
         owner = party_of_certificate(certificate).name
         software = read_software(request.software)
         common_protocol("the aggregator", {f"owner {owner}": software})
         names = tuple(request.datasets)
-        if len(names) > _MOST_DATASETS or any(len(name) > _LONGEST_TEXT for name in names):
-            raise ProtocolError("too many data sets, or too long names", "offer fewer to this aggregator")
+        if len(names) > _MOST_DATASETS:
+            raise ProtocolError(
+                f"{len(names)} data sets, at most {_MOST_DATASETS} are accepted",
+                "offer fewer to this aggregator",
+            )
         now = int(self._clock())
         # For owners that compare clocks: certificates and deadlines depend on them.
         await context.send_initial_metadata(((TIME_KEY, str(now)),))
@@ -137,7 +141,7 @@ class OwnerService(OwnerServiceServicer):
     @raises
     async def Poll(self, request: wire.PollRequest, context: Context) -> wire.PollResponse:
         """Hold the call until there is something to do that the owner is not busy with."""
-        owner = self._name(await self._admit(context, request.ByteSize()))
+        owner = self._name(await self._admit(context, request))
         if request.HasField("ledger_head"):
             signed = self._statements.ledger_head(request.ledger_head, owner)
             newest = self._newest_head(owner)
@@ -185,7 +189,7 @@ class OwnerService(OwnerServiceServicer):
     @raises
     async def Answer(self, request: wire.AnswerRequest, context: Context) -> wire.AnswerResponse:
         """Accept an owner's answer. Idempotent; an answer that differs from an earlier one is refused."""
-        owner = self._name(await self._admit(context, request.ByteSize()))
+        owner = self._name(await self._admit(context, request))
         self._presence.heard(owner)
         release = self._release(request.release, owner)
         now = int(self._clock())
@@ -196,7 +200,14 @@ class OwnerService(OwnerServiceServicer):
         if release.ended and kind != "acknowledged":
             # The release ended while the answer was on its way; the next poll reports the end.
             return wire.AnswerResponse()
-        event = await self._answers.event(release, owner, request, now)
+        try:
+            event = await self._answers.event(release, owner, request, now)
+        except ProtocolError as error:
+            if kind == "described" and self._conductor.release(release.id).progress[owner].described is None:
+                # It is made once: the owner would send it again and again until the deadline.
+                fault = ProtocolError(f"owner {owner}: {error.message}", error.hint, error.details)
+                self._conductor.fail(release.id, fault, owner)
+            raise
         self._conductor.record(release.id, event)
         return wire.AnswerResponse()
 
@@ -205,7 +216,7 @@ class OwnerService(OwnerServiceServicer):
         self, request: wire.UploadStateRequest, context: Context
     ) -> wire.UploadStateResponse:
         """Return the offset at which an upload resumes."""
-        owner = self._name(await self._admit(context, request.ByteSize()))
+        owner = self._name(await self._admit(context, request))
         self._presence.heard(owner)
         release = self._release(request.blob.release, owner)
         offset = await self._uploads.offset(release, owner, request.blob)
@@ -228,7 +239,7 @@ class OwnerService(OwnerServiceServicer):
     @raises
     async def Renew(self, request: wire.RenewRequest, context: Context) -> wire.RenewResponse:
         """Issue a certificate for a new key of the owner that calls."""
-        present = await self._admit(context, request.ByteSize())
+        present = await self._admit(context, request)
         chain = await asyncio.to_thread(self._renewals.renew, present, request.request)
         _log.info("certificate renewed", extra={"owner": party_of_certificate(present).name})
         return wire.RenewResponse(certificate=chain)
@@ -238,13 +249,13 @@ class OwnerService(OwnerServiceServicer):
         self, request: wire.FetchSchemaRequest, context: Context
     ) -> wire.FetchSchemaResponse:
         """Send the schema file that is offered for a data set."""
-        await self._admit(context, request.ByteSize())
+        await self._admit(context, request)
         return wire.FetchSchemaResponse(schema=await asyncio.to_thread(self._schemas.find, request.dataset))
 
     @raises
     async def Recall(self, request: wire.RecallRequest, context: Context) -> AsyncIterator[wire.RecallItem]:
         """Send what the calling owner signed: its ledger heads, and for the releases that it accepted."""
-        owner = self._name(await self._admit(context, request.ByteSize()))
+        owner = self._name(await self._admit(context, request))
         newest_at = self._journal.heads.newest_at(owner)
         places = self._journal.heads.places(owner)
         yield wire.RecallItem(heads=[wire.LedgerHead(sequence=place, hash=mark) for place, mark in places])
@@ -257,7 +268,7 @@ class OwnerService(OwnerServiceServicer):
     @raises
     async def Fetch(self, request: wire.FetchRequest, context: Context) -> AsyncIterator[wire.FetchChunk]:
         """Send the document that the work of a release names."""
-        owner = self._name(await self._admit(context, request.ByteSize()))
+        owner = self._name(await self._admit(context, request))
         release = self._release(request.release, owner)
         document = self._conductor.document(release.id)
         if document is None or document.digest != request.digest:
@@ -271,7 +282,7 @@ class OwnerService(OwnerServiceServicer):
     @raises
     async def Select(self, request: wire.SelectRequest, context: Context) -> AsyncIterator[wire.SelectChunk]:
         """Send an owner which of its own records all groups hold, until all owners have masked those."""
-        owner = self._name(await self._admit(context, request.ByteSize()))
+        owner = self._name(await self._admit(context, request))
         release = self._release(request.release, owner)
         check_plan(release, request.plan_digest)
         selected = release.addendum is not None and owner in release.addendum.selections
@@ -288,7 +299,7 @@ class OwnerService(OwnerServiceServicer):
         self, request: wire.DownloadRequest, context: Context
     ) -> AsyncIterator[wire.DownloadChunk]:
         """Send the listing or a file of a published release."""
-        owner = self._name(await self._admit(context, request.ByteSize()))
+        owner = self._name(await self._admit(context, request))
         release = self._release(request.release, owner)
         if release.state is not State.PUBLISHED:
             hint = "it has no data to download" if release.state in ENDS else "wait for its end"
@@ -319,10 +330,11 @@ class OwnerService(OwnerServiceServicer):
         async for data in _read(folder / request.file, request.offset):
             yield wire.DownloadChunk(data=data)
 
-    async def _admit(self, context: Context, n_bytes: int = 0) -> x509.Certificate:
-        """Wait until a call may be taken; returns the caller's certificate.
+    async def _admit(self, context: Context, request: Message | None = None) -> x509.Certificate:
+        """Wait until a call may be taken, and check the lengths in its message; returns the certificate.
 
         Raises:
+            ProtocolError: If a text of the message is too long.
             IdentityError: As `_certificate`.
             NotConnectedError: If the owner calls too often; not logged, as that could fill the disk.
         """
@@ -332,11 +344,14 @@ class OwnerService(OwnerServiceServicer):
             # It has a rate, as every refusal is logged, but not its owner's, who may be enrolled again.
             caller = f"{caller} with a revoked key"
         try:
-            await self._rates.take(caller, n_bytes)
+            await self._rates.take(caller, request.ByteSize() if request is not None else 0)
         except NotConnectedError as error:
             await abort(context, error)
         await self._turns.take()
-        return self._certificate(context)
+        certificate = self._certificate(context)
+        if request is not None:
+            check_lengths(request)
+        return certificate
 
     def _certificate(self, context: Context) -> x509.Certificate:
         """Return the caller's certificate: valid at this moment, an owner's, and not revoked."""

@@ -27,6 +27,7 @@ from common.errors import (
 from common.model.fragment import Receipt
 from common.trust.signing import Domain, SignerSource
 from common.wire.chunks import data_of
+from common.wire.limits import check_lengths
 from common.wire.v1 import owner_pb2 as wire
 
 if TYPE_CHECKING:
@@ -263,6 +264,7 @@ async def timely(chunks: AsyncIterator[wire.UploadChunk]) -> AsyncIterator[wire.
 
     Raises:
         NotConnectedError: If nothing came for too long.
+        ProtocolError: If a text of a chunk is too long.
     """
     stream = aiter(chunks)
     while True:
@@ -275,6 +277,7 @@ async def timely(chunks: AsyncIterator[wire.UploadChunk]) -> AsyncIterator[wire.
             ) from None
         if chunk is None:
             return
+        check_lengths(chunk)
         yield chunk
 
 

@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from aggregator.config import load
-from aggregator.store.schemas import LARGEST_SCHEMA, OfferedSchemas
+from aggregator.store.schemas import OfferedSchemas
 from common.cli import console
 from common.errors import UsageError
+from common.model.schema import LARGEST_SCHEMA
 
 FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="Schema file, as an owner exports it.", show_default=False)

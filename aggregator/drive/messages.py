@@ -13,6 +13,7 @@ from aggregator.protocol.states import State
 from aggregator.protocol.work import Work, conclusion
 from common.canonical import digest
 from common.errors import InternalError, UsageError
+from common.wire.limits import SENTENCES
 from common.wire.v1 import owner_pb2 as wire
 
 LARGEST_DOCUMENT = 3 << 20
@@ -87,7 +88,10 @@ def work_message(release: Release, work: Work, document: Document | None) -> wir
         message.collect.SetInParent()
     else:
         state, reason, manifest = conclusion(release)
-        message.conclude.CopyFrom(wire.Conclude(state=state, reason=reason, manifest_digest=manifest))
+        # A conflict lists whatever owners declare differently.
+        message.conclude.CopyFrom(
+            wire.Conclude(state=state, reason=reason[:SENTENCES], manifest_digest=manifest)
+        )
     return message
 
 

@@ -6,9 +6,7 @@ from pathlib import Path
 from common.daemon.settings import LABEL
 from common.errors import UsageError
 from common.files import PRIVATE_FILE, private_directory, write_atomic
-
-LARGEST_SCHEMA = 1 << 20
-"""Bytes of a schema file."""
+from common.model.schema import LARGEST_SCHEMA
 
 
 class OfferedSchemas:
@@ -24,8 +22,13 @@ class OfferedSchemas:
             UsageError: If it is no schema file of that data set.
         """
         hint = "make it at an owner: owner-node schema export FILE --dataset D"
+        if len(text) > LARGEST_SCHEMA:
+            raise UsageError(
+                f"a schema file has at most {LARGEST_SCHEMA:,} bytes, this one has more",
+                "declare fewer or shorter categories",
+            )
         try:
-            document = tomllib.loads(text.decode()) if len(text) <= LARGEST_SCHEMA else {}
+            document = tomllib.loads(text.decode())
         except (ValueError, RecursionError):
             document = {}
         if not document.get("attributes"):

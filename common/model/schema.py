@@ -6,7 +6,7 @@ lowest and highest of these integers, so that order, sums and sensitivities are 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -26,6 +26,14 @@ LONGEST_KEY = 200
 """Most characters of a key of a pass."""
 MOST_PASSES = 32
 """Most passes of match keys: every one is compared between all owners."""
+LARGEST_SCHEMA = 2 << 20
+"""Most bytes of a schema that an owner sends, and of a schema file that an aggregator offers."""
+_MOST_ATTRIBUTES = 10_000
+_LONGEST_NAME = 256
+_MOST_RECORDS = 2**34
+"""Most records of one owner."""
+_MOST_PER_PERSON = 2**20
+_INT64 = 2**63
 MISSING_CATEGORY = "(missing)"
 RESERVED_NAMES = ("record", "token")
 """Names of columns that releases and fragments have in any case: no attribute can have them."""
@@ -322,6 +330,49 @@ class Schema(Document):
     def names(self) -> tuple[str, ...]:
         """Names of the attributes in declared order."""
         return tuple(attribute.name for attribute in self.attributes)
+
+
+def excesses(schema: Schema) -> Iterator[tuple[str, str]]:
+    """Find what keeps a schema from being sent: owners check it before, and the aggregator on arrival.
+
+    Yields:
+        Pairs of what is wrong and what to do, without a label; none if it can be sent.
+    """
+    size = len(schema.to_bytes())
+    if size > LARGEST_SCHEMA:
+        longest = sorted(schema.attributes, key=lambda each: -len(str(each.categories)))[:3]
+        lists = ", ".join(f"{each.name[:40]!r} ({len(each.categories):,} categories)" for each in longest)
+        yield (
+            f"the schema has {size:,} bytes, and a message holds one of at most {LARGEST_SCHEMA:,}",
+            "declare fewer or shorter categories, or list fewer attributes in policy.attributes; longest: "
+            + lists,
+        )
+    n_attributes = len(schema.attributes)
+    if not 0 < n_attributes <= _MOST_ATTRIBUTES:
+        yield (
+            f"a schema of {n_attributes:,} attributes is not accepted",
+            f"from 1 to {_MOST_ATTRIBUTES:,} are; list the needed ones in policy.attributes",
+        )
+    if any(len(attribute.name) > _LONGEST_NAME for attribute in schema.attributes):
+        yield f"names of attributes have at most {_LONGEST_NAME} characters", "rename them in the source"
+    if not all(attribute.name.isprintable() for attribute in schema.attributes):
+        yield "a name of an attribute is not printable", "rename it in the source"
+    texts = (text for each in schema.attributes for text in (each.name, *each.categories))
+    if any(map(fault_of_cell, texts)):
+        yield (
+            "a label or name of an attribute could steer a terminal or a spreadsheet",
+            "owner-node check names it; rename it in the source",
+        )
+    if schema.records_rounded > _MOST_RECORDS or schema.max_records_per_person > _MOST_PER_PERSON:
+        counts = f"{schema.records_rounded} records, up to {schema.max_records_per_person} of a person"
+        yield (
+            f"{counts}, are not accepted",
+            f"at most {_MOST_RECORDS} and {_MOST_PER_PERSON} are",
+        )
+    if not 0 <= schema.limits.min_k <= _MOST_RECORDS:
+        yield "the smallest k that the owner accepts is none", "correct policy.min_k"
+    if any(not -_INT64 <= end < _INT64 for each in schema.attributes for end in (each.lower, each.upper)):
+        yield "a domain is wider than 64-bit integers", "declare fewer decimals"
 
 
 def round_to_leading_digit(n_records: int) -> int:

@@ -38,12 +38,12 @@ from common.trust.tls import (
     explain_handshake,
 )
 from common.wire.answers import NONCE_BYTES, signed_answer
+from common.wire.limits import check_lengths
 from common.wire.software import read_software, software_here
 from common.wire.status import from_rpc_error
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
 from owner_node.config import KnownAggregator, OwnerConfig
-from owner_node.connection.limits import check_lengths
 from owner_node.connection.packing import Packing
 from owner_node.state.answers import Fragment, SignedHead
 from owner_node.trust import Trust

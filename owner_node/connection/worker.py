@@ -15,10 +15,10 @@ from common.daemon.process import in_thread
 from common.errors import InternalError, NotConnectedError, ProtocolError, TesseraError
 from common.model.plan import is_trial
 from common.progress import StepStoppedError
+from common.wire.limits import check_lengths
 from common.wire.software import software_here
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.connection.client import AggregatorClient, NotTakenError, ledger_head
-from owner_node.connection.limits import check_lengths
 from owner_node.release.co_owners import CoOwner
 from owner_node.release.invitations import Offer
 from owner_node.release.node import Node
@@ -57,9 +57,11 @@ def _failure(failure: Failure) -> wire.AnswerRequest:
 
 def _consents(data: bytes) -> wire.Consents:
     try:
-        return wire.Consents.FromString(data)
+        consents = wire.Consents.FromString(data)
     except DecodeError:
         raise ProtocolError("the consents of the other owners cannot be decoded") from None
+    check_lengths(consents)
+    return consents
 
 
 class WorkOutcome(StrEnum):

@@ -22,7 +22,7 @@ from owner_node.linking.tokens import ReleaseKey
 from owner_node.release.appraisal import Appraisal, Appraised
 from owner_node.release.approvals import ACCEPTED, Approval
 from owner_node.release.cases import Cases, read
-from owner_node.sources import count_records, schema_of
+from owner_node.sources import check_sendable, count_records, schema_of
 from owner_node.state.database import Transaction
 from owner_node.state.session import UNDECIDED, SessionEvent, SessionState
 from owner_node.state.sessions import Session
@@ -91,6 +91,7 @@ class Invitations:
             RefusedError: If the aggregator has too many releases open already, or begins too many.
             RefusedBeforeError: If this owner has refused the release without sending a schema.
             DataError: If its records cannot be counted.
+            UnsendableSchemaError: If no message holds its schema.
         """
         if not RELEASE_ID.fullmatch(release):
             raise ProtocolError("the release id is malformed")
@@ -260,7 +261,9 @@ class Invitations:
         dataset = self._cases.config.dataset(session.dataset)
         allowed = self._cases.config.admitted(dataset)
         n_records = count_records(dataset, allowed, self._cases.progress(session.release))
-        schema = canonical(self._schema(dataset, n_records).to_document())
+        found = self._schema(dataset, n_records)
+        check_sendable(dataset.name, found)
+        schema = canonical(found.to_document())
         with self._cases.records.db.transaction() as tx:
             # If another thread was faster, its schema stays.
             session = self._cases.records.sessions.learn(tx, session, schema=schema)

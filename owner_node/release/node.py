@@ -22,10 +22,12 @@ from owner_node.release.cases import Cases
 from owner_node.release.invitations import Invitations
 from owner_node.release.production import Production
 from owner_node.release.records import Records
+from owner_node.sources import UnsendableSchemaError
 from owner_node.state.answers import (
     NOT_OUR_FAULT,
     SURROUNDINGS,
     UNLINKABLE,
+    UNSENDABLE,
     Failure,
     SignedHead,
     SpentError,
@@ -37,6 +39,8 @@ from owner_node.trust import Trust
 _LONGEST_REASON = 500
 ENDS = frozenset({"published", "conflict", "refused", "failed", "cancelled", "expired"})
 """How an aggregator can say that a release ended."""
+_REASONS = {NoLinkageKeyError: UNLINKABLE, UnsendableSchemaError: UNSENDABLE}
+"""Errors of this owner's set-up whose reason others may know."""
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MOST_REJECTED = 1000
 """Most invalid messages of one aggregator and day that are recorded in the history."""
@@ -146,7 +150,7 @@ class Node:
             raise SpentError(error.message, hint=hint)
         rules = error.details.get("rules", [])
         mine = error.code not in NOT_OUR_FAULT
-        reported = UNLINKABLE if isinstance(error, NoLinkageKeyError) else error.code
+        reported = next((code for kind, code in _REASONS.items() if isinstance(error, kind)), error.code)
         with records.db.transaction() as tx:
             if (mine and session is not None) or self._is_news(release, error):
                 records.history.record(

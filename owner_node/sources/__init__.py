@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.errors import UsageError
+from common.errors import ConfigurationError, UsageError
 from common.model.schema import (
     MATCH_VERSION,
     MISSING_CATEGORY,
@@ -17,6 +17,7 @@ from common.model.schema import (
     IdentifierRules,
     Limits,
     Schema,
+    excesses,
     round_to_leading_digit,
 )
 from common.progress import Progress
@@ -28,7 +29,18 @@ from owner_node.sources.loaded import LoadCounts, LoadedData, Source
 if TYPE_CHECKING:
     from owner_node.sources.reading import Reading
 
-__all__ = ["LoadCounts", "LoadedData", "Source", "count_records", "load", "opened", "probe", "schema_of"]
+__all__ = [
+    "LoadCounts",
+    "LoadedData",
+    "Source",
+    "UnsendableSchemaError",
+    "check_sendable",
+    "count_records",
+    "load",
+    "opened",
+    "probe",
+    "schema_of",
+]
 
 
 def load(
@@ -139,6 +151,25 @@ def probe(dataset: DatasetConfig, *, examples: bool = False) -> None:
     with _opened(dataset, findings) as source:
         present(dataset, dataset.attributes, source, findings)
     findings.check(dataset.name, dataset.place)
+
+
+class UnsendableSchemaError(ConfigurationError):
+    """No message holds this schema; this may be reported to others, so that they know the reason."""
+
+
+def check_sendable(dataset: str, schema: Schema) -> None:
+    """Check that an aggregator accepts the schema of a data set.
+
+    Raises:
+        UnsendableSchemaError: With everything that keeps it from being sent.
+    """
+    found = list(excesses(schema))
+    if found:
+        raise UnsendableSchemaError(
+            f"data set {dataset!r} cannot take part in releases",
+            [fault for fault, _ in found],
+            "; ".join(dict.fromkeys(hint for _, hint in found)),
+        )
 
 
 def schema_of(

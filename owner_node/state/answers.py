@@ -21,11 +21,15 @@ PERSON = "person"
 UNLINKABLE = "no_linkage_key"
 """Stored code of a missing linkage key; it is reported to the aggregator as "configuration"."""
 
-_REPORTED_AS = {PERSON: "refused", UNLINKABLE: "configuration"}
+UNSENDABLE = "unsendable_schema"
+"""Stored code of a schema that no message holds; it is reported to the aggregator as "configuration"."""
+
+_REPORTED_AS = {PERSON: "refused", UNLINKABLE: "configuration", UNSENDABLE: "configuration"}
 
 _PUBLIC = {
     PERSON: "a person at the owner refused",
     UNLINKABLE: "the owner has no linkage key yet (owner-node linkage-key)",
+    UNSENDABLE: "the schema of the data set exceeds a limit of messages; owner-node check names it",
     "refused": "refused by owner policy",
     "balance": "the budget does not cover the charge",
     "unusable_data": "the data set cannot take part in this plan",
@@ -101,7 +105,7 @@ class Failure:
 
     @classmethod
     def of(cls, code: str) -> "Failure":
-        """Return the failure of a code, of `PERSON` or of `UNLINKABLE`.
+        """Return the failure of a code, of `PERSON`, `UNLINKABLE` or `UNSENDABLE`.
 
         Codes without a public sentence become "internal".
         """

@@ -26,7 +26,7 @@ from owner_node.engines.sampling import in_memory
 from owner_node.linking import linkage_key
 from owner_node.linking.tokens import KEY_SIZE
 from owner_node.masking.tasks import AttributeTask, mask_tasks, mechanism_of
-from owner_node.sources import LoadedData, load, schema_of
+from owner_node.sources import LoadedData, check_sendable, load, schema_of
 from owner_node.sources.advice import advice
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import DaemonPresence
@@ -50,12 +50,15 @@ def data_document(
 
     Raises:
         DataError: With everything that is wrong with the data.
+        UnsendableSchemaError: If no message to an aggregator holds its schema.
     """
     data = pin(dataset, None, owner.engine.kind, owner.workspace, examples=examples, progress=progress)
     with closing(data.records):
         records = data.records.engine
         loaded = LoadedData(in_memory(records).columns, (), records.n_records, data.counts, data.digest)
     schema = schema_of(dataset, owner.policy.attributes, loaded.n_records, owner.policy.limits)
+    if owner.aggregators and schema.attributes:
+        check_sendable(dataset.name, schema)
     _check_sums(owner, dataset, schema)
     return {
         "name": dataset.name,

@@ -14,8 +14,8 @@ from common.errors import ConflictError, IntegrityError, ProtocolError, RefusedE
 from common.model.plan import LARGEST_PLAN, Plan
 from common.progress import Progress
 from common.trust.signing import Domain
+from common.wire.limits import check_lengths
 from common.wire.v1 import owner_pb2 as wire
-from owner_node.connection.limits import check_lengths
 from owner_node.connection.recall import _bounded
 from owner_node.connection.worker import Worker
 from owner_node.release.approvals import Person

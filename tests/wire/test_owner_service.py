@@ -125,7 +125,7 @@ async def test_repeated_and_changed_answers(launch, records):
     ],
 )
 async def test_garbage_schemas(launch, records, schema):
-    """No schema that a stranger makes up gets into a release or stops the daemon."""
+    """No schema that a stranger makes up gets into a release or stops the daemon: its release ends."""
     aggregator = await launch()
     owners = await pair(aggregator, records)
     (work,) = await owners[0].poll()
@@ -133,7 +133,10 @@ async def test_garbage_schemas(launch, records, schema):
         release=work.release, described=wire.Described(schema=schema, software=software_here())
     )
     assert (await refused(owners[0].calls.Answer(request))).code == "protocol"
-    await all_until(owners, "consent")
+    assert (await aggregator.show()).state == "failed"
+    await aggregator.start("a", "b", release="r2")
+    works = await all_until(owners, "consent")
+    assert [each.release for each in works] == ["r2", "r2"]
 
 
 async def test_shared_persons_are_a_conflict(launch, records):

@@ -1,0 +1,61 @@
+"""The longest that each text of a message between owners and aggregator may be: one table for both sides.
+
+A message is checked when it arrives, before any of it is used or stored.
+"""
+
+from collections.abc import Container, Mapping
+
+from google.protobuf.message import Message
+
+from common.errors import ProtocolError
+from common.model.plan import LARGEST_PLAN
+from common.model.schema import LARGEST_SCHEMA
+
+_NAME = 256
+"""Characters of names, ids, digests and versions."""
+_SIGNATURE = 128
+_CHAIN = 64 * 1024
+_STATEMENT = 4096
+SENTENCES = 64 * 1024
+"""Characters of a reason for people."""
+_PIECE = 1 << 20
+
+LONGEST: Mapping[str, int] = {
+    **dict.fromkeys(("release", "plan_digest", "dataset", "datasets", "version", "features", "nonce"), _NAME),
+    **dict.fromkeys(("step", "state", "code", "id", "hash", "shown", "key_check", "file", "files"), _NAME),
+    **dict.fromkeys(("digest", "consents_digest", "addendum_digest", "manifest_digest"), _NAME),
+    **dict.fromkeys(("tokens_digest", "fragment_digest"), _NAME),
+    **dict.fromkeys(("signature", "consent_signature", "fragment_signature"), _SIGNATURE),
+    **dict.fromkeys(("certificate", "consent_certificate", "fragment_certificate", "request"), _CHAIN),
+    **dict.fromkeys(("receipt", "fragment"), _STATEMENT),
+    **dict.fromkeys(("reason", "message"), SENTENCES),
+    **dict.fromkeys(("data", "zstd"), _PIECE),
+    "schema": LARGEST_SCHEMA,
+    "plan": LARGEST_PLAN,
+}
+"""Most characters of a text, or bytes, by the name of the field."""
+
+
+def check_lengths(message: Message, besides: Container[str] = ()) -> None:
+    """Check the length of every field of a message, at any depth.
+
+    Args:
+        message: The message.
+        besides: Names of its fields that are not checked.
+
+    Raises:
+        ProtocolError: Naming the first field that is too long.
+    """
+    for field, value in message.ListFields():
+        if field.name in besides:
+            continue
+        for each in value if field.is_repeated else (value,):
+            if isinstance(each, Message):
+                check_lengths(each)
+            elif isinstance(each, str | bytes) and len(each) > LONGEST.get(field.name, _NAME):
+                unit = "bytes" if isinstance(each, bytes) else "characters"
+                raise ProtocolError(
+                    f"the field {field.name!r} of a message has {len(each)} {unit}, "
+                    f"at most {LONGEST.get(field.name, _NAME)} are accepted",
+                    "docs/limitations.md lists the limits; both sides must run compatible versions",
+                )
