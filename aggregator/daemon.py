@@ -35,9 +35,10 @@ from aggregator.store.schemas import OfferedSchemas
 from common.cli.console import web_packages
 from common.clock import utc_now
 from common.daemon.audit import Delivery, open_sinks
+from common.daemon.console import most_connections
 from common.daemon.metrics import Endpoint
 from common.daemon.notify import notice_sinks
-from common.daemon.process import READY, STOPPING, notify, raise_file_limit, stop_event
+from common.daemon.process import KEPT_FILES, READY, STOPPING, notify, raise_file_limit, stop_event
 from common.errors import CannotListenError, ConfigurationError, TesseraError
 from common.files import RELEASE_DIRECTORY, exclusive_lock, private_directory, remove_leftovers
 from common.trust.credentials import Credentials
@@ -52,8 +53,6 @@ _MOST_CONNECTIONS = 4096
 """Most connections of owners, counted before their handshake: anybody on the network can open one."""
 _FILES_PER_CONNECTION = 2
 """The connection, and the file of an upload."""
-_KEPT_FILES = 256
-"""Files that connections never take: databases, releases, logs, and the control socket."""
 _LONGEST_SOCKET_PATH = 100
 """Systems allow about 104 bytes for the path of a Unix socket."""
 _OF_A_RELEASE = (
@@ -250,8 +249,9 @@ class AggregatorDaemon:
 
     async def _listen(self, service: OwnerService, credentials: Credentials) -> str:
         listen = self._config.aggregator.listen
-        files = raise_file_limit(_KEPT_FILES + _MOST_CONNECTIONS * _FILES_PER_CONNECTION)
-        connections = max((files - _KEPT_FILES) // _FILES_PER_CONNECTION, 1)
+        files = raise_file_limit(2 * KEPT_FILES + _MOST_CONNECTIONS * _FILES_PER_CONNECTION)
+        kept = KEPT_FILES + (most_connections(files) if self._config.console.listen else 0)
+        connections = max((files - kept) // _FILES_PER_CONNECTION, 1)
         server = grpc.aio.server(options=server_options(connections))
         add_OwnerServiceServicer_to_server(service, server)
         checks = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs leave it out

@@ -6,6 +6,7 @@ to do in `hint`, and carries the exit code of the command line contract. `common
 same catalogue to gRPC status codes, so that an error keeps its meaning across the wire.
 """
 
+import errno
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -78,6 +79,20 @@ class TesseraError(Exception):
                 "details": self.details,
             }
         }
+
+
+_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+
+
+def lacks_resources(error: Exception) -> bool:
+    """Whether a call of the system failed for want of open files or memory, which may pass."""
+    return isinstance(error, OSError) and error.errno in _RESOURCES
+
+
+def check_resources(error: Exception) -> None:
+    """Raise an error again if `lacks_resources`: it says nothing about what was read."""
+    if lacks_resources(error):
+        raise error
 
 
 class InternalError(TesseraError):

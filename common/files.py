@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from common.errors import CannotStoreError, ConfigurationError, ProtocolError, UsageError
+from common.errors import CannotStoreError, ConfigurationError, ProtocolError, UsageError, lacks_resources
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
@@ -206,7 +206,8 @@ def read_private(path: Path) -> bytes:
                 )
             return stream.read()
     except OSError as error:
-        raise ConfigurationError(
+        kind = CannotStoreError if lacks_resources(error) else ConfigurationError
+        raise kind(
             f"{path} cannot be read: {error.strerror}", hint="check the path and whose file it is"
         ) from None
 

@@ -6,6 +6,9 @@ A line carries ids, counts and digests, never a value of a record, an identifier
 the standard library: `logging.getLogger(__name__).info("connected", extra={"aggregator": name})`. The
 message is the name of the event; its fields go into `extra`. Errors of libraries quote the values that caused
 them, so tracebacks and warnings are written as places and types, without texts.
+
+What others cause can repeat without end, so of equal lines the first ones of a minute are written, and the
+others are counted.
 """
 
 import json
@@ -13,11 +16,14 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
+from time import monotonic
 from typing import Any, TextIO
 
 OUR_LOGGERS = ("aggregator", "common", "owner_node", "deploy")
@@ -135,6 +141,77 @@ class JournalFormatter(JsonFormatter):
         return for_journal(record.levelno, super().format(record))
 
 
+_SAME_SECONDS = 60.0
+"""Within which equal lines are counted."""
+MOST_SAME = 10
+"""Equal lines that are written in that time."""
+_MOST_COUNTED = 1000
+"""Different lines that are counted at a time."""
+
+
+class CountingHandler(logging.StreamHandler[TextIO]):
+    """Writes the first `MOST_SAME` equal lines of a minute, and then one with how many were left out.
+
+    Lines are equal if nothing but their time differs. The last one, with the field `left_out`, is written
+    before the first line that follows after the minute, or at the end.
+
+    Args:
+        stream: Where to write.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = monotonic) -> None:
+        super().__init__(stream)
+        self._clock = clock
+        self._counted: dict[str, _Counted] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line, or count it."""
+        try:
+            written = self._count(record) <= MOST_SAME
+        except Exception:  # noqa: BLE001 - as the library does: a line that cannot be formatted ends nothing
+            self.handleError(record)
+        else:
+            if written:
+                super().emit(record)
+
+    def close(self) -> None:
+        """Write what was counted."""
+        with self.lock or nullcontext():
+            for key in list(self._counted):
+                self._report(key)
+        super().close()
+
+    def _count(self, record: logging.LogRecord) -> int:
+        """Return how many lines of this minute are equal to one, itself included."""
+        now = self._clock()
+        # The oldest come first.
+        while self._counted:
+            oldest, same = next(iter(self._counted.items()))
+            if now - same.begun < _SAME_SECONDS and len(self._counted) < _MOST_COUNTED:
+                break
+            self._report(oldest)
+        about = {"name": record.name, "levelno": record.levelno, "msg": _event(record)}
+        same = self._counted.setdefault(json.dumps(_fields(record) | about), _Counted(now))
+        same.number += 1
+        return same.number
+
+    def _report(self, key: str) -> None:
+        same = self._counted.pop(key)
+        if same.number > MOST_SAME:
+            fields = json.loads(key) | {"left_out": same.number - MOST_SAME}
+            fields["levelname"] = logging.getLevelName(fields["levelno"])
+            super().emit(logging.makeLogRecord(fields))
+
+
+@dataclass(slots=True)
+class _Counted:
+    """Equal lines."""
+
+    begun: float
+    number: int = 0
+
+
 def value_text(value: object) -> str:
     """Return a text as it is, and any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -166,7 +243,7 @@ def start(level: LogLevel | str = LogLevel.INFO, stream: TextIO | None = None) -
         stream: Standard error unless given.
     """
     target = sys.stderr if stream is None else stream
-    handler = logging.StreamHandler(target)
+    handler = CountingHandler(target)
     elsewhere = JournalFormatter() if is_journal(target) else JsonFormatter()
     handler.setFormatter(TextFormatter() if target.isatty() else elsewhere)
     root = logging.getLogger()

@@ -13,6 +13,14 @@ from pydantic import Field, PlainValidator
 from common.daemon.settings import Names, is_loopback, optional_address, parse_web_address
 from common.settings import Contradictions, FilePath, Section
 
+_MOST_CONNECTIONS = 256
+
+
+def most_connections(files: int) -> int:
+    """Return how many connections the pages have at most, in a process that may have `files` open."""
+    return min(_MOST_CONNECTIONS, files // 4)
+
+
 _ANY_ADDRESS = ("0.0.0.0", "::")
 
 

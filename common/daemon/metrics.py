@@ -40,6 +40,8 @@ from common.errors import CannotListenError
 BOUNDS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 21600.0, 86400.0, 604800.0)
 """Upper bounds of the buckets of durations in seconds, from a tenth of a second to a week."""
 _REQUEST_SECONDS = 5.0
+_MOST_REQUESTS = 16
+"""Requests at a time. For one more the oldest is disconnected, so that nobody takes all threads and files."""
 _SHUTDOWN_SECONDS = 0.1
 _log = logging.getLogger(__name__)
 # No series beside the documented ones.
@@ -132,6 +134,7 @@ class _Server(ThreadingWSGIServer):
 
     def __init__(self, host: str, port: int) -> None:
         self.address_family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        self._requests: dict[socket.socket, None] = {}
         super().__init__((str(address[0]), int(address[1])), _Handler)
 
     def server_bind(self) -> None:
@@ -139,6 +142,22 @@ class _Server(ThreadingWSGIServer):
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a request in a thread, unless the oldest ones have not ended yet."""
+        open_requests = list(self._requests)
+        if len(open_requests) >= _MOST_REQUESTS:
+            _disconnect(open_requests[len(open_requests) - _MOST_REQUESTS])
+        if len(open_requests) >= 2 * _MOST_REQUESTS:
+            self.shutdown_request(request)
+            return
+        self._requests[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        self._requests.pop(request, None)
+        super().shutdown_request(request)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Answer a request; the connection is closed once the whole of it takes too long."""

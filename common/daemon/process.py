@@ -72,6 +72,15 @@ def stop_event() -> asyncio.Event:
     return stopping
 
 
+KEPT_FILES = 256
+"""Open files that connections from outside never take: databases, releases, logs, and the control socket."""
+
+
+def file_limit() -> int:
+    """Return how many files this process may have open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
 def raise_file_limit(wanted: int) -> int:
     """Raise the number of files that this process may have open, as far as the system allows.
 
@@ -84,7 +93,7 @@ def raise_file_limit(wanted: int) -> int:
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return file_limit()
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:

@@ -9,7 +9,9 @@ cookie is sent with requests of the same site alone.
 
 import hmac
 import logging
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qsl
@@ -26,6 +28,8 @@ LONGEST_FORM = 64 * 1024
 """Largest body of a request, in bytes."""
 OPEN = ("/static/", "/enter", "/sign-in", "/signed-in")
 """Where no visit is needed."""
+MOST_OF_PERSON = 32
+"""Requests of one person that are answered at a time; a page that follows events has one of them."""
 _LONGEST_NUMBER = 15
 """Digits of a number in an address."""
 LEAVE = "/leave"
@@ -68,6 +72,7 @@ class Guard:
     ) -> None:
         self._app, self._doors, self._cookie, self._refusal = app, doors, cookie, refusal
         self._hosts, self._origins = frozenset(hosts), frozenset(f"{scheme}://{host}" for host in hosts)
+        self._under_way: Counter[object] = Counter()
         self._headers = _HEADERS | (_OF_HTTPS if scheme == "https" else {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,7 +98,8 @@ class Guard:
 
         try:
             refused = await self._refused(scope, receive)
-            await (refused or self._app)(scope, receive, send_with_headers)
+            with self._counted(scope["state"].get("visit") if refused is None else None):
+                await (refused or self._app)(scope, receive, send_with_headers)
         except ClientDisconnect:
             # In the middle of a form: there is nobody to answer.
             return
@@ -101,6 +107,17 @@ class Guard:
             _log.warning("page failed", exc_info=fault)
             if not begun:
                 await self._refusal(500, fault_text(fault))(scope, receive, send_with_headers)
+
+    @contextmanager
+    def _counted(self, visit: Visit[object] | None) -> Iterator[None]:
+        """Count a request of a visit for as long as it is answered."""
+        if visit is not None:
+            self._under_way[visit.person] += 1
+        try:
+            yield
+        finally:
+            if visit is not None:
+                self._under_way[visit.person] -= 1
 
     async def _refused(self, scope: Scope, receive: Receive) -> Response | None:
         headers, method = Headers(scope=scope), scope["method"]
@@ -118,11 +135,11 @@ class Guard:
             if scope["path"].startswith(OPEN) and method != "POST":
                 return None
             return self._refusal(401, "Nobody is signed in here, or 15 minutes passed without a request.")
+        if self._under_way[visit.person] >= MOST_OF_PERSON and scope["path"] != LEAVE:
+            return self._refusal(503, "Too many pages are open. Close some, and load this one again.")
         if method == "POST" and not visit.decides and scope["path"] != LEAVE:
             return self._refusal(403, "You may look at these pages, and change nothing.")
-        if method == "POST":
-            return await self._checked_form(Request(scope, receive), visit)
-        return None
+        return await self._checked_form(Request(scope, receive), visit) if method == "POST" else None
 
     async def _checked_form(self, request: Request, visit: Visit[object]) -> Response | None:
         body = b""

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-import h11
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from common.cli import console as terminal
 from common.daemon.backup import LINKS
 from common.daemon.console import ConsoleSection
+from common.daemon.process import file_limit
 from common.daemon.settings import is_loopback
 from common.errors import CannotListenError, ConfigurationError
 from common.files import read_private
+from common.web.connections import Connection, GatedLoop, Limits, limits_for
 from common.web.doors import Doors, put_key
 from common.web.oidc import SignedIn, SignIn
 
@@ -76,72 +76,15 @@ def listen(address: str, scheme: str = "http", url: str = "") -> Place:
     return Place(listener, (*hosts, *(names if own == _USUAL_PORTS[scheme] else ())), scheme)
 
 
-REQUEST_SECONDS = 10.0
-"""Within which a TLS handshake has to end, and within which a request has to arrive."""
-MOST_CONNECTIONS = 64
-"""Most open connections; a request on one more is answered with 503."""
-MOST_PER_ADDRESS = MOST_CONNECTIONS // 2
-"""Most open connections of one address, so that nobody closes the console to others."""
-
-
-class _Protocol(H11Protocol):
-    """A connection that is closed if a request does not arrive in time; an answer may take longer."""
-
-    _late: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        same = [each for each in self.connections if self._address(each) == self._address(self)]
-        if len(same) > MOST_PER_ADDRESS:
-            transport.abort()
-        else:
-            self._expect_request()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
-        super().connection_lost(exc)
-
-    def on_response_complete(self) -> None:
-        self._expect_request()
-        super().on_response_complete()
-
-    @staticmethod
-    def _address(connection: object) -> str | None:
-        client = getattr(connection, "client", None)
-        return client[0] if client else None
-
-    def _expect_request(self) -> None:
-        self._stop_waiting()
-        self._late = self.loop.call_later(REQUEST_SECONDS, self._close_if_waiting)
-
-    def _stop_waiting(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
-
-    def _close_if_waiting(self) -> None:
-        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
-            self.transport.abort()
-
-
-class _Loop(asyncio.SelectorEventLoop):
-    """An event loop whose servers wait no longer for a TLS handshake than for a request."""
-
-    async def create_server(self, *args: Any, **options: Any) -> Any:
-        if options.get("ssl") is not None:
-            options["ssl_handshake_timeout"] = REQUEST_SECONDS
-        return await super().create_server(*args, **options)
-
-
 class _Server(uvicorn.Server):
     """A server that ends all visits before it stops, so that streams of events end by themselves."""
 
-    def __init__(self, settings: uvicorn.Config, doors: Doors[Any]) -> None:
+    def __init__(self, settings: uvicorn.Config, doors: Doors[Any], limits: Limits) -> None:
         super().__init__(settings)
-        self._doors = doors
+        self._doors, self._limits = doors, limits
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        with asyncio.Runner(loop_factory=_Loop) as runner:
+        with asyncio.Runner(loop_factory=lambda: GatedLoop(self._limits)) as runner:
             runner.run(self.serve(sockets))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -149,25 +92,31 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def server(application: ASGIApp, doors: Doors[Any], tls: tuple[Path, Path] | None = None) -> uvicorn.Server:
+def server(
+    application: ASGIApp,
+    doors: Doors[Any],
+    tls: tuple[Path, Path] | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - an immutable value
+) -> uvicorn.Server:
     """Return a server of an application.
 
     Args:
         application: The pages.
         doors: Who has entered.
         tls: Certificate and private key; None for no TLS.
+        limits: How many connections there may be, and how long each may take.
 
     Raises:
         ConfigurationError: If certificate or key cannot be used.
     """
     settings = uvicorn.Config(
         application, log_config=None, access_log=False, server_header=False, date_header=False, ws="none",
-        http=_Protocol, limit_concurrency=MOST_CONNECTIONS, timeout_graceful_shutdown=2, lifespan="on",
+        http=Connection, timeout_graceful_shutdown=2, lifespan="on",
         proxy_headers=False,
         ssl_context_factory=None if tls is None else lambda *_: _context(*tls),
     )  # fmt: skip
     settings.load()
-    return _Server(settings, doors)
+    return _Server(settings, doors, limits)
 
 
 def _context(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -203,7 +152,10 @@ class PageServer:
     ) -> None:
         tls = (section.certificate, section.key)
         self._server = server(
-            application, doors, None if tls[0] is None or tls[1] is None else (tls[0], tls[1])
+            application,
+            doors,
+            None if tls[0] is None or tls[1] is None else (tls[0], tls[1]),
+            limits_for(file_limit()),
         )
         self._thread = threading.Thread(target=self._run, args=([listener],), name="console")
         self._thread.start()

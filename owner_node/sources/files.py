@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from common.errors import did_you_mean
+from common.errors import check_resources, did_you_mean
 from owner_node.config import CsvOptions
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import Source
@@ -90,6 +90,7 @@ def first_bytes(path: Path, findings: Findings) -> bytes | None:
     except PermissionError:
         problem, hint = "the file may not be read", "let the account of the owner node read the file"
     except OSError as fault:
+        check_resources(fault)
         problem, hint = f"the file cannot be read: {fault.strerror}", "check the path and the disk"
     findings.add(None, problem, 1, hint, counted="")
     return None
@@ -124,7 +125,8 @@ class ParquetSource(Source):
                         return
                     for batch in file.iter_batches(batch_size=BATCH_RECORDS, columns=list(columns)):
                         yield [batch.column(name) for name in columns]
-        except (pa.ArrowException, OSError):
+        except (pa.ArrowException, OSError) as fault:
+            check_resources(fault)
             hint = "the file is damaged or uses a feature that is not supported; write it again"
             findings.add(None, "not readable as Parquet", 1, hint, counted="")
 
@@ -137,14 +139,16 @@ class ParquetSource(Source):
         """Return the number that the files state; None if they cannot be read any more."""
         try:
             return sum(int(pa.parquet.read_metadata(path).num_rows) for path in self._paths)
-        except (pa.ArrowException, OSError):
+        except (pa.ArrowException, OSError) as fault:
+            check_resources(fault)
             return None
 
 
 def _open_parquet(path: Path, findings: Findings) -> Source | None:
     try:
         return ParquetSource([path], tuple(pa.parquet.read_schema(path).names))
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError) as fault:
+        check_resources(fault)
         hint = "write the file again, or give a CSV file a name that does not end in .parquet"
         findings.add(None, "not readable as Parquet", 1, hint, counted="")
         return None
@@ -155,6 +159,7 @@ def _open_folder(folder: Path, findings: Findings) -> Source | None:
     try:
         paths = sorted(each for each in folder.iterdir() if each.suffix.lower() in _PARQUET_SUFFIXES)
     except OSError as fault:
+        check_resources(fault)
         hint = "let the account of the owner node read the folder"
         findings.add(None, f"the folder cannot be read: {fault.strerror}", 1, hint, counted="")
         return None
@@ -166,7 +171,8 @@ def _open_folder(folder: Path, findings: Findings) -> Source | None:
     for path in paths:
         try:
             schema = pa.parquet.read_schema(path).remove_metadata()
-        except (pa.ArrowException, OSError):
+        except (pa.ArrowException, OSError) as fault:
+            check_resources(fault)
             unreadable.append(path.name)
             continue
         first = schema if first is None else first
@@ -200,7 +206,8 @@ class CsvSource(Source):
             with _bytes_of(self._path, self._form.encoding) as stream:
                 for batch in self._open(stream, positions, uneven):
                     yield self._decoded(batch, columns, findings)
-        except (pa.ArrowException, OSError):
+        except (pa.ArrowException, OSError) as fault:
+            check_resources(fault)
             hint = "check csv.delimiter; quotes inside values are doubled, and no record is over 4 MiB"
             findings.add(None, "not readable as CSV", 1, hint, counted="")
         problem = "wrong number of fields"

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 
-from common.errors import ConfigurationError, TesseraError
+from common.errors import ConfigurationError, TesseraError, check_resources
 from common.files import read_secret
 from owner_node.config import DatasetConfig
 from owner_node.config.database import SQLITE, DatabaseUrl, parse_database_url
@@ -150,6 +150,10 @@ def _refused(engine: sa.Engine, dataset: DatasetConfig, place: DatabaseUrl, faul
 def _runs(engine: sa.Engine, place: DatabaseUrl) -> bool:
     """Return whether the server is up and accepts connections from anybody."""
     if place.dialect == SQLITE:
+        try:
+            Path(place.database).open("rb").close()
+        except OSError as fault:
+            check_resources(fault)
         return Path(place.database).exists()
     if engine.dialect.driver == "psycopg":
         from psycopg.conninfo import make_conninfo

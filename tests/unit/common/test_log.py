@@ -183,3 +183,54 @@ def test_only_the_journal_gets_priorities(tmp_path, monkeypatch):
     other = tmp_path / "other"
     other.touch()
     assert all(line.startswith("{") for line in _to_journal(tmp_path / "stderr", monkeypatch, other))
+
+
+def test_equal_lines_are_counted():
+    """What somebody else can cause without end fills no disk; different lines are all written."""
+    stream, now = io.StringIO(), [0.0]
+    handler = log.CountingHandler(stream, lambda: now[0])
+    handler.setFormatter(log.JsonFormatter())
+    logger = logging.getLogger("common.counted")
+    logger.addHandler(handler)
+    try:
+        for number in range(5000):
+            logger.warning("refused 100 %", extra={"owner": "a"})
+            if number < log.MOST_SAME:
+                logger.warning("refused 100 %", extra={"owner": f"b{number}"})
+        assert len(_lines(stream)) == 2 * log.MOST_SAME
+        now[0] = 61.0
+        logger.warning("refused 100 %", extra={"owner": "a"})
+        *_, counted, last = _lines(stream)
+        assert counted | {"time": 0} == last | {"time": 0, "left_out": 5000 - log.MOST_SAME}
+        for number in range(3000):
+            logger.warning("connected", extra={"owner": f"c{number}"})
+        assert len(_lines(stream)) == 2 * log.MOST_SAME + 2 + 3000
+        for _ in range(log.MOST_SAME + 7):
+            logger.warning("at the end")
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+    assert _lines(stream)[-1]["left_out"] == 7
+
+
+def test_a_fault_that_repeats_is_counted():
+    """Its traceback is a field, and nothing of the fault is kept."""
+    stream = io.StringIO()
+    log.start("info", stream)
+    for _ in range(100):
+        try:
+            raise ZeroDivisionError("Zq7Qz")
+        except ZeroDivisionError:
+            logging.getLogger("common.x").exception("failed")
+    (handler,) = logging.getLogger().handlers
+    handler.close()
+    lines = _lines(stream)
+    assert (len(lines), lines[-1]["left_out"]) == (log.MOST_SAME + 1, 100 - log.MOST_SAME)
+    assert lines[-1]["traceback"] == lines[0]["traceback"]
+
+
+def test_a_line_that_cannot_be_formatted_ends_nothing(capsys):
+    """A wrong call of the logger is reported by the library, not raised."""
+    log.start("info", io.StringIO())
+    logging.getLogger("common.x").warning("%d", "text")
+    assert "Logging error" in capsys.readouterr().err

@@ -4,9 +4,9 @@ import asyncio
 import logging
 import socket
 import struct
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPConnection
-from threading import Event, Thread
+from threading import Event, Thread, active_count
 
 import pytest
 from prometheus_client.core import GaugeMetricFamily
@@ -168,6 +168,17 @@ async def test_a_client_that_trickles_does_not_hold_up_the_end(monkeypatch):
             await endpoint.close()
         with pytest.raises(ConnectionRefusedError):
             ask(endpoint)
+
+
+async def test_a_flood_takes_few_threads(opened):
+    """The oldest connections are closed for new ones, and a request among them is answered."""
+    endpoint = opened()
+    before = active_count()
+    with ExitStack() as stack:
+        kept = [stack.enter_context(connected(endpoint)) for _ in range(200)]
+        assert active_count() - before < 8 * metrics._MOST_REQUESTS
+        assert ask(endpoint)[0] == 200
+        assert kept[0].recv(1) == b""
 
 
 async def test_the_port_is_closed_and_free_again(opened):

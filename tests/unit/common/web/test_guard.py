@@ -1,6 +1,7 @@
 """The guard in front of every page, asked by programs that are no browser."""
 
 import contextlib
+import itertools
 import logging
 import socket
 import threading
@@ -10,30 +11,35 @@ from http.client import HTTPConnection, HTTPSConnection
 from ssl import SSLError, TLSVersion, create_default_context
 
 import pytest
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route, Router
 from starlette.types import Message
 
 from common.errors import ConfigurationError
 from common.log import TextFormatter
-from common.web import server as web_server
+from common.web.connections import Connection, Gate, Limits, network_of
 from common.web.doors import IDLE_SECONDS, Doors
-from common.web.guard import Guard
+from common.web.guard import MOST_OF_PERSON, Guard
 from common.web.server import listen, server
 from common.web.site import Site
 from deploy.development_ca import DevelopmentCa
+
+LIMITS = Limits()
+LARGE = 32 * 2**20
 
 
 class Served:
     """A site with one good and one faulty page, at a real port."""
 
-    def __init__(self, scheme: str = "http", tls=None) -> None:
+    def __init__(self, scheme: str = "http", tls=None, limits: Limits = LIMITS) -> None:
         self.before: Callable[[], object] = lambda: None
         self.later, self.place = [0.0], listen("127.0.0.1:0", scheme)
         self.doors: Doors[str] = Doors(lambda: time.monotonic() + self.later[0])
         site = Site("common.web", "Test", (), self.doors, "Ask for a link.")
-        pages = [Route("/", self.good), Route("/fault", self.fault)]
-        self.server = server(site.application(lambda: pages, self.place.hosts, scheme), self.doors, tls)
+        pages = [Route(f"/{each.__name__}", each) for each in (self.fault, self.large, self.endless)]
+        pages.append(Route("/", self.good))
+        application = site.application(lambda: pages, self.place.hosts, scheme)
+        self.server = server(application, self.doors, tls, limits)
         self.site, self.port = site, self.place.listener.getsockname()[1]
         self.thread = threading.Thread(target=lambda: self.server.run(sockets=[self.place.listener]))
         self.thread.start()
@@ -51,6 +57,14 @@ class Served:
     def fault(self, request):
         """Fail with a value in the text of the error."""
         raise ZeroDivisionError("marked value Zq7Qz")
+
+    def large(self, request):
+        """Answer with more than any buffer takes, at once."""
+        return PlainTextResponse(b"x" * LARGE)
+
+    def endless(self, request):
+        """Answer without an end."""
+        return StreamingResponse(itertools.repeat(b"x" * 2**16))
 
     def ask(self, path: str = "/", connection=None, **headers: str):
         """Send a request."""
@@ -142,9 +156,9 @@ def test_pages_that_ask_by_themselves_keep_no_visit_alive(served, header):
     assert served.ask("/", Cookie=cookie, **header)[0].status == 401
 
 
-def silent(port: int, sent: bytes = b"") -> socket.socket:
-    """Open a connection that sends no whole request."""
-    connection = socket.create_connection(("127.0.0.1", port), timeout=10)
+def silent(port: int, sent: bytes = b"", source: str = "127.0.0.1") -> socket.socket:
+    """Open a connection that reads nothing."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=10, source_address=(source, 0))
     connection.sendall(sent)
     return connection
 
@@ -156,11 +170,9 @@ def wait_closed(connection: socket.socket) -> None:
             pass
 
 
-def test_silent_connections_close_nothing_to_others(monkeypatch):
+def test_silent_connections_close_nothing_to_others():
     """As many as there may be, silent or slow, are closed; a page that takes longer than that is not."""
-    monkeypatch.setattr(web_server, "REQUEST_SECONDS", 0.5)
-    monkeypatch.setattr(web_server, "MOST_PER_ADDRESS", 200)
-    made = Served()
+    made = Served(limits=Limits(of_network=60, request_seconds=0.5))
     slow = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\nhalf"
     try:
         connections = [silent(made.port, sent) for sent in (b"", b"GET / HT", slow) for _ in range(20)]
@@ -172,19 +184,106 @@ def test_silent_connections_close_nothing_to_others(monkeypatch):
         made.stop()
 
 
-def test_one_address_leaves_room_for_others(served):
-    """Whoever opens as many connections as one address may have is closed at once from then on."""
-    kept = [silent(served.port) for _ in range(web_server.MOST_PER_ADDRESS)]
-    wait_closed(silent(served.port))
+def test_one_address_closes_its_own_connections(served):
+    """Those that waited longest make room for the next ones; a request among them is answered."""
+    kept = [silent(served.port) for _ in range(2 * LIMITS.of_network)]
+    for each in kept[: LIMITS.of_network]:
+        wait_closed(each)
+    kept.append(silent(served.port, b"GET / HTTP/1.1\r\n"))
+    assert served.ask("/")[0].status == 401
+    assert served.ask("/", Cookie=served.cookie())[0].status == 200
+    for each in kept[-LIMITS.of_network // 2 :]:
+        each.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            each.recv(1)
     for each in kept:
         each.close()
 
 
-def test_a_handshake_that_does_not_come(tmp_path, monkeypatch):
+def test_many_addresses_close_nothing_to_others():
+    """Whatever number of addresses opens connections: the request of another one is answered."""
+    limits = Limits(40, 20, 5)
+    made = Served(limits=limits)
+    try:
+        kept = [silent(made.port, source=f"127.0.0.{2 + each % 40}") for each in range(200)]
+        assert made.ask("/", Cookie=made.cookie())[0].status == 200
+        for each in kept[: -limits.connections]:
+            wait_closed(each)
+        for each in kept[-limits.connections :]:
+            each.close()
+    finally:
+        made.stop()
+
+
+@pytest.mark.parametrize("ending", ["", "Connection: close\r\n"])
+@pytest.mark.parametrize("path", ["/large", "/endless"])
+def test_an_answer_that_nobody_reads(path, ending, monkeypatch):
+    """Its connection is closed, whether it stays open for further requests or not."""
+    closed, left = threading.Event(), Gate.left
+
+    def note(gate: Gate, connection: Connection) -> None:
+        left(gate, connection)
+        closed.set()
+
+    monkeypatch.setattr(Gate, "left", note)
+    made = Served(limits=Limits(write_seconds=0.2, request_seconds=0.2))
+    about = f"Host: 127.0.0.1:{made.port}\r\nCookie: {made.cookie()}\r\n{ending}"
+    try:
+        with silent(made.port, f"GET {path} HTTP/1.1\r\n{about}\r\n".encode()):
+            assert closed.wait(30), "the server still waits"
+    finally:
+        made.stop()
+
+
+def test_an_answer_that_is_read_slowly():
+    """Whoever reads something gets everything, however long it takes."""
+    made = Served(limits=Limits(write_seconds=0.5))
+    about = f"Host: 127.0.0.1:{made.port}\r\nCookie: {made.cookie()}\r\nConnection: close\r\n"
+    try:
+        with silent(made.port, f"GET /large HTTP/1.1\r\n{about}\r\n".encode()) as reader:
+            size, begun = 0, time.monotonic()
+            while part := reader.recv(LARGE // 20):
+                size += len(part)
+                # Paced by the clock, not by a condition: slowness is what is tested.
+                threading.Event().wait(max(0.0, begun + 1.5 * size / LARGE - time.monotonic()))
+        assert size > LARGE
+    finally:
+        made.stop()
+
+
+def test_one_person_leaves_room_for_others(served):
+    """The streams that one person follows are bounded, in any number of visits; others follow theirs."""
+    cookies = [served.cookie() for _ in range(2)]
+    other = f"tessera-visit-{served.port}={served.doors.begin('otto')}"
+    with contextlib.ExitStack() as stack:
+        answers = []
+        for number in range(MOST_OF_PERSON + 5):
+            about = f"Host: 127.0.0.1:{served.port}\r\nCookie: {cookies[number % 2]}\r\n"
+            request = f"GET /endless HTTP/1.1\r\n{about}\r\n"
+            stream = stack.enter_context(silent(served.port, request.encode()))
+            answers.append(stream.recv(12).decode())
+        assert answers == ["HTTP/1.1 200"] * MOST_OF_PERSON + ["HTTP/1.1 503"] * 5
+        assert served.ask("/", Cookie=cookies[0])[0].status == 503
+        assert served.ask("/", Cookie=other)[0].status == 200
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("10.0.0.1", "10.0.0.1"), ("::1", "::/64"), ("2001:db8::1", "2001:db8::/64"),
+        ("2001:db8:0:0:ffff::", "2001:db8::/64"), ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("fe80::1%eth0", "fe80::/64"),        ("", ""), ("somewhere", "somewhere"),
+    ],
+)  # fmt: skip
+def test_networks(address, network):
+    """A machine has as many addresses of its IPv6 network as it likes, so these count as one."""
+    assert network_of(address) == network
+
+
+def test_a_handshake_that_does_not_come(tmp_path):
     """A connection that begins no TLS is closed, too."""
-    monkeypatch.setattr(web_server, "REQUEST_SECONDS", 0.5)
     files = DevelopmentCa("web.test").aggregator("web", ["127.0.0.1"]).write(tmp_path, "web")
-    made = Served("https", files)
+    made = Served("https", files, Limits(request_seconds=0.5))
     try:
         wait_closed(silent(made.port))
     finally:

@@ -1,8 +1,11 @@
 """What holds for every kind of source: the same records are the same data, with the same problems."""
 
 import csv
+import os
+import resource
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -12,9 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from common.errors import DataError, UsageError
+from common.errors import DataError, SourceUnreachableError, UsageError
 from common.model.schema import Attribute, AttributeType
 from owner_node.config import DatasetConfig
+from owner_node.connection.worker import PASSING
 from owner_node.sources import count_records, load, schema_of
 from tests.postgres_server import PASSWORD, PostgresServer, postgres_server
 from tests.unit.owner_node.sources.conftest import AGE, ALL, SEX, WEIGHT
@@ -246,3 +250,37 @@ def test_names_may_be_anything(make):
     attributes = tuple(type(AGE)(name, AGE.type, 0, 120) for name in names)
     table = {name: [number, number + 1] for number, name in enumerate(names)}
     assert columns(make(table, attributes=attributes)) == table
+
+
+@contextmanager
+def few_files(free: int) -> Iterator[None]:
+    """Let this process open only so many more files."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    last = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (last + 32, before[1]))
+    taken: list[int] = []
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(free):
+            os.close(taken.pop())
+        yield
+    finally:
+        for each in taken:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_too_few_open_files_are_no_fault_of_the_data(make):
+    """Whenever they run out, the error is one after which the owner tries again."""
+    settings = make(GOOD, attributes=ALL, identifier=("id",))
+    expected, outcomes = load(settings).digest, set()
+    for free in range(12):
+        with few_files(free):
+            try:
+                assert load(settings).digest == expected
+                outcomes.add("loaded")
+            except (*PASSING, SourceUnreachableError):
+                outcomes.add("tries again")
+    assert outcomes == {"loaded", "tries again"}

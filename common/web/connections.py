@@ -1,0 +1,274 @@
+"""The connections of a console: how many there are, and how long each may take.
+
+Anybody who reaches the port can open connections, so they are counted when they are accepted, before a
+handshake, and leave most of the process's open files to its work. A connection waits until its request has
+arrived. Where too many wait, the oldest of the network that has most of them is closed for a new one: a flood
+closes its own connections, and a person's request, which arrives within milliseconds, is answered.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+from traceback import clear_frames
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from common.daemon.console import most_connections
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What all connections of a console have together."""
+
+    connections: int = 256
+    """Most open connections."""
+    waiting: int = 96
+    """Most connections whose handshake, request or body has not arrived completely."""
+    of_network: int = 32
+    """Most of these from one network, as `network_of` gives it."""
+    request_seconds: float = 10.0
+    """Within which a handshake has to end, and within which a request has to arrive."""
+    write_seconds: float = 10.0
+    """Within which a browser has to take at least `_LEAST_TAKEN` bytes of an answer."""
+
+
+def limits_for(files: int) -> Limits:
+    """Return the limits of a console in a process that may have a number of files open."""
+    most = most_connections(files)
+    return Limits(most, most * 3 // 8, most // 8)
+
+
+_LEAST_TAKEN = 4096
+_ACCEPTED_AT_ONCE = 16
+_PAUSE_SECONDS = 1.0
+"""How long no connection is accepted when the system has no more open files."""
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_WAITING = (h11.IDLE, h11.SEND_BODY)
+_log = logging.getLogger(__name__)
+
+
+def network_of(address: str) -> str:
+    """Return what limits count an address by: itself, or the /64 of an IPv6 address, all of one machine."""
+    with suppress(ValueError):
+        found = ip_address(address.partition("%")[0])
+        if found.version == 6:
+            mapped = found.ipv4_mapped
+            return str(mapped or ip_network((found, 64), strict=False))
+    return address
+
+
+class Connection(H11Protocol):
+    """A connection that is closed if a request or the reading of an answer takes too long."""
+
+    gate: "Gate"
+    """What accepted it."""
+    socket: socket.socket
+    network: str
+    """Where it comes from, as `network_of` gives it."""
+    _late: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._expect_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop every timer."""
+        for timer in (self._late, self._stuck):
+            if timer is not None:
+                timer.cancel()
+        self.gate.left(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Note whether the request is whole."""
+        super().data_received(data)
+        self.gate.waits(self, waiting=self.conn.their_state in _WAITING)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        self._expect_request()
+        super().on_response_complete()
+        self.gate.waits(self, waiting=self.conn.their_state in _WAITING)
+
+    def pause_writing(self) -> None:
+        """Wait until the browser has read something."""
+        super().pause_writing()
+        self._expect_reader()
+
+    def resume_writing(self) -> None:
+        """Wait no more for a browser that reads."""
+        super().resume_writing()
+        if self._stuck is not None:
+            self._stuck.cancel()
+
+    def end(self) -> None:
+        """Close the connection at once."""
+        if self in self.connections:
+            self.transport.abort()
+        else:
+            # In its handshake, which this ends.
+            with suppress(OSError):
+                self.socket.shutdown(socket.SHUT_RDWR)
+
+    def _expect_request(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+        self._late = self.loop.call_later(self.gate.limits.request_seconds, self._end_if_late)
+
+    def _end_if_late(self) -> None:
+        # An answer may take longer than a request; a connection that closes has only its last bytes to send.
+        if self.conn.their_state in _WAITING or self.transport.is_closing():
+            self.transport.abort()
+
+    def _expect_reader(self) -> None:
+        before = self.transport.get_write_buffer_size()
+        self._stuck = self.loop.call_later(self.gate.limits.write_seconds, self._end_if_stuck, before)
+
+    def _end_if_stuck(self, before: int) -> None:
+        if self.transport.get_write_buffer_size() > before - _LEAST_TAKEN:
+            self.transport.abort()
+        else:
+            self._expect_reader()
+
+
+class Gate:
+    """Accepts the connections of a listener, in place of asyncio's server.
+
+    Args:
+        limits: How many there may be, and how long each may take.
+        listener: The socket that listens.
+        tls: None for no TLS.
+        new: Makes the protocol of a connection.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        listener: socket.socket,
+        tls: ssl.SSLContext | None,
+        new: Callable[[], Connection],
+    ) -> None:
+        self.limits, self._listener, self._tls, self._new = limits, listener, tls, new
+        self._loop = asyncio.get_running_loop()
+        self._open: set[Connection] = set()
+        self._waiting: dict[str, dict[Connection, None]] = {}
+        self._n_waiting = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        listener.setblocking(False)
+        self._listen()
+
+    def close(self) -> None:
+        """Accept no more connections, and end every handshake."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._listener)
+        for task in self._tasks:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Return at once: uvicorn itself waits for the connections."""
+
+    def waits(self, connection: Connection, *, waiting: bool) -> None:
+        """Note whether a connection waits for its request."""
+        same = self._waiting.get(connection.network, {})
+        if waiting and connection in self._open and connection not in same:
+            self._waiting.setdefault(connection.network, {})[connection] = None
+            self._n_waiting += 1
+        elif not waiting and connection in same:
+            del same[connection]
+            self._n_waiting -= 1
+            if not same:
+                del self._waiting[connection.network]
+
+    def left(self, connection: Connection) -> None:
+        """Note that a connection is closed."""
+        self.waits(connection, waiting=False)
+        self._open.discard(connection)
+
+    def _listen(self) -> None:
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                accepted, address = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                _log.warning("cannot accept connections", extra={"reason": error.strerror})
+                self._loop.remove_reader(self._listener)
+                self._pause = self._loop.call_later(_PAUSE_SECONDS, self._listen)
+                return
+            network = network_of(address[0]) if isinstance(address, tuple) else ""
+            if not self._has_room(network):
+                accepted.close()
+                continue
+            connection = self._new()
+            connection.gate, connection.socket, connection.network = self, accepted, network
+            self._open.add(connection)
+            self.waits(connection, waiting=True)
+            task = self._loop.create_task(self._connect(connection))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _has_room(self, network: str) -> bool:
+        """Whether there is room for one more connection, which another one may have to make."""
+        full = len(self._open) >= self.limits.connections
+        candidates = self._waiting.get(network, {})
+        if len(candidates) < self.limits.of_network:
+            if not full and self._n_waiting < self.limits.waiting:
+                return True
+            candidates = max(self._waiting.values(), key=len, default={})
+        _log.warning("too many connections to the console: those that wait longest are closed")
+        for oldest in candidates:
+            # It is open until its transport has ended.
+            self.waits(oldest, waiting=False)
+            oldest.end()
+            break
+        return not full
+
+    async def _connect(self, connection: Connection) -> None:
+        about: dict[str, Any] = {}
+        if self._tls is not None:
+            about = {
+                "ssl": self._tls,
+                "ssl_handshake_timeout": self.limits.request_seconds,
+                "ssl_shutdown_timeout": self.limits.request_seconds,
+            }
+        try:
+            await self._loop.connect_accepted_socket(lambda: connection, connection.socket, **about)
+        except OSError as error:
+            # The handshake failed or took too long: a scanner, or a browser that distrusts the certificate.
+            # Its frames refer to the error, and to buffers of 256 KiB.
+            clear_frames(error.__traceback__)
+            self.left(connection)
+
+
+class GatedLoop(asyncio.SelectorEventLoop):
+    """An event loop whose servers of listening sockets are gates.
+
+    Args:
+        limits: Those of all connections.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__()
+        self._limits = limits
+
+    async def create_server(self, protocol_factory: Any, *_: Any, **options: Any) -> Any:
+        """Accept connections of the socket `sock`."""
+        options["sock"].listen(options["backlog"])
+        return Gate(self._limits, options["sock"], options.get("ssl"), protocol_factory)
