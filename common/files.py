@@ -189,17 +189,28 @@ def private_directory(path: Path) -> Path:
     return path
 
 
+def is_open(found: os.stat_result) -> bool:
+    """Whether a file or folder is open to other users than the one who works with it.
+
+    A file of root's may be readable by a group: so an orchestrator gives a secret to a process, which cannot
+    change its mode, and so does root to a service.
+    """
+    shared = 0o040 if stat.S_ISREG(found.st_mode) and found.st_uid == 0 != os.geteuid() else 0
+    return bool(stat.S_IMODE(found.st_mode) & 0o077 & ~shared)
+
+
 def read_private(path: Path) -> bytes:
     """Read a file that holds a secret, and refuse it if others could read it too.
 
     Raises:
-        ConfigurationError: If it is absent or unreadable, or its mode lets group or others at it.
+        ConfigurationError: If it is absent or unreadable, or open to others (`is_open`).
     """
     try:
         with path.open("rb") as stream:
             # The open file is judged, not the name: what is behind a name can change in between.
-            mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
-            if mode & 0o077:
+            found = os.fstat(stream.fileno())
+            if is_open(found):
+                mode = stat.S_IMODE(found.st_mode)
                 raise ConfigurationError(
                     f"{path} holds a secret and is open to other users (mode {mode:04o})",
                     hint=f"close it: chmod 600 {path}",

@@ -1,4 +1,4 @@
-"""A folder that the user of a test may not enter."""
+"""Other users than that of a test, and a folder that it may not enter."""
 
 import os
 import pwd
@@ -20,3 +20,18 @@ def closed(folder: Path) -> Iterator[None]:
         if is_root:
             os.seteuid(0)
         folder.chmod(0o700)
+
+
+@contextmanager
+def as_user(user: int, group: int) -> Iterator[None]:
+    """Be another user meanwhile; only root can."""
+    groups = os.getgroups()
+    os.setgroups([group])
+    os.setresgid(group, group, 0)
+    os.setresuid(user, user, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
+        os.setresgid(0, 0, 0)
+        os.setgroups(groups)

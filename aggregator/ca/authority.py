@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -18,6 +18,7 @@ from common.errors import ConfigurationError, IdentityError
 from common.files import read_private
 from common.trust.enrolment import new_key
 from common.trust.identity import Party, PartyKind, fingerprint, verify_chain
+from common.trust.signing import load_any_key
 
 LIFETIME = timedelta(days=90)
 """How long a certificate is valid."""
@@ -102,13 +103,7 @@ class Authority:
         Raises:
             ConfigurationError: If the key cannot be used, or belongs to none of them.
         """
-        try:
-            key = serialization.load_pem_private_key(read_private(key_file), password=None)
-        except (ValueError, TypeError):
-            raise ConfigurationError(
-                f"{key_file} holds no private key that can be read",
-                hint="a PEM file without a passphrase is needed",
-            ) from None
+        key = load_any_key(read_private(key_file), key_file)
         if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
             raise ConfigurationError(f"{key_file} holds neither an elliptic-curve nor an RSA key")
         own = fingerprint(key.public_key())

@@ -23,12 +23,13 @@ from common.daemon.audit import AuditSection
 from common.daemon.notify import NotifySection, SmtpSection
 from common.database import copies_before
 from common.errors import ExitCode, TesseraError
-from common.files import forbidden, user_name
+from common.files import forbidden, is_open, user_name
 from common.log import joined
 from common.processor import sorting
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
 from common.trust.identity import Party, Purpose, renewal_begins, verify_chain
+from common.trust.signing import load_chain
 from common.words.numbers import size_text
 
 _SCARCE_BYTES, _LEAST_BYTES = 2**30, 2**26
@@ -180,9 +181,9 @@ def private_file(check: str, path: Path) -> Iterator[Finding]:
 def _private(check: str, path: Path, mode: int) -> Finding:
     found = path.stat()
     seen = stat.S_IMODE(found.st_mode)
-    if seen & 0o077:
+    if is_open(found):
         return failed(check, f"{path} is open to other users (mode {seen:04o})", f"chmod {mode:o} {path}")
-    if found.st_uid != os.geteuid():
+    if found.st_uid != os.geteuid() and not seen & 0o040:
         whose = f"{path} belongs to {user_name(found.st_uid)}, and this is {user_name(os.geteuid())}"
         return warned(check, whose, "run doctor, and everything else, as the user that the daemon runs as")
     return passed(check, f"{path} (mode {seen:04o})")
@@ -261,8 +262,8 @@ def _mail(check: str, section: SmtpSection) -> Iterator[Finding]:
     if wrong:
         text = f"no address of a mailbox: {', '.join(map(repr, wrong))}"
         yield failed(check, text, "write notify.smtp.sender and notify.smtp.to like name@example.org")
-    if section.ca is not None and not os.access(section.ca, os.R_OK):
-        yield failed(check, f"{section.ca} cannot be read by this user", "correct notify.smtp.ca")
+    if section.ca is not None:
+        load_chain(section.ca)
     if section.password_file is not None:
         yield from private_file(check, section.password_file)
     elif not wrong:

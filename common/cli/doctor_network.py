@@ -22,6 +22,8 @@ from common.trust.identity import (
     party_of_certificate,
 )
 from common.trust.proxy import Proxy, dial, excepted
+from common.trust.signing import chain_pem, load_chain
+from common.trust.tls import client_context
 
 _SECONDS = 5.0
 _SKEW_SECONDS, _WORST_SKEW_SECONDS = 30.0, 300.0
@@ -143,14 +145,8 @@ def issued_under(
     if not ca.is_file():
         yield skipped(check, f"there is no CA file yet to check it with ({ca})")
         return
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = client_context(chain_pem(load_chain(ca)))
     context.check_hostname = False
-    context.set_alpn_protocols(["h2"])
-    try:
-        context.load_verify_locations(ca)
-    except (OSError, ssl.SSLError):
-        yield failed(check, f"{ca} is no PEM file of certificates", "get the CA file of this aggregator")
-        return
     try:
         with (
             dial(host, port, _SECONDS, through) as connection,

@@ -35,6 +35,7 @@ from common.errors import ConfigurationError
 from common.files import read_secret
 from common.settings import Contradictions, FilePath, Listed, Section
 from common.trust.proxy import dial, proxy_to
+from common.trust.signing import chain_pem, load_chain
 
 _SECONDS = 10.0
 """How long the other side may send nothing."""
@@ -195,7 +196,8 @@ class MailServer:
     def _send(self, client: SMTP, password: str, mail: EmailMessage) -> None:
         about = self.section
         if about.starttls:
-            client.starttls(context=ssl.create_default_context(cafile=about.ca))
+            authorities = None if about.ca is None else chain_pem(load_chain(about.ca)).decode()
+            client.starttls(context=ssl.create_default_context(cadata=authorities))
         if password:
             self._sign_in(client, password)
         client.send_message(mail)

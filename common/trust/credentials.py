@@ -24,11 +24,11 @@ from pathlib import Path
 
 from cryptography import x509
 
-from common.errors import ConfigurationError, IdentityError, TesseraError
+from common.errors import ConfigurationError, TesseraError
 from common.files import read_private, sync_directory, write_atomic
 from common.settings import TlsSection
-from common.trust.identity import Party, fingerprint, load_certificates, renewal_begins
-from common.trust.signing import Signer, load_chain, load_key
+from common.trust.identity import Party, fingerprint, renewal_begins
+from common.trust.signing import Signer, chain_pem, load_chain, load_key
 
 _PUBLIC_FILE = 0o644
 
@@ -42,20 +42,20 @@ def requested_key(key: Path) -> Path:
     return key.with_name(f"{key.name}.requested")
 
 
-def switch_pair(certificate: Path, key: Path, chain_pem: bytes, key_pem: bytes) -> None:
+def switch_pair(certificate: Path, key: Path, new_chain: bytes, new_key: bytes) -> None:
     """Replace a key and its certificate, so that no crash leaves one without the other.
 
     Args:
         certificate: File of the certificate chain.
         key: File of the private key; it is 0600 from the moment it exists.
-        chain_pem: The new chain.
-        key_pem: The new key, which must be the chain's.
+        new_chain: The new chain, PEM.
+        new_key: The new key, PEM, which must be the chain's.
 
     Raises:
         OSError: If a file cannot be written; then the old pair is in place.
     """
-    write_atomic(_next(key), key_pem)
-    write_atomic(_next(certificate), chain_pem, _PUBLIC_FILE)
+    write_atomic(_next(key), new_key)
+    write_atomic(_next(certificate), new_chain, _PUBLIC_FILE)
     finish_switch(certificate, key)
 
 
@@ -105,7 +105,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The three files of `[tls]` as they were at one moment, found to fit together."""
+    """What the three files of `[tls]` held at one moment, found to fit together."""
 
     signer: Signer
     authorities: tuple[x509.Certificate, ...]
@@ -119,7 +119,7 @@ class Identity:
 
     @property
     def files(self) -> tuple[bytes, bytes, bytes]:
-        """What the files hold."""
+        """What TLS takes of the files."""
         return self.ca_pem, self.chain_pem, self.key_pem
 
 
@@ -133,25 +133,11 @@ def read_identity(tls: TlsSection) -> Identity:
     """
     with suppress(OSError):
         finish_switch(tls.cert, tls.key)
-    ca_pem, chain_pem, key_pem = _read(tls.ca), _read(tls.cert), read_private(tls.key)
-    signer = Signer(load_key(key_pem, tls.key), _certificates(chain_pem, tls.cert))
-    return Identity(signer, tuple(_certificates(ca_pem, tls.ca)), ca_pem, chain_pem, key_pem)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigurationError(
-            f"{path} cannot be read: {error.strerror}", hint="check the path and who may read the file"
-        ) from None
-
-
-def _certificates(pem: bytes, path: Path) -> list[x509.Certificate]:
-    try:
-        return load_certificates(pem)
-    except IdentityError as error:
-        raise ConfigurationError(f"{path}: {error.message}", hint=error.hint) from None
+    signer, authorities = Signer.load(tls.key, tls.cert), load_chain(tls.ca)
+    # TLS gets what was read here, whatever form the files have.
+    return Identity(
+        signer, tuple(authorities), chain_pem(authorities), signer.chain_pem.encode(), signer.key_pem
+    )
 
 
 class Credentials:

@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from common.canonical import canonical
 from common.errors import IdentityError, IntegrityError, ProtocolError
 from common.trust.identity import Party, load_certificates
+from common.trust.pem import REQUEST, read_blocks
 
 _BUNDLE = "tessera-enrolment-bundle-1"
 _LARGEST_REQUEST = 16 * 1024
 _LARGEST_BUNDLE = 64 * 1024
-_BEGIN = b"-----BEGIN CERTIFICATE REQUEST-----"
 _AGAIN = "make it again with owner-node enroll request, and copy the file unchanged"
 
 
@@ -65,9 +65,13 @@ def read_request(data: bytes) -> CertificateRequest:
     if len(data) > _LARGEST_REQUEST:
         raise ProtocolError(f"a certificate request of {len(data)} bytes is not accepted", _AGAIN)
     try:
-        if data.count(_BEGIN) != 1:
+        blocks = read_blocks(data, REQUEST)
+    except IdentityError as fault:
+        raise ProtocolError(f"the file of the certificate request {fault.message}", _AGAIN) from None
+    try:
+        if len(blocks) != 1:
             raise ValueError
-        request = x509.load_pem_x509_csr(data)
+        request = x509.load_der_x509_csr(blocks[0].der)
         key, holds = request.public_key(), request.is_signature_valid
         uris = _uris(request)
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.InvalidVersion):

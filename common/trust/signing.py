@@ -4,20 +4,24 @@ The domain line prevents a signature made for one purpose from being used for an
 never a signed plan, even if some bytes are valid as both.
 """
 
-from collections.abc import Mapping
+import ssl
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from common.canonical import canonical
 from common.errors import ConfigurationError, IdentityError, IntegrityError
 from common.files import read_private
+from common.trust.enrolment import key_pem
 from common.trust.identity import (
     Party,
     check_key,
@@ -27,6 +31,7 @@ from common.trust.identity import (
     load_certificates,
     party_of_certificate,
 )
+from common.trust.pem import CERTIFICATE, PRIVATE_KEY, read_blocks
 
 _ALGORITHM = ec.ECDSA(hashes.SHA256())
 
@@ -115,7 +120,12 @@ class Signer:
     @property
     def chain_pem(self) -> str:
         """The certificate chain as PEM text, as manifests carry it."""
-        return "".join(each.public_bytes(serialization.Encoding.PEM).decode() for each in self.chain)
+        return chain_pem(self.chain).decode()
+
+    @property
+    def key_pem(self) -> bytes:
+        """The private key as unencrypted PKCS #8 PEM."""
+        return key_pem(self._key)
 
     def check_validity(self, at: datetime) -> None:
         """Check that the own certificate is valid at a moment.
@@ -184,16 +194,23 @@ def load_key(pem: bytes, path: Path) -> ec.EllipticCurvePrivateKey:
     Raises:
         ConfigurationError: If it is no such key.
     """
-    try:
-        key = serialization.load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError):
-        raise ConfigurationError(
-            f"{path} holds no private key that can be read",
-            hint="a PEM file without a passphrase is needed; it begins with -----BEGIN PRIVATE KEY-----",
-        ) from None
+    key = load_any_key(pem, path)
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise ConfigurationError(f"{path} holds no P-256 key", hint="make a P-256 key and enrol it")
     return key
+
+
+def load_any_key(pem: bytes, path: Path) -> PrivateKeyTypes:
+    """Read a private key of whichever kind; see `load_key`."""
+    with _naming(path):
+        keys = read_blocks(pem, PRIVATE_KEY)
+        if len(keys) > 1:
+            raise IdentityError(f"holds {len(keys)} private keys", "leave the one that is to be used")
+        try:
+            return serialization.load_pem_private_key(keys[0].pem, password=None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            hint = "copy the whole file again, or make a P-256 key and enrol it"
+            raise IdentityError("holds a private key that is damaged, or of an unknown kind", hint) from None
 
 
 def load_chain(path: Path) -> list[x509.Certificate]:
@@ -203,10 +220,29 @@ def load_chain(path: Path) -> list[x509.Certificate]:
         ConfigurationError: If it is absent or holds none.
     """
     try:
-        return load_certificates(path.read_bytes())
+        data = path.read_bytes()
     except OSError as error:
         raise ConfigurationError(
             f"{path} cannot be read: {error.strerror}", hint="check the path and who may read the file"
         ) from None
+    with _naming(path):
+        blocks = read_blocks(data, CERTIFICATE)
+        try:
+            return [load_certificates(ssl.DER_cert_to_PEM_cert(each.der).encode())[0] for each in blocks]
+        except IdentityError:
+            hint = "copy the whole file again, or have the certificate issued again"
+            raise IdentityError("holds a certificate that is damaged, or of an unknown kind", hint) from None
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Let an error of a file's content begin with the file."""
+    try:
+        yield
     except IdentityError as error:
-        raise ConfigurationError(f"{path}: {error.message}", hint=error.hint) from None
+        raise ConfigurationError(f"{path} {error.message}", hint=error.hint) from None
+
+
+def chain_pem(chain: Iterable[x509.Certificate]) -> bytes:
+    """Return certificates as PEM, in the form that every library reads."""
+    return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in chain)

@@ -6,20 +6,25 @@ outlives its certificate, and `explain_handshake` finds out why a connection can
 """
 
 import errno
+import os
 import socket
 import ssl
+import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Protocol
 
 import grpc
 from cryptography import x509
 
-from common.errors import ConfigurationError, IdentityError, NotConnectedError
-from common.trust.credentials import Identity
+from common.errors import IdentityError, NotConnectedError
+from common.settings import TlsSection
+from common.trust.credentials import Identity, read_identity
 from common.trust.identity import (
     Party,
     PartyKind,
@@ -32,7 +37,6 @@ from common.trust.identity import (
     party_of_certificate,
 )
 from common.trust.proxy import Proxy, dial, proxy_to
-from common.trust.signing import Signer
 
 MESSAGE_LIMIT = 4 * 1024 * 1024
 """Most bytes of one message, either way."""
@@ -224,11 +228,12 @@ def explain_handshake(
     place = f"{host}:{port}"
     proxy = proxy_to(host)
     try:
-        signer = Signer.load(key, cert)
-        signer.check_validity(now)
-        check_purpose(signer.certificate, "client")
+        identity = read_identity(TlsSection(ca=ca, cert=cert, key=key))
+        identity.signer.check_validity(now)
+        check_purpose(identity.signer.certificate, "client")
+        context = _context(identity)
         with dial(host, port, timeout, proxy) as connection:
-            return _shake_hands(connection, host, place, _context(ca, cert, key))
+            return _shake_hands(connection, host, place, context)
     except (IdentityError, NotConnectedError) as error:
         return error
     except ssl.SSLCertVerificationError as error:
@@ -239,20 +244,37 @@ def explain_handshake(
         return _unreachable(host, place, error)
 
 
-def _context(ca: Path, cert: Path, key: Path) -> ssl.SSLContext:
+def client_context(authorities: bytes) -> ssl.SSLContext:
+    """Return a context that trusts some authorities, given as PEM, as gRPC does."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # As in gRPC, whatever the CA file holds is trusted, also an authority under another one.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.set_alpn_protocols(["h2"])
-    try:
-        context.load_verify_locations(ca)
-        context.load_cert_chain(cert, key)
-    except (OSError, ssl.SSLError):
-        raise ConfigurationError(
-            f"{ca}, {cert} and {key} cannot be used for TLS", hint="check that they are PEM files"
-        ) from None
+    context.load_verify_locations(cadata=authorities.decode())
     return context
+
+
+def _context(identity: Identity) -> ssl.SSLContext:
+    context = client_context(identity.ca_pem)
+    with _file_of(identity.chain_pem + identity.key_pem) as path:
+        context.load_cert_chain(path)
+    return context
+
+
+@contextmanager
+def _file_of(secret: bytes) -> Iterator[str]:
+    """Yield a path to a secret, for `ssl`, which reads keys from files alone. On Linux it is on no disk."""
+    with ExitStack() as stack:
+        if sys.platform == "linux":
+            stream = stack.enter_context(os.fdopen(os.memfd_create("identity"), "wb"))
+            path = f"/proc/self/fd/{stream.fileno()}"
+        else:
+            stream = stack.enter_context(NamedTemporaryFile())
+            path = stream.name
+        stream.write(secret)
+        stream.flush()
+        yield path
 
 
 def _shake_hands(

@@ -92,6 +92,35 @@ def test_another_authority(cluster: LocalCluster, config: Path) -> None:
     assert "not issued under the authorities" in failures(found)["aggregator 'central', certificate"]
 
 
+@pytest.mark.parametrize("enrolled", [True, False])
+@pytest.mark.parametrize("content", [b"", b"<html>", b"-----BEGIN CERTIFICATE-----\nMII", b"\x30\x82\x01"])
+def test_a_damaged_file_is_named_and_no_network(
+    cluster: LocalCluster, config: Path, content: bytes, enrolled: bool
+) -> None:
+    """With a CA file that cannot be read nothing is said against a network and an aggregator that work."""
+    (cluster.folder / "tls" / "damaged.pem").write_bytes(content)
+    text = config.read_text().replace("tls/ca.pem", "tls/damaged.pem")
+    config.write_text(text if enrolled else text.replace("owner-b.", "not-yet."))
+    code, found = examined(cluster, "b")
+    assert code == 2
+    assert failures(found)
+    assert all("damaged.pem" in each for each in failures(found).values())
+
+
+def test_files_in_other_forms_are_well(cluster: LocalCluster, config: Path) -> None:
+    """A byte order mark and indentation keep neither the check-up nor the calls from working."""
+    tls = cluster.folder / "tls"
+    for name in ("ca.pem", "owner-b.pem", "owner-b.key"):
+        other = tls / name.replace("b.", "c.").replace("ca", "other-form")
+        other.touch(0o600)
+        other.write_bytes((tls / name).read_text().replace("\n", "\r\n  ").encode("utf-8-sig"))
+    text = config.read_text().replace("owner-b.", "owner-c.").replace("tls/ca.pem", "tls/other-form.pem")
+    config.write_text(text)
+    code, found = examined(cluster, "b")
+    assert (code, failures(found)) == (0, {})
+    assert found["aggregator 'central', calls"][0]["outcome"] == "pass"
+
+
 def test_another_aggregator(cluster: LocalCluster, config: Path) -> None:
     """The exact names are told: whom the configuration expects, and who answered."""
     config.write_text(config.read_text().replace('name = "central"', 'name = "hub"'))

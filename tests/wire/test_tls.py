@@ -57,6 +57,19 @@ async def test_parties_reach_each_other(folder: Folder, authority: DevelopmentCa
         assert await explain(port, owner) is None
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+async def test_files_of_editors_and_other_systems(
+    folder: Folder, authority: DevelopmentCa, encoding: str
+) -> None:
+    """Both sides, and the explanation, get what was read, not what the libraries would read."""
+    both = [folder.files(authority.aggregator("main", HOSTS)), folder.files(authority.owner("a"))]
+    for path in {each for files in both for each in files}:
+        path.write_bytes(path.read_text().rstrip().replace("\n", "\r\n   ").encode(encoding))
+    async with serving(serving_with(*both[0])) as port:
+        assert await ask(port, both[1]) == OWNER.uri
+        assert await explain(port, both[1]) is None
+
+
 async def test_an_authority_under_another_one(tmp_path: Path) -> None:
     """An organisation's issuing CA can be trusted without its root; the explanation sees it as gRPC does."""
     root, key = DevelopmentCa(TRUST_DOMAIN), new_key()
@@ -297,7 +310,7 @@ def test_wrong_files(folder: Folder, authority: DevelopmentCa) -> None:
     _, _, other_key = folder.files(authority.owner("a"))
     with pytest.raises(ConfigurationError, match="not for the given key"):
         credentials_from(ca, cert, other_key)
-    with pytest.raises(ConfigurationError, match="no certificate can be read"):
+    with pytest.raises(ConfigurationError, match="holds a private key, and no certificate"):
         credentials_from(key, cert, key)
     key.chmod(0o640)
     with pytest.raises(ConfigurationError) as caught:

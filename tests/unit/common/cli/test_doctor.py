@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -15,10 +16,11 @@ from common.cli.doctor_network import Seen, name, shown_names, skew
 from common.daemon.audit import AuditSection
 from common.daemon.notify import NotifySection, SmtpSection, WebhookSection
 from common.errors import ConfigurationError, DataError, ExitCode, IdentityError, IntegrityError
+from common.files import read_private
 from common.settings import TlsSection
 from common.trust.identity import Party, PartyKind
 from deploy.development_ca import DevelopmentCa
-from tests.other_user import closed
+from tests.other_user import as_user, closed
 
 # Later than any certificate that a test makes, however long after its import that is.
 NOW = datetime.now(UTC) + timedelta(minutes=40)
@@ -80,6 +82,28 @@ def test_secrets_are_for_their_owner(tmp_path, mode, outcome):
     (found, *_) = doctor.private_file("key", path)
     assert str(found.outcome) == outcome
     assert (found.hint == f"chmod 600 {path}") is (outcome == "fail")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("mode", [0o400, 0o440, 0o640, 0o444, 0o460, 0o450])
+@pytest.mark.parametrize("owner", [0, 1, 2])
+def test_secrets_that_root_gives_to_a_group(mode, owner):
+    """An orchestrator mounts a secret as root's, for the group of the process; nothing else is excepted."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        path = Path(folder) / "key"
+        path.write_text("a key")
+        os.chown(path, owner, 1)
+        path.chmod(mode)
+        with as_user(1, group=1):
+            outcomes = [str(each.outcome) for each in doctor.private_file("key", path)]
+            if (owner, mode) in {(0, 0o440), (0, 0o640), (1, 0o400)}:
+                assert outcomes == ["pass"]
+                assert read_private(path) == b"a key"
+            else:
+                assert "fail" in outcomes
+                with pytest.raises(ConfigurationError, match=f"{path} "):
+                    read_private(path)
 
 
 def test_a_file_without_a_secret_fails(tmp_path):

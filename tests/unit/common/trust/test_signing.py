@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,33 +86,6 @@ def test_key_and_certificate_belong_together(tmp_path: Path) -> None:
         Signer.load(other, cert)
     with pytest.raises(ConfigurationError, match="needs a certificate"):
         Signer(ISSUED.key, [])
-
-
-def _pem(
-    key: ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey, passphrase: bytes | None = None
-) -> bytes:
-    encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
-    if passphrase is not None:
-        encryption = serialization.BestAvailableEncryption(passphrase)
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"", "no private key"),
-        (b"nonsense", "no private key"),
-        (_pem(ISSUED.key, b"secret"), "no private key"),
-        (_pem(ed25519.Ed25519PrivateKey.generate()), "no P-256 key"),
-        (_pem(ec.generate_private_key(ec.SECP384R1())), "no P-256 key"),
-    ],
-)
-def test_other_key_files(tmp_path: Path, content: bytes, says: str) -> None:
-    """Key files that gRPC or the signatures could not use are refused for what they are."""
-    cert, key = ISSUED.write(tmp_path, "owner")
-    key.write_bytes(content)
-    with pytest.raises(ConfigurationError, match=says):
-        Signer.load(key, cert)
 
 
 def test_absent_files(tmp_path: Path) -> None:
