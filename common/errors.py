@@ -12,13 +12,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any, ClassVar
+from unicodedata import normalize
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a question with the most similar known name, ignoring case; empty if none is similar."""
+    """Return a question with the most similar known name, ignoring case; empty if none is similar.
+
+    A name that looks the same is written with its code points.
+    """
     by_folded = {each.casefold(): each for each in known}
     close = get_close_matches(name.casefold(), by_folded, n=1)
-    return f"did you mean {by_folded[close[0]]!r}?" if close else ""
+    if not close:
+        return ""
+    found = by_folded[close[0]]
+    if found != name and unicode_form(found) == unicode_form(name):
+        return f"did you mean {found!a}, which is {name!a} here?"
+    return f"did you mean {found!r}?"
+
+
+def unicode_form(text: str) -> str:
+    """Return a text in Unicode NFKC: texts that look the same are the same in it."""
+    return normalize("NFKC", text)
 
 
 class ExitCode(IntEnum):

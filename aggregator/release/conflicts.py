@@ -1,10 +1,10 @@
 """Do the owners' schemas fit one release? Every conflict with its owner, attribute and a suggested fix."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from common.errors import ConflictError, did_you_mean
+from common.errors import ConflictError, did_you_mean, unicode_form
 from common.model.schema import (
     MISSING_CATEGORY,
     RESERVED_NAMES,
@@ -54,6 +54,12 @@ def _category_differences(expected: Attribute, seen: Attribute) -> Iterator[str]
         if MISSING_CATEGORY in labels:
             labels.remove(MISSING_CATEGORY)
             yield f'missing = "category" is {text}'
+    twins = {unicode_form(label): label for label in lacking}
+    if alike := {label: twin for label in more if (twin := twins.get(unicode_form(label)))}:
+        ours, theirs = (_listed(list(labels), written=ascii) for labels in (alike, alike.values()))
+        yield f"categories {ours} look the same, and are {theirs}"
+        lacking = [label for label in lacking if label not in set(alike.values())]
+        more = [label for label in more if label not in alike]
     if lacking:
         yield f"categories {_listed(lacking)} are not declared, but"
     if more:
@@ -74,8 +80,8 @@ def _digest_text(taxonomy: str) -> str:
     return f"the hierarchy with digest {taxonomy[:12]}" if taxonomy else "not declared"
 
 
-def _listed(labels: list[str], most: int = 8) -> str:
-    shown = ", ".join(repr(label) for label in labels[:most])
+def _listed(labels: list[str], most: int = 8, written: Callable[[str], str] = repr) -> str:
+    shown = ", ".join(written(label) for label in labels[:most])
     return shown if len(labels) <= most else f"{shown} and {len(labels) - most} more"
 
 
@@ -275,7 +281,7 @@ def _within(owners: Sequence[str], wanted: Sequence[str], schemas: Mapping[str, 
         having = [owner for owner in owners if name in held[owner]]
         reference = having[0]
         found += [
-            Conflict(owner, name, f"is not there, but at {reference}", f"declare it, {leave_out}")
+            Conflict(owner, name, f"{_absent(name, held[owner])} at {reference}", f"declare it, {leave_out}")
             for owner in owners
             if owner not in having
         ]
@@ -285,6 +291,13 @@ def _within(owners: Sequence[str], wanted: Sequence[str], schemas: Mapping[str, 
             for what in differences(held[reference][name], held[owner][name])
         ]
     return found
+
+
+def _absent(name: str, held: Iterable[str]) -> str:
+    """Return what an owner has instead of an attribute, so that "at OWNER" can follow."""
+    form = unicode_form(name)
+    twin = next((each for each in held if unicode_form(each) == form), None)
+    return f"is {twin!a}, which looks the same as {name!a}" if twin else "is not there, but"
 
 
 def _alike(declarations: Sequence[Attribute | None]) -> bool:

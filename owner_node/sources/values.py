@@ -119,24 +119,24 @@ def _category(attribute: Attribute, array: Any, findings: Findings) -> Parsed:
     found = pc.index_in(written, labels)
     if found.null_count:
         strangers = written.filter(pc.is_null(found))
-        alike = pc.is_in(_alike(strangers), _alike(labels))
-        near = _count(bools(alike))
-        for problem, count, kept, hint in (
+        twins = pc.is_in(_normal(strangers), _normal(labels))
+        alike = pc.and_not(pc.is_in(_alike(strangers), _alike(labels)), twins)
+        unknown = pc.invert(pc.or_(twins, alike))
+        for problem, kept, hint in (
+            (
+                "differs from a declared category only in its Unicode form",
+                twins,
+                "write é, ö and the like in one way, in the source and at every owner: Unicode NFC",
+            ),
             (
                 "differs from a declared category only in case or blanks",
-                near,
                 alike,
                 "write categories exactly as they are declared",
             ),
-            (
-                "unknown category",
-                len(strangers) - near,
-                pc.invert(alike),
-                "declare the category, or correct the source",
-            ),
+            ("unknown category", unknown, "declare the category, or correct the source"),
         ):
             named = partial(_named, strangers.filter(kept), attribute)
-            findings.add(attribute.name, problem, count, hint, examples=named)
+            findings.add(attribute.name, problem, _count(bools(kept)), hint, examples=named)
     return Parsed(ints(pc.fill_null(found, 0)))
 
 
@@ -153,9 +153,14 @@ def _named(strangers: Any, attribute: Attribute) -> Iterator[str]:
         )
 
 
+def _normal(labels: Any) -> Any:
+    """Return labels in the Unicode form in which those that look the same are the same."""
+    return pc.utf8_normalize(labels, form="NFKC")
+
+
 def _alike(labels: Any) -> Any:
     """Return labels without case and blanks, which people overlook."""
-    return pc.utf8_lower(pc.replace_substring_regex(labels, r"[\s\p{Z}]+", ""))
+    return pc.utf8_lower(pc.replace_substring_regex(_normal(labels), r"[\s\p{Z}]+", ""))
 
 
 def _count(marked: BoolArray) -> int:

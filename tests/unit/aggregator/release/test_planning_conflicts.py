@@ -69,6 +69,28 @@ def test_number_decimals_and_category_order_count():
         assert len(conflicts(request("a", "b"), schemas)) == 1
 
 
+def test_what_looks_the_same_is_written_with_its_code_points():
+    """Composed and decomposed accents differ; a conflict that prints them alike would help nobody."""
+    ours, theirs = (
+        category("caf\u00e9", "na\u00efve", "t\u00e9a"),
+        category("cafe\u0301", "nai\u0308ve", "tea"),
+    )
+    schemas = {"a": schema(attributes=(ours,)), "b": schema(attributes=(theirs,))}
+    assert [each.what for each in conflicts(request("a", "b"), schemas)] == [
+        r"categories 'cafe\u0301', 'nai\u0308ve' look the same, and are 'caf\xe9', 'na\xefve' at a",
+        "categories 'téa' are not declared, but at a",
+        "categories 'tea' are declared, but not at a",
+    ]
+    schemas = {"a": schema("caf\u00e9", "x"), "b": schema("cafe\u0301", "x")}
+    found = {(each.owner, each.what) for each in conflicts(request("a", "b"), schemas)}
+    assert found == {
+        ("b", r"is 'cafe\u0301', which looks the same as 'caf\xe9' at a"),
+        ("a", r"is 'caf\xe9', which looks the same as 'cafe\u0301' at b"),
+    }
+    (unknown,) = conflicts(request("a", attributes=("cafe\u0301",)), {"a": schema("caf\u00e9")})
+    assert r"did you mean 'caf\xe9', which is 'cafe\u0301' here?" in unknown.fix
+
+
 def test_vertical_clashes():
     """In a vertical release an attribute belongs to one owner, and leaving it out resolves a clash."""
     schemas = {"a": schema("x", "s"), "b": schema("y", "s")}

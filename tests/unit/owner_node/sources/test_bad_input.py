@@ -71,6 +71,17 @@ def test_wrong_values_are_counted(dataset, attribute, cells, problem):
     assert problems(settings, shown) == [(attribute.name, problem, len(cells))]
 
 
+def test_labels_that_look_the_same(dataset):
+    """Composed and decomposed accents are found apart, and an owner at a terminal sees the code points."""
+    city = replace(SEX, name="city", categories=("Forl\u00ec", "Rh\u00f4ne"))
+    content = "city\nForli\u0300\nRho\u0302ne\nForl\u00ec\nROMA\n"
+    settings = dataset(content, attributes=(city,))
+    twins = "differs from a declared category only in its Unicode form"
+    assert problems(settings) == [("city", twins, 2), ("city", "unknown category", 1)]
+    with pytest.raises(DataError, match=r"did you mean 'Forl\\xec', which is 'Forli\\u0300' here\?"):
+        load(settings, examples=True)
+
+
 def test_a_decimal_point_where_a_comma_is_declared(dataset):
     """A number that would mean another thing under the declared form is an error, not a guess."""
     settings = dataset("weight\n12.75\n", attributes=(WEIGHT,), csv=CsvOptions(delimiter=";", decimal=","))
