@@ -24,9 +24,8 @@ import numpy as np
 import pyarrow as pa
 
 from common.errors import CancelledError, CannotStoreError, InternalError
-from common.runs import Records
 from common.workspace import Workspace
-from owner_node.engines.buckets import KEY, bucket_records, sorted_buckets
+from owner_node.engines.buckets import bucket_records, sorted_buckets
 from owner_node.engines.sharing import TURNS
 from owner_node.masking.arrays import Int64Array
 
@@ -87,23 +86,21 @@ class Sorter:
         names = ", ".join(f'"{key}"' for key in keys)
         yield from self._select(f"SELECT * FROM unsorted ORDER BY {names}", {"unsorted": (schema, batches)})  # noqa: S608
 
-    def sort_by_key(
-        self, batches: Iterable[Records], dtype: np.dtype[Any], splits: Int64Array
-    ) -> Iterator[Records]:
-        """Sort records by one integer each; arguments, records and errors as in `buckets.sorted_buckets`.
+    def sort_keys(self, batches: Iterable[Int64Array], splits: Int64Array) -> Iterator[Int64Array]:
+        """Sort integers; arguments, integers and errors as in `buckets.sorted_buckets`.
 
         Raises:
             CancelledError: If the sorter was closed.
         """
         with self._turn():
-            for bucket in sorted_buckets(self._checked(batches), dtype, splits, self._workspace):
+            for bucket in sorted_buckets(self._checked(batches), splits, self._workspace):
                 for first in range(0, len(bucket), self.batch_records):
                     self._check()
                     yield bucket[first : first + self.batch_records]
 
-    def n_buckets(self, n_records: int, dtype: np.dtype[Any]) -> int:
+    def n_buckets(self, n_records: int) -> int:
         """Return into how many buckets so many records are dealt."""
-        return -(-n_records // bucket_records(self._workspace, dtype))
+        return -(-n_records // bucket_records(self._workspace))
 
     def count_missing(
         self, own: Iterable[Any], others: Iterable[Any], schema: Any, keys: Sequence[str]
@@ -243,24 +240,22 @@ class Key:
     def sorted_by(
         self,
         sorter: Sorter,
-        batches: Iterable[tuple[Int64Array, Int64Array, tuple[Any, ...]]],
-        fields: Mapping[str, Any],
-        splits: Callable[[np.dtype[Any]], Int64Array],
-    ) -> Iterator[tuple[Int64Array, Int64Array, Any]]:
+        batches: Iterable[tuple[Int64Array, Int64Array]],
+        splits: Callable[[], Int64Array],
+    ) -> Iterator[tuple[Int64Array, Int64Array]]:
         """Sort records by the key, which is another one for every record, and assert their order.
 
         Args:
             sorter: Sorts them.
-            batches: The numbers of the key of some records, and the columns that they carry along.
-            fields: NumPy types of the carried columns, by name.
-            splits: Returns joined keys that divide records of a type into buckets.
+            batches: The numbers of the key of some records.
+            splits: Returns joined keys that divide the records into buckets.
 
         Yields:
-            The numbers of the key of some records, and the carried columns, by name.
+            The numbers of the key of some records.
         """
         before: tuple[int, int] | None = None
         sort = self._in_buckets if self.packed else self._by_columns
-        for high, low, carried in sort(sorter, batches, fields, splits):
+        for high, low in sort(sorter, batches, splits):
             if not high.size:
                 continue
             ascends = (high[1:] > high[:-1]) | ((high[1:] == high[:-1]) & (low[1:] > low[:-1]))
@@ -268,45 +263,23 @@ class Key:
             if not ascends.all() or (before is not None and first <= before):
                 raise InternalError("sorted records are not in order")
             before = int(high[-1]), int(low[-1])
-            yield high, low, carried
+            yield high, low
 
     def _in_buckets(
-        self, sorter: Sorter, batches: Iterable[Any], fields: Mapping[str, Any], splits: Callable[..., Any]
-    ) -> Iterator[tuple[Int64Array, Int64Array, Any]]:
-        """Sort joined keys; without other columns they are the records."""
-        dtype = np.dtype([(KEY, np.int64), *fields.items()] if fields else np.int64)
-
-        def records() -> Iterator[Records]:
-            for high, low, carried in batches:
-                joined = self.joined(high, low)
-                if fields:
-                    some = np.empty(joined.size, dtype)
-                    some[KEY] = joined
-                    for name, column in zip(fields, carried, strict=True):
-                        some[name] = column
-                    yield some
-                else:
-                    yield joined
-
-        for some in sorter.sort_by_key(records(), dtype, splits(dtype)):
-            joined = some[KEY] if fields else some
-            yield joined >> self.low_bits, joined & ((1 << self.low_bits) - 1), some
+        self, sorter: Sorter, batches: Iterable[Any], splits: Callable[..., Any]
+    ) -> Iterator[tuple[Int64Array, Int64Array]]:
+        """Sort joined keys."""
+        for joined in sorter.sort_keys((self.joined(high, low) for high, low in batches), splits()):
+            yield joined >> self.low_bits, joined & ((1 << self.low_bits) - 1)
 
     def _by_columns(
-        self, sorter: Sorter, batches: Iterable[Any], fields: Mapping[str, Any], _: Callable[..., Any]
-    ) -> Iterator[tuple[Int64Array, Int64Array, Any]]:
+        self, sorter: Sorter, batches: Iterable[Any], _: Callable[..., Any]
+    ) -> Iterator[tuple[Int64Array, Int64Array]]:
         """Let DuckDB sort by two columns."""
-        kinds = {"high": np.int64, "low": np.int64, **fields}
-        schema = pa.schema(
-            [pa.field(name, pa.from_numpy_dtype(kind), nullable=False) for name, kind in kinds.items()]
-        )
-        stream = (
-            pa.record_batch(list(map(pa.array, (high, low, *carried))), schema=schema)
-            for high, low, carried in batches
-        )
-        for batch in sorter.sort(stream, schema, ("high", "low")):
-            columns = {name: column.to_numpy() for name, column in zip(kinds, batch.columns, strict=True)}
-            yield columns["high"], columns["low"], columns
+        schema = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("high", "low")])
+        stream = (pa.record_batch(list(map(pa.array, batch)), schema=schema) for batch in batches)
+        for batch in sorter.sort(stream, schema, schema.names):
+            yield batch.column(0).to_numpy(), batch.column(1).to_numpy()
 
 
 def together(*streams: Iterable[Any], size: Callable[[Any], int] = len) -> Iterator[tuple[Any, ...]]:

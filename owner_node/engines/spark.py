@@ -43,7 +43,6 @@ from owner_node.masking.clusters import Clusters, ClusterStatistics
 from owner_node.masking.engine import EachMasked
 from owner_node.masking.lists import ListMechanism, ReleasedList, Statistics, StreamedList
 from owner_node.masking.order import KEY_BITS, TIE_BITS
-from owner_node.masking.rank_noise import noise_type
 from owner_node.masking.tasks import AttributeTask, IndexOrder, mechanism_of
 from owner_node.sources.spark_session import explained, jobs, running, session, using
 
@@ -301,14 +300,10 @@ class _Ordered:
         from pyspark.sql import functions as sql
 
         task, n_records, noisy = self._task, self._n_records, bool(self._task.rank_noise)
-        placing = _placing(task, self.order)
-        if noisy:
-            drawn = spark_tasks.draw(task, n_records, placing, self._key)
-            schema = spark_tasks.spark_schema(spark_tasks.DRAWN)
-        else:
-            drawn, schema = spark_tasks.place(placing), "value bigint, low bigint"
+        placed = spark_tasks.place(task, n_records, _placing(task, self.order), self._key)
+        schema = spark_tasks.spark_schema(spark_tasks.PLACED)
         # Written before it is sorted: Spark would draw once to find the borders of partitions, and once more.
-        made = self._cluster.written(self._engine.column(task).mapInArrow(drawn, schema))
+        made = self._cluster.written(self._engine.column(task).mapInArrow(placed, schema))
         frame = self._cluster.read(made)
         low_bits = self._record_bits + TIE_BITS * noisy
         if (task.attribute.n_values - 1).bit_length() + low_bits <= KEY_BITS:
@@ -318,7 +313,7 @@ class _Ordered:
             ordered = frame.orderBy("value", "low")
         numbered = ordered.zipWithIndex("position")
         if noisy:
-            added = spark_tasks.add_noise(noise_type(task.rank_noise, n_records))
+            added = spark_tasks.add_noise(task, n_records, self._key)
             numbered = numbered.mapInArrow(added, spark_tasks.spark_schema(spark_tasks.POSITIONED))
         self._sorted = self._cluster.written(numbered)
         shutil.rmtree(made, ignore_errors=True)

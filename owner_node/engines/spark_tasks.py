@@ -18,71 +18,67 @@ from owner_node.masking.arrays import BitSource, Int64Array, PositionArray, Purp
 from owner_node.masking.engine import EachMasked
 from owner_node.masking.lists import Recipe
 from owner_node.masking.order import tie_breakers
-from owner_node.masking.rank_noise import noisy_positions, position_noise
+from owner_node.masking.rank_noise import PositionNoise
 from owner_node.masking.tasks import AttributeTask
 
 BatchMap: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
 Placing: TypeAlias = Callable[[Int64Array], Int64Array]
 """Maps resolution units to values from 0 to V - 1, in the order that an attribute is masked in."""
-DRAWN = {"value": pa.int64(), "low": pa.int64(), "noise": pa.int64(), "tie": pa.int64()}
-"""Columns of `draw`."""
+PLACED = {"value": pa.int64(), "low": pa.int64()}
+"""Columns of `place`."""
 POSITIONED = {"value": pa.int64(), "position": pa.int64(), "noisy": pa.int64(), "low": pa.int64()}
 """Columns of `add_noise`."""
 MASKED = {"record": pa.int64(), "masked": pa.int64()}
 """Columns of masked values."""
 
 
-def draw(task: AttributeTask, n_records: int, placing: Placing, key: Any) -> BatchMap:
-    """Place values, and draw tie-breakers and noise on positions: `record`, `column` to `DRAWN`.
+def place(task: AttributeTask, n_records: int, placing: Placing, key: Any) -> BatchMap:
+    """Place values, and draw tie-breakers for rank noise: `record`, `column` to `PLACED`.
 
     Args:
-        task: How the attribute is masked; with rank noise.
+        task: How the attribute is masked.
         n_records: Number of all records.
         placing: Places values.
         key: Broadcast of the key of the masking.
     """
     record_bits = (n_records - 1).bit_length()
 
-    def of_run(records: PositionArray, bits: BitSource) -> tuple[Int64Array, Int64Array, Int64Array]:
-        first, size = int(records[0]), records.size
-        ties = tie_breakers(size, bits.of(Purpose.TIES, first)).astype(np.int64)
-        noise = position_noise(task.rank_noise, n_records, bits.of(Purpose.RANK_NOISE, first), size)
-        again = tie_breakers(size, bits.of(Purpose.RANK_TIES, first)).astype(np.int64)
-        return (ties << record_bits) | records, noise.astype(np.int64), (again << record_bits) | records
-
-    def drawn(batches: Iterator[Any]) -> Iterator[Any]:
-        bits = _bits(key)
-        for records, column in _columns(batches, "record", "column"):
-            parts = [of_run(records[run], bits) for run in consecutive(records)]
-            yield _batch(DRAWN, placing(column), *map(np.concatenate, zip(*parts, strict=True)))
-
-    return drawn
-
-
-def place(placing: Placing) -> BatchMap:
-    """Place values without any noise: `record`, `column` to `value`, `low`, which is the record."""
+    def of_run(records: PositionArray, bits: BitSource) -> Int64Array:
+        ties = tie_breakers(records.size, bits.of(Purpose.TIES, int(records[0])))
+        return (ties.astype(np.int64) << record_bits) | records
 
     def placed(batches: Iterator[Any]) -> Iterator[Any]:
+        bits = _bits(key)
         for records, column in _columns(batches, "record", "column"):
-            yield _batch({"value": pa.int64(), "low": pa.int64()}, placing(column), records)
+            low = records
+            if task.rank_noise:
+                low = np.concatenate([of_run(records[run], bits) for run in consecutive(records)])
+            yield _batch(PLACED, placing(column), low)
 
     return placed
 
 
-def add_noise(kind: Any) -> BatchMap:
-    """Add the noise to the positions of the sorted records: `DRAWN` and `position` to `POSITIONED`.
+def add_noise(task: AttributeTask, n_records: int, key: Any) -> BatchMap:
+    """Add noise to the positions of the sorted records: `PLACED` and `position` to `POSITIONED`.
 
     Args:
-        kind: NumPy type of the noise, which says where positions are clipped.
+        task: How the attribute is masked; with rank noise.
+        n_records: Number of all records.
+        key: Broadcast of the key of the masking.
     """
+    record_bits, drawn = (n_records - 1).bit_length(), PositionNoise.of(task.rank_noise, n_records)
+
+    def of_run(first: int, low: Int64Array, bits: BitSource) -> tuple[Int64Array, Int64Array]:
+        noise = drawn.draw(bits.of(Purpose.RANK_NOISE, first), low.size)
+        ties = tie_breakers(low.size, bits.of(Purpose.RANK_TIES, first)).astype(np.int64)
+        records = low & ((1 << record_bits) - 1)
+        return drawn.noisy_positions(noise, first), (ties << record_bits) | records
 
     def added(batches: Iterator[Any]) -> Iterator[Any]:
-        for values, positions, noise, low in _columns(batches, "value", "position", "noise", "tie"):
-            parts = [
-                noisy_positions(noise[run].astype(kind), int(positions[run.start]))
-                for run in consecutive(positions)
-            ]
-            yield _batch(POSITIONED, values, positions, np.concatenate(parts), low)
+        bits = _bits(key)
+        for values, positions, low in _columns(batches, "value", "position", "low"):
+            parts = [of_run(int(positions[run.start]), low[run], bits) for run in consecutive(positions)]
+            yield _batch(POSITIONED, values, positions, *map(np.concatenate, zip(*parts, strict=True)))
 
     return added
 

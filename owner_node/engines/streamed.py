@@ -39,12 +39,7 @@ from owner_node.masking.clusters import Clusters, StreamedStatistics
 from owner_node.masking.engine import EachMasked, MemoryEngine, random_records
 from owner_node.masking.lists import ListMechanism, ReleasedList, Statistics, StreamedList
 from owner_node.masking.order import TIE_BITS, tie_breakers
-from owner_node.masking.rank_noise import (
-    farthest_position,
-    noise_type,
-    noisy_positions,
-    position_noise,
-)
+from owner_node.masking.rank_noise import PositionNoise
 from owner_node.masking.tasks import (
     AttributeTask,
     IndexOrder,
@@ -201,15 +196,15 @@ class DuckDBEngine(StreamedEngine):
         lower = task.attribute.lower
         key = Key((self.n_records - 1).bit_length(), (task.attribute.n_values - 1).bit_length())
         pairs = together(assignment, released.blocks())
-        unsorted = ((records, values - lower, ()) for records, values in pairs)
+        unsorted = ((records, values - lower) for records, values in pairs)
 
-        def splits(dtype: np.dtype[Any]) -> Int64Array:
-            n_buckets = self.desk.sorter.n_buckets(self.n_records, dtype)
+        def splits() -> Int64Array:
+            n_buckets = self.desk.sorter.n_buckets(self.n_records)
             return even_splits(0, key.joined(self.n_records, 0) - 1, n_buckets)
 
         with self._masked(task) as writer:
             first = 0
-            for records, values, _ in key.sorted_by(self.desk.sorter, unsorted, {}, splits):
+            for records, values in key.sorted_by(self.desk.sorter, unsorted, splits):
                 first += ascending_from(records, first).size
                 writer.write(values + lower)
                 self.desk.progress.advance(records.size / passes_of(task))
@@ -237,7 +232,6 @@ class _Ordered:
         self._engine, self._task, self._bits = engine, task, bits
         self._n_records = engine.n_records
         self._record_bits = (self._n_records - 1).bit_length()
-        self._noise = _Noise(task, self._n_records, bits)
         self._places: Iterable[PositionArray] | None = None
 
     def release(
@@ -266,8 +260,7 @@ class _Ordered:
             self._places = chain([first], noisy)
         else:
             kind = integers_between(0, self._n_records)
-            records = (some for some, _ in self._by_value(statistics))
-            self._places = self._engine.desk.keep(kind, records)
+            self._places = self._engine.desk.keep(kind, self._by_value(statistics))
         return statistics.result()
 
     def _values(self) -> Iterator[Int64Array]:
@@ -276,26 +269,25 @@ class _Ordered:
         for values in self._engine.columns[self._task.attribute.name]:
             yield values - lower if self.order is None else self.order.place_of[values]
 
-    def _by_value(self, statistics: "_Statistics") -> Iterator[tuple[PositionArray, Any]]:
-        """Return records in order, and the batch that carries their noise."""
+    def _by_value(self, statistics: "_Statistics") -> Iterator[PositionArray]:
+        """Return the records in order."""
         noisy, record_bits = bool(self._task.rank_noise), self._record_bits
         key = Key((self._task.attribute.n_values - 1).bit_length(), record_bits + TIE_BITS * noisy)
-        fields, sorter = self._noise.fields if noisy else {}, self._engine.desk.sorter
+        sorter = self._engine.desk.sorter
 
-        def unsorted() -> Iterator[tuple[Int64Array, Int64Array, tuple[Any, ...]]]:
+        def unsorted() -> Iterator[tuple[Int64Array, Int64Array]]:
             first = 0
             for values in self._values():
-                low, drawn = np.arange(first, first + values.size), ()
+                low = np.arange(first, first + values.size)
                 if noisy:
                     ties = tie_breakers(values.size, self._bits.of(Purpose.TIES, first))
                     low |= ties.astype(np.int64) << record_bits
-                    drawn = self._noise.draw(first, values.size)
-                yield values, low, drawn
+                yield values, low
                 first += values.size
                 self._passed(values)
 
-        def splits(dtype: np.dtype[Any]) -> Int64Array:
-            n_buckets = sorter.n_buckets(self._n_records, dtype)
+        def splits() -> Int64Array:
+            n_buckets = sorter.n_buckets(self._n_records)
             if n_buckets == 1:
                 return np.zeros(0, dtype=np.int64)
             # Any few of the records say where keys are frequent; equal values are told apart by the low bits.
@@ -305,34 +297,33 @@ class _Ordered:
             keys = np.sort(key.joined(some, low.astype(np.int64)))
             return keys[np.arange(1, n_buckets) * keys.size // n_buckets]
 
-        for values, low, carried in key.sorted_by(sorter, unsorted(), fields, splits):
+        for values, low in key.sorted_by(sorter, unsorted(), splits):
             statistics.add(values)
             self._passed(values)
-            yield low & ((1 << record_bits) - 1), carried
+            yield low & ((1 << record_bits) - 1)
 
     def _by_noisy_position(self, statistics: "_Statistics") -> Iterator[PositionArray]:
         """Sort records by noisy position, ties by fresh random numbers, then by record number."""
-        ordered, record_bits = self._by_value(statistics), self._record_bits
-        # Once the first record is there, all noise was drawn, and its extremes are known.
-        ordered = chain([next(ordered)], ordered)
-        lowest, highest = self._noise.positions()
-        key = Key((highest - lowest).bit_length(), TIE_BITS + record_bits)
-
+        record_bits, drawn = self._record_bits, PositionNoise.of(self._task.rank_noise, self._n_records)
+        noise_bits, tie_bits = self._bits.of(Purpose.RANK_NOISE), self._bits.of(Purpose.RANK_TIES)
+        key = Key((drawn.width - 1).bit_length(), TIE_BITS + record_bits)
         sorter = self._engine.desk.sorter
 
-        def unsorted() -> Iterator[tuple[Int64Array, Int64Array, tuple[Any, ...]]]:
+        def unsorted() -> Iterator[tuple[Int64Array, Int64Array]]:
             first = 0
-            for records, carried in ordered:
-                positions = noisy_positions(carried["noise"], first) - lowest
+            for records in self._by_value(statistics):
+                positions = drawn.noisy_positions(drawn.draw(noise_bits, records.size), first)
+                ties = tie_breakers(records.size, tie_bits).astype(np.int64)
+                yield positions, (ties << record_bits) | records
                 first += records.size
-                yield positions, (carried["tie"].astype(np.int64) << record_bits) | records, ()
 
-        def splits(dtype: np.dtype[Any]) -> Int64Array:
-            # About one record has each noisy position, fewer at both ends.
-            n_buckets = sorter.n_buckets(highest - lowest + 1, dtype)
-            return even_splits(0, key.joined(highest - lowest + 1, 0) - 1, n_buckets)
+        def splits() -> Int64Array:
+            # About one record has each noisy position up to n; few have one beyond either end.
+            n_buckets = sorter.n_buckets(self._n_records)
+            begin = key.joined(-drawn.lowest, 0)
+            return even_splits(begin, key.joined(self._n_records - drawn.lowest, 0) - 1, n_buckets)
 
-        for _, low, _ in key.sorted_by(sorter, unsorted(), {}, splits):
+        for _, low in key.sorted_by(sorter, unsorted(), splits):
             self._passed(low)
             yield low & ((1 << record_bits) - 1)
 
@@ -344,37 +335,6 @@ class _Ordered:
 def passes_of(task: AttributeTask) -> int:
     """Return how often every record passes into the first sort of an attribute, or out of any."""
     return 4 if task.rank_noise else 3
-
-
-class _Noise:
-    """The noise on the positions of records, and the tie-breakers of noisy positions, by record number."""
-
-    def __init__(self, task: AttributeTask, n_records: int, bits: BitSource) -> None:
-        self._task, self._n_records, self._bits = task, n_records, bits
-        self._lowest = self._highest = 0
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The columns that the first sort carries along, with their types."""
-        return {"noise": self._kind, "tie": np.uint8}
-
-    def draw(self, first: int, size: int) -> tuple[Any, ...]:
-        """Draw for consecutive records."""
-        noise = position_noise(
-            self._task.rank_noise, self._n_records, self._bits.of(Purpose.RANK_NOISE, first), size
-        )
-        self._lowest = min(self._lowest, int(noise.min()))
-        self._highest = max(self._highest, int(noise.max()))
-        return noise, tie_breakers(size, self._bits.of(Purpose.RANK_TIES, first))
-
-    def positions(self) -> tuple[int, int]:
-        """Return the range of noisy positions, once all noise was drawn."""
-        farthest = farthest_position(self._kind)
-        return max(-farthest, self._lowest), min(farthest, self._highest + self._n_records - 1)
-
-    @property
-    def _kind(self) -> Any:
-        return np.dtype(noise_type(self._task.rank_noise, self._n_records))
 
 
 class _Statistics:

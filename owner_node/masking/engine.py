@@ -6,9 +6,9 @@ places of a released list by rank or noisy rank, and writes masked columns by re
 need no more: calibration, noise on the list, isotonic regression and histograms (`mechanisms`) work on one
 number per cluster or per declared value. `mask` combines the operations.
 
-Records are numbered. Everything random about a record comes from its number (`arrays.BitSource`), so that
-every engine gives the same fragment under the same key. `MemoryEngine` is here; `owner_node.engines` has the
-one for tables that do not fit into memory.
+Records are numbered. Everything random about a record or a place comes from its number
+(`arrays.BitSource`), so that every engine gives the same fragment under the same key. `MemoryEngine` is here;
+`owner_node.engines` has the one for tables that do not fit into memory.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ from owner_node.masking.arrays import (
 )
 from owner_node.masking.lists import ListMechanism, ReleasedList, Statistics, statistics_of
 from owner_node.masking.order import Ranking, rank, tie_breakers
-from owner_node.masking.rank_noise import noisy_order, position_noise
+from owner_node.masking.rank_noise import PositionNoise, noisy_order
 from owner_node.masking.tasks import AttributeTask, IndexOrder, check_table, mechanism_of, own_order
 
 DRAWN_ASIDE = 2**18
@@ -170,13 +170,14 @@ class MemoryEngine:
             # Without rank noise ties are broken as the papers do, by record.
             return _Ordered(task, order, rank(values))
         n_records, ties = values.size, bits.of(Purpose.TIES)
+        drawn, noise_bits = PositionNoise.of(task.rank_noise, n_records), bits.of(Purpose.RANK_NOISE)
         if n_records < DRAWN_ASIDE:
-            noise = position_noise(task.rank_noise, n_records, bits.of(Purpose.RANK_NOISE))
-            return _Ordered(task, order, rank(values, ties=tie_breakers(n_records, ties)), bits, noise)
-        with ThreadPoolExecutor(1, thread_name_prefix="draw") as thread:
-            aside = thread.submit(position_noise, task.rank_noise, n_records, bits.of(Purpose.RANK_NOISE))
             ranking = rank(values, ties=tie_breakers(n_records, ties))
-            return _Ordered(task, order, ranking, bits, aside.result())
+            return _Ordered(task, order, ranking, _Noise(bits, drawn, drawn.draw(noise_bits)))
+        with ThreadPoolExecutor(1, thread_name_prefix="draw") as thread:
+            aside = thread.submit(drawn.draw, noise_bits)
+            ranking = rank(values, ties=tie_breakers(n_records, ties))
+            return _Ordered(task, order, ranking, _Noise(bits, drawn, aside.result()))
 
     def order_of(self, task: AttributeTask) -> IndexOrder | None:
         """As `Engine.order_of`."""
@@ -216,16 +217,26 @@ def random_records(n_records: int, most: int) -> PositionArray:
 
 
 @dataclass(frozen=True, slots=True)
+class _Noise:
+    """The noise on the positions of sorted records."""
+
+    bits: BitSource
+    """The key of the masking."""
+    drawn: PositionNoise
+    """What it was drawn by."""
+    noise: NoisyPositionArray
+    """Z by position, `(n_records,)`."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Ordered:
     """Sorted records in memory."""
 
     task: AttributeTask
     order: IndexOrder | None
     ranking: Ranking
-    bits: BitSource | None = None
-    """The key of the masking; None without rank noise, as the next one."""
-    noise: NoisyPositionArray | None = None
-    """Noise on positions by record number, `(n_records,)`."""
+    noise: _Noise | None = None
+    """None without rank noise."""
 
     def release(
         self, mechanism: ListMechanism, bits: BitSource, units: Callable[[Int64Array], Int64Array]
@@ -240,7 +251,7 @@ class _Ordered:
         return statistics_of(ascending, setting, mechanism_of(self.task).depth(setting))
 
     def assign(self) -> PositionArray:
-        if self.noise is None or self.bits is None:
+        if self.noise is None:
             return self.ranking.order
-        ties = tie_breakers(self.noise.size, self.bits.of(Purpose.RANK_TIES))
-        return noisy_order(self.ranking.order, self.noise, ties)
+        ties = tie_breakers(self.noise.noise.size, self.noise.bits.of(Purpose.RANK_TIES))
+        return noisy_order(self.ranking.order, self.noise.drawn, self.noise.noise, ties)

@@ -21,7 +21,7 @@ from owner_node.masking import rank_noise as module
 from owner_node.masking.arrays import Purpose
 from owner_node.masking.noise import SharedScale
 from owner_node.masking.order import rank, tie_breakers
-from owner_node.masking.rank_noise import noise_scale, noisy_order, position_noise, with_rank_noise
+from owner_node.masking.rank_noise import PositionNoise, noisy_order, with_rank_noise
 from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
 from tests.fakes.records import mask_attribute, mask_table
@@ -70,7 +70,7 @@ def largest_log_ratio(before: np.ndarray, after: np.ndarray, scale: int) -> Deci
 def test_the_loss_of_a_changed_record_is_twice_its_move_and_reached(values, rank_noise, seed):
     """Whatever is changed to whatever: exactly 2d/t, and never more than what is stated for all n."""
     n, ties = len(values), tie_breakers(len(values), SeededBits(seed))
-    scale = noise_scale(Decimal(rank_noise), n)
+    scale = PositionNoise.of(Decimal(rank_noise), n).scale
     before, stated = positions(values, ties), rank_loss(Decimal(rank_noise), 1)
     for (place,), changed in changes(values, 1):
         after = positions(changed, ties)
@@ -86,7 +86,7 @@ def test_two_records_of_a_person_lose_at_most_twice_as_much(values, seed):
     """With g = 2 both records together stay within 2g(n - 1)/t, and that within what is stated."""
     n, ties = len(values), tie_breakers(len(values), SeededBits(seed))
     rank_noise = Decimal("0.4")
-    scale, before = noise_scale(rank_noise, n), positions(values, ties)
+    scale, before = PositionNoise.of(rank_noise, n).scale, positions(values, ties)
     worst = max(
         largest_log_ratio(before, positions(changed, ties), scale) for _, changed in changes(values, 2)
     )
@@ -109,7 +109,7 @@ def test_the_bound_is_reached_from_end_to_end():
 )
 def test_the_scale_is_rounded_up(rank_noise, n_records, scale):
     """A scale rounded down would lose more than is stated."""
-    assert noise_scale(Decimal(rank_noise), n_records) == scale
+    assert PositionNoise.of(Decimal(rank_noise), n_records).scale == scale
 
 
 def test_the_stated_loss_is_rounded_up():
@@ -135,7 +135,7 @@ def test_ties_of_a_large_table_are_broken_at_random(n_values):
 
 def displacements(rank_noise: str, seed: int, n: int = 40_000) -> np.ndarray:
     """By how much positions are moved, for every record."""
-    return position_noise(Decimal(rank_noise), n, SeededBits(seed))
+    return PositionNoise.of(Decimal(rank_noise), n).draw(SeededBits(seed))
 
 
 def test_positions_carry_the_noise_that_is_stated():
@@ -145,8 +145,8 @@ def test_positions_carry_the_noise_that_is_stated():
 
 
 @pytest.mark.parametrize("n_records", [4021, 40_021])
-def test_a_record_has_noise_of_its_own_number(n_records):
-    """Whoever draws for a record draws the same: alone, in a part, or with all; and never another's."""
+def test_a_position_has_noise_of_its_own(n_records):
+    """Whoever draws for a position draws the same: alone, in a part, or with all; and never another's."""
     every = SharedScale(n_records, 700, np.int32)
     together = every.draw(SeededBits(17).of(Purpose.RANK_NOISE).take(n_records))
     for first, last in ((0, 1), (1, 1000), (1000, n_records)):
@@ -159,10 +159,10 @@ def test_a_record_has_noise_of_its_own_number(n_records):
 def test_what_is_cut_forgets_its_position(integer):
     """Cut noise with the position added would tell the original order, however seldom."""
     largest = int(np.iinfo(integer).max)
-    farthest = largest // 4
-    noise = np.array([largest, largest, farthest - 2, farthest - 4, 0, -largest, -farthest - 6], integer)
+    # Of scale 1 on seven positions: noisy positions end at -32 and at 38.
+    noise, drawn = np.array([largest, largest, 36, 34, 0, -largest, -39], integer), PositionNoise(1, 7)
     orders = {
-        tuple(noisy_order(np.arange(7), noise, tie_breakers(7, SeededBits(seed))).tolist())
+        tuple(noisy_order(np.arange(7), drawn, noise, tie_breakers(7, SeededBits(seed))).tolist())
         for seed in range(200)
     }
     assert orders == {(*low, 4, 3, *high) for low in permutations((5, 6)) for high in permutations((0, 1, 2))}
@@ -170,18 +170,16 @@ def test_what_is_cut_forgets_its_position(integer):
 
 @pytest.mark.parametrize(("n_records", "scale", "n_bits"), [(100, 50, 32), (101, 10, 64), (100, 51, 64)])
 def test_few_positions_with_little_noise_have_32_bits(monkeypatch, n_records, scale, n_bits):
-    """Both: a position that passes them, or noise that is often cut, would put records at one place."""
+    """Both: noise that is often cut would put records at one place."""
     monkeypatch.setattr(module, "MOST_NARROW", 100)
     monkeypatch.setattr(module, "LARGEST_NARROW", 50)
-    found = position_noise(Decimal(scale) / n_records, n_records, SeededBits(1))
-    assert found.itemsize * 8 == n_bits
+    drawn = PositionNoise(scale, n_records).draw(SeededBits(1))
+    assert drawn.itemsize * 8 == n_bits
 
 
-def test_32_bits_have_room_for_positions_and_noise():
-    """No position alone is cut, nor with noise of 32 scales; the largest noise and position do not wrap."""
-    farthest, last = (2**31 - 1) // 4, module.MOST_NARROW
-    assert farthest + 1 >= last + 32 * module.LARGEST_NARROW
-    assert 2 * farthest + last < 2**31
+def test_32_bits_have_room_for_all_that_is_not_clipped():
+    """Noise that leads to another place than an end is never cut."""
+    assert PositionNoise(module.LARGEST_NARROW, module.MOST_NARROW).width < 2**31
 
 
 @pytest.mark.parametrize("key_bits", [63, 20])
@@ -195,9 +193,10 @@ def test_the_new_order_is_that_of_the_noisy_positions(key_bits, data):
     ties = np.array(data.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)), dtype=np.uint8)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "KEY_BITS", key_bits)
-        found = noisy_order(order, noise, ties).tolist()
+        found = noisy_order(order, PositionNoise(1, n), noise, ties).tolist()
     position = {record: place for place, record in enumerate(order.tolist())}
-    assert found == sorted(range(n), key=lambda i: (position[i] + noise[i], ties[i], i))
+    places = [(position[i] + noise[position[i]], ties[position[i]], i) for i in range(n)]
+    assert found == sorted(range(n), key=places.__getitem__)
 
 
 def test_noise_that_another_thread_failed_to_draw_is_an_error(monkeypatch):
@@ -207,7 +206,7 @@ def test_noise_that_another_thread_failed_to_draw_is_an_error(monkeypatch):
     def failing(*_):
         raise OSError("no random bits")
 
-    monkeypatch.setattr(engine, "position_noise", failing)
+    monkeypatch.setattr(PositionNoise, "draw", failing)
     attribute = Attribute("age", AttributeType.INTEGER, 0, 10)
     task = AttributeTask(attribute, Decimal(1), 3, "idp-joint", rank_noise=Decimal("0.03"))
     with pytest.raises(OSError, match="no random bits"):
@@ -216,7 +215,7 @@ def test_noise_that_another_thread_failed_to_draw_is_an_error(monkeypatch):
 
 @pytest.mark.parametrize("mechanism", ["idp-quantiles", "dp-hist", "dp"])
 def test_the_same_key_gives_the_same_fragment(monkeypatch, mechanism):
-    """In one thread or two: bits are found by the number of the record, not by who comes first."""
+    """In one thread or two: bits are found by the number of the record or place, not by who comes first."""
     attribute = Attribute("age", AttributeType.INTEGER, 0, 200)
     k = 20 if mechanism == "idp-quantiles" else None
     noise = Decimal(0) if mechanism == "dp" else Decimal("0.05")

@@ -13,39 +13,28 @@ from hypothesis import strategies as st
 
 from common.errors import CancelledError
 from common.workspace import Workspace, temporary_workspace
-from owner_node.engines.buckets import KEY, bucket_records, even_splits, sorted_buckets
+from owner_node.engines.buckets import bucket_records, even_splits, sorted_buckets
 from owner_node.engines.sorting import Sorter
-
-CARRIED = np.dtype([(KEY, np.int64), ("tie", np.uint8)])
 
 
 @given(
     st.lists(st.integers(0, 2**62), unique=True, max_size=200),
     st.lists(st.integers(0, 2**62), max_size=8).map(sorted),
     st.integers(1, 50),
-    st.booleans(),
 )
-def test_any_records_in_any_buckets_come_in_order(keys, splits, batch_records, carries):
-    """Empty buckets, one bucket, buckets that are dealt again; carried columns stay with their keys."""
-    dtype = CARRIED if carries else np.dtype(np.int64)
-    records: Any = np.zeros(len(keys), dtype=dtype)
-    if carries:
-        records[KEY], records["tie"] = keys, np.array(keys, dtype=np.int64) % 251
-    else:
-        records[:] = keys
-    batches = [records[first : first + batch_records] for first in range(0, len(keys), batch_records)]
+def test_any_integers_in_any_buckets_come_in_order(keys, splits, batch_records):
+    """Empty buckets, one bucket, buckets that are dealt again."""
+    every = np.array(keys, dtype=np.int64)
+    batches = [every[first : first + batch_records] for first in range(0, len(keys), batch_records)]
     with temporary_workspace() as made:
         # Buckets of ten records: most of these are too large.
-        workspace = Workspace(24 * dtype.itemsize * 10, made.scratch)
-        assert bucket_records(workspace, dtype) == 10
-        found = list(sorted_buckets(batches, dtype, np.array(splits, dtype=np.int64), workspace))
+        workspace = Workspace(24 * 8 * 10, made.scratch)
+        assert bucket_records(workspace) == 10
+        found = list(sorted_buckets(batches, np.array(splits, dtype=np.int64), workspace))
         assert not list(made.scratch.iterdir())
         if splits:
             assert max(map(len, found), default=0) <= 40
-    sorted_records = np.concatenate([np.zeros(0, dtype), *found])
-    assert (sorted_records[KEY] if carries else sorted_records).tolist() == sorted(keys)
-    if carries:
-        assert np.array_equal(sorted_records["tie"], sorted_records[KEY] % 251)
+    assert np.concatenate([np.zeros(0, np.int64), *found]).tolist() == sorted(keys)
 
 
 @given(st.integers(-(2**62), 2**62), st.integers(0, 2**62), st.integers(1, 300))
@@ -72,7 +61,7 @@ def test_a_closed_sorter_stops_dealing_and_reading(tmp_path: Path) -> None:
     splits = even_splits(0, 9_999, 7)
     for closing_after in (3, 100):
         sorter = Sorter(workspace, tmp_path, 10)
-        found = sorter.sort_by_key(stream(sorter, closing_after), np.dtype(np.int64), splits)
+        found = sorter.sort_keys(stream(sorter, closing_after), splits)
         if closing_after == 100:
             next(found)
             sorter.close()
@@ -90,5 +79,5 @@ def test_a_full_disk_is_an_error_of_the_scratch_folder(tmp_path: Path, monkeypat
 
     monkeypatch.setattr("owner_node.engines.buckets.RunFile.append", full)
     with pytest.raises(OSError, match="No space left") as caught:
-        list(sorted_buckets([np.arange(100)], np.dtype(np.int64), even_splits(0, 99, 10), workspace))
+        list(sorted_buckets([np.arange(100)], even_splits(0, 99, 10), workspace))
     assert caught.value.filename == str(tmp_path / "scratch")

@@ -111,7 +111,7 @@ def no_collection() -> Iterator[None]:
 
 def in_buckets(sorter: Sorter, stream: Iterator[Any]) -> Iterator[Any]:
     """Sort a stream of integers on disk."""
-    return sorter.sort_by_key(stream, np.dtype(np.int64), np.array([2]))
+    return sorter.sort_keys(stream, np.array([2]))
 
 
 def by_duckdb(sorter: Sorter, stream: Iterator[Any]) -> Iterator[Any]:
