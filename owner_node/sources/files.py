@@ -20,7 +20,7 @@ from common.errors import check_resources, did_you_mean
 from owner_node.config import CsvOptions
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import Source
-from owner_node.sources.texts import valid_utf8
+from owner_node.sources.texts import unreadable, valid_utf8
 
 BLOCK_BYTES = 4 * 2**20
 """Bytes of a CSV file parsed at a time; the largest size of a record."""
@@ -33,6 +33,8 @@ READ_BYTES = 2**20
 _CHARACTERS = 2**16
 _PARQUET_MARK = b"PAR1"
 _PARQUET_SUFFIXES = (".parquet", ".pq")
+_FOREIGN_TYPES = ("BSON", "INTERVAL", "GEOMETRY", "GEOGRAPHY")
+"""Types of Parquet that Arrow does not have."""
 _REPLACED = "\ufffd"
 
 
@@ -123,8 +125,12 @@ class ParquetSource(Source):
                     if tuple(file.schema_arrow.names) != tuple(self.names):
                         self._find_change(path, findings)
                         return
+                    foreign = _foreign_types(file)
                     for batch in file.iter_batches(batch_size=BATCH_RECORDS, columns=list(columns)):
-                        yield [batch.column(name) for name in columns]
+                        yield [
+                            unreadable(len(batch), foreign[name]) if name in foreign else batch.column(name)
+                            for name in columns
+                        ]
         except (pa.ArrowException, OSError) as fault:
             check_resources(fault)
             hint = "the file is damaged or uses a feature that is not supported; write it again"
@@ -142,6 +148,22 @@ class ParquetSource(Source):
         except (pa.ArrowException, OSError) as fault:
             check_resources(fault)
             return None
+
+
+def _foreign_types(file: Any) -> dict[str, str]:
+    """Return the columns whose types Arrow would read as mere bytes or integers, with the types' names."""
+    foreign = {}
+    for number in range(len(file.schema)):
+        column = file.schema.column(number)
+        for kind in (column.logical_type.type, column.converted_type):
+            if kind in _FOREIGN_TYPES:
+                foreign[column.path] = kind.lower()
+    for field in file.schema_arrow:
+        # An extension type that no library of this process knows.
+        if not isinstance(field.type, pa.BaseExtensionType) and field.metadata is not None:
+            name = field.metadata.get(b"ARROW:extension:name", b"").decode(errors="replace")
+            foreign |= {field.name: name} if name else {}
+    return foreign
 
 
 def _open_parquet(path: Path, findings: Findings) -> Source | None:

@@ -81,5 +81,5 @@ def _arrow(column: Any) -> Any:
         converted = pa.array(column, from_pandas=True)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         # The library's error text is not used, since it quotes a value.
-        return pa.nulls(len(column), pa.binary())
+        return texts.unreadable(len(column), str(column.dtype))
     return converted.combine_chunks() if isinstance(converted, pa.ChunkedArray) else converted

@@ -21,7 +21,7 @@ from owner_node.config import CsvOptions
 from owner_node.config.dataset import DecimalMark, Thousands
 from owner_node.sources.files import csv_rows, open_file
 from owner_node.sources.findings import Findings
-from owner_node.sources.texts import as_text, is_readable, plain
+from owner_node.sources.texts import advice, as_text, is_readable, type_name, undecodable
 from owner_node.values.dates import days
 from owner_node.values.numerals import ungrouped
 
@@ -105,8 +105,8 @@ class ColumnGuess:
     """Whether no text occurred twice so far."""
     can_be_declared: bool = True
     """Whether an attribute can have this name: it is unique, and not reserved for columns of a release."""
-    unreadable: bool = False
-    """Whether its values are of a type that cannot be read."""
+    unreadable: str = ""
+    """What to do if its values are of a type that cannot be read; empty if they can."""
 
     @property
     def type(self) -> str:
@@ -130,7 +130,7 @@ class ColumnGuess:
         if self.type or not self.can_be_declared:
             return ""
         if self.unreadable:
-            return "values of this type cannot be read"
+            return self.unreadable
         if not self.n_values:
             return "it has no values"
         if self.forms and "integer" not in self.still:
@@ -211,11 +211,17 @@ def guess(path: Path) -> FileGuess:
     for batch in source.batches(source.names, findings):
         n_records += len(batch[0]) if batch else 0
         for column, array in zip(columns, batch, strict=True):
-            if is_readable(plain(array).type):
-                _update(column, as_text(array))
-            else:
-                column.still, column.forms, column.labels, column.unreadable = set(), {}, None, True
+            if not is_readable(array.type):
+                kind = array.type
+                column.unreadable = f"values of type {type_name(kind)} cannot be read; {advice(kind)}"
+                column.still, column.forms, column.labels = set(), {}, None
                 column.n_values += len(array)
+            elif (bad := undecodable(array)) is not None:
+                column.unreadable = "some of its texts are not in the encoding utf-8"
+                column.still, column.forms, column.labels = set(), {}, None
+                column.n_values += len(bad)
+            else:
+                _update(column, as_text(array))
     source.close()
     findings.check(path.stem, str(path))
     is_csv = type(source).__name__ == "CsvSource"

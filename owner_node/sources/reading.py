@@ -255,8 +255,8 @@ def _batches(
     columns = [*wanted, *(name for name in others if name not in wanted)]
     n_records = n_seen = 0
     for arrays in source.batches(columns, findings) if wanted else ():
-        n_seen += len(arrays[0])
         came = _decodable(dict(zip(columns, arrays, strict=True)), findings)
+        n_seen += len(came[columns[0]])
         batch = _cleaned(dataset, attributes, {name: came[name] for name in wanted}, findings)
         batch.others.update({name: came[name] for name in others})
         n_records += batch.n_records
@@ -270,13 +270,13 @@ def _decodable(came: dict[str, Any], findings: Findings) -> dict[str, Any]:
     for name, array in came.items():
         broken = texts.undecodable(array)
         if broken is not None:
-            hint = "write the source again, with texts in UTF-8"
+            hint = "write the source again, with texts in UTF-8; for a database, convert them in the query"
             findings.add(name, "not in the encoding utf-8", pc.sum(broken).as_py(), hint)
             bad = broken if bad is None else pc.or_(bad, broken)
     if bad is None:
         return came
     good = pc.invert(bad)
-    return {name: array.filter(good) for name, array in came.items()}
+    return {name: texts.kept(array, good) for name, array in came.items()}
 
 
 def present(
@@ -326,9 +326,9 @@ def _cleaned(
     """Report, drop or fill missing values; unusable columns become empty."""
     n_records = len(next(iter(found.values())))
     for name in [name for name, array in found.items() if not texts.is_readable(array.type)]:
-        hint = "store numbers, texts, dates, booleans or dictionaries of them, one kind in a column"
-        findings.add(name, "values of a type that cannot be read", n_records, hint)
-        del found[name]
+        kind = found.pop(name).type
+        problem = f"values of type {texts.type_name(kind)} cannot be read"
+        findings.add(name, problem, n_records, texts.advice(kind))
     found = {name: texts.plain(array) for name, array in found.items()}
     matched = filter(found.__contains__, dict.fromkeys(dataset.match_sources.values()))
     keys = {name: keyed(name, found[name], findings) for name in matched}

@@ -25,7 +25,7 @@ from owner_node.sources.files import BATCH_RECORDS
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import Source, Tally
 
-_WITHOUT_ORDER = ("array", "map", "struct", "binary", "variant", "interval")
+_WITHOUT_ORDER = ("array", "map", "struct", "variant", "interval")
 """Types that are not sorted by; no attribute or identifier can be read from one."""
 _T = TypeVar("_T")
 

@@ -82,9 +82,11 @@ class SqlSource(Source):
         if result is None:
             return
         records = result.partitions()
+        # psycopg knows the names of types; without them those of Python are used.
+        kinds = [getattr(column, "type_display", "") for column in result.cursor.description or ()]
         try:
             while batch := self._try(lambda: next(records, []), findings):
-                yield [arrow(values) for values in zip(*batch, strict=True)]
+                yield list(map(arrow, zip(*batch, strict=True), kinds))
         finally:
             with suppress(Exception):  # as in `close`
                 result.close()

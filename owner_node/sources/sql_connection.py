@@ -86,9 +86,17 @@ def _engine(dataset: DatasetConfig, place: DatabaseUrl) -> sa.Engine:
 
 def _sqlite(place: DatabaseUrl) -> sa.Engine:
     def opened() -> sqlite3.Connection:
-        return sqlite3.connect(f"file:{quote(place.database)}?mode=ro", uri=True, timeout=CONNECT_SECONDS)
+        path = f"file:{quote(place.database)}?mode=ro"
+        connection = sqlite3.connect(path, uri=True, timeout=CONNECT_SECONDS)
+        connection.text_factory = _lenient
+        return connection
 
     return sa.create_engine("sqlite+pysqlite://", creator=opened, poolclass=sa.NullPool)
+
+
+def _lenient(text: bytes) -> str:
+    """Decode a text; bytes that are not UTF-8 become lone surrogates, which are counted by column later."""
+    return text.decode(errors="surrogateescape")
 
 
 def _password(dataset: DatasetConfig) -> str | None:
@@ -117,15 +125,10 @@ def _prepared(connection: sa.Connection, dataset: DatasetConfig, place: Database
         set_locally = (sa.func.set_config(key, value, sa.true()) for key, value in settings.items())
         connection.execute(sa.select(*set_locally))
         if connection.dialect.driver == "psycopg":
-            _dates_as_text(driver)
+            from owner_node.sources.postgresql_values import keep_every_value
+
+            keep_every_value(driver)
     return connection
-
-
-def _dates_as_text(driver: Any) -> None:
-    """Make psycopg return dates as text, since Python's type rejects some of them."""
-    from psycopg.types.string import TextLoader
-
-    driver.adapters.register_loader("date", TextLoader)
 
 
 def _refused(engine: sa.Engine, dataset: DatasetConfig, place: DatabaseUrl, fault: Exception) -> TesseraError:

@@ -15,9 +15,6 @@ _PASSING_STATES = re.compile(r"08...|53...|57P0.|40001|40P01|55P03")
 """SQLSTATEs of broken connections, of servers that start, stop or are full, of locks and deadlocks."""
 _PASSING_NAMES = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_PROTOCOL")
 _STOPPED = ("57014", "SQLITE_INTERRUPT")
-_CHANGES = ("25006", "SQLITE_READONLY")
-_DENIED = ("42501", "SQLITE_AUTH", "SQLITE_PERM")
-_DAMAGED = ("SQLITE_NOTADB", "SQLITE_CORRUPT")
 _NAMED = re.compile(r"(?:no such (?:table|column|function)|near)\W+(?P<name>\w[\w.]*)")
 _WORD = re.compile(r"\w+|\S")
 
@@ -28,6 +25,24 @@ class Fault:
 
     problem: str
     hint: str
+
+
+_FAULTS = {
+    ("25006", "SQLITE_READONLY"): Fault(
+        "the query tries to change the database", "name one SELECT that changes nothing"
+    ),
+    ("42501", "SQLITE_AUTH", "SQLITE_PERM"): Fault(
+        "the database does not let this user read what the query names",
+        "let the user that the owner node connects as SELECT from everything that the query names",
+    ),
+    ("SQLITE_NOTADB", "SQLITE_CORRUPT"): Fault(
+        "not a SQLite database, or a damaged one", "check the path in source"
+    ),
+    ("22021",): Fault(
+        "some of the texts are not in UTF-8, and the database does not convert them",
+        "convert them in the query; for a database in SQL_ASCII, add client_encoding=latin1 to the URL",
+    ),
+}
 
 
 def explain(error: Any, dataset: DatasetConfig) -> Fault | SourceUnreachableError:
@@ -48,13 +63,9 @@ def explain(error: Any, dataset: DatasetConfig) -> Fault | SourceUnreachableErro
     if state in _STOPPED:
         seconds = int(dataset.query_timeout.total_seconds())
         return Fault(f"the query was stopped after {seconds} s", "make it faster, or raise query_timeout")
-    if state in _CHANGES:
-        return Fault("the query tries to change the database", "name one SELECT that changes nothing")
-    if state in _DENIED:
-        hint = "let the user that the owner node connects as SELECT from everything that the query names"
-        return Fault("the database does not let this user read what the query names", hint)
-    if state in _DAMAGED:
-        return Fault("not a SQLite database, or a damaged one", "check the path in source")
+    for states, fault in _FAULTS.items():
+        if state in states:
+            return fault
     if state.startswith("22"):
         hint = "correct the casts and calculations of the query, or the data"
         return Fault(f"a value does not fit what the query does with it: {name}", hint)

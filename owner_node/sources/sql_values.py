@@ -21,37 +21,51 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from owner_node.sources.person_texts import person_texts, whole_numerals
-from owner_node.sources.texts import SEVERAL_TYPES
+from owner_node.sources.texts import SEVERAL_TYPES, as_text, unreadable
 
-_AS_THEY_ARE = frozenset({bool, int, float, str, date, datetime})
+_AS_THEY_ARE = frozenset({bool, int, float, str, bytes, date, datetime})
 _AS_TEXT = frozenset({int, float, str, Decimal, UUID})
 
 
-def arrow(values: Sequence[object]) -> Any:
+def arrow(values: Sequence[object], kind: str = "") -> Any:
     """Return one column of some records as an Arrow array.
 
     Args:
-        values: Values of the driver, None for NULL; shape (n_records,).
+        values: Values of the driver, None for NULL; shape (n_records,). Bytes that are no UTF-8 in a text are
+            lone surrogates.
+        kind: The database's name of the column's type, if it has one.
 
     Returns:
-        Arrow array of shape (n_records,); of a binary type if the values cannot be read.
+        Arrow array of shape (n_records,); of a type that is not readable if the values cannot be read.
     """
     kinds = set(map(type, values)) - {NoneType}
     if not kinds:
         return pa.nulls(len(values))
+    if kinds == {datetime, str}:
+        # Timestamps that Python does not have came as text; the text of the others does not depend on these.
+        moments = _moments([each if isinstance(each, datetime) else None for each in values])
+        others = pa.array([each if isinstance(each, str) else None for each in values], pa.string())
+        return pc.coalesce(as_text(pa.array(moments)), others)
     try:
         if kinds == {datetime}:
             return pa.array(_moments(values))
         if len(kinds) == 1 and kinds <= _AS_THEY_ARE:
             return pa.array(values)
+    except UnicodeEncodeError:
+        pass
     except (pa.ArrowException, OverflowError, ValueError):
         # Integers beyond 64 bits become text; anything else that Arrow cannot represent is refused below.
         kinds = kinds if kinds <= {int} else {object}
     if not kinds <= _AS_TEXT:
-        return pa.nulls(len(values), pa.binary())
-    if not kinds & {float, Decimal}:
+        return unreadable(len(values), kind or " and ".join(sorted(each.__name__ for each in kinds)))
+    try:
+        if kinds & {float, Decimal}:
+            return _of_several_types(values)
         return pa.array(list(map(str, values)), pa.string(), mask=_marked(is_, values, None))
-    return _of_several_types(values)
+    except UnicodeEncodeError:
+        # The bytes as they were, to be counted where texts are read.
+        written = [str(each).encode(errors="surrogateescape") for each in values]
+        return pa.array(written, pa.binary(), mask=_marked(is_, values, None))
 
 
 def _moments(values: Sequence[Any]) -> Sequence[Any]:

@@ -4,6 +4,7 @@ A file's own types do not matter: a number written as a float, a decimal or text
 become their shortest decimal text, which is what a person who wrote 0.1 meant.
 """
 
+import re
 from functools import partial
 from typing import Any
 
@@ -23,30 +24,118 @@ _UTF8 = (
 _DAY_UNITS = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+# Writers of Parquet that do not mark texts as such, and some databases, deliver them as bytes.
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+_READABLE = (
+    *_TEXTS,
+    *_BYTES,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_boolean,
+    pa.types.is_date,
+    pa.types.is_null,
+    SEVERAL_TYPES.equals,
+)
+_ADVICE = {
+    r"time$|time\d": "store times of day as numbers, such as minutes since midnight",
+    "duration|interval|delta": "store lengths of time as numbers, such as days",
+    r"list|array|\[\]|tensor": "store one value in a column, such as the first or the number of values",
+    r"\b(?:struct|map|jsonb?|bson|dict|record|row)\b": "store each field as a column of its own",
+    "timestamp": "store timestamps without a time zone, or with one that this machine knows",
+}
+"""What to do about types that cannot be read, by a pattern for their names."""
+_OTHER_ADVICE = "cast it to text, or to numbers, dates or booleans"
+_HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
+_UUID = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+_UUID_DIGITS = np.array([place for place, char in enumerate(_UUID) if char == "x"])
+
+
+def unreadable(n_records: int, kind: str) -> Any:
+    """Return a column of a type that cannot be read, under the name that the source has for the type."""
+    return pa.ExtensionArray.from_storage(pa.opaque(pa.null(), kind, "source"), pa.nulls(n_records))
+
+
+def type_name(kind: Any) -> str:
+    """Return the name of an Arrow type for an error, without its parameters."""
+    if isinstance(kind, pa.OpaqueType):
+        return str(kind.type_name)
+    if isinstance(kind, pa.BaseExtensionType):
+        return str(kind.extension_name)
+    if pa.types.is_dictionary(kind):
+        return type_name(kind.value_type)
+    return re.split(r"[^\w ]", str(kind), maxsplit=1)[0]
+
+
+def advice(kind: Any) -> str:
+    """Return what to do about a type that cannot be read."""
+    name = type_name(kind).lower()
+    return next((text for pattern, text in _ADVICE.items() if re.search(pattern, name)), _OTHER_ADVICE)
+
+
 def plain(array: Any) -> Any:
-    """Return an array without dictionary encoding, and text of any layout as Arrow's plain string type."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if pa.types.is_large_string(array.type) or pa.types.is_string_view(array.type):
-        array = array.cast(pa.string())
+    """Return a readable array without an encoding, and text of any layout as Arrow's plain string type.
+
+    Bytes are texts: those that are not UTF-8 must have been left out.
+    """
+    array = _decoded(array)
+    kind = array.type
+    if isinstance(kind, pa.UuidType):
+        return _uuids(array.storage)
+    if isinstance(kind, pa.Bool8Type):
+        return array.storage.cast(pa.bool_())
+    if not pa.types.is_string(kind) and any(test(kind) for test in (*_TEXTS, *_BYTES)):
+        return array.cast(pa.string())
     return array
 
 
+def _decoded(array: Any) -> Any:
+    """Return an array without an encoding, and views as bytes; Arrow does not compute with all of them."""
+    if pa.types.is_run_end_encoded(array.type):
+        array = pc.run_end_decode(array)
+    if pa.types.is_dictionary(array.type):
+        array = _decoded(array.dictionary).take(array.indices)
+    if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
+        array = array.cast(pa.large_binary())
+    return array
+
+
+def _uuids(storage: Any) -> Any:
+    """Return the texts of UUIDs, 16 bytes each: lower-case hexadecimal digits with hyphens."""
+    n_records = len(storage)
+    filled = pc.fill_null(storage, bytes(16))
+    written = np.frombuffer(filled.buffers()[1], np.uint8)[filled.offset * 16 :][: n_records * 16]
+    digits = np.stack([written >> 4, written & 15], axis=1).reshape(n_records, 32)
+    texts = np.tile(np.frombuffer(_UUID.encode(), np.uint8), (n_records, 1))
+    texts[:, _UUID_DIGITS] = _HEX_DIGITS[digits]
+    ends = np.arange(n_records + 1, dtype=np.int32) * len(_UUID)
+    made = pa.StringArray.from_buffers(n_records, pa.py_buffer(ends), pa.py_buffer(texts))
+    return pc.if_else(storage.is_valid(), made, None)
+
+
 def undecodable(array: Any) -> Any | None:
-    """Return which bytes of a text column are not UTF-8, `(n_records,)`; None if all are.
+    """Return which values of a column of texts or bytes are not UTF-8, `(n_records,)`; None if all are.
 
     Arrow reads Parquet files without looking, and every later use would fail.
     """
+    if pa.types.is_run_end_encoded(array.type):
+        array = _decoded(array)
     held = array.dictionary if pa.types.is_dictionary(array.type) else array
-    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    if not any(test(held.type) for test in kinds):
+    if not any(test(held.type) for test in (*_TEXTS, *_BYTES)):
         return None
     try:
+        if any(test(held.type) for test in _BYTES):
+            held.cast(pa.large_string())
         held.validate(full=True)
     except pa.ArrowInvalid:
-        decoded = array.dictionary_decode() if held is not array else array
-        return pc.invert(valid_utf8(decoded.cast(pa.large_binary())))
+        return pc.invert(valid_utf8(_decoded(array).cast(pa.large_binary())))
     return None
+
+
+def kept(array: Any, good: Any) -> Any:
+    """Return the values of an array of any type where `good`, of shape (n_records,)."""
+    return _decoded(array).filter(good)
 
 
 def valid_utf8(array: Any) -> Any:
@@ -61,26 +150,11 @@ def is_text(array: Any) -> bool:
 
 def is_readable(kind: Any) -> bool:
     """Return whether values of an Arrow type have a text form."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return _is_known_zone(kind)
-    return any(
-        test(kind)
-        for test in (
-            pa.types.is_string,
-            pa.types.is_large_string,
-            pa.types.is_string_view,
-            pa.types.is_integer,
-            pa.types.is_floating,
-            pa.types.is_decimal,
-            pa.types.is_boolean,
-            pa.types.is_date,
-            pa.types.is_timestamp,
-            pa.types.is_null,
-            SEVERAL_TYPES.equals,
-        )
-    )
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return is_readable(kind.value_type)
+    if pa.types.is_timestamp(kind):
+        return kind.tz is None or _is_known_zone(kind)
+    return isinstance(kind, pa.UuidType | pa.Bool8Type) or any(test(kind) for test in _READABLE)
 
 
 def _is_known_zone(kind: Any) -> bool:

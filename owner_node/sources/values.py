@@ -20,6 +20,8 @@ from owner_node.values.numerals import BoolArray, Scaled, bools, ints, scaled
 
 _TRUE = ("true", "t", "yes", "y", "1")
 _LONGEST_NAMED = 40
+_FAR = r"(?i)^\s*(?:[+-]?infinity|[0-9]{5,}-.*|.* BC)\s*$"
+"""Dates as databases write them that no date of ours can be."""
 _FALSE = ("false", "f", "no", "n", "0")
 
 
@@ -96,10 +98,14 @@ def _date(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings
         findings.add(attribute.name, "a time of day where a date is declared", _count(timed), hint)
         proper = ~timed
     else:
-        days, proper = dates.days(texts.as_text(array), form.date_format, attribute.lower)
+        written = texts.as_text(array)
+        days, proper = dates.days(written, form.date_format, attribute.lower)
+        far = ~proper & bools(pc.match_substring_regex(written, _FAR))
+        hint_far = "replace them by a date or a missing value, for a database in its query"
+        findings.add(attribute.name, "infinite, or not in the years 1 to 9999", _count(far), hint_far)
         hint = f"write dates as {form.date_format}; for a CSV file, csv.date_format can say otherwise"
-        examples = partial(_examples, array, ~proper)
-        findings.add(attribute.name, "not a date", _count(~proper), hint, examples=examples)
+        examples = partial(_examples, array, ~proper & ~far)
+        findings.add(attribute.name, "not a date", _count(~proper & ~far), hint, examples=examples)
     units, clamped = _within(attribute, days, np.zeros_like(proper), proper, findings)
     return Parsed(units, 0, clamped)
 

@@ -324,7 +324,7 @@ def test_parquet_columns_of_unusable_types(dataset):
     pa.parquet.write_table(table, settings.source)
     assert problems(settings, ["41", "86400001"]) == [
         ("sex", "occurs more than once", 2),
-        ("age", "values of a type that cannot be read", 2),
+        ("age", "values of type list cannot be read", 2),
         ("seen", "a time of day where a date is declared", 1),
         ("weight", "NaN or infinite", 2),
     ]
