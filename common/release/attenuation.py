@@ -19,13 +19,18 @@ the list itself. So correlations and simple slopes shrink by λ_a·λ_b.
 
 *Scores.* λ needs linear relations; for skewed attributes of Wine Quality it corrected by half too much. A
 score τ(q) whose expected value at rank u is ℓ(u) needs none: whatever the relation is, Cov(τ_a, τ_b) =
-Cov(a, b). The equation is solved by Neumann's series, τ_0 = 0, τ_(i+1) = τ_i + M(ℓ - Pτ_i), with P the
-expectation over the new rank and M the mean within clusters. Four terms leave the finest shapes attenuated
-and amplify noise four times at most; on Wine Quality more terms only added variance. Of linear relations
-they restore the share r = (ℓ·PMτ)/(ℓ·ℓ), the less the larger w is. Dividing the scores by r is right for
-normal values, and a fifth too much for slopes of log-normal ones at w = 0.1; without it those of normal
-ones are 16 % too small at w = 0.3. So scores are divided by √r, and |ln r|/2 counts as an error of the
-scale.
+Cov(a, b). A score is a function of the released value, so equal values share theirs. The equation is solved
+by Neumann's series, τ_1 = Mℓ, τ_(i+1) = τ_i + TM(ℓ - PMτ_i), with P the expectation over the new rank, M
+the mean within clusters and T that within equal values. Four terms leave the finest shapes attenuated and
+amplify noise four times at most; on Wine Quality more terms only added variance. Of linear relations they
+restore the share r = (ℓ·PMτ)/(ℓ·ℓ), the less the larger w is. Dividing the scores by r is right for normal
+values, and a fifth too much for slopes of log-normal ones at w = 0.1; without it those of normal ones are
+16 % too small at w = 0.3. So scores are divided by √r, and |ln r|/2 counts as an error of the scale. For a
+boolean every relation is linear, and r is nearly 1.
+
+*Categories.* The indicator of a category is a function of the rank as well, whether or not the order of the
+categories means anything: records with the same label have random ranks within it. So it has scores, a sum
+over all labels, as a boolean has. The smaller a category is beside w, the less four terms restore of it.
 
 *Scale of the list.* The list is noisy itself. To first order this changes the scale of an attribute by a
 factor 1 + e: that of its slopes as a response, and, inversely, as a regressor; correlations stay.
@@ -141,17 +146,25 @@ class MaskedValues:
         attribute: The attribute.
         ways: How each of its owners masked it.
         units: The released values in resolution units, `(n_records,)`, at least one.
+        labels: Codes of categories, whose indicator (1 or 0) takes the place of the values; or empty.
     """
 
-    def __init__(self, attribute: Attribute, ways: Sequence[Way], units: Int64Array) -> None:
-        self._attribute, self._ways, self._units = attribute, ways, units.astype(np.float64)
+    def __init__(
+        self, attribute: Attribute, ways: Sequence[Way], units: Int64Array, labels: Sequence[int] = ()
+    ) -> None:
+        self._attribute, self._ways, self._labels = attribute, ways, labels
         sizes = np.array([way.n_records for way in ways], dtype=np.float64)
         self._shares: Float64Array = sizes / sizes.sum()
-        ordered = np.sort(self._units)
+        # The list stays in the order in which the owners masked, which is that of the codes.
+        codes, self._place, self._counts = np.unique(units, return_inverse=True, return_counts=True)
+        shown = np.isin(codes, labels) if labels else codes
+        self._different: Float64Array = shown.astype(np.float64)
+        self._ends: Float64Array = np.append(0, np.cumsum(self._counts)) / units.size
+        ordered = np.repeat(self._different, self._counts)
         n_bins = min(ordered.size, _MOST_BINS)
         edges = np.arange(n_bins + 1) * ordered.size // n_bins
         self._mean, self._variance = float(ordered.mean()), float(ordered.var())
-        self._range = float(ordered[-1] - ordered[0])
+        self._range = float(ordered.max() - ordered.min())
         self._list: Float64Array = np.add.reduceat(ordered, edges[:-1]) / np.diff(edges) - self._mean
         self._values = ordered[(edges[:-1] + edges[1:]) // 2]
         self._grid: Float64Array = np.linspace(0, 1, n_bins + 1)
@@ -164,9 +177,10 @@ class MaskedValues:
         attribute = self._attribute
         attenuation = float(self._list @ self._expected(self._within(self._list)) / (self._list @ self._list))
         moved = float(np.sqrt(2 * self._variance * max(1 - attenuation, 0)))
-        if attribute.is_categorical:
+        if attribute.is_categorical and not self._labels:
             moved = self._relabelled()
-        if attribute.is_categorical and attribute.n_values > 2 and not attribute.ordered:
+        unordered = attribute.is_categorical and attribute.n_values > 2 and not attribute.ordered
+        if unordered and not self._labels:
             return Distortion(noise, moved, None, None, "its labels have no order")
         of_noise = self._shares**2 @ np.array([self._scale_variance(way) for way in self._ways])
         _, restored = self._neumann()
@@ -184,18 +198,16 @@ class MaskedValues:
             Scores less their mean, `(n_records,)`, in resolution units.
         """
         found, restored = self._neumann()
-        # Equal values have equal scores: the mean over their ranks.
-        different, place, counts = np.unique(self._units, return_inverse=True, return_counts=True)
-        ends = np.append(0, np.cumsum(counts)) / self._units.size
-        moved = np.diff(np.interp(ends, self._grid, _running(found - self._list))) / np.diff(ends)
-        scores: Float64Array = (different - self._mean + moved)[place] / np.sqrt(restored)
+        moved = np.diff(np.interp(self._ends, self._grid, _running(found - self._list))) / np.diff(self._ends)
+        scores: Float64Array = (self._different - self._mean + moved)[self._place] / np.sqrt(restored)
         return scores
 
     def _neumann(self) -> tuple[Float64Array, float]:
         """Return the scores of the list, and the share of linear relations that they restore."""
-        found = np.zeros_like(self._list)
-        for _ in range(_TERMS):
-            found += self._within(self._list - self._expected(found))
+        found = self._within(self._list)
+        for _ in range(_TERMS - 1):
+            rest = self._list - self._expected(self._within(found))
+            found += self._averaged(self._within(rest), self._ends)
         restored = self._list @ self._expected(self._within(found)) / (self._list @ self._list)
         return found, float(restored)
 
@@ -216,6 +228,8 @@ class MaskedValues:
             return "the order in which its categories were masked is not public"
         if not all(each.monotone for each in rules):
             return "its noisy values do not ascend with the ranks"
+        if self._labels and not all(each.carrier is COUNTS for each in rules):
+            return "its categories were averaged and not counted"
         return "" if self._variance else "all released values are equal"
 
     def _noise_variance(self, way: Way) -> float:
@@ -229,9 +243,14 @@ class MaskedValues:
 
     def _expected(self, values: Float64Array) -> Float64Array:
         """Return the expected value at the new rank, by original rank: P."""
-        found = np.zeros_like(values)
+        shares: dict[float, float] = {}
         for way, share in zip(self._ways, self._shares, strict=True):
-            moved = joint_ranks(values.size, way.rank_scale) @ values if way.planned.rank_noise else values
+            scale = way.rank_scale if way.planned.rank_noise else 0.0
+            shares[scale] = shares.get(scale, 0.0) + float(share)
+        found = np.zeros_like(values)
+        for scale, share in shares.items():
+            # Not by BLAS: for so small a product its threads wait longer than they compute.
+            moved = np.einsum("ij,j->i", joint_ranks(values.size, scale), values) if scale else values
             found += share * moved
         return found
 
@@ -241,11 +260,16 @@ class MaskedValues:
         for way, share in zip(self._ways, self._shares, strict=True):
             means = values
             if way.planned.rules.carrier is QUANTILES:
-                # The integral of the means is linear between the ends of clusters.
-                of_ends = np.interp(way.cluster_ends, self._grid, _running(values))
-                means = np.diff(np.interp(self._grid, way.cluster_ends, of_ends)) * values.size
+                means = self._averaged(values, way.cluster_ends)
             found += share * means
         return found
+
+    def _averaged(self, values: Float64Array, ends: Float64Array) -> Float64Array:
+        """Return the means between consecutive ends, by rank."""
+        # The integral of the means is linear between ends.
+        of_ends = np.interp(ends, self._grid, _running(values))
+        means: Float64Array = np.diff(np.interp(self._grid, ends, of_ends)) * values.size
+        return means
 
     def _relabelled(self) -> float:
         """Return the share of the records that got another value."""
@@ -261,7 +285,7 @@ class MaskedValues:
     def _scale_variance(self, way: Way) -> float:
         """Return the variance of the relative error of the list's scale from the noise of its values."""
         if way.planned.rules.carrier is COUNTS:
-            fourth = ((np.unique(self._units) - self._mean) ** 4).sum()
+            fourth = ((np.unique(self._different) - self._mean) ** 4).sum()
             return float(2 * way.count_scale**2 * fourth / (2 * way.n_records * self._variance) ** 2)
         noise = 2 * way.noise_scale(self._attribute, self._range) ** 2
         return noise / way.n_clusters / self._variance

@@ -12,18 +12,17 @@ Correlations and slopes of the released values are weaker than those of the orig
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from common.arrays import Int64Array
+from common.arrays import Float64Array, Int64Array
 from common.errors import UsageError
 from common.model.plan import is_trial
 from common.model.schema import Attribute, AttributeType
+from common.release import estimates
 from common.release.attenuation import Distortion, MaskedValues, Way
 from common.release.data_files import PARQUET_FILE, read_data
 from common.release.table import (
@@ -36,7 +35,10 @@ from common.release.table import (
 )
 from common.release.verification import Verified, verify_release
 
-_NUMERIC = (AttributeType.INTEGER, AttributeType.NUMBER, AttributeType.DATE, AttributeType.BOOLEAN)
+_AS_RELEASED = ["released", "standard_error"]
+_UNCORRECTED = (
+    "leave it out; or take the released estimate (corrected=False) and state that it was not corrected"
+)
 
 
 def read_release(
@@ -154,8 +156,8 @@ class Release:
         """How masking changed each attribute, in resolution units."""
         return {each.name: self._masked(each).distortion() for each in self.verified.plan.attributes}
 
-    def _masked(self, attribute: Attribute) -> MaskedValues:
-        return MaskedValues(attribute, self._ways(attribute), self._units(attribute))
+    def _masked(self, attribute: Attribute, labels: Sequence[int] = ()) -> MaskedValues:
+        return MaskedValues(attribute, self._ways(attribute), self._units(attribute), labels)
 
     def _ways(self, attribute: Attribute) -> list[Way]:
         plan, records = self.verified.plan, self.verified.addendum.records
@@ -170,103 +172,204 @@ class Release:
         units: Int64Array = to_units(attribute, self.table.column(attribute.name)).to_numpy()
         return units
 
-    def correlations(self, names: str | Sequence[str] = ()) -> pd.DataFrame:
-        """Return the corrected correlations of attributes.
+    def correlations(self, names: str | Sequence[str] = (), confidence: float = 0.95) -> pd.DataFrame:
+        """Return the correlations of pairs of attributes, as released and corrected.
 
         Args:
-            names: Numbers, integers, dates or booleans; empty for all that can be corrected.
+            names: Numbers, integers, dates, booleans, or categories with two labels, of which the second
+                counts as 1; empty for all that can be corrected.
+            confidence: Of the intervals.
+
+        Returns:
+            A line per pair, indexed by `first` and `second`: `released`; `corrected`, `standard_error`,
+            `low`, `high`.
 
         Raises:
             UsageError: If one cannot be corrected, with the reason.
         """
+        _check_confidence(confidence)
         chosen = ([names] if isinstance(names, str) else list(names)) or [
             each.name
             for each in self.verified.plan.attributes
-            if each.type in _NUMERIC and self.distortions[each.name].attenuation is not None
+            if _is_numeric(each) and self.distortions[each.name].attenuation is not None
         ]
-        if not chosen:
-            raise UsageError("no attribute can be corrected", "the notes in `codebook` say why")
-        centred, scores = self._correctable(chosen)
-        deviations = centred.std(axis=0)
-        found = scores.T @ scores / len(scores) / np.outer(deviations, deviations)
-        np.fill_diagonal(found, 1)
-        return pd.DataFrame(found, index=chosen, columns=chosen)
+        for name in self._different(chosen):
+            if not _is_numeric(self.verified.plan.attribute(name)):
+                raise UsageError(f"attribute {name!r} cannot be corrected: it is a category", "leave it out")
+        terms = [self._term(name, corrected=True) for name in chosen]
+        if len(terms) < 2:
+            raise UsageError(
+                "there is no pair of attributes that can be corrected",
+                "name two or more; the notes in `codebook` say why one cannot be corrected",
+            )
+        return estimates.correlations(terms, confidence)
 
-    def regress(self, response: str, on: str | Sequence[str], confidence: float = 0.95) -> pd.DataFrame:
+    def regress(
+        self, response: str, on: str | Sequence[str], confidence: float = 0.95, *, corrected: bool = True
+    ) -> pd.DataFrame:
         """Return a linear regression, as released and corrected.
 
-        The standard error of a corrected slope counts the sampling of the records with the noise on their
-        assignment (robust to unequal variances), and the noise of the lists of values.
+        A category among the regressors is a factor: a line per label that occurs, against the first of them
+        in the declared order. Labels too rare to be corrected are combined into one level, with the next
+        rarest as far as that needs them; its line names them all.
 
         Args:
-            response: A number, integer, date or boolean.
-            on: The regressors, likewise.
+            response: As for `correlations`.
+            on: The regressors: these, or other categories.
             confidence: Of the intervals.
+            corrected: False for the slopes as released, which are attenuated. There is no interval then,
+                since none is known to hold the original slope.
 
         Returns:
             A line per regressor: `released`, the slope of the released values; `corrected`,
-            `standard_error`, `low`, `high`.
+            `standard_error`, `low`, `high`. Without correction `released` and its `standard_error` alone.
 
         Raises:
             UsageError: If an attribute cannot be corrected, or the corrected covariances contradict each
                 other.
         """
+        chosen = self._model(response, on, confidence)
+        if not _is_numeric(self.verified.plan.attribute(response)):
+            raise UsageError(f"the response {response!r} is a category", "use logistic, with event=...")
+        terms = self._regressors(chosen, corrected=corrected)
+        found = estimates.linear(self._term(response, corrected=corrected), terms, confidence)
+        return found if corrected else found[_AS_RELEASED]
+
+    def logistic(
+        self,
+        response: str,
+        on: str | Sequence[str],
+        event: str | None = None,
+        confidence: float = 0.95,
+        *,
+        corrected: bool = True,
+    ) -> pd.DataFrame:
+        """Return a logistic regression, as released and corrected.
+
+        Args:
+            response: A boolean or a category.
+            on: The regressors, as for `regress`; one attribute that is not a factor, unless `corrected` is
+                False.
+            event: The label whose odds are regressed; the second one if there are two.
+            confidence: Of the intervals.
+            corrected: As for `regress`.
+
+        Returns:
+            Log odds, in the columns of `regress`.
+
+        Raises:
+            UsageError: If the response has no event, an attribute cannot be corrected, or no finite estimate
+                exists.
+        """
+        chosen = self._model(response, on, confidence)
+        if corrected and (len(chosen) > 1 or not _is_numeric(self.verified.plan.attribute(chosen[0]))):
+            raise UsageError(
+                "logistic regressions on several attributes, or on a factor of more than two labels, cannot "
+                "be corrected well enough",
+                "name one number, boolean or category of two labels; or pass corrected=False, and state that "
+                "the estimates are attenuated",
+            )
+        happened = self._term(response, self._event(response, event), corrected=corrected)
+        found = estimates.logistic(happened, self._regressors(chosen, corrected=corrected), confidence)
+        return found if corrected else found[_AS_RELEASED]
+
+    def _model(self, response: str, on: str | Sequence[str], confidence: float) -> list[str]:
+        """Return the names of the regressors, all different from each other and from the response."""
+        _check_confidence(confidence)
         regressors = [on] if isinstance(on, str) else list(on)
         if not regressors:
             raise UsageError("there is no regressor", "name one or more: on=...")
-        if not 0 < confidence < 1:
-            raise UsageError(f"confidence = {confidence} is not between 0 and 1", "for example 0.95")
-        centred, scores = self._correctable([response, *regressors])
-        released, true = (each.T @ each / len(each) for each in (centred, scores))
-        np.fill_diagonal(true, np.diag(released))
-        if np.linalg.eigvalsh(true)[0] <= 0:
-            raise UsageError(
-                f"the corrected covariances of {response} and {', '.join(regressors)} contradict each other",
-                "leave out a regressor that depends on the others, or one with a small attenuation",
-            )
-        slopes = np.linalg.solve(true[1:, 1:], true[1:, 0])
-        # Each record's influence on the moments that the slopes solve: scores, but values on the diagonal.
-        moments = scores[:, 1:] * (scores[:, :1] - scores[:, 1:] @ slopes[:, None])
-        moments += (scores[:, 1:] ** 2 - centred[:, 1:] ** 2) * slopes
-        influence = np.linalg.solve(true[1:, 1:], moments.T)
-        sampling = (influence**2).mean(axis=1) / len(scores)
-        of_scale = np.array([self.distortions[name].scale_error for name in [response, *regressors]], float)
-        errors = np.sqrt(sampling + slopes**2 * (of_scale[0] ** 2 + of_scale[1:] ** 2))
-        reach = NormalDist().inv_cdf((1 + confidence) / 2) * errors
-        return pd.DataFrame(
-            {
-                "released": np.linalg.solve(released[1:, 1:], released[1:, 0]),
-                "corrected": slopes,
-                "standard_error": errors,
-                "low": slopes - reach,
-                "high": slopes + reach,
-            },
-            index=pd.Index(regressors, name=response),
-        )
+        return self._different([response, *regressors])[1:]
 
-    def _correctable(self, names: Sequence[str]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return values and scores of attributes, less their means, `(n_records, n_attributes)` each."""
+    def _different(self, names: list[str]) -> list[str]:
+        declared = [each.name for each in self.verified.plan.attributes]
         for name in names:
-            self._check_correctable(name)
+            if name not in declared:
+                raise UsageError(f"no attribute {name!r}", f"attributes: {', '.join(declared)}")
         if len(set(names)) != len(names):
             raise UsageError("an attribute is named twice", "name every attribute once")
-        attributes = [self.verified.plan.attribute(name) for name in names]
-        scales = 10.0 ** -np.array([each.decimals for each in attributes])
-        values = np.stack([self._units(each) * 1.0 for each in attributes], axis=1)
-        scores = np.stack([self._masked(each).scores() for each in attributes], axis=1)
-        return (values - values.mean(axis=0)) * scales, (scores - scores.mean(axis=0)) * scales
+        return names
 
-    def _check_correctable(self, name: str) -> None:
-        declared = [each.name for each in self.verified.plan.attributes]
-        if name not in declared:
-            raise UsageError(f"no attribute {name!r}", f"attributes: {', '.join(declared)}")
-        labels = self.verified.plan.attribute(name).type not in _NUMERIC
-        why = "it is a category" if labels else self.distortions[name].note
-        if why:
-            raise UsageError(
-                f"attribute {name!r} cannot be corrected: {why}",
-                "leave it out, or analyse `frame` and state that it was not corrected",
-            )
+    def _event(self, response: str, event: str | None) -> list[int]:
+        """Return the code of the category whose odds are regressed; none for a boolean, which is 1 or 0."""
+        attribute = self.verified.plan.attribute(response)
+        if not attribute.is_categorical:
+            raise UsageError(f"the response {response!r} is neither boolean nor category", "use regress")
+        if event is None and len(attribute.categories) in {0, 2}:
+            return [1] if attribute.categories else []
+        if event not in attribute.categories:
+            what = "needs an event" if event is None else f"has no category {event!r}"
+            labels = ", ".join(attribute.categories)
+            hint = f"event is one of: {labels}" if labels else "leave event out: it is true"
+            raise UsageError(f"the response {response!r} {what}", hint)
+        return [attribute.categories.index(event)]
+
+    def _regressors(self, names: Sequence[str], *, corrected: bool) -> list[estimates.Term]:
+        terms: list[estimates.Term] = []
+        for name in names:
+            attribute = self.verified.plan.attribute(name)
+            if not attribute.categories:
+                terms.append(self._term(name, corrected=corrected))
+            elif corrected:
+                terms += [self._term(name, labels, corrected=True) for labels in self._levels(attribute)[1:]]
+            else:
+                codes = np.unique(self._units(attribute))[1:]
+                terms += [self._term(name, [code], corrected=False) for code in codes.tolist()]
+            if not any(each.attribute == name and each.released.any() for each in terms):
+                raise UsageError(f"all records have the same {name!r}", "leave it out")
+        return terms
+
+    def _levels(self, attribute: Attribute) -> list[list[int]]:
+        """Return the levels of a factor: codes of categories, as few of the rarest as needed combined.
+
+        Raises:
+            UsageError: If fewer than two levels can be corrected.
+        """
+        units = self._units(attribute)
+        codes, records = np.unique(units, return_counts=True)
+        alone = codes[np.argsort(-records, kind="stable")].tolist()
+        combined: list[int] = []
+        while alone:
+            levels = [[code] for code in alone] + ([combined] if combined else [])
+            # The rarest decides first.
+            if len(levels) > 1 and all(
+                not self._masked(attribute, labels).distortion().note for labels in reversed(levels)
+            ):
+                return sorted(levels)
+            combined = sorted([*combined, alone.pop()])
+        self._term(attribute.name, codes[:1].tolist(), corrected=True)
+        raise UsageError(f"the categories of {attribute.name!r} cannot be corrected", _UNCORRECTED)
+
+    def _term(self, name: str, labels: Sequence[int] = (), *, corrected: bool) -> estimates.Term:
+        """Return the column of a model of an attribute, or of the indicator of some of its categories."""
+        attribute = self.verified.plan.attribute(name)
+        units = self._units(attribute)
+        scale = 10.0**-attribute.decimals
+        texts = ", ".join(attribute.categories[code] for code in labels)
+        values = (np.isin(units, labels) if labels else units * scale).astype(np.float64)
+        mean = float(values.mean())
+        values -= mean
+        scores: Float64Array = values
+        scale_error = 0.0
+        if corrected:
+            masked = self._masked(attribute, labels)
+            distortion = masked.distortion()
+            if distortion.scale_error is None:
+                what = f"category {texts!r} of attribute {name!r}" if labels else f"attribute {name!r}"
+                raise UsageError(f"{what} cannot be corrected: {distortion.note}", _UNCORRECTED)
+            scores, scale_error = masked.scores() * scale, distortion.scale_error
+        shown = f"{name}: {texts}" if labels else name
+        return estimates.Term(shown, name, mean, values, scores - scores.mean(), scale_error)
+
+
+def _is_numeric(attribute: Attribute) -> bool:
+    """Return whether the values of an attribute are numbers, or 0 and 1."""
+    return not attribute.is_categorical or attribute.n_values == 2
+
+
+def _check_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise UsageError(f"confidence = {confidence} is not between 0 and 1", "for example 0.95")
 
 
 def to_frame(table: pa.Table, attributes: Sequence[Attribute], index: pd.Index) -> pd.DataFrame:

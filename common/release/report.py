@@ -17,8 +17,10 @@ from common.model.schema import Attribute
 from common.model.task import PlannedAttribute
 from common.release.column_summary import ColumnSummary
 from common.release.evidence import Evidence
+from common.release.table import span
 from common.words import charts
 from common.words.linking import compared_as, found, missed
+from common.words.numbers import rounded_up
 from common.words.pages import render
 
 
@@ -39,6 +41,7 @@ LEFT_OUT = "This figure could not be drawn."
 """What the report says in the place of a figure that failed."""
 _MOST_OWNERS_NAMED = 8
 _MOST_LABELS_LISTED = 40
+_MOST_LABELS_DRAWN = 10
 _log = logging.getLogger(__name__)
 _COMPARED = "{what} were compared by keyed tokens ({how})"
 _LINKING = {
@@ -114,24 +117,60 @@ class ShownAttribute:
     """Its released values; None if they cannot be shown."""
     chart: charts.Plot | charts.Rows | None
     """The same as a drawing."""
+    masking: str
+    """How it was masked, in a line."""
+    undrawn: int
+    """Labels that occur and are not drawn."""
+    undrawn_records: int
+    """Records with these labels."""
 
 
 def _shown(attribute: Attribute, plan: Plan, summary: ColumnSummary | None) -> ShownAttribute:
-    chart = None
+    chart, undrawn, undrawn_records = None, 0, 0
     try:
-        chart = None if summary is None else _drawn(summary)
+        if summary is not None:
+            drawn = _most_frequent(summary)
+            chart = _drawn(drawn, summary.edges)
+            undrawn = len(summary.bins) - len(drawn) + summary.other_labels
+            undrawn_records = (
+                sum(n for _, n in summary.bins) - sum(n for _, n in drawn) + summary.other_records
+            )
     except Exception as fault:  # noqa: BLE001 - owners have spent for the data: no figure keeps them back
         _log.error("figure left out", extra={"attribute": attribute.name}, exc_info=fault)
         summary = None
-    return ShownAttribute(attribute, _domain(attribute), _parameters(attribute, plan), summary, chart)
+    ways = _parameters(attribute, plan)
+    masking = _masking([planned for _, planned in ways])
+    return ShownAttribute(
+        attribute, _domain(attribute), ways, summary, chart, masking, undrawn, undrawn_records
+    )
 
 
-def _drawn(summary: ColumnSummary) -> charts.Plot | charts.Rows:
-    labels, records = zip(*summary.bins, strict=True)
-    if not summary.edges:
+def _most_frequent(summary: ColumnSummary) -> tuple[tuple[str, int], ...]:
+    """Return the bins that are drawn: all of a number, the most frequent labels in their order."""
+    if summary.edges:
+        return summary.bins
+    by_records = sorted(summary.bins, key=lambda each: -each[1])[:_MOST_LABELS_DRAWN]
+    return tuple(each for each in summary.bins if each in by_records)
+
+
+def _drawn(bins: Sequence[tuple[str, int]], edges: Sequence[str]) -> charts.Plot | charts.Rows:
+    labels, records = zip(*bins, strict=True)
+    if not edges:
         return charts.rows([records], labels, [[f"{each:,}" for each in records]])
-    texts = [f"{label}: {each:,} records" for label, each in summary.bins]
-    return charts.columns([records], summary.edges, [texts])
+    texts = [f"{label}: {each:,} records" for label, each in bins]
+    return charts.columns([records], edges, [texts])
+
+
+def _masking(ways: Sequence[PlannedAttribute]) -> str:
+    """Return how owners masked an attribute, in a line."""
+    settings = (
+        ("ε", [rounded_up(each.epsilon) for each in ways]),
+        ("k", [each.k for each in ways if each.k is not None]),
+        ("rank noise", [each.rank_noise for each in ways if each.rank_noise]),
+    )
+    return ", ".join(
+        [*sorted({each.mechanism for each in ways}), *(f"{name} {span(of)}" for name, of in settings if of)]
+    )
 
 
 def _domain(attribute: Attribute) -> str:

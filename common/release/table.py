@@ -104,11 +104,12 @@ def describe_masking(ways: Sequence[PlannedAttribute]) -> dict[str, str]:
     }
     return {
         "mechanism": ", ".join(sorted({each.mechanism for each in ways})),
-        **{name: _span(values) for name, values in settings.items() if values},
+        **{name: span(values) for name, values in settings.items() if values},
     }
 
 
-def _span(values: Iterable[Decimal | int]) -> str:
+def span(values: Iterable[Decimal | int]) -> str:
+    """Return values as one, or as "least to most" where they differ."""
     texts = [f"{each:f}" if isinstance(each, Decimal) else str(each) for each in sorted(set(values))]
     return texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}"
 

@@ -147,24 +147,88 @@ def test_codebook(study):
 
 def test_what_cannot_be_corrected_is_refused(study, tmp_path):
     """Categories, unknown names, noise on every record: a reason and a way out, never a number."""
-    with pytest.raises(UsageError, match="'ward' cannot be corrected: it is a category"):
-        study.regress("cost", "ward")
-    with pytest.raises(UsageError, match="no attribute 'income'"):
-        study.correlations(["age", "income"])
-    with pytest.raises(UsageError, match="named twice"):
-        study.regress("cost", ["age", "age"])
-    with pytest.raises(UsageError, match="no regressor"):
-        study.regress("cost", [])
+    refusals = {
+        "'ward' cannot be corrected: it is a category": lambda: study.correlations(["age", "ward"]),
+        "the response 'ward' is a category": lambda: study.regress("ward", "age"),
+        "no attribute 'income'": lambda: study.correlations(["age", "income"]),
+        "named twice": lambda: study.regress("cost", ["age", "age"]),
+        "an attribute is named twice": lambda: study.logistic("smoker", "smoker"),
+        "no regressor": lambda: study.regress("cost", []),
+        "no pair": lambda: study.correlations("age"),
+        "'age' is neither boolean nor category": lambda: study.logistic("age", "cost"),
+        "'ward' needs an event": lambda: study.logistic("ward", "age"),
+        "'ward' has no category 'attic'": lambda: study.logistic("ward", "age", "attic"),
+        "'smoker' has no category 'true'": lambda: study.logistic("smoker", "age", "true"),
+        "on several attributes, or": lambda: study.logistic("smoker", ["age", "cost"]),
+        "or on a factor": lambda: study.logistic("smoker", "ward"),
+    }
+    for reason, ask in refusals.items():
+        with pytest.raises(UsageError, match=reason) as caught:
+            ask()
+        assert caught.value.hint
     for confidence in (0, 1, 95):
-        with pytest.raises(UsageError, match="not between 0 and 1"):
-            study.regress("cost", "age", confidence=confidence)
-    assert study.correlations("age").shape == (1, 1)
+        for estimate, names in (
+            (study.regress, ("cost", "age")),
+            (study.logistic, ("smoker", "age")),
+            (study.correlations, ()),
+        ):
+            with pytest.raises(UsageError, match="not between 0 and 1"):
+                estimate(*names, confidence=confidence)
     columns = {"age": np.arange(300) % 80, "cost": np.arange(300)}
     plan = plan_of(STUDY[:2], 300, "1", mechanism="dp", rank_noise=["0"])
     release = tessera.read_release(publish_masked(tmp_path, plan, columns).folder)
     assert release.codebook["attenuation"].isna().all()
     with pytest.raises(UsageError, match="every record has noise of its own"):
         release.regress("cost", "age")
+    assert release.regress("cost", "age", corrected=False).columns.tolist() == ["released", "standard_error"]
+
+
+ESTIMATES = {
+    "a number": (lambda study: study.regress("cost", "age"), ["age"]),
+    "a boolean": (lambda study: study.regress("cost", ["smoker", "age"]), ["smoker", "age"]),
+    "a factor": (
+        lambda study: study.regress("cost", ["age", "ward"]),
+        ["age", "ward: surgery", "ward: children"],
+    ),
+    "odds of a boolean": (lambda study: study.logistic("smoker", "age"), ["age"]),
+    "odds of a category": (lambda study: study.logistic("ward", "smoker", "surgery"), ["smoker"]),
+    "correlations": (
+        lambda study: study.correlations(),
+        [("age", "cost"), ("age", "smoker"), ("cost", "smoker")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATES)
+def test_estimates_have_one_form(study, name):
+    """Whatever is estimated: a line each, as released and corrected, with standard errors and intervals."""
+    ask, lines = ESTIMATES[name]
+    found = ask(study)
+    assert found.index.tolist() == lines
+    assert found.columns.tolist() == ["released", "corrected", "standard_error", "low", "high"]
+    assert (found["standard_error"] > 0).all()
+    assert (found["low"] < found["corrected"]).all()
+    assert (found["corrected"] < found["high"]).all()
+
+
+def test_labels_that_are_too_rare_are_one_level(tmp_path):
+    """A factor keeps its frequent labels, and a line says which were combined; as released all stay alone."""
+    rng = np.random.default_rng(4)
+    labels = ("a", "b", "c", "d", "e")
+    attributes = (Attribute("group", AttributeType.CATEGORY, 0, 4, categories=labels), STUDY[1])
+    columns = {
+        "group": rng.choice(5, 5000, p=[0.4, 0.01, 0.3, 0.005, 0.285]),
+        "cost": rng.integers(0, 100_000, 5000),
+    }
+    plan = plan_of(attributes, 5000, "4", rank_noise=["0.05"])
+    release = tessera.read_release(publish_masked(tmp_path, plan, columns).folder)
+    levels = release.regress("cost", "group").index.tolist()
+    (combined,) = (each for each in levels if "," in each)
+    assert {"b", "d"} <= set(combined.removeprefix("group: ").split(", "))
+    odds = release.logistic("group", "cost", "c", corrected=False)
+    assert odds.columns.tolist() == ["released", "standard_error"]
+    alone = release.regress("cost", "group", corrected=False).index.tolist()
+    assert alone == [f"group: {each}" for each in labels[1:]]
 
 
 def test_few_records_and_much_noise_are_said(tmp_path):
@@ -176,5 +240,5 @@ def test_few_records_and_much_noise_are_said(tmp_path):
         "the noise of its values is too large",
         "all released values are equal",
     }
-    with pytest.raises(UsageError, match="no attribute can be corrected"):
+    with pytest.raises(UsageError, match="no pair of attributes that can be corrected"):
         release.correlations()
