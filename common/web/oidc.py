@@ -6,15 +6,19 @@ References:
 """
 
 import hmac
+import json
 import secrets
 import ssl
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
 
 from common.daemon.console import OidcSection, comparable, readings
 from common.daemon.settings import parse_web_address
-from common.errors import NotConnectedError, RefusedError
+from common.errors import NotConnectedError, RefusedError, TesseraError
 from common.files import read_secret
 from common.web.doors import LINK_SECONDS
 
@@ -22,10 +26,16 @@ CALLBACK = "/signed-in"
 """Where the provider leads back to."""
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Signatures with a key that the provider alone has."""
-_SECONDS = 10.0
+_SECONDS = 15.0
+"""For everything that the provider is asked in one step of a sign-in."""
 _LEEWAY = 30
 """Seconds by which clocks may differ."""
-_MOST_BEGUN = 1000
+_KNOWN_SECONDS = 3600.0
+"""How long the provider's description of itself is used."""
+_AWAY_SECONDS = 5.0
+"""How long a provider that could not be asked is not asked for its description again."""
+_NEEDED = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+_OPTIONAL = ("userinfo_endpoint", "end_session_endpoint")
 _AGAIN = "sign in again; if this continues, ask the person who runs this console"
 _T = TypeVar("_T")
 
@@ -48,10 +58,27 @@ class SignedIn:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
+    """A sign-in that waits for the provider, which the browser keeps in a sealed cookie.
+
+    So nobody's sign-in takes the place of another's, however many there are.
+    """
+
     state: str
     nonce: str
     verifier: str
-    when: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Provider:
+    """What a provider says of itself."""
+
+    authorization: str
+    token: str
+    keys: str
+    userinfo: str
+    end_session: str
+    names_itself: bool = field(kw_only=True)
+    """Whether it names itself in every answer (RFC 9207)."""
 
 
 class SignIn(Generic[_T]):
@@ -72,37 +99,37 @@ class SignIn(Generic[_T]):
         clock: Callable[[], float],
     ) -> None:
         self._section, self._back, self._person, self._clock = section, origin + CALLBACK, person, clock
-        self._begun: dict[str, _Begun] = {}
+        # Loaded where people sign in alone.
+        from cryptography.fernet import Fernet
+
+        self._seal = Fernet(Fernet.generate_key())
+        self._lock = threading.Lock()
+        self._provider: tuple[float, _Provider | NotConnectedError | RefusedError] | None = None
 
     def begin(self) -> tuple[str, str]:
         """Begin a sign-in.
 
         Returns:
-            The secret of the browser's cookie, and the provider's address that it has to open.
+            The browser's cookie, and the provider's address that it has to open.
 
         Raises:
             NotConnectedError: If the provider cannot be reached.
         """
-        now = self._clock()
-        self._begun = {name: each for name, each in self._begun.items() if now - each.when <= LINK_SECONDS}
-        while len(self._begun) >= _MOST_BEGUN:
-            del self._begun[next(iter(self._begun))]
-        state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
-        begun = _Begun(state, nonce, verifier, now)
+        begun = _Begun(*(secrets.token_urlsafe(32) for _ in range(3)))
+        provider = self._described()
         with self._client() as client:
             there, _ = client.create_authorization_url(
-                self._discovered(client)["authorization_endpoint"],
+                provider.authorization,
                 state=begun.state, nonce=begun.nonce, code_verifier=begun.verifier,
             )  # fmt: skip
-        secret = secrets.token_urlsafe(32)
-        self._begun[secret] = begun
-        return secret, there
+        sealed = self._seal.encrypt_at_time(json.dumps(asdict(begun)).encode(), int(self._clock()))
+        return sealed.decode(), there
 
-    def end(self, secret: str, query: Mapping[str, str]) -> tuple[_T, bool]:
+    def end(self, cookie: str, query: Mapping[str, str]) -> tuple[_T, bool]:
         """End a sign-in with what the provider sent the browser back with.
 
         Args:
-            secret: The browser's cookie.
+            cookie: The browser's cookie.
             query: The parameters of the request.
 
         Returns:
@@ -112,19 +139,40 @@ class SignIn(Generic[_T]):
             RefusedError: If the answer is not one to this sign-in, or nobody who may enter.
             NotConnectedError: If the provider cannot be reached.
         """
-        begun = self._begun.pop(secret, None)
-        if begun is None or self._clock() - begun.when > LINK_SECONDS:
-            raise RefusedError(
-                "this sign-in was not begun here, has ended, or is older than ten minutes", _AGAIN
-            )
+        begun = self._opened(cookie)
         if not hmac.compare_digest(query.get("state", "").encode(), begun.state.encode()):
             raise RefusedError("this answer belongs to another sign-in", _AGAIN)
-        if query.get("iss", self._section.issuer) != self._section.issuer:
+        absent = "" if self._described().names_itself else self._section.issuer
+        if query.get("iss", absent) != self._section.issuer:
             raise RefusedError("this answer is of another provider", _AGAIN)
         if "code" not in query:
             raise RefusedError("the provider did not sign you in", _AGAIN)
         found = self._known(self._claims(query["code"], begun))
         return self._person(found), found.decides
+
+    def leave_address(self) -> str:
+        """Return where a person signs out at the provider; empty if it says no address or is away.
+
+        References:
+            OpenID Connect RP-Initiated Logout 1.0, section 2.
+        """
+        try:
+            there = self._described().end_session
+        except TesseraError:
+            return ""
+        joint = "&" if "?" in there else "?"
+        return there and f"{there}{joint}{urlencode({'client_id': self._section.client_id})}"
+
+    def _opened(self, cookie: str) -> _Begun:
+        from cryptography.fernet import InvalidToken
+
+        try:
+            sealed = self._seal.decrypt_at_time(cookie.encode(), int(LINK_SECONDS), int(self._clock()))
+            return _Begun(**json.loads(sealed))
+        except InvalidToken:
+            raise RefusedError(
+                "this sign-in was not begun here, or is older than ten minutes", _AGAIN
+            ) from None
 
     def _client(self) -> Any:
         # Loaded by the first sign-in: an idle daemon stays small.
@@ -138,46 +186,74 @@ class SignIn(Generic[_T]):
         )  # fmt: skip
         system = ssl.get_default_verify_paths()
         client.verify = str(section.ca or system.cafile or system.capath or "") or True
-        # What the environment says, such as a proxy or .netrc, is not for this.
+        # Of the environment, .netrc and authorities are not for this; a proxy is the exchange's.
         client.trust_env = False
         return client
 
-    def _discovered(self, client: Any) -> dict[str, str]:
-        """Return the addresses of the provider."""
+    @contextmanager
+    def _exchange(self) -> Iterator[Any]:
+        """Return a client for all calls of one step, which end in time."""
+        from common.web.exchange import Exchange
+
+        with self._client() as client:
+            exchange = Exchange(_SECONDS)
+            for scheme in ("https://", "http://"):
+                client.mount(scheme, exchange)
+            yield client
+
+    def _described(self) -> _Provider:
+        """Return what the provider says of itself, asked once an hour however many people sign in.
+
+        Raises:
+            NotConnectedError: If it cannot be asked.
+            RefusedError: If it says something wrong.
+        """
+        with self._lock:
+            now = self._clock()
+            if self._provider is None or now >= self._provider[0]:
+                try:
+                    with self._exchange() as client:
+                        self._provider = (now + _KNOWN_SECONDS, self._ask_description(client))
+                except (NotConnectedError, RefusedError) as error:
+                    self._provider = (now + _AWAY_SECONDS, error.with_traceback(None))
+            found = self._provider[1]
+        if isinstance(found, _Provider):
+            return found
+        raise type(found)(found.message, found.hint)
+
+    def _ask_description(self, client: Any) -> _Provider:
         found = _ask(client, f"{self._section.issuer.rstrip('/')}/.well-known/openid-configuration")
         if found.get("issuer") != self._section.issuer:
             raise RefusedError(
                 "the provider says that it is another one", "correct [console.oidc] issuer to what it says"
             )
         try:
-            names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-            addresses = {name: parse_web_address(found.get(name)) for name in names}
-            userinfo = found.get("userinfo_endpoint")
-            return addresses | ({"userinfo_endpoint": parse_web_address(userinfo)} if userinfo else {})
+            needed = [parse_web_address(found.get(name)) for name in _NEEDED]
+            optional = [parse_web_address(found[name]) if found.get(name) else "" for name in _OPTIONAL]
         except ValueError:
             raise RefusedError("the provider names an address that is not https", _AGAIN) from None
+        names_itself = found.get("authorization_response_iss_parameter_supported") is True
+        return _Provider(*needed, *optional, names_itself=names_itself)
 
     def _claims(self, code: str, begun: _Begun) -> dict[str, Any]:
         """Return what the provider says of a person, its signature and every condition checked."""
         from authlib.integrations.base_client import OAuthError
         from requests import RequestException
 
-        with self._client() as client:
-            addresses = self._discovered(client)
+        provider = self._described()
+        with self._exchange() as client:
             try:
                 token = client.fetch_token(
-                    addresses["token_endpoint"], code=code, code_verifier=begun.verifier,
+                    provider.token, code=code, code_verifier=begun.verifier,
                     grant_type="authorization_code", allow_redirects=False,
                 )  # fmt: skip
             except OAuthError as error:
                 raise _unusable("does not accept this sign-in", error) from None
-            except (RequestException, ValueError) as error:
+            except (RequestException, ValueError, RecursionError) as error:
                 raise _away(error) from None
-            claims = self._checked(token, _ask(client, addresses["jwks_uri"]), begun.nonce)
-            if "email" not in claims and "userinfo_endpoint" in addresses:
-                more = _ask(client, addresses["userinfo_endpoint"], with_token=True)
-                # Core 5.3.2: it may be of another person otherwise.
-                claims = (more if more.get("sub") == claims["sub"] else {}) | claims
+            claims = self._checked(token, _ask(client, provider.keys), begun.nonce)
+            if "email" not in claims and provider.userinfo:
+                claims = with_userinfo(claims, _ask(client, provider.userinfo, with_token=True))
         return claims
 
     def _checked(self, token: Mapping[str, Any], keys: Any, nonce: str) -> dict[str, Any]:
@@ -221,6 +297,15 @@ class SignIn(Generic[_T]):
         )
 
 
+def with_userinfo(claims: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the claims of an id token that names no e-mail address, with those of userinfo."""
+    # Core 5.3.2: it may be of another person otherwise.
+    if more.get("sub") != claims["sub"]:
+        return dict(claims)
+    # The token verifies the address that it names; it names none.
+    return dict(more) | {name: value for name, value in claims.items() if name != "email_verified"}
+
+
 def _ask(client: Any, address: str, *, with_token: bool = False) -> dict[str, Any]:
     """Return the object at an address of the provider."""
     from authlib.integrations.base_client import OAuthError
@@ -230,7 +315,7 @@ def _ask(client: Any, address: str, *, with_token: bool = False) -> dict[str, An
         answer = client.get(address, allow_redirects=False, withhold_token=not with_token)
         answer.raise_for_status()
         found = answer.json()
-    except (OAuthError, RequestException, ValueError) as error:
+    except (OAuthError, RequestException, ValueError, RecursionError) as error:
         raise _away(error) from None
     if answer.status_code != 200 or not isinstance(found, dict):
         raise NotConnectedError("the sign-in provider gives an unexpected answer", "try again in a minute")

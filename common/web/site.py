@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from anyio import CapacityLimiter, to_thread
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -29,6 +29,8 @@ from common.words.numbers import bound_text, left_text, moment_text
 
 COOKIE = "tessera-visit"
 """Cookie of a visit; its name ends with the port, because browsers send cookies to all ports of a host."""
+_PROVIDER_THREADS = 4
+_T = TypeVar("_T")
 _SMALLEST_PERCENT = 0.001
 _SIGN_IN_COOKIE = "tessera-sign-in"
 _HOST_PREFIX = "__Host-"
@@ -255,6 +257,11 @@ class _SignIns:
         self._site, self._doors, self._cookie = site, doors, cookie
         self._provider, self._begun_cookie = provider, begun_cookie
         self._begun = Attempts(MOST_BEGUN, doors.clock)
+        # A provider that does not answer leaves the threads of all pages to these.
+        self._limiter = CapacityLimiter(_PROVIDER_THREADS)
+
+    async def _in_thread(self, call: Callable[..., _T], *arguments: Any) -> _T:
+        return await to_thread.run_sync(call, *arguments, limiter=self._limiter)
 
     def routes(self) -> list[BaseRoute]:
         return [Route("/sign-in", self.begin), Route(CALLBACK, self.end)]
@@ -267,10 +274,10 @@ class _SignIns:
         except TooManyAttemptsError:
             return self._site.refusal(429, "Too many sign-ins. Wait a minute.")
         self._begun.count(address)
-        secret, there = await run_in_threadpool(self._provider.begin)
+        cookie, there = await self._in_thread(self._provider.begin)
         response = RedirectResponse(there, 303)
         # The provider leads back here: a strict cookie would not come with that.
-        set_cookie(response, self._begun_cookie, secret, samesite="lax", seconds=int(LINK_SECONDS))
+        set_cookie(response, self._begun_cookie, cookie, samesite="lax", seconds=int(LINK_SECONDS))
         return response
 
     async def end(self, request: Request) -> Response:
@@ -281,7 +288,7 @@ class _SignIns:
             return self._site.refusal(429, "Too many sign-ins. Wait a minute.")
         try:
             begun = cookie_of(request.headers, self._begun_cookie)
-            person, decides = await run_in_threadpool(self._provider.end, begun, query)
+            person, decides = await self._in_thread(self._provider.end, begun, query)
         except RefusedError:
             self._doors.wrong.count(address)
             raise

@@ -1,7 +1,7 @@
 """A real OpenID Connect provider at a port of this machine, which signs in whomever a test names."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,8 @@ class Provider:
     secret_file: Path
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     """Path and parameters of every request."""
+    answers: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
+    """What becomes of the answers of a path."""
 
     @property
     def issuer(self) -> str:
@@ -92,6 +94,11 @@ def oidc_provider(folder: Path, host: str = "127.0.0.1") -> Iterator[Provider]:
     server = make_server(host, 0, app, threaded=True)
     made = Provider(server, secret)
     app.before_request(lambda: made.asked.append((request.path, request.values.to_dict())))
+
+    @app.after_request
+    def change(answer: Any) -> Any:
+        return made.answers[request.path](answer) if request.path in made.answers else answer
+
     thread = Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:

@@ -1,21 +1,29 @@
 """Signing in at a real OpenID Connect provider: who gets in, and every answer that is not one for us."""
 
 import hashlib
+import socket
 import time
 from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from http.client import HTTPConnection
 from http.cookies import SimpleCookie
+from threading import Event, Thread
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
+from flask import Response, jsonify
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from common.errors import RefusedError
+from common.errors import NotConnectedError, RefusedError
 from common.web.doors import LINK_SECONDS, MOST_BEGUN, MOST_WRONG
-from common.web.oidc import SignIn
+from common.web.oidc import SignIn, with_userinfo
 from tests.fakes.oidc_provider import CLIENT, changed, end, oidc_provider, sign_in
 from tests.fakes.owner_console import owner_console
 
+DESCRIPTION = "/.well-known/openid-configuration"
 PLAN = "/plans/hub/r1"
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -216,6 +224,127 @@ def test_sign_ins_are_counted(console, provider):
     assert console.ask("GET", "/sign-in").status == 429
     console.later[0] += 61
     assert sign_in(console, provider, "17").status == 200
+
+
+def test_nobody_takes_the_place_of_a_sign_in(console, provider):
+    """However many begin to sign in, from however many addresses, and the provider is asked nothing more."""
+    begun = console.ask("GET", "/sign-in")
+    for number in range(1100):
+        connection = HTTPConnection(
+            "127.0.0.1", console.port, 30, source_address=(f"127.0.1.{number % 37 + 1}", 0)
+        )
+        connection.request("GET", "/sign-in")
+        assert connection.getresponse().status == 303
+        connection.close()
+    back = provider.approves(begun.header("location"), "17").removeprefix(console.origin)
+    assert end(console, back, begun.cookie()).status == 200
+    described = [path for path, _ in provider.asked if path == DESCRIPTION]
+    assert len(described) == 1
+
+
+def test_a_provider_that_names_itself(console, provider):
+    """Where it says that it does, an answer that names none is of another one (RFC 9207)."""
+    announced = {"authorization_response_iss_parameter_supported": True}
+    provider.answers[DESCRIPTION] = lambda answer: jsonify(answer.json | announced)
+    for named, status in (
+        ({}, 403),
+        ({"iss": "https://other.example"}, 403),
+        ({"iss": provider.issuer}, 200),
+    ):
+        begun = console.ask("GET", "/sign-in")
+        back = provider.approves(begun.header("location"), "17").removeprefix(console.origin)
+        assert end(console, changed(back, **named), begun.cookie()).status == status
+
+
+@pytest.mark.parametrize(
+    ("token", "userinfo", "expected"),
+    [
+        ({"email_verified": True}, {"sub": "1", "email": "a@b.c"}, None),
+        ({"email_verified": True}, {"sub": "1", "email": "a@b.c", "email_verified": False}, False),
+        ({}, {"sub": "1", "email": "a@b.c", "email_verified": True}, True),
+        ({}, {"sub": "2", "email": "a@b.c", "email_verified": True}, None),
+        ({}, {"email": "a@b.c", "email_verified": True}, None),
+    ],
+)
+def test_an_address_is_verified_by_what_names_it(token, userinfo, expected):
+    """A token that names no address says nothing about that of userinfo."""
+    claims = with_userinfo({"sub": "1"} | token, userinfo)
+    assert claims["sub"] == "1"
+    assert (claims.get("email_verified") if "email" in claims else None) == expected
+
+
+@pytest.mark.parametrize("path", [DESCRIPTION, "/jwks", "/oauth2/token"])
+@pytest.mark.parametrize(
+    "content", [b'{"keys": [' + b" " * 2**25, b"[" * 200_000, b"", b'{"keys": 1}', b"\xff"]
+)
+def test_answers_without_sense(console, provider, path, content):
+    """Whatever a provider answers: nobody enters, and the page says so."""
+    provider.answers[path] = lambda answer: Response(content, content_type="application/json")
+    begun = console.ask("GET", "/sign-in")
+    if begun.status == 303:
+        back = provider.approves(begun.header("location"), "17").removeprefix(console.origin)
+        begun = end(console, back, begun.cookie())
+    assert begun.status in (403, 502)
+    assert not begun.header("set-cookie")
+
+
+@contextmanager
+def dripping(beginning: bytes) -> Iterator[tuple[str, list[bytes], Event]]:
+    """Answer the first request with a byte every tenth of a second; yields address, request and the end."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    asked, ended, stop = [], Event(), Event()
+
+    def answer() -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            asked.append(connection.recv(65536))
+            connection.sendall(beginning)
+            while not stop.wait(0.1):
+                connection.sendall(b"x")
+        ended.set()
+
+    thread = Thread(target=answer)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked, ended
+    finally:
+        stop.set()
+        thread.join()
+        listener.close()
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nX: ",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n",
+    ],
+)
+def test_a_provider_that_drips(provider, beginning, monkeypatch):
+    """The whole exchange has a time, not every byte of it."""
+    monkeypatch.setattr("common.web.oidc._SECONDS", 1.0)
+    with dripping(beginning) as (address, _, ended):
+        section = replace(provider.section("17"), issuer=address)
+        with pytest.raises(NotConnectedError):
+            SignIn(section, "http://127.0.0.1:1", lambda each: each, time.monotonic).begin()
+        assert ended.wait(10)
+
+
+@pytest.mark.parametrize(("direct", "first"), [("", b"GET http://"), ("127.0.0.1", b"GET /.well-known")])
+def test_a_proxy_of_the_environment(provider, direct, first, monkeypatch):
+    """The provider is asked through it, unless it is to be asked directly."""
+    monkeypatch.setattr("common.web.oidc._SECONDS", 1.0)
+    monkeypatch.setenv("no_proxy", direct)
+    with dripping(b"HTTP/1.1 502 No\r\n\r\n") as (address, asked, _):
+        monkeypatch.setenv("http_proxy", address)
+        issuer = address if direct else provider.issuer
+        with pytest.raises(NotConnectedError):
+            SignIn(
+                replace(provider.section("17"), issuer=issuer), "http://127.0.0.1:1", str, time.monotonic
+            ).begin()
+        assert asked[0].startswith(first)
 
 
 def test_the_cookies(console, provider):
