@@ -44,6 +44,7 @@ from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
 from owner_node.release.attempts import Attempts
 from owner_node.sources import probe
+from owner_node.sources.hidden import hidden_files
 from owner_node.state.database import FILE_NAME, OwnerDatabase
 from owner_node.state.history import History
 from owner_node.state.presence import NO_RESPONSE, NO_RESPONSE_HINT, DaemonPresence, responds
@@ -77,6 +78,12 @@ def examination(path: Path | None, *, examples: bool) -> Iterator[Finding]:
     if not owner.aggregators:
         yield warned("aggregator", "none is named", "add an [[aggregator]] with name and address")
     yield from examine([("daemon", lambda: _daemon(owner))])
+
+
+def _hidden(owner: OwnerConfig) -> Iterator[Finding]:
+    for text in hidden_files(owner):
+        problem, _, hint = text.partition("; ")
+        yield warned("data sets", problem, hint)
 
 
 def _local(owner: OwnerConfig) -> Iterator[tuple[str, Check]]:
@@ -165,6 +172,7 @@ def _ledger(owner: OwnerConfig) -> Iterator[Finding]:
 def _of_data(owner: OwnerConfig, *, examples: bool) -> Iterator[tuple[str, Check]]:
     for dataset in owner.datasets:
         yield f"data set {dataset.name!r}", _source_of(dataset, examples=examples)
+    yield "data sets", lambda: _hidden(owner)
     if any(dataset.person_columns for dataset in owner.datasets):
         yield "linkage key", lambda: _linkage_key(owner)
 

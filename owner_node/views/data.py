@@ -28,6 +28,7 @@ from owner_node.linking.tokens import KEY_SIZE
 from owner_node.masking.tasks import AttributeTask, mask_tasks, mechanism_of
 from owner_node.sources import LoadedData, check_sendable, load, schema_of
 from owner_node.sources.advice import advice
+from owner_node.sources.hidden import hidden_files
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import DaemonPresence
 
@@ -191,6 +192,7 @@ def config_warnings(owner: OwnerConfig) -> Iterator[str]:
     yield from _policy_warnings(owner)
     yield from _identity_warnings(owner)
     yield from _linkage_key_warnings(owner)
+    yield from hidden_files(owner)
     try:
         with OwnerDatabase(owner.owner.state_dir, make=False) as db:
             outdated = DaemonPresence(db, utc_now).state().outdated(owner.digest)

@@ -29,6 +29,7 @@ PROJECT = Path(__file__).parents[2]
 KEPT = PROJECT / "build" / "containers"
 SUITE = "trixie"
 BASE = f"tessera-test/base:{SUITE}"
+BOOTED = f"tessera-test/booted:{SUITE}"
 IMAGES = "tessera-test"
 """Prefix of the images that are built, so that nobody's own are replaced."""
 _SILENCE_SECONDS = 5.0
@@ -112,6 +113,14 @@ def prepare_base() -> dict[str, str]:
             run(sys.executable, "-m", "pip", "download", "--quiet", *fetch)
             shutil.copy(lock, complete)
     return {"TESSERA_BASE": BASE, "TESSERA_PIP_ARGS": "--no-index"}
+
+
+def prepare_booted() -> str:
+    """Make an image with systemd, of the same Debian as the base image; returns its name."""
+    with one_at_a_time():
+        if run("docker", "image", "inspect", BOOTED, check=False).returncode:
+            _import_image(_debian(KEPT / "booted", f"{_PACKAGES},systemd,systemd-sysv,dbus,sudo"), BOOTED)
+    return BOOTED
 
 
 @cache
