@@ -19,6 +19,8 @@ from common.model.privacy import LARGEST_COUNT, NO_RANK_NOISE, SMALLEST_K, Accou
 
 NORMALISATION_VERSION = 1
 MATCH_VERSION = 1
+TEXTS_VERSION = 2
+"""Newest version of the texts that persons are recognised by (`owner_node.sources.person_texts`)."""
 PASS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 """What a pass may be called: reports and policies name it."""
 PASS_NAME_RULE = "letters, digits, '.', '-', '_' and '+', at most 64"
@@ -262,6 +264,9 @@ class IdentifierRules(Document):
     """Further steps of each column, after those of all; empty if no column has any."""
     passes: tuple[MatchPass, ...] = field(default=(), metadata=OMITTED)
     """Passes of match keys in their order; empty where one exact identifier is compared."""
+    texts: int = field(default=1, metadata=OMITTED, compare=False)
+    """Version of the texts of numbers and timestamps; in a schema the newest that its owner knows, in a plan
+    the newest that all of them know."""
 
     def __post_init__(self) -> None:
         if bool(self.passes) is bool(self.n_columns) or (self.passes and (self.normalise or self.also)):

@@ -72,7 +72,8 @@ def make_plan(
         for group, (owners, attributes) in enumerate(zip(arguments.groups, groups, strict=True))
         for owner in owners
     )
-    identifier = schemas[arguments.owners[0]].identifier
+    rules = [each for owner in arguments.owners if (each := schemas[owner].identifier) is not None]
+    identifier = replace(rules[0], texts=min(each.texts for each in rules)) if rules else None
     return Plan(
         release=arguments.release,
         aggregator=aggregator,

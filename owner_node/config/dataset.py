@@ -19,6 +19,7 @@ from common.model.schema import (
     PASS_NAME,
     PASS_NAME_RULE,
     RESERVED_NAMES,
+    TEXTS_VERSION,
     Attribute,
     AttributeType,
     CategoryOrder,
@@ -499,6 +500,8 @@ class DatasetConfig(DatasetSettings):
 
     simulated: int | None = None
     """The owner's place in its group whose records are simulated for a trial; None: the source is read."""
+    texts_version: int = TEXTS_VERSION
+    """Version of the texts that persons are recognised by, in the release that the data are loaded for."""
     spark: SparkSettings | None = None
     """How the Spark session is started that reads or masks it; None where there is none."""
 

@@ -134,6 +134,8 @@ def settings(request: Request) -> Iterator[Objection]:
             )
     if plan.identifier != schema.identifier:
         yield Objection("the identifier rules of the plan are not those declared here")
+    elif plan.identifier and schema.identifier and plan.identifier.texts > schema.identifier.texts:
+        yield Objection("the plan asks for texts of identifiers that are not known here")
     yield from _linking(request)
     if plan.max_records_per_person < schema.max_records_per_person:
         yield Objection(

@@ -158,6 +158,8 @@ def prepare(
     """
     names = [attribute.name for attribute in assignment.attributes]
     dataset = placed(dataset, plan, assignment.owner)
+    if plan.identifier is not None:
+        dataset = replace(dataset, texts_version=plan.identifier.texts)
     kind, workspace = engine or IN_MEMORY
     progress = progress or Progress()
     progress.begin("loading", assignment.records_rounded)

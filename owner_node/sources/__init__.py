@@ -13,6 +13,7 @@ from common.errors import ConfigurationError, UsageError
 from common.model.schema import (
     MATCH_VERSION,
     MISSING_CATEGORY,
+    TEXTS_VERSION,
     Attribute,
     IdentifierRules,
     Limits,
@@ -196,11 +197,16 @@ def schema_of(
 
 def _identifier_rules(dataset: DatasetConfig) -> IdentifierRules | None:
     if dataset.match:
-        return IdentifierRules(0, version=MATCH_VERSION, passes=dataset.passes)
+        return IdentifierRules(0, version=MATCH_VERSION, passes=dataset.passes, texts=TEXTS_VERSION)
     if not dataset.identifier:
         return None
     also = tuple(dataset.normalise_also.get(name, ()) for name in dataset.identifier)
-    return IdentifierRules(len(dataset.identifier), tuple(dataset.normalise), also=also if any(also) else ())
+    return IdentifierRules(
+        len(dataset.identifier),
+        tuple(dataset.normalise),
+        also=also if any(also) else (),
+        texts=TEXTS_VERSION,
+    )
 
 
 def _chosen(dataset: DatasetConfig, names: Sequence[str] | None) -> tuple[Attribute, ...]:

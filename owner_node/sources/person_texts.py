@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.errors import DataError
+from common.model.schema import TEXTS_VERSION
 from owner_node.sources import texts
 from owner_node.sources.findings import Findings
 from owner_node.values.normal_forms import ISO_DATE, NormalForm, normalise
@@ -23,7 +24,10 @@ from owner_node.values.normal_forms import ISO_DATE, NormalForm, normalise
 _NOT_FINITE = "NaN or infinite where persons are recognised"
 _FRACTION = "not a whole number where persons are recognised"
 _INEXACT = "a float too large to be one whole number where persons are recognised"
+_OTHERWISE = "written otherwise by another version of the software in this release"
 _HINTS = {
+    _OTHERWISE: "upgrade the aggregator and every owner of the release, or store identifiers as texts or as "
+    "integers",
     _NOT_FINITE: "leave a missing identifier empty",
     _FRACTION: "store identifiers as texts or as integers, at every owner",
     _INEXACT: "export them again as texts or as integers: floats of 64 bits hold whole numbers up to 2^53, "
@@ -87,9 +91,11 @@ def _faults(where: Mapping[str, Any]) -> Any:
     return faults
 
 
-def identified(name: str, array: Any, form: NormalForm, findings: Findings) -> Any:
+def identified(
+    name: str, array: Any, form: NormalForm, findings: Findings, version: int = TEXTS_VERSION
+) -> Any:
     """Return identifiers as texts; null if their normal form is blank and thus identifies nobody."""
-    written = _checked(name, array, findings)
+    written = _checked(name, array, findings, version)
     try:
         (normal,) = normalise([written], [form])
     except DataError as error:
@@ -100,14 +106,30 @@ def identified(name: str, array: Any, form: NormalForm, findings: Findings) -> A
     return pc.if_else(pc.fill_null(present, False), written, pa.scalar(None, pa.string()))
 
 
-def keyed(name: str, array: Any, findings: Findings) -> Any:
+def keyed(name: str, array: Any, findings: Findings, version: int) -> Any:
     """Return a column of match keys as texts; a missing value is empty, and gives a person no key."""
-    return pc.fill_null(_checked(name, array, findings), "")
+    return pc.fill_null(_checked(name, array, findings, version), "")
 
 
-def _checked(name: str, array: Any, findings: Findings) -> Any:
-    """Return the texts of a column, and report the values that recognise nobody."""
+def _checked(name: str, array: Any, findings: Findings, version: int) -> Any:
+    """Return the texts of a column, and report the values that recognise nobody.
+
+    Version 1 wrote numbers as their type shows them. Where it is in force, what it wrote otherwise is
+    refused, since an owner of that version may hold the same persons.
+    """
     found = person_texts(array)
     for each in pc.value_counts(found.faults.drop_null()).to_pylist():
         findings.add(name, each["values"], each["counts"], _HINTS[each["values"]])
+    if version < TEXTS_VERSION:
+        otherwise = pc.and_(pc.is_null(found.faults), _differs_from_version_1(array, found.texts))
+        findings.add(name, _OTHERWISE, pc.sum(otherwise).as_py() or 0, _HINTS[_OTHERWISE])
     return found.texts
+
+
+def _differs_from_version_1(array: Any, written: Any) -> Any:
+    array = texts.plain(array)
+    if not pa.types.is_timestamp(array.type):
+        return pc.not_equal(written, texts.as_text(array))
+    # It wrote all timestamps of a batch alike, dates only if all were at midnight.
+    local = pc.local_timestamp(array) if array.type.tz is not None else array
+    return pc.not_equal(local, pc.floor_temporal(local, unit="day"))

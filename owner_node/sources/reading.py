@@ -331,10 +331,10 @@ def _cleaned(
         findings.add(name, problem, n_records, texts.advice(kind))
     found = {name: texts.plain(array) for name, array in found.items()}
     matched = filter(found.__contains__, dict.fromkeys(dataset.match_sources.values()))
-    keys = {name: keyed(name, found[name], findings) for name in matched}
+    keys = {name: keyed(name, found[name], findings, dataset.texts_version) for name in matched}
     for name, form in zip(dataset.identifier, dataset.normal_forms, strict=True):
         if name in found:
-            found[name] = identified(name, found[name], form, findings)
+            found[name] = identified(name, found[name], form, findings, dataset.texts_version)
     needed = [array for name, array in found.items() if name in dataset.dropping]
     if needed:
         complete = _complete(needed, n_records)

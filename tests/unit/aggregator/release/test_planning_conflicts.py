@@ -128,3 +128,17 @@ def test_reserved_names(name):
     """An attribute cannot be called like a column that a release or fragment has anyway."""
     (found,) = conflicts(request("a"), {"a": schema(name)})
     assert found.attribute == name
+
+
+def test_the_plan_has_the_texts_of_identifiers_that_all_owners_know():
+    """An owner of the version before makes no conflict, and decides how identifiers are written."""
+    newer = IdentifierRules(1, ("trim",), texts=2)
+    schemas = {"a": replace(schema("x"), identifier=newer), "b": replace(schema("x"), identifier=newer)}
+    plan = make_plan(request("a", "b"), schemas, **MADE)
+    assert plan.identifier is not None
+    assert plan.identifier.to_document()["texts"] == 2
+    schemas["b"] = schema("x")
+    assert conflicts(request("a", "b"), schemas) == ()
+    plan = make_plan(request("a", "b"), schemas, **MADE)
+    assert plan.identifier is not None
+    assert "texts" not in plan.identifier.to_document()

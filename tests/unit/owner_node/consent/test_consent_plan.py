@@ -164,6 +164,13 @@ def test_other_identifier_rules(identifier: IdentifierRules | None) -> None:
     assert "identifier rules" in only_rule(judged(replace(PLAN, identifier=identifier)))
 
 
+def test_texts_of_an_unknown_version() -> None:
+    """A plan follows an older version of the texts of identifiers, and none that is not known here."""
+    newer = IdentifierRules(1, ("trim",), texts=3)
+    assert "not known here" in only_rule(judged(replace(PLAN, identifier=newer)))
+    assert judged(PLAN, schema=schema(identifier=newer)) == judged(PLAN)
+
+
 def test_unchecked_overlap() -> None:
     """With an identifier declared, a plan cannot leave out the check that nobody is at two owners."""
     rule = only_rule(judged(replace(PLAN, linking=Linking(tokens=False))))

@@ -1,12 +1,15 @@
 """What is checked of a loaded source before anything is spent."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
-from common.errors import DataChangedError, UnusableDataError
+from common.errors import DataChangedError, DataError, UnusableDataError
 from common.model.schema import Attribute, AttributeType, IdentifierRules, MatchPass
 from common.model.task import Assignment
 from common.workspace import Workspace
@@ -67,6 +70,34 @@ def test_fewer_records_than_k_stop_before_the_spend(dataset):
     """The exact number of records is known only now."""
     with pytest.raises(UnusableDataError, match="12 records, k = 13"):
         prepare(dataset, PLAN, with_k(13), KEY)
+
+
+@pytest.mark.parametrize(
+    ("values", "count"),
+    [
+        ([Decimal(f"{each}.00") for each in range(12)], 12),
+        ([float(10**10 - 5 + each) for each in range(12)], 7),
+        ([datetime(2024, 1, 1, each, tzinfo=UTC) for each in range(12)], 11),
+        (list(range(12)), 0),
+        (list("abcdefghijkl"), 0),
+    ],
+    ids=["decimal", "float", "timestamp", "integer", "text"],
+)
+def test_identifiers_that_the_version_before_writes_otherwise(dataset, tmp_path, values, count):
+    """With an owner of that version, only texts are compared that both versions write alike."""
+    path = tmp_path / "typed.parquet"
+    pa.parquet.write_table(pa.table({"id": values, "age": range(12)}), path)
+    typed = replace(dataset, source=str(path))
+    old = replace(PLAN, identifier=IdentifierRules(1, ("trim",)))
+    new = replace(PLAN, identifier=IdentifierRules(1, ("trim",), texts=2))
+    assert prepare(typed, new, with_k(5), KEY).n_records == 12
+    if not count:
+        assert prepare(typed, old, with_k(5), KEY).n_records == 12
+        return
+    with pytest.raises(DataError, match="written otherwise by another version") as caught:
+        prepare(typed, old, with_k(5), KEY)
+    assert [each["count"] for each in caught.value.details["problems"]] == [count]
+    assert "upgrade the aggregator and every owner" in (caught.value.hint or "")
 
 
 def test_match_keys_are_compared_with_the_memory_limit_while_records_are_loaded(dataset):
