@@ -25,13 +25,12 @@ from common.web.doors import LINK_SECONDS, MOST_BEGUN, Attempts, Doors, TooManyA
 from common.web.guard import LEAVE, Guard, cookie_of, fault_text, visit_of
 from common.web.jobs import Jobs
 from common.web.oidc import CALLBACK, SignIn
-from common.words.numbers import bound_text, left_text, moment_text
+from common.words.numbers import bound_text, left_text, moment_text, percent_text
 
 COOKIE = "tessera-visit"
 """Cookie of a visit; its name ends with the port, because browsers send cookies to all ports of a host."""
 _PROVIDER_THREADS = 4
 _T = TypeVar("_T")
-_SMALLEST_PERCENT = 0.001
 _SIGN_IN_COOKIE = "tessera-sign-in"
 _HOST_PREFIX = "__Host-"
 """Browsers take such a cookie over TLS alone, and from no other host of the domain."""
@@ -81,7 +80,7 @@ class Site:
         self._templates.filters |= {
             "moment": moment,
             "grouped": "{:,}".format,
-            "percent": percent,
+            "percent": percent_text,
             "bound": bound_text,
             "left": left_text,
             "joined": joined,
@@ -333,9 +332,3 @@ def moment(text: str | datetime | None) -> str:
 def capitalised(text: str) -> str:
     """Return a text that begins with a capital letter, as messages of errors do not."""
     return text[:1].upper() + text[1:]
-
-
-def percent(share: float | Decimal | str) -> str:
-    """Return a share with three digits; tiny ones only as such."""
-    found = 100 * float(share)
-    return f"{found:.3g} %" if not 0 < found < _SMALLEST_PERCENT else f"< {_SMALLEST_PERCENT} %"

@@ -1,16 +1,18 @@
 """Numbers, sizes and times as people read them: few digits, and of a bound never less than what holds.
 
-Documents and `--json` carry the exact decimals.
+Documents and `--json` carry the exact decimals. A sum of rounded shares can miss a short number by less than
+a billionth; it is that number here: 0.999999999996 is 1.
 """
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
 from common.model.privacy import plain
 
 _PLACES = 4
 _EXACT = Context(prec=60)
+_BILLIONTH = Decimal("1e-9")
 
 
 def span_text(values: Iterable[int | None]) -> str:
@@ -33,6 +35,7 @@ def rounded_up(bound: Decimal) -> Decimal:
     Args:
         bound: An epsilon, a joint bound, or a privacy loss of ranks.
     """
+    bound = _as_written(bound)
     places = _PLACES - 1 - bound.adjusted() if 0 < bound < 1 else _PLACES
     quantum = Decimal(1).scaleb(-places)
     return plain(bound.quantize(quantum, rounding=ROUND_CEILING, context=_EXACT))
@@ -55,7 +58,20 @@ def bound_cell(bound: Decimal | None, without: str = "unbounded") -> Decimal | s
 
 def left_text(amount: Decimal) -> str:
     """Return what is left of a budget as text, with four decimal places at most, rounded down."""
-    return f"{plain(amount.quantize(Decimal(1).scaleb(-_PLACES), rounding=ROUND_FLOOR, context=_EXACT)):f}"
+    return f"{left_cell(amount):f}"
+
+
+def left_cell(amount: Decimal) -> Decimal:
+    """Return the same as a cell of a table."""
+    quantum = Decimal(1).scaleb(-_PLACES)
+    return plain(_as_written(amount).quantize(quantum, rounding=ROUND_FLOOR, context=_EXACT))
+
+
+def _as_written(amount: Decimal) -> Decimal:
+    """Return the number with four decimal places that is less than a billionth away, else the amount."""
+    quantum = Decimal(1).scaleb(-_PLACES)
+    nearest = amount.quantize(quantum, rounding=ROUND_HALF_EVEN, context=_EXACT)
+    return nearest if nearest and abs(nearest - amount) < _BILLIONTH else amount
 
 
 OF_UNIFORM = "share of a uniform attribute's variance"
@@ -70,6 +86,28 @@ def error_text(error: Decimal) -> str:
     words = ((_SMALL, "small"), (_MODERATE, "moderate"), (_AS_ITS_MEAN, "large"))
     word = next((word for limit, word in words if error < limit), "its mean is as good")
     return f"{word} {error:.2g}" if error < _AS_ITS_MEAN else word
+
+
+_SMALLEST_PERCENT = 0.001
+
+
+def percent_text(share: float | Decimal | str) -> str:
+    """Return a share with three digits; tiny ones only as such."""
+    found = 100 * float(share)
+    return f"{found:.3g} %" if not 0 < found < _SMALLEST_PERCENT else f"< {_SMALLEST_PERCENT} %"
+
+
+def number_of(share: float | Decimal | str, whole: int) -> int:
+    """Return how many a share of a number is, with three digits: it is an estimate."""
+    return round(float(f"{float(share) * whole:.3g}"))
+
+
+def about_text(share: float | Decimal | str, whole: int) -> str:
+    """Return how many a share of a number is, beside the number."""
+    if not float(share):
+        return f"none of {whole:,}"
+    found = number_of(share, whole)
+    return f"about {found:,} of {whole:,}" if found else f"fewer than 1 of {whole:,}"
 
 
 def size_text(n_bytes: float) -> str:

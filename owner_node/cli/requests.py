@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from operator import itemgetter
 from shutil import get_terminal_size
 from typing import Annotated, Any
 
@@ -24,6 +23,7 @@ from common.words.numbers import (
     error_text,
     left_text,
     moment_text,
+    percent_text,
     rounded_up,
 )
 from owner_node import config
@@ -33,17 +33,8 @@ from owner_node.release.decisions import Decisions, this_person
 from owner_node.release.request_view import shown_records
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import DaemonPresence, notify_daemon
-from owner_node.views.plan import named, plan_document, preview_of
-
-_ATTACKS = {
-    "unchanged-values": "values that leave unchanged",
-    "unchanged-records": "records that leave unchanged as a whole",
-    "interval": "values within 5 % of the ranks",
-    "inference": "inferred from the nearest record:",
-    "membership": "distinguished from people who are not in the release",
-    "extremes": "people with the smallest and largest values re-identified",
-    "scales": "presence of an extreme value inferred from the noise",
-}
+from owner_node.views.plan import named, plan_document, preview_of, with_trial
+from owner_node.views.verdict import limit_text, trial_rows
 
 
 def show_preview(found: dict[str, Any] | None) -> None:
@@ -58,17 +49,27 @@ def show_preview(found: dict[str, Any] | None) -> None:
     whose = " of this owner" if n_others else ""
     bare = found["risks_without_rank_noise"]
     console.table(
-        f"Tried on this owner's data, with noise drawn for this only: attacks by an intruder who knows all "
-        f"attributes{whose} of everybody, unless stated otherwise; known only here",
+        f"Tried on this owner's data, with noise drawn for this only: attacks by intruders who know "
+        f"attributes{whose} of everybody; known only here",
         (
             "attack",
             "right about",
+            "without the release",
+            *(("without rank noise",) if bare else ()),
             "from",
             "to",
-            *(("without rank noise",) if bare else ()),
-            "without the release",
+            "what it means",
         ),
-        list(_lines(found["risks"], bare, found["risk_with_earlier"])),
+        [
+            (
+                each["name"],
+                *(percent_text(each[key]) for key in ("share", "without")),
+                *((_bare_text(each["without_rank_noise"]),) if bare else ()),
+                *(percent_text(each[key]) for key in ("low", "high")),
+                each["means"],
+            )
+            for each in trial_rows(found)
+        ],
     )
     if "sampled" in found:
         console.print_line(found["sampled"])
@@ -81,14 +82,12 @@ def show_preview(found: dict[str, Any] | None) -> None:
     n_inferred = sum(risk["attack"] == "inference" for risk in found["risks"])
     if 0 < n_inferred < found["attributes"]:
         console.print_line(
-            f"Inference was tried for {n_inferred} of {found['attributes']} attributes, chosen at random."
+            f"Guessing was tried for {n_inferred} of {found['attributes']} attributes, chosen at random."
         )
-    error = found["mean_sse"]
-    if error is not None:
-        console.print_line(
-            f"mean SSE {error['mean']:.3g} ({error['low']:.3g} to {error['high']:.3g}); with every value "
-            f"replaced by its mean it would be {found['mean_sse_of_means']:.3g}."
-        )
+
+
+def _bare_text(share: float | None) -> str:
+    return "" if share is None else percent_text(share)
 
 
 def _show_distortions(found: Sequence[dict[str, Any]]) -> None:
@@ -102,52 +101,14 @@ def _show_distortions(found: Sequence[dict[str, Any]]) -> None:
             (
                 each["name"],
                 mean and f"{mean['before']:.4g} → {mean['after']:.4g}",
-                zeros and f"{_share_percent(zeros['before'])} → {_share_percent(zeros['after'])}",
+                zeros and f"{percent_text(zeros['before'])} → {percent_text(zeros['after'])}",
                 most["value"],
-                f"{_share_percent(most['before'])} → {_share_percent(most['after'])}",
+                f"{percent_text(most['before'])} → {percent_text(most['after'])}",
                 "distorted" if each["distorted"] else "",
             )
         )
     columns = ("attribute", "mean", "zeros", "most frequent value", "its share", "")
     console.table("How masking changes single attributes, averaged over a few draws", columns, rows)
-
-
-def _lines(
-    risks: list[dict[str, Any]], bare: list[dict[str, Any]] | None, with_earlier: dict[str, Any] | None
-) -> Iterator[tuple[str, ...]]:
-    """Yield the cells of attacks: of those that re-identify, the best one by each intruder comes first."""
-    for knows in dict.fromkeys(each["knows"] for each in risks if each["knows"]):
-        best, without = (_best(every, knows) for every in (risks, bare or ()))
-        yield _line(f"re-identified, {knows} known", best, without, with_bare=bool(bare))
-    if with_earlier:
-        yield _line(f"re-identified, {with_earlier['knows']}", with_earlier, None, with_bare=bool(bare))
-    for risk in (each for each in risks if not each["knows"]):
-        same = [each for each in bare or () if _KEY(each) == _KEY(risk)]
-        name = f"{_ATTACKS[risk['attack']]} {risk['attribute'] or ''}".strip()
-        yield _line(name, risk, same[0] if same else None, with_bare=bool(bare))
-
-
-_KEY = itemgetter("attack", "attribute")
-
-
-def _best(risks: Sequence[dict[str, Any]], knows: str) -> dict[str, Any]:
-    alike = (each for each in risks if each["knows"] == knows)
-    return max(alike, key=lambda each: each["rate"]["mean"], default={})
-
-
-def _line(
-    name: str, risk: dict[str, Any], bare: dict[str, Any] | None, *, with_bare: bool
-) -> tuple[str, ...]:
-    """Return the cells of an attack; `bare`: the same attack without rank noise, where the plan has some."""
-    without = max(risk["baseline"], risk["control"]["mean"] if risk["control"] else 0.0)
-    cells = [name, *(_share_percent(risk["rate"][end]) for end in ("mean", "low", "high"))]
-    if with_bare:
-        cells.append(_share_percent(bare["rate"]["mean"]) if bare else "")
-    return (*cells, _share_percent(without))
-
-
-def _share_percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
 
 
 def brief(document: dict[str, Any]) -> list[str]:
@@ -160,16 +121,19 @@ def brief(document: dict[str, Any]) -> list[str]:
     parts += [clipped(key, document[key]) for key in ("reason", "purpose") if document[key]]
     if "attributes" not in document:
         return page(parts)
-    n_attributes = len(document["attributes"])
+    verdict = document["verdict"]
+    n_attributes = len(verdict["attributes"])
     parts += [
         text(
-            f"data set {document['dataset']}: {shown_records(document['records'])} records, {n_attributes} "
-            f"attributes; {document['layout']} release with ε {document['release_epsilon']:f}"
+            f"{document['layout']} release with ε {bound_text(document['release_epsilon'])} of data set "
+            f"{document['dataset']}: {shown_records(document['records'])} records, {n_attributes} attributes"
         ),
+        listed("leaves", verdict["attributes"]),
+        *_verdict(document),
         text(f"charge: {_charge(document)}"),
     ]
-    if document["co_owners"]:
-        parts.append(listed("with", (each["id"] for each in document["co_owners"])))
+    if verdict["co_owners"]:
+        parts.append(listed("with", verdict["co_owners"]))
     parts += _expected(document)
     parts += [text(line, "- ") for line in document["essentials"]]
     commands = [f"everything: owner-node show {name} --details"]
@@ -182,8 +146,25 @@ def brief(document: dict[str, Any]) -> list[str]:
     return page(parts, [text(each) for each in commands])
 
 
+def _verdict(document: dict[str, Any]) -> Iterator[Part]:
+    """Yield what leaves unchanged, what intruders find, and what of the data is lost, as far as known."""
+    verdict, preview = document["verdict"], document.get("preview") or {}
+    if verdict["loss"]:
+        yield text(verdict["loss"])
+    if verdict["unchanged"]:
+        yield text(f"leaves unchanged, as expected: {verdict['unchanged']['says']}")
+    if verdict["intruder"]:
+        intruder = verdict["intruder"]
+        yield text(f"re-identified, as expected: {intruder['says']}; {intruder['judgement']}")
+    if verdict["others"]:
+        found = "; ".join(each["brief"] for each in verdict["others"])
+        yield text(f"re-identified by others, who know: {found}")
+    for remark in filter(None, (preview.get("problem"), preview.get("sampled"))):
+        yield text(f"not tried: {remark}" if "problem" in preview else remark)
+
+
 def _expected(document: dict[str, Any]) -> list[Part]:
-    """Return the expected errors, what leaves unchanged, and what an intruder finds, as far as known."""
+    """Return the expected errors, this owner's own where they are known."""
     forecast, preview = document["forecast"], document.get("preview")
     if forecast is None:
         planned = (f"{each['name']} {error_text(each['expected_error'])}" for each in document["attributes"])
@@ -192,23 +173,7 @@ def _expected(document: dict[str, Any]) -> list[Part]:
         each["name"] + (" " + error_text(Decimal(each["error"])) if each["error"] else " does not vary")
         for each in forecast["attributes"]
     ]
-    unchanged = (
-        f"leaves unchanged: {_percent(forecast['unchanged_values'])} of values, "
-        f"{_percent(forecast['unchanged_records'])} of records"
-    )
-    risks = (preview or {}).get("risks", ())
-    for knows in dict.fromkeys(each["knows"] for each in risks if each["knows"]):
-        share = _share_percent(_best(risks, knows)["rate"]["mean"])
-        unchanged += f"; re-identified, {knows} known: {share}"
-    earlier = (preview or {}).get("risk_with_earlier")
-    if earlier:
-        releases = earlier["knows"].removeprefix("all, with ")
-        unchanged += f"; with your {releases}: {_share_percent(earlier['rate']['mean'])}"
-    if preview and "problem" in preview:
-        unchanged += f"; not tried: {preview['problem']}"
-    if preview and "sampled" in preview:
-        unchanged += "; " + preview["sampled"]
-    parts = [listed(f"expected error ({OF_YOUR_DATA})", errors), text(unchanged)]
+    parts = [listed(f"expected error ({OF_YOUR_DATA})", errors)]
     distorted = warnings((preview or {}).get("distortions", ()))
     return [*parts, listed("distorted by masking", distorted)] if distorted else parts
 
@@ -226,8 +191,11 @@ def show_request(document: dict[str, Any], *, details: bool) -> None:
     if "attributes" not in document:
         return
     console.print_line()
+    for part in [*_verdict(document), *_limits(document["verdict"])]:
+        for line in part.whole:
+            console.print_line(line)
+    console.print_line()
     _attributes(document)
-    _forecast(document["forecast"])
     show_preview(document.get("preview"))
     for title, key in (("What linking may find", "linking"), ("What linking found", "linking_found")):
         if document[key]:
@@ -260,7 +228,7 @@ def _fields(document: dict[str, Any]) -> None:
             "layout": document["layout"],
             "asked by the aggregator on": moment_text(document["created"]),
             "to be answered until": document["deadline"] and moment_text(document["deadline"]),
-            "ε of the release": f"{document['release_epsilon']:f}",
+            "ε of the release": bound_text(document["release_epsilon"]),
             "ε of this owner": f"{bound_text(document['epsilon'])}, for each released value by itself",
             "ε joint of this owner": _joint(document["epsilon_joint"]),
             "ε table of this owner": _table(document["epsilon_table"]),
@@ -316,60 +284,48 @@ def _own(document: dict[str, Any]) -> Any:
     return document["epsilon_joint" if document["accounting"] == "joint" else "epsilon"]
 
 
+def _limits(verdict: dict[str, Any]) -> Iterator[Part]:
+    """Yield the limits that the policy sets, and in one sentence those that it does not."""
+    for each in verdict["limits"]:
+        kept = {True: "kept", False: "not kept", None: "not measured"}[each["kept"]]
+        most = f"{'at least' if each['least'] else 'at most'} {limit_text(each, each['limit'])}"
+        found = "" if each["found"] is None else f", the plan has {limit_text(each, each['found'])}"
+        yield text(f"policy.{each['rule']}: {each['what']} {most}{found}: {kept}")
+    if verdict["unset_says"]:
+        yield text(verdict["unset_says"])
+
+
 def _attributes(document: dict[str, Any]) -> None:
-    columns = (
-        "attribute", "type", "domain", "mechanism", "k", "rank noise", "ε", "ε joint", "planned error"
-    )  # fmt: skip
-    keys = ("name", "type", "domain", "mechanism", "k", "rank_noise")
+    """Print how every attribute is masked, with one error each: this owner's own where it is known."""
+    forecast = document["forecast"]
+    own = {each["name"]: each for each in (forecast or {}).get("attributes", ())}
+    columns = ("attribute", "error", *(("unchanged", "without noise") if own else ()))
+    columns += ("type", "domain", "mechanism", "k", "rank noise", "ε", "ε joint")
+    keys = ("type", "domain", "mechanism", "k", "rank_noise")
     rows = [
         (
+            each["name"],
+            *(_own_cells(own[each["name"]]) if own else (f"{each['expected_error']:.3g}",)),
             *(each[key] for key in keys),
             bound_cell(each["epsilon"]),
             bound_cell(each["epsilon_joint"]),
-            f"{each['expected_error']:.3g}",
         )
         for each in document["attributes"]
     ]
+    whose = OF_YOUR_DATA if own else f"{OF_UNIFORM}, from public numbers alone"
     console.table("How every attribute is masked", columns, rows)
+    console.print_line(
+        f"Error: expected squared error, {whose}. At 1, the attribute's mean is as good."
+        + (" Errors, unchanged and without noise are known only here." if own else "")
+    )
     console.print_line(f"What carries the values, and why. {document['carrier_rule']}")
     for each in document["attributes"]:
         console.print_line(f"- {each['name']}: {each['carried_by']}")
-    console.print_line(
-        f"The planned error follows from public numbers alone: {OF_UNIFORM}. At 1, the attribute's mean is "
-        "as good."
-    )
 
 
-def _forecast(forecast: dict[str, Any] | None) -> None:
-    """Print the forecast for this owner's own data, which is never disclosed to the aggregator."""
-    if forecast is None:
-        return
-    console.print_line()
-    console.table(
-        "What is expected of this owner's data, before any noise is drawn; known only here",
-        ("attribute", f"error ({OF_YOUR_DATA})", "leaves unchanged", "without noise", ""),
-        [
-            (
-                each["name"], each["error"] and _number(each["error"]), _percent(each["unchanged"]),
-                _percent(each["zero_noise"]),
-                "its mean would do as well" if each["error"] and Decimal(each["error"]) >= 1 else "",
-            )
-            for each in forecast["attributes"]
-        ],
-    )  # fmt: skip
-    values, whole = _percent(forecast["unchanged_values"]), _percent(forecast["unchanged_records"])
-    sse, of_means = _number(forecast["mean_sse"]), _number(forecast["mean_sse_of_means"])
-    console.print_line("All attributes together:")
-    console.print_line(f"{values} of values and {whole} of whole records are expected to leave unchanged;")
-    console.print_line(f"mean SSE {sse}; with every value replaced by its mean it would be {of_means}.")
-
-
-def _number(text: str) -> str:
-    return f"{Decimal(text):.3g}"
-
-
-def _percent(text: str) -> str:
-    return f"{Decimal(text) * 100:.3g} %"
+def _own_cells(own: Mapping[str, Any]) -> tuple[str, ...]:
+    error = f"{Decimal(own['error']):.3g}" if own["error"] else "does not vary"
+    return error, percent_text(own["unchanged"]), percent_text(own["zero_noise"])
 
 
 def _co_owners(document: dict[str, Any]) -> None:
@@ -474,7 +430,7 @@ def show(
     with _opened(owner) as (_, decisions):
         session = decisions.find(release)
         document = plan_document(session, owner, decisions)
-        document["preview"] = preview_of(session, owner) if preview else None
+        document = with_trial(document, owner, preview_of(session, owner) if preview else None)
     if as_json:
         console.print_json(document)
     else:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from common.planning.limits import by_charge, by_layout, by_matching, by_mechanism, by_rank_noise
 from owner_node.consent.plan_rules import Objection, PlannedWork, Request
 from owner_node.ledger.rank_losses import objection
-from owner_node.masking.foreseen import Forecast, as_share
+from owner_node.masking.foreseen import Forecast, Reidentification, as_share
 
 if TYPE_CHECKING:
     from owner_node.config import PolicyConfig
@@ -178,18 +178,36 @@ def _limits(forecast: Forecast, policy: "PolicyConfig") -> Iterator[_Limit]:
             yield _Limit(key, most, *number)
 
 
-def foresee(records: "MemoryEngine", tasks: "Sequence[AttributeTask]", policy: "PolicyConfig") -> Forecast:
+def foresee(
+    records: "MemoryEngine",
+    tasks: "Sequence[AttributeTask]",
+    policy: "PolicyConfig",
+    *,
+    for_person: bool = False,
+) -> Forecast:
     """Forecast the effect of masking on an owner's data, with higher precision near a limit.
 
     The result depends on the data and is for their owner only.
+
+    Args:
+        records: The records.
+        tasks: How each attribute is masked.
+        policy: Its limits, and the intruder that it expects.
+        for_person: Whether a person decides by it. The intruder then attacks without a limit, too.
     """
     from owner_node.masking.forecast import forecast
-    from owner_node.risk.trials import Randomness, reidentified_share
+    from owner_node.risk.trials import Randomness, best_linking
 
     found = forecast(records.columns, tasks)
     if is_close(found, policy):
         found = forecast(records.columns, tasks, closely=True)
-    if policy.max_reidentified is None:
+    if policy.max_reidentified is None and not (for_person and records.n_records > 1):
         return found
-    share = reidentified_share(records.columns, tasks, policy.known, Randomness.of_system())
-    return replace(found, reidentified=as_share(share.mean))
+    risk = best_linking(records.columns, tasks, policy.known, Randomness.of_system())
+    if risk is None:
+        return found
+    names = [task.attribute.name for task in tasks]
+    shares = map(as_share, (risk.rate.mean, risk.rate.low, risk.rate.high, risk.without_release))
+    known = tuple(each for each in names if each in (policy.known or names))
+    intruder = Reidentification(known, risk.attack, *shares)
+    return replace(found, reidentified=intruder.share, intruder=intruder)

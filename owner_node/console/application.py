@@ -27,6 +27,7 @@ from owner_node.doctor import examination
 from owner_node.explore.questions import EPSILONS, KS, RANK_NOISES, REPETITIONS, grid_of, question_of
 from owner_node.release.approvals import Person
 from owner_node.release.decisions import LONGEST_REASON, Decisions
+from owner_node.risk.attacks import WORDS
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
 from owner_node.state.presence import notify_daemon
@@ -36,9 +37,9 @@ from owner_node.views.budgets import balances, unrecorded
 from owner_node.views.data import config_warnings, data_document, policy_lines
 from owner_node.views.decision import decision_document
 from owner_node.views.explorations import Explorations, explored
-from owner_node.views.plan import named, plan_document, preview_of
+from owner_node.views.plan import plan_document, preview_of, with_trial
 from owner_node.views.status import certificates, status_document
-from owner_node.views.verdict import strongest, without_release
+from owner_node.views.verdict import trial_rows
 
 if TYPE_CHECKING:
     from owner_node.ledger.ledger import Entry
@@ -143,6 +144,7 @@ class Pages:
             "unheeded": unheeded,
             "flow": pictures.flow(owner.owner.id, document) if planned else None,
             "cost": pictures.cost(document["balance"], document["charge"], waits=waits) if planned else [],
+            "scale": pictures.risk_scale(document["verdict"]["intruder"]) if planned else None,
         }  # fmt: skip
         status = 200 if unheeded is None else 409 if isinstance(unheeded, ConflictError) else 400
         return self._site.page(request, "plan.html", values, status)
@@ -152,7 +154,8 @@ class Pages:
         owner = self._load()
         with self._opened(owner) as (_, decisions):
             session = decisions.find(_name(request))
-        job, most = None, owner.policy.max_reidentified
+            document = plan_document(session, owner, decisions)
+        job = None
         key = ("trial", session.aggregator, session.release, session.plan_digest, session.source_digest)
         if session.state is SessionState.AWAITING_APPROVAL:
             job = self._jobs.begun(key, lambda job: preview_of(session, owner, job.note, job.progress))
@@ -161,11 +164,12 @@ class Pages:
             # Next time it may succeed.
             self._jobs.forget(key)
         found = None if job is None or running else job.result
-        values = {"running": running, "found": found, "plan": named(session), "most": most}
-        risk = strongest(found)
-        meanings = {each["attack"]: each["meaning"] for each in (found or {}).get("risks", ())}
-        drawn = {"strongest": risk, "scale": pictures.risk_scale(risk, most), "meanings": meanings}
-        return self._site.page(request, "trial.html", values | drawn | {"without": without_release})
+        verdict = with_trial(document, owner, found).get("verdict")
+        values = {
+            "running": running, "found": found, "plan": document, "verdict": verdict,
+            "scale": pictures.risk_scale(verdict and verdict["intruder"]), "rows": trial_rows(found),
+        }  # fmt: skip
+        return self._site.page(request, "trial.html", values)
 
     def approve(self, request: Request) -> Response:
         """Approve the plan that was shown."""
@@ -215,7 +219,10 @@ class Pages:
             found = decision_document(session, owner, decisions.approvals, History(db, utc_now))
             plan = plan_document(session, owner, decisions)
         signers = list(dict.fromkeys(each["by"] for each in found["persons"]))
-        values = {"plan": plan, "decision": found, "owner": owner, "signers": signers, "now": utc_now()}
+        values = {
+            "plan": plan, "decision": found, "owner": owner, "signers": signers, "now": utc_now(),
+            "attacks": WORDS,
+        }  # fmt: skip
         return self._site.page(request, "decision.html", values)
 
     def ledger(self, request: Request) -> Response:

@@ -8,7 +8,6 @@ from itertools import groupby
 from typing import Any
 
 from owner_node.ledger.ledger import Entry, EntryKind
-from owner_node.views.verdict import without_release
 
 WIDTH = 320.0
 """Width of a drawing in a card, in its own units."""
@@ -76,30 +75,27 @@ class RiskScale:
     limit: float | None
     exceeded: bool | None
     """Whether the mean is above the limit; None without a limit."""
-    unsure: bool
-    """Whether the confidence interval has the limit in it."""
 
 
-def risk_scale(risk: Mapping[str, Any] | None, most: Decimal | None) -> RiskScale | None:
-    """Return the scale of an attack; None if none was tried.
+def risk_scale(intruder: Mapping[str, Any] | None) -> RiskScale | None:
+    """Return the scale of what the expected intruder finds; None if it was not tried.
 
     Args:
-        risk: The attack, as in `preview_of`.
-        most: The largest share that this organisation allows; None for no limit.
+        intruder: As in `owner_node.views.verdict.verdict_of`.
     """
-    if risk is None:
+    if intruder is None:
         return None
-    rate, without = risk["rate"], without_release(risk)
-    shown = max(rate["high"], without, float(most or 0)) * _ROOM
+    most, without = intruder["limit"], float(intruder["without"])
+    mean, low, high = (float(intruder[each]) for each in ("share", "low", "high"))
+    shown = max(high, without, float(most or 0)) * _ROOM
     end = next((each for each in _ENDS if each >= shown), 1.0)
 
     def place(share: float) -> float:
         return WIDTH * min(share / end, 1.0)
 
     return RiskScale(
-        end, place(rate["mean"]), place(rate["low"]), place(rate["high"]), place(without),
-        None if most is None else place(float(most)), None if most is None else rate["mean"] > float(most),
-        most is not None and rate["low"] <= float(most) < rate["high"],
+        end, place(mean), place(low), place(high), place(without),
+        None if most is None else place(float(most)), None if most is None else not intruder["kept"],
     )  # fmt: skip
 
 

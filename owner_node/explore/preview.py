@@ -20,6 +20,7 @@ from owner_node.risk.attacks import ATTACKS
 from owner_node.risk.measures import mean_sse_of_means
 from owner_node.risk.trials import (
     Aims,
+    Knowledge,
     Randomness,
     knowledge_of,
     people_of,
@@ -77,6 +78,7 @@ def preview(
     randomness: Randomness,
     earlier: Earlier | None = None,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
+    known: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Try a plan on the requested records.
 
@@ -86,12 +88,15 @@ def preview(
         randomness: Source of noise and choices.
         earlier: Earlier releases, which an intruder may have, too.
         progress: Called often with the number of finished steps and of all; what it raises ends the trial.
+        known: Attributes that the expected intruder knows of everybody; empty for all, also if none of them
+            is masked.
 
     Returns:
-        `{attributes, mean_sse, mean_sse_of_means, risks, risk_with_earlier, risks_without_rank_noise}`: the
-        number of attributes, and the others as in `results`. `risk_with_earlier` is null without earlier
-        releases. The last is null if the plan has no rank noise, else the results of the same attacks
-        without rank noise, in the same order.
+        `{attributes, expected, mean_sse, mean_sse_of_means, risks, risks_with_earlier,
+        risks_without_rank_noise}`: the number of attributes, what the expected intruder knows (`knows` of
+        risks; empty if that is none of the masked attributes), and the others as in `results`.
+        `risks_with_earlier` is empty without earlier releases. The last is null if the plan has no rank
+        noise, else the results of the same attacks without rank noise, in the same order.
 
     Raises:
         UnusableDataError: If there are fewer records than k.
@@ -99,7 +104,9 @@ def preview(
     """
     records.check(tasks)
     inferred = np.sort(randomness.choices.permutation(len(tasks))[:MOST_INFERRED])
-    aims = Aims(ATTACKS, knowledge_of([task.attribute.name for task in tasks], ()), inferred)
+    masked = [task.attribute.name for task in tasks]
+    intruders = _intruders(masked, known)
+    aims = Aims(ATTACKS, intruders, inferred)
     people = people_of(records.columns, tasks, randomness, max(task.k or 1 for task in tasks))
     whole = sorted_records(records.columns, tasks, randomness.bits)
 
@@ -117,10 +124,12 @@ def preview(
         lambda check: {"risks": attacked(tasks, check)},
     ]
     if earlier is not None:
-        steps.append(lambda check: {"risk_with_earlier": _with_earlier(earlier, randomness, check)})
+        steps.append(lambda check: {"risks_with_earlier": _with_earlier(earlier, known, randomness, check)})
     if any(task.rank_noise for task in tasks):
         steps.append(lambda check: {"risks_without_rank_noise": attacked(bare, check)})
-    found = {"attributes": len(tasks), "risk_with_earlier": None, "risks_without_rank_noise": None}
+    expected = intruders[0].words if not known or set(known) & set(masked) else ""
+    found: dict[str, Any] = {"attributes": len(tasks), "expected": expected}
+    found |= {"risks_with_earlier": [], "risks_without_rank_noise": None}
     for number, step in enumerate(steps):
         check = partial(progress, number, len(steps))
         check()
@@ -129,12 +138,22 @@ def preview(
     return found
 
 
-def _with_earlier(earlier: Earlier, randomness: Randomness, check: Check) -> dict[str, Any] | None:
-    """Attack the plan together with the earlier releases, by an intruder who knows all attributes."""
+def _intruders(names: Sequence[str], known: Sequence[str]) -> tuple[Knowledge, ...]:
+    """Return the intruders to try: the expected one first, and one who knows everything."""
+    own = [name for name in names if name in known]
+    if not own or len(own) == len(names):
+        return knowledge_of(names, ())
+    return (*knowledge_of(names, own), knowledge_of(names, ())[0])
+
+
+def _with_earlier(
+    earlier: Earlier, known: Sequence[str], randomness: Randomness, check: Check
+) -> list[dict[str, Any]]:
+    """Attack the plan together with the earlier releases, by the expected intruder and one who knows all."""
     by_name = {task.attribute.name: task for release in reversed(earlier.releases) for task in release}
     sorted_as = tuple(by_name.values())
     fewest = max(task.k or 1 for release in earlier.releases for task in release)
     people = people_of(earlier.records.columns, sorted_as, randomness, fewest)
-    (everything, *_) = knowledge_of(list(by_name), ())
-    found = risk_across(earlier.releases, people, everything, randomness, check=check)
-    return found.to_document() if found else None
+    exact = [each for each in _intruders(list(by_name), known) if not (each.n_chosen or each.approximate)]
+    tried = (risk_across(earlier.releases, people, each, randomness, check=check) for each in exact)
+    return [each.to_document() for each in tried if each is not None]

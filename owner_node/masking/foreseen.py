@@ -5,6 +5,7 @@ answers to its own commands. An aggregator learns at most that the policy refuse
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Self
@@ -38,6 +39,40 @@ class AttributeForecast:
         }  # fmt: skip
 
 
+MOSTLY_LOST = Decimal("0.5")
+"""Error from which on at least half of an attribute's variation is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reidentification:
+    """The best attack of the intruder that a policy expects; every share is one of persons."""
+
+    known: tuple[str, ...]
+    """Masked attributes that the intruder knows of everybody."""
+    attack: str
+    """Name of the attack (`owner_node.risk.attacks`)."""
+    share: Decimal
+    """Share that it re-identifies."""
+    low: Decimal
+    high: Decimal
+    """Ends of the 95 % confidence interval."""
+    without: Decimal
+    """Share that would be found without the release."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the document; all numbers are decimals."""
+        return {
+            "known": list(self.known), "attack": self.attack, "share": self.share, "low": self.low,
+            "high": self.high, "without": self.without,
+        }  # fmt: skip
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read what `to_document` returned."""
+        shares = (Decimal(document[name]) for name in ("share", "low", "high", "without"))
+        return cls(tuple(document["known"]), document["attack"], *shares)
+
+
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """The forecast of a fragment, before any of its noise is drawn."""
@@ -55,7 +90,11 @@ class Forecast:
     deviation: Decimal
     """Standard error of `unchanged_values`; 0 where it is exact."""
     reidentified: Decimal = Decimal(0)
-    """Expected share of persons whose record an intruder finds (`owner_node.risk`); 0 without a limit."""
+    """Expected share of persons whose record the policy's intruder finds (`owner_node.risk`); 0 if nobody
+    asked for it: neither a limit nor a person who decides."""
+    intruder: Reidentification | None = None
+    """The same in full; None where it was not tried, where no known attribute is masked, and in texts of
+    older versions."""
 
     @property
     def mean_sse_of_means(self) -> Decimal:
@@ -67,6 +106,19 @@ class Forecast:
     def no_better_than_means(self) -> tuple[str, ...]:
         """Names of attributes that would be represented as well by their mean."""
         return tuple(each.name for each in self.attributes if each.error is not None and each.error >= 1)
+
+    @property
+    def mostly_lost(self) -> tuple[AttributeForecast, ...]:
+        """Attributes that lose at least half of their variation, the worst first."""
+        errors = [(each.error, each) for each in self.attributes if each.error is not None]
+        errors.sort(key=lambda pair: -pair[0])
+        return tuple(each for error, each in errors if error >= MOSTLY_LOST)
+
+    @property
+    def worthless(self) -> bool:
+        """Whether the mean would do as well for most attributes that vary: nobody needs such a release."""
+        n_varying = sum(each.error is not None for each in self.attributes)
+        return 2 * len(self.no_better_than_means) > n_varying
 
     @property
     def worth_less_than_means(self) -> bool:
@@ -85,6 +137,7 @@ class Forecast:
             "zero_noise": self.zero_noise,
             "deviation": self.deviation,
             "reidentified": self.reidentified,
+            "intruder": None if self.intruder is None else self.intruder.to_document(),
         }
 
     def to_text(self) -> str:
@@ -94,7 +147,11 @@ class Forecast:
     @classmethod
     def from_text(cls, text: str) -> Self:
         """Read the text that a session stores."""
-        document = json.loads(text)
+        return cls.from_document(json.loads(text))
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read the document, whose numbers may be texts."""
         attributes = tuple(
             AttributeForecast(
                 each["name"],
@@ -107,4 +164,7 @@ class Forecast:
         names = (
             "mean_sse", "unchanged_values", "unchanged_records", "zero_noise", "deviation", "reidentified",
         )  # fmt: skip
-        return cls(attributes, *(Decimal(document[name]) for name in names))
+        numbers = {name: Decimal(document[name]) for name in names}
+        intruder = document.get("intruder")
+        found = None if intruder is None else Reidentification.from_document(intruder)
+        return cls(attributes=attributes, intruder=found, **numbers)

@@ -86,12 +86,25 @@ class Appraisal:
         cases.records.attempts.check(cases.config, self._budget(session), cases.aggregator, session.release)
 
     def appraise(
-        self, session: Session, plan: Plan, assignment: Assignment, key: ReleaseKey | None
+        self,
+        session: Session,
+        plan: Plan,
+        assignment: Assignment,
+        key: ReleaseKey | None,
+        *,
+        for_person: bool = False,
     ) -> Appraised:
         """Load the data of an undecided release, and forecast the effect of masking them.
 
         The forecast is drawn once: the same data under the same plan get the stored one. Call this, and store
         its result, inside `holding_answer`.
+
+        Args:
+            session: The session.
+            plan: Its plan.
+            assignment: This owner's part of the plan.
+            key: The key of the release's tokens, if it has any.
+            for_person: Whether a person decides by the forecast.
 
         Raises:
             RefusedError: If the forecast exceeds a limit of the policy, or another budget was charged for
@@ -109,7 +122,7 @@ class Appraisal:
         if session.forecast and session.source_digest == pinned:
             forecast = Forecast.from_text(session.forecast)
         else:
-            forecast = self._foresee(prepared)
+            forecast = self._foresee(prepared, for_person=for_person)
         self._judge(session, forecast)
         self._warn(session, forecast)
         answered = discloses(session, assignment, self._cases.config)
@@ -218,10 +231,11 @@ class Appraisal:
             return session.source_digest
         return self._cases.records.own_keys.pin(prepared.source_digest)
 
-    def _foresee(self, prepared: "Prepared") -> Forecast:
+    def _foresee(self, prepared: "Prepared", *, for_person: bool = False) -> Forecast:
         from owner_node.engines.sampling import sampled
 
-        return foresee(*sampled(prepared.records, prepared.tasks), self._cases.config.policy)
+        records, tasks = sampled(prepared.records, prepared.tasks)
+        return foresee(records, tasks, self._cases.config.policy, for_person=for_person)
 
     def _judge(self, session: Session, forecast: Forecast) -> None:
         rules = forecast_objections(forecast, self._cases.config.policy)

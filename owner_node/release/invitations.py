@@ -200,7 +200,7 @@ class Invitations:
             return False
         # No person is asked about data that cannot be used, or that the policy refuses.
         with self._appraisal.holding_answer(session):
-            found = self._appraisal.appraise(session, plan, assignment, key)
+            found = self._appraisal.appraise(session, plan, assignment, key, for_person=bool(verdict.asks))
             try:
                 waits = self._settle(plan, session, verdict, found, key)
             except (RefusedError, ProtocolError) as error:

@@ -119,18 +119,72 @@ ATTACKS = (UNCHANGED, LINKAGE, LIKELIHOOD, STRUCTURE, INTERVAL, INFERENCE, MEMBE
 LINKING = (LINKAGE, LIKELIHOOD, STRUCTURE)
 """Attacks that re-identify: they link persons to their records."""
 UNCHANGED_VALUES, UNCHANGED_RECORDS = "unchanged-values", "unchanged-records"
-MEANINGS: Mapping[str, str] = MappingProxyType(
+
+
+@dataclass(frozen=True, slots=True)
+class AttackWords:
+    """What an attack is, for people."""
+
+    name: str
+    """Its name."""
+    meaning: str
+    """What holds if it is always right."""
+    better: str
+    """What it means if it is right more often than without the release."""
+
+
+WORDS: Mapping[str, AttackWords] = MappingProxyType(
     {
-        UNCHANGED_VALUES: "every value leaves as it is",
-        UNCHANGED_RECORDS: "every record leaves as it is, with all its values",
-        LINKAGE: "everybody's record is the nearest one to what is known of them",
-        LIKELIHOOD: "everybody's record is the likeliest one, from everybody's ranks and the noise on them",
-        STRUCTURE: "everybody's record is linked by equality and order of released values alone",
-        INTERVAL: "every original value is near its released one, within 5 % of the ranks",
-        INFERENCE: "everybody's value is what the record nearest to them in the other attributes says",
-        MEMBERSHIP: "of a person in the release and one who was left out, it is always known which is which",
-        EXTREMES: "the records with the smallest and largest values are those of the people who have them",
-        SCALES: "the noise of a list discloses whether somebody has the largest value that there can be",
+        UNCHANGED_VALUES: AttackWords(
+            "values that leave unchanged",
+            "every value leaves as it is",
+            "these values leave as they are, more of them than by chance",
+        ),
+        UNCHANGED_RECORDS: AttackWords(
+            "records that leave unchanged as a whole",
+            "every record leaves as it is, with all its values",
+            "these records leave as they are, so that anyone who knows the person recognises them",
+        ),
+        LINKAGE: AttackWords(
+            "re-identified by the nearest record",
+            "everybody's record is the nearest one to what is known of them",
+            "the released record nearest to what is known of these persons is theirs",
+        ),
+        LIKELIHOOD: AttackWords(
+            "re-identified by the likeliest record",
+            "everybody's record is the likeliest one, from everybody's ranks and the noise on them",
+            "the ranks of these persons' values point to their record through the noise",
+        ),
+        STRUCTURE: AttackWords(
+            "re-identified by equal values and their order",
+            "everybody's record is linked by equality and order of released values alone",
+            "which released values are equal, and their order, point to these persons' records",
+        ),
+        INTERVAL: AttackWords(
+            "values known nearly",
+            "every original value is near its released one, within 5 % of the ranks",
+            "anyone who has found a person's record knows these values nearly, within 5 % of the ranks",
+        ),
+        INFERENCE: AttackWords(
+            "value guessed from a person's other values:",
+            "everybody's value is what the record nearest to them in the other attributes says",
+            "anyone who knows a person's other values guesses this one better with the release",
+        ),
+        MEMBERSHIP: AttackWords(
+            "whether a person is in the data",
+            "of a person in the release and one who was left out, it is always known which is which",
+            "the release betrays who is in it: 50 % is guessing, 100 % is certainty",
+        ),
+        EXTREMES: AttackWords(
+            "whose the smallest and largest values are",
+            "the records with the smallest and largest values are those of the people who have them",
+            "the record with an extreme value is often that of the person who has it",
+        ),
+        SCALES: AttackWords(
+            "whether somebody has the largest value",
+            "the noise of a list discloses whether somebody has the largest value that there can be",
+            "the size of the noise betrays an extreme value: 50 % is guessing, 100 % is certainty",
+        ),
     }
 )
 

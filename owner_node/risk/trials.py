@@ -23,9 +23,9 @@ from owner_node.masking.tasks import AttributeTask, mechanism_of
 from owner_node.risk.attacks import (
     LIKELIHOOD,
     LINKING,
-    MEANINGS,
     SCALES,
     WINDOW,
+    WORDS,
     Ascending,
     AttackResult,
     Crowd,
@@ -184,7 +184,7 @@ def risks_of(
     risks = [_risk(results, knows, n_records) for (_, _, knows), results in found.items()]
     if SCALES in aims.attacks and (rates := distinguished_by_scales(people.members, tasks, randomness.bits)):
         rate = share(rates, LISTS * len(rates))
-        risks.append(Risk(SCALES, rate, 0.5, LISTS * len(rates), MEANINGS[SCALES]))
+        risks.append(Risk(SCALES, rate, 0.5, LISTS * len(rates), WORDS[SCALES].meaning))
     return tuple(risks)
 
 
@@ -195,7 +195,18 @@ def reidentified_share(
     randomness: Randomness,
     draws: int = 2 * DRAWS,
 ) -> Estimate:
-    """Return the share of persons that the best attack re-identifies; 0 if no known attribute is masked.
+    """Return the share of persons that the best attack re-identifies; arguments as in `best_linking`."""
+    return _rate(best_linking(columns, tasks, known, randomness, draws))
+
+
+def best_linking(
+    columns: Mapping[str, Int64Array],
+    tasks: Sequence[AttributeTask],
+    known: Collection[str],
+    randomness: Randomness,
+    draws: int = 2 * DRAWS,
+) -> Risk | None:
+    """Return the attack that re-identifies most persons; None if no known attribute is masked.
 
     Args:
         columns: Original values by attribute, `(n_records,)` each, in resolution units.
@@ -205,7 +216,7 @@ def reidentified_share(
         draws: Draws that are attacked.
     """
     people = people_of(columns, tasks, randomness, max(task.k or 1 for task in tasks))
-    return attacked_share(tasks, people, known, randomness, draws)
+    return _best_linking(tasks, people, known, randomness, draws)
 
 
 def attacked_share(
@@ -216,7 +227,7 @@ def attacked_share(
     draws: int = 2 * DRAWS,
     check: Check = unchecked,
 ) -> Estimate:
-    """Return the same for people who were left out before.
+    """Return the share of persons that the best attack re-identifies, for people left out before.
 
     Args:
         tasks: How each attribute is masked.
@@ -226,14 +237,28 @@ def attacked_share(
         draws: Draws that are attacked.
         check: Called between attacks.
     """
+    return _rate(_best_linking(tasks, people, known, randomness, draws, check))
+
+
+def _rate(risk: Risk | None) -> Estimate:
+    return Estimate(0.0, 0.0, 0.0) if risk is None else risk.rate
+
+
+def _best_linking(
+    tasks: Sequence[AttributeTask],
+    people: People,
+    known: Collection[str],
+    randomness: Randomness,
+    draws: int,
+    check: Check = unchecked,
+) -> Risk | None:
     names = [task.attribute.name for task in tasks]
     intersection = [name for name in names if name in known]
     if known and not intersection:
-        return Estimate(0.0, 0.0, 0.0)
+        return None
     (intruder, *_) = knowledge_of(names, intersection)
     aims = Aims(LINKING, (intruder,), np.empty(0, dtype=np.int64), draws)
-    found = reidentified(risks_of(tasks, people, aims, randomness, check))
-    return found.rate if found else Estimate(0.0, 0.0, 0.0)
+    return reidentified(risks_of(tasks, people, aims, randomness, check))
 
 
 def attacks_on(
@@ -335,7 +360,7 @@ def _risk(found: Sequence[AttackResult], knows: str, n_records: int) -> Risk:
         share([each.rate for each in found], n_targets),
         float(np.mean([each.baseline for each in found])),
         first.targets,
-        MEANINGS[first.attack],
+        WORDS[first.attack].meaning,
         share(controls, first.outside) if controls else None,
         first.attribute,
         knows,

@@ -16,17 +16,19 @@ from owner_node.engines.pinned import pin
 from owner_node.engines.sampling import sample_text, sampled
 from owner_node.explore.distortion import distortions
 from owner_node.explore.preview import FEWEST_TRIED, Earlier, most_records, preview
+from owner_node.masking.foreseen import Forecast, Reidentification
 from owner_node.masking.tasks import AttributeTask, mask_tasks
 from owner_node.release.decisions import Decisions
 from owner_node.release.preparation import Prepared, prepare
 from owner_node.release.request_view import request_view
+from owner_node.risk.attacks import LINKING, WORDS
 from owner_node.risk.trials import Randomness
 from owner_node.sources import schema_of
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session, Sessions
 from owner_node.views.budgets import balances
-from owner_node.views.verdict import limits_of
+from owner_node.views.verdict import limits_of, verdict_of
 
 MOST_EARLIER = 5
 """Most earlier releases that a plan is tried together with, the newest ones."""
@@ -67,8 +69,17 @@ def plan_document(session: Session, owner: OwnerConfig, decisions: Decisions) ->
     view = request_view(session, read, owner, None if balance is None else balance["remaining"])
     return {
         **view, "budget": None if configured is None else configured.budget, "balance": balance,
-        "limits": limits_of(view, owner.policy), **known,
+        "limits": limits_of(view, owner.policy), "verdict": verdict_of(view, owner.policy), **known,
     }  # fmt: skip
+
+
+def with_trial(
+    document: dict[str, Any], owner: OwnerConfig, preview: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Return a plan's document with the result of its trial, in the verdict too."""
+    if "verdict" not in document:
+        return document | {"preview": preview}
+    return document | {"preview": preview, "verdict": verdict_of(document, owner.policy, preview)}
 
 
 def preview_of(
@@ -86,7 +97,8 @@ def preview_of(
         loading: Shows how far loading is.
 
     Returns:
-        The result of `owner_node.explore.preview`; `distortions`; as `others_attributes`, the number of
+        The result of `owner_node.explore.preview`, with the figure of the expected intruder that is stored
+        with the session in place of another draw of it; `distortions`; as `others_attributes`, the number of
         attributes of the release that only other owners have; or `{problem}`: the plan is shown even if the
         trial failed.
 
@@ -99,7 +111,7 @@ def preview_of(
     if session.state is not SessionState.AWAITING_APPROVAL or plan is None:
         return None
     try:
-        return _tried(plan, session.dataset, owner, released, progress, loading)
+        found = _tried(plan, session.dataset, owner, released, progress, loading)
     except TesseraError as error:
         return {"problem": joined(error.message)}
     except StepStoppedError:
@@ -109,6 +121,28 @@ def preview_of(
         return {
             "problem": f"internal fault ({type(fault).__name__} at {places(fault)[-2]}); please report it"
         }
+    if session.forecast and "risks" in found:
+        found["risks"] = _with_stored_figure(found, Forecast.from_text(session.forecast).intruder)
+    return found
+
+
+def _with_stored_figure(found: dict[str, Any], stored: Reidentification | None) -> list[dict[str, Any]]:
+    """Return the risks with the stored figure of the expected intruder, however often a plan is tried."""
+    risks: list[dict[str, Any]] = found["risks"]
+    if stored is None:
+        return risks
+    expected = [each for each in risks if each["attack"] in LINKING and each["knows"] == found["expected"]]
+    figure = {
+        "attack": stored.attack,
+        "rate": {"mean": float(stored.share), "low": float(stored.low), "high": float(stored.high)},
+        "baseline": float(stored.without),
+        "targets": max((each["targets"] for each in expected), default=0),
+        "meaning": WORDS[stored.attack].meaning,
+        "control": None,
+        "attribute": None,
+        "knows": found["expected"],
+    }
+    return [figure, *(each for each in risks if each not in expected)]
 
 
 def _released(dataset: str, sessions: Sessions) -> list[Plan]:
@@ -141,7 +175,7 @@ def _tried(
     found = preview(
         records, tasks, Randomness.of_system(), earlier,
         # Loading comes before these steps, and distortions after them.
-        lambda done, of: progress(done + 1, of + 2),
+        lambda done, of: progress(done + 1, of + 2), owner.policy.known,
     )  # fmt: skip
     found["distortions"] = distortions(records, tasks)
     if text := sample_text(records.n_records, prepared.n_records):

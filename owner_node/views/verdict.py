@@ -1,13 +1,20 @@
-"""What a plan comes down to: its numbers against this organisation's limits, and the strongest attack."""
+"""What a plan comes down to for its owner: one document, which text, pages, the decision and `--json` show.
 
-from collections.abc import Mapping
+It knows one intruder, the one that the policy expects (`known`), and one figure for it: the one that was
+stored before a person was asked (`owner_node.masking.foreseen`). Attacks by others come from a trial of the
+plan. They are named as others, and no limit of the policy speaks of them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from common.canonical import Document
+from common.words.numbers import about_text, bound_text, counted, number_of, percent_text
 from owner_node.config import PolicyConfig
-from owner_node.risk.attacks import LINKING
+from owner_node.masking.foreseen import Forecast, Reidentification
+from owner_node.risk.attacks import LINKING, WORDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +43,10 @@ class LimitLine(Document):
 
 
 _EXPECTED = (
-    ("max_reidentified", "Persons re-identified by this release alone, as expected", "reidentified"),
-    ("max_unchanged_share", "Values that leave unchanged", "unchanged_values"),
-    ("max_unchanged_record_share", "Records that leave unchanged as a whole", "unchanged_records"),
-    ("max_zero_noise_share", "Values without noise", "zero_noise"),
+    ("max_reidentified", "persons re-identified", "reidentified"),
+    ("max_unchanged_share", "values that leave unchanged", "unchanged_values"),
+    ("max_unchanged_record_share", "records that leave unchanged as a whole", "unchanged_records"),
+    ("max_zero_noise_share", "values without noise", "zero_noise"),
 )
 
 
@@ -55,15 +62,17 @@ def limits_of(plan: Mapping[str, Any], policy: PolicyConfig) -> list[dict[str, A
     """
     lines = [
         LimitLine(
-            "max_epsilon_per_release", "Charge (ε)", "epsilon",
+            "max_epsilon_per_release", "charge (ε)", "epsilon",
             policy.max_epsilon_per_release, plan["charge"], least=False,
         )
     ]  # fmt: skip
     forecast = plan["forecast"] or {}
     for rule, what, name in _EXPECTED:
         most: Decimal | None = getattr(policy, rule)
-        # Attacks are tried before the decision only where the policy limits them.
-        known = name in forecast and (name != "reidentified" or most is not None)
+        # Attacks are tried only for a limit, or for a person who decides.
+        known = name in forecast and (
+            name != "reidentified" or most is not None or bool(forecast.get("intruder"))
+        )
         lines.append(
             LimitLine(rule, what, "share", most, Decimal(forecast[name]) if known else None, least=False)
         )
@@ -72,29 +81,280 @@ def limits_of(plan: Mapping[str, Any], policy: PolicyConfig) -> list[dict[str, A
     if sizes:
         smallest = Decimal(min(sizes))
         lines.append(
-            LimitLine("min_k", "Smallest cluster (k)", "number", Decimal(policy.min_k), smallest, least=True)
+            LimitLine("min_k", "smallest cluster (k)", "number", Decimal(policy.min_k), smallest, least=True)
         )
     if noises:
         lines.append(
             LimitLine(
-                "min_rank_noise", "Smallest rank noise", "share", policy.min_rank_noise or None, min(noises),
+                "min_rank_noise", "smallest rank noise", "share", policy.min_rank_noise or None, min(noises),
                 least=True,
             )
         )  # fmt: skip
     return [{**each.to_document(), "kept": each.kept} for each in lines]
 
 
-def strongest(found: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return the attack that re-identifies most persons, by whichever intruder; None if none was tried.
+def limit_text(limit: Mapping[str, Any], number: Any) -> str:
+    """Return a limit, or what a plan has there, in the unit of a line of `limits_of`."""
+    if limit["unit"] == "share":
+        return percent_text(number)
+    return bound_text(Decimal(number)) if limit["unit"] == "epsilon" else f"{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A number of records or persons whose shares are shown as numbers, too."""
+
+    n: int | None
+    """None where the exact number is not known."""
+    noun: str
+
+    def share(self, share: Any) -> str:
+        """Return a share as people read it: "6.5 % of persons, about 1,160 of 18,000"."""
+        of = f"{percent_text(share)} of {self.noun}"
+        return of if self.n is None else f"{of}, {about_text(share, self.n)}"
+
+    def number(self, share: Any) -> int | None:
+        """Return how many a share is."""
+        return None if self.n is None else number_of(share, self.n)
+
+
+def verdict_of(
+    plan: Mapping[str, Any], policy: PolicyConfig, preview: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what a plan comes down to.
 
     Args:
-        found: The trial of a plan, as `preview_of` returns it.
+        plan: The plan, as `request_view` returns it.
+        policy: The policy.
+        preview: The trial of the plan, as `owner_node.views.plan.preview_of` returns it; None without one.
+
+    Returns:
+        `{attributes, records, co_owners, unchanged, intruder, others, mostly_lost, worthless, loss, limits,
+        unset, unset_says}`. `unchanged` and `intruder` are null where they are not known. Texts for people
+        are `says` of a part, `loss` and `unset_says`.
     """
-    tried = [each for each in (found or {}).get("risks", ()) if each["attack"] in LINKING]
-    earlier = (found or {}).get("risk_with_earlier")
-    return max([*tried, *filter(None, [earlier])], key=lambda each: each["rate"]["mean"], default=None)
+    n = plan["records"].get("exact")
+    persons = _Counted(n, "persons" if plan["max_records_per_person"] == 1 else "records")
+    forecast = None if plan["forecast"] is None else Forecast.from_document(plan["forecast"])
+    limits = limits_of(plan, policy)
+    names = [each["name"] for each in plan["attributes"]]
+    return {
+        "attributes": names,
+        "records": n,
+        "co_owners": [each["id"] for each in plan["co_owners"]],
+        "unchanged": None if forecast is None else _unchanged(forecast, n, len(names)),
+        "intruder": _intruder(forecast, names, policy, persons),
+        "others": sorted(
+            (_other(risk, persons) for risk in other_linking(preview)),
+            key=lambda each: each["share"],
+            reverse=True,
+        ),
+        "mostly_lost": [] if forecast is None else [each.name for each in forecast.mostly_lost],
+        "worthless": forecast is not None and forecast.worthless,
+        "loss": "" if forecast is None else loss_text(forecast),
+        "limits": [each for each in limits if each["limit"] is not None],
+        "unset": [each["rule"] for each in limits if each["limit"] is None],
+        "unset_says": _unset_text([each["what"] for each in limits if each["limit"] is None]),
+    }
+
+
+def _unchanged(forecast: Forecast, n: int | None, n_attributes: int) -> dict[str, Any]:
+    values = _Counted(None if n is None else n * n_attributes, "values")
+    records = _Counted(n, "records")
+    says = (
+        f"{values.share(forecast.unchanged_values)}, and {percent_text(forecast.unchanged_records)} of whole "
+        f"records{'' if n is None else ', ' + about_text(forecast.unchanged_records, n)}"
+    )
+    return {
+        "values": forecast.unchanged_values,
+        "values_number": values.number(forecast.unchanged_values),
+        "records": forecast.unchanged_records,
+        "records_number": records.number(forecast.unchanged_records),
+        "says": says,
+    }
+
+
+def _intruder(
+    forecast: Forecast | None, names: Sequence[str], policy: PolicyConfig, persons: _Counted
+) -> dict[str, Any] | None:
+    """Return what the policy's intruder finds; None where nobody tried it."""
+    most = policy.max_reidentified
+    found = None if forecast is None else forecast.intruder
+    if found is None:
+        if policy.known and not set(policy.known) & set(names) and forecast is not None:
+            # No attribute that the intruder knows is masked: there is nothing to compare with.
+            found = Reidentification((), "", *[Decimal(0)] * 4)
+        elif forecast is None or most is None:
+            return None
+        else:
+            # A forecast of an older version has the share alone.
+            share = forecast.reidentified
+            found = Reidentification(_known(policy, names), "", share, share, share, Decimal(0))
+    kept = None if most is None else found.share <= most
+    unsure = most is not None and found.low <= most < found.high
+    return {
+        "known": list(found.known),
+        "knows": _knows(found.known, names),
+        "attack": found.attack,
+        "share": found.share,
+        "low": found.low,
+        "high": found.high,
+        "without": found.without,
+        "number": persons.number(found.share),
+        "of": persons.n,
+        "persons": persons.noun,
+        "limit": most,
+        "kept": kept,
+        "unsure": unsure,
+        "figure": persons.share(found.share),
+        "judgement": _judgement(most, kept=kept, unsure=unsure),
+        "says": _found_text(found, names, persons, policy),
+    }
+
+
+def _known(policy: PolicyConfig, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(each for each in names if each in (policy.known or names))
+
+
+def _knows(known: Sequence[str], names: Sequence[str]) -> str:
+    if len(known) == len(names):
+        return "all attributes" if len(names) > 1 else names[0]
+    *first, last = known or ("none of these attributes",)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _found_text(
+    found: Reidentification, names: Sequence[str], persons: _Counted, policy: PolicyConfig
+) -> str:
+    if not found.known:
+        return "the intruder that the policy expects knows none of these attributes, so nothing finds persons"
+    whose = ", whom the policy expects" if policy.known else ""
+    interval = "" if found.low == found.high else f" ({_range(found.low, found.high)})"
+    return (
+        f"{persons.share(found.share)}{interval}, by one who knows {_knows(found.known, names)}{whose}; "
+        f"{percent_text(found.without)} without the release"
+    )
+
+
+def _range(low: Any, high: Any) -> str:
+    return f"{percent_text(low).removesuffix(' %')} to {percent_text(high)}"
+
+
+def _judgement(most: Decimal | None, *, kept: bool | None, unsure: bool) -> str:
+    if most is None:
+        return "this organisation sets no limit for it"
+    limit = f"this organisation's limit of {percent_text(most)}"
+    if not kept:
+        return f"above {limit}"
+    return (
+        f"{limit} is kept on average, but is within the confidence interval" if unsure else f"{limit} is kept"
+    )
+
+
+def other_linking(preview: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
+    """Yield the best linking of every other intruder that a trial tried, as `risks` of `preview_of`."""
+    found = preview or {}
+    tried = [each for each in found.get("risks", ()) if each["attack"] in LINKING and each["knows"]]
+    for knows in dict.fromkeys(each["knows"] for each in tried if each["knows"] != found["expected"]):
+        yield best_linking(tried, knows)
+    yield from found.get("risks_with_earlier", ())
+
+
+def best_linking(risks: Iterable[Mapping[str, Any]], knows: str) -> Mapping[str, Any]:
+    """Return the attack that re-identifies most for an intruder with some knowledge; empty without one."""
+    tried = (each for each in risks if each["attack"] in LINKING and each["knows"] == knows)
+    return max(tried, key=lambda each: float(each["rate"]["mean"]), default={})
+
+
+def knows_text(words: str) -> str:
+    """Return what an intruder knows, `knows` of a risk, as people say it."""
+    first, comma, rest = words.partition(", ")
+    if first == "all":
+        first = "all attributes"
+    elif first.startswith("any "):
+        first += " attributes"
+    return first + (" " if rest == "approximately" else comma) + rest
+
+
+def _other(risk: Mapping[str, Any], persons: _Counted) -> dict[str, Any]:
+    rate, knows = risk["rate"], knows_text(risk["knows"])
+    return {
+        "knows": risk["knows"], "share": rate["mean"], "low": rate["low"], "high": rate["high"],
+        "without": without_release(risk), "number": persons.number(rate["mean"]),
+        "says": f"{persons.share(rate['mean'])} by one who knows {knows}",
+        "brief": f"{knows} {percent_text(rate['mean'])}",
+    }  # fmt: skip
 
 
 def without_release(risk: Mapping[str, Any]) -> float:
     """Return how often an attack is right without the release: by guessing, or about people not in it."""
     return max(float(risk["baseline"]), float(risk["control"]["mean"]) if risk["control"] else 0.0)
+
+
+def trial_rows(found: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Return every attack of a trial for people: of those that re-identify, the best one by each intruder.
+
+    Args:
+        found: The trial, as `owner_node.views.plan.preview_of` returns it; without one there are no rows.
+
+    Returns:
+        `{name, attack, share, low, high, without, without_rank_noise, means}` each; `without_rank_noise` is
+        the share of the same attack on a release without rank noise, null where that was not tried.
+    """
+    if not found or "problem" in found:
+        return []
+    risks, bare = found["risks"], found["risks_without_rank_noise"] or ()
+    same: Mapping[str, Any]
+    rows = []
+    for knows in dict.fromkeys(each["knows"] for each in risks if each["knows"]):
+        name = f"re-identified by one who knows {knows_text(knows)}"
+        rows.append(_row(name, best_linking(risks, knows), best_linking(bare, knows)))
+    rows += [
+        _row(f"re-identified by one who knows {knows_text(risk['knows'])}", risk, {})
+        for risk in found["risks_with_earlier"]
+    ]
+    for risk in (each for each in risks if not each["knows"]):
+        key = risk["attack"], risk["attribute"]
+        same = next((each for each in bare if (each["attack"], each["attribute"]) == key), {})
+        rows.append(_row(f"{WORDS[risk['attack']].name} {risk['attribute'] or ''}".strip(), risk, same))
+    return rows
+
+
+def _row(name: str, risk: Mapping[str, Any], bare: Mapping[str, Any]) -> dict[str, Any]:
+    rate = risk["rate"]
+    return {
+        "name": name, "attack": risk["attack"], "share": rate["mean"], "low": rate["low"],
+        "high": rate["high"], "without": without_release(risk),
+        "without_rank_noise": bare["rate"]["mean"] if bare else None, "means": meaning_of(risk),
+    }  # fmt: skip
+
+
+def meaning_of(risk: Mapping[str, Any]) -> str:
+    """Return in a line what the result of an attack means, beside what is right without the release."""
+    without, rate = without_release(risk), risk["rate"]
+    if rate["high"] <= without:
+        return "less often right than without the release: it misleads"
+    if rate["low"] <= without:
+        return "not measurably better than without the release"
+    return WORDS[risk["attack"]].better
+
+
+def loss_text(forecast: Forecast) -> str:
+    """Return what to say about attributes of which little is left; empty if there are none."""
+    if forecast.worthless:
+        lost = forecast.no_better_than_means
+        n = sum(each.error is not None for each in forecast.attributes)
+        return (
+            f"the result is expected to be worthless: for {len(lost)} of {counted(n, 'attribute')} the mean "
+            f"would do as well ({', '.join(lost)})"
+        )
+    errors = [(each.name, each.error) for each in forecast.mostly_lost if each.error is not None]
+    names = ", ".join(f"{name} {f'{error:.2g}' if error < 1 else f'{error:,.0f}'}" for name, error in errors)
+    return f"mostly lost: {names} (error 1 is that of the mean)" if errors else ""
+
+
+def _unset_text(what: Sequence[str]) -> str:
+    if not what:
+        return ""
+    *first, last = what
+    return f"This organisation sets no limit for {', '.join(first) + ' or ' if first else ''}{last}."
