@@ -3,8 +3,9 @@
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -39,22 +40,27 @@ _PUBLIC_FILE = 0o644
 
 app = typer.Typer(help="Approve, revoke and list the certificates of owners.", no_args_is_help=True)
 
-RequestArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Request file of the owner.", show_default=False)
+RequestsArgument = Annotated[
+    list[Path], typer.Argument(metavar="FILE...", help="Request files of owners.", show_default=False)
 ]
 OutOption = Annotated[
-    Path, typer.Option("--out", help="File to write the bundle for the owner to.", metavar="FILE")
-]
+    Path | None,
+    typer.Option(
+        "--out", help="File to write the bundle for the owner to; default: beside the request, as .bundle.",
+        metavar="FILE", show_default=False,
+    ),
+]  # fmt: skip
 IdOption = Annotated[
     str | None,
     typer.Option("--id", help="The owner's id; default: as in the request.", show_default=False),
 ]
 FingerprintOption = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
-        "--fingerprint", help="Fingerprint of the owner's key, compared by telephone.", show_default=False
+        "--fingerprint", help="Fingerprint of the owner's key, compared by telephone; one for each request.",
+        show_default=False,
     ),
-]
+]  # fmt: skip
 ReplaceOption = Annotated[bool, typer.Option("--replace", help="Revoke the owner's other certificates.")]
 OwnerArgument = Annotated[
     str | None,
@@ -72,8 +78,8 @@ SerialOption = Annotated[
 
 @app.command()
 def approve(
-    file: RequestArgument,
-    out: OutOption,
+    files: RequestsArgument,
+    out: OutOption = None,
     owner: IdOption = None,
     fingerprint: FingerprintOption = None,
     replace: ReplaceOption = False,
@@ -81,25 +87,42 @@ def approve(
     config: console.ConfigOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Issue the certificate that an owner requests. Enrolling alone does not admit an owner to a release."""
+    """Issue the certificates that owners request. Enrolling alone does not admit an owner to a release."""
+    heard = fingerprint or []
+    if len(files) > 1 and (out or owner):
+        raise UsageError("--out and --id go with one request", "leave them out, or approve one at a time")
+    if heard and len(heard) != len(files):
+        raise UsageError(
+            f"{len(heard)} fingerprints for {len(files)} requests",
+            "give --fingerprint once for each, in order",
+        )
     settings = load(config)
     authority(settings)
-    request = _request(file)
-    party, key = named_party(settings, request, owner or ""), identity.fingerprint(request.key)
-    _compare(request, party, fingerprint, yes=yes)
-    issued = enrolling.approve(settings, request, party, os_user(), replace=replace)
-    _write_bundle(out, issued.bundle)
-    ca, expires = issued.ca, issued.certificate.not_valid_after_utc
-    serial = serial_number(issued.certificate)
+    wanted = []
+    for file, said in zip_longest(files, heard):
+        request = _request(file)
+        party = named_party(settings, request, owner or "")
+        _compare(request, party, said, yes=yes)
+        wanted.append((request, party, out or file.with_suffix(".bundle")))
+    documents: list[dict[str, Any]] = []
+    for request, party, bundle in wanted:
+        issued = enrolling.approve(settings, request, party, os_user(), replace=replace)
+        _write_bundle(bundle, issued.bundle)
+        expires = issued.certificate.not_valid_after_utc
+        serial = serial_number(issued.certificate)
+        document = {
+            "owner": party.name, "fingerprint": identity.fingerprint(request.key), "serial": serial,
+            "expires": expires.isoformat(), "bundle": bundle.absolute(), "ca_fingerprint": issued.ca,
+        }  # fmt: skip
+        documents.append(document)
+        if not as_json:
+            console.print_line(f"{party.uri}: certificate {serial}, until {expires:%Y-%m-%d}")
+            console.print_line(f"send {bundle} to the owner; it is not secret")
     if as_json:
-        document = {"owner": party.name, "fingerprint": key, "serial": serial}
-        console.print_json(
-            {**document, "expires": expires.isoformat(), "bundle": out.absolute(), "ca_fingerprint": ca}
-        )
+        console.print_json(documents[0] if len(documents) == 1 else {"approved": documents})
         return
-    console.print_line(f"{party.uri}: certificate {serial}, until {expires:%Y-%m-%d}")
-    console.print_line(f"send {out} to the owner; it is not secret")
-    console.print_line(f"fingerprint of the CA, to read to the owner on the telephone: {identity.spoken(ca)}")
+    ca = identity.spoken(documents[0]["ca_fingerprint"])
+    console.print_line(f"fingerprint of the CA, to read to owners on the telephone: {ca}")
 
 
 @app.command()

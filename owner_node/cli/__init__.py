@@ -9,7 +9,7 @@ from common.cli.program import Command, program
 _ABOUT = "Takes part in joint releases for one organisation. The original table stays at its owner."
 _COMMANDS = {
     "init": Command("owner_node.cli.init:init", "Write a commented owner.toml with guessed types."),
-    "schema": Command("owner_node.cli.schema:app", "Write or fetch the schema that owners share."),
+    "schema": Command("owner_node.cli.schema:app", "Write, fetch or apply the schema that owners share."),
     "check": Command("owner_node.cli.check:check", "Validate configuration and data."),
     "link-check": Command("owner_node.cli.link_check:link_check", "Try match keys on one or two files."),
     "doctor": Command("owner_node.cli.run:doctor", "Check files, clock, disk, data and connections."),

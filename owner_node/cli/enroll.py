@@ -57,10 +57,25 @@ def request(
     json: JsonOption = False,
 ) -> None:
     """Make a key, which stays here, and a request for its certificate."""
-    _request(configuration.load(config), out, anew=new_key, json=json)
+    _request(configuration.load_identity(config), out, anew=new_key, json=json)
 
 
 def _request(settings: configuration.OwnerConfig, out: Path, *, anew: bool, json: bool) -> None:
+    fingerprint = write_request(settings, out, anew=anew)
+    if json:
+        party = own_party(settings).uri
+        console.print_json({"file": out.absolute(), "party": party, "fingerprint": fingerprint})
+        return
+    print_request(out, fingerprint)
+
+
+def write_request(settings: configuration.OwnerConfig, out: Path, *, anew: bool = False) -> str:
+    """Make a key and write the request for its certificate; returns the key's fingerprint.
+
+    Raises:
+        UsageError: If the request cannot be written.
+        ConfigurationError: If the key cannot be.
+    """
     data, fingerprint = make_request(settings, anew=anew)
     try:
         write_atomic(out, data, _PUBLIC_FILE)
@@ -68,10 +83,11 @@ def _request(settings: configuration.OwnerConfig, out: Path, *, anew: bool, json
         raise UsageError(
             f"{out} cannot be written: {error.strerror}", "name a file in a folder that is there"
         ) from None
-    if json:
-        party = own_party(settings).uri
-        console.print_json({"file": out.absolute(), "party": party, "fingerprint": fingerprint})
-        return
+    return fingerprint
+
+
+def print_request(out: Path, fingerprint: str) -> None:
+    """Say what to do with a request."""
     console.print_line(f"send {out} to the aggregator's operator; it is not secret")
     console.print_line(f"fingerprint of the key, to read on the telephone: {spoken(fingerprint)}")
 
@@ -87,7 +103,7 @@ def renew(
     A running daemon renews in time by itself. No aggregator accepts an expired certificate, so people have to
     compare fingerprints again after expiry: the request is approved and installed as at the first enrolment.
     """
-    settings = configuration.load(config)
+    settings = configuration.load_identity(config)
     renewed = asyncio.run(renew_certificate(settings))
     if renewed is None:
         console.note("the certificate has expired: the CA has to approve a new request")
@@ -111,7 +127,7 @@ def install(
     json: JsonOption = False,
 ) -> None:
     """Check the CA's answer and install certificate, key and CA; a running daemon loads them."""
-    settings = configuration.load(config)
+    settings = configuration.load_identity(config)
     try:
         with file.open("rb") as stream:
             data = stream.read(_MOST_READ)

@@ -5,8 +5,10 @@ taken from the data discloses its extremes: the age of the oldest person, or the
 states the range of the data only rounded and in comments, and the domain is a text that no command accepts.
 """
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,17 +18,19 @@ import typer
 from common.cli import console
 from common.errors import UsageError, did_you_mean
 from common.files import write_atomic
+from common.model.privacy import parse_epsilon
 from common.model.schema import MOST_DECIMALS
-from common.planning.arguments import split_names
-from common.settings import toml
-from owner_node.config.shared_schema import attribute_texts, read_schema, settings_text
+from common.settings import read, toml
+from owner_node.cli.enroll import print_request, write_request
+from owner_node.config import identity_in
+from owner_node.config.shared_schema import attribute_texts, present, read_schema, settings_text
 from owner_node.sources.guessing import MOST_LABELS, ColumnGuess, FileGuess, guess
 from owner_node.values.match_keys import SUGGESTED
 
 FILL_IN = "FILL IN"
 """What a person has to replace; every command that reads the file refuses it."""
 _HEAD = """\
-# Made by owner-node init from {source}: {records} records, {columns} columns.
+# Made by owner-node init{source}.
 # A first guess: go through it, line by line. Whatever is still "{fill}" has to be filled in by a person;
 # owner-node check names all of it. Every other option, with its default, in the folder of the installation:
 # share/tessera/samples/owner.full.toml. Paths are relative to the folder of this file.
@@ -55,10 +59,11 @@ key = "tls/own.key"
 min_k = 10
 # max_epsilon_per_release = 1
 # approval = "manual"
-# Attributes that an intruder might hold of everybody, and the largest accepted share of persons that they
-# re-identify: tested on every plan. owner-node explore --max-reidentified finds the rank noise that it takes.
-{known}
-{max_reidentified}
+# A limit on the share of persons that an intruder re-identifies who knows these attributes of everybody (all
+# without known), tested on every plan. It needs approval = "manual"; without it there is no limit.
+# owner-node explore --max-reidentified finds the rank noise that keeps it.
+# max_reidentified = "0.05"
+# known = ["age", "sex"]
 """
 _DATASET = """\
 [[dataset]]
@@ -66,15 +71,18 @@ _DATASET = """\
 name = {dataset}
 source = {path}
 # What all releases of this data may charge together, for ever. A decimal such as "2.0".
-total_epsilon = {fill_text}
+{budget}total_epsilon = {total_epsilon}
 """
 _PUBLIC_FILE = 0o644
 _LONGEST_NAME = 60
-_SHARE = re.compile(r"0(\.[0-9]{1,6})?|1")
 
 FileArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="CSV or Parquet file with the data.", show_default=False)
-]
+    Path | None,
+    typer.Argument(
+        metavar="[FILE]", help="CSV or Parquet file with the data; without it only identity and connection.",
+        show_default=False,
+    ),
+]  # fmt: skip
 OutOption = Annotated[Path, typer.Option("--out", help="Where to write it.", metavar="FILE")]
 IdOption = Annotated[str | None, typer.Option("--id", help="This owner's id.", show_default=False)]
 TrustDomainOption = Annotated[
@@ -93,96 +101,214 @@ SchemaOption = Annotated[
         metavar="FILE", show_default=False,
     ),
 ]  # fmt: skip
+TotalOption = Annotated[
+    str | None,
+    typer.Option(
+        "--total-epsilon", help="What all releases of these data may charge together.", show_default=False
+    ),
+]
+RequestOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--request", help="Also make a key and write the request for its certificate here.",
+        metavar="FILE", show_default=False,
+    ),
+]  # fmt: skip
 AppendOption = Annotated[bool, typer.Option("--append", help="Add the data set to an existing owner.toml.")]
 
 
 def init(
-    file: FileArgument,
+    file: FileArgument = None,
     out: OutOption = Path("owner.toml"),
     schema: SchemaOption = None,
     append: AppendOption = False,
     owner: IdOption = None,
     trust_domain: TrustDomainOption = None,
     aggregator: AggregatorOption = None,
+    total_epsilon: TotalOption = None,
+    request: RequestOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
     """Write a commented owner.toml with guessed types; domains are left for a person to fill in.
 
-    With --schema, attributes and domains are those that another owner or the aggregator has written down.
+    With --schema, attributes and domains are those that another owner or the aggregator has written down, as
+    far as the file has them. Without FILE, the data set is added later, with --append.
     """
+    _check_arguments(file, out, append=append, about_data=schema or total_epsilon)
+    if request is not None and (append or None in (owner, trust_domain, aggregator)):
+        raise UsageError(
+            "--request goes with --id, --trust-domain and --aggregator of a new owner.toml",
+            "an owner.toml that exists: owner-node enroll request --out FILE",
+        )
+    name, _, address = (aggregator or f"{FILL_IN}={FILL_IN}").partition("=")
+    if not name or not address:
+        raise UsageError("--aggregator is malformed", "write --aggregator NAME=HOST:PORT")
+    before = _before(out) if append else ""
+    shared = None if schema is None else read_schema(schema)
+    found = None if file is None else guess(file)
+    part = _Part("", {}, [f"{out}: identity and connection, no data set"])
+    if file is not None and found is not None:
+        total = None if total_epsilon is None else parse_epsilon(total_epsilon)
+        part = _part(file, out, found, shared, total, tomllib.loads(before), as_json=as_json)
+    text = part.text
+    if not append:
+        text = "\n".join(filter(None, (
+            head(
+                file, found, owner=owner or FILL_IN, trust_domain=trust_domain or FILL_IN, aggregator=name,
+                address=address,
+            ),
+            text,
+        )))  # fmt: skip
+    settings = None if request is None else identity_in(tomllib.loads(text), out)
+    try:
+        write_atomic(out, (before + text).encode(), _PUBLIC_FILE)
+    except OSError as error:
+        raise UsageError(
+            f"{out} cannot be written: {error.strerror}", "name a file in a folder that is there"
+        ) from None
+    key = "" if settings is None or request is None else write_request(settings, request)
+    if as_json:
+        about = {"file": out.absolute()} | part.document
+        console.print_json(about | ({"request": request, "fingerprint": key} if key else {}))
+        return
+    for line in part.lines:
+        console.print_line(line)
+    if f'= "{FILL_IN}"' in text:
+        console.print_line(f'fill in what says "{FILL_IN}", then: owner-node check --config {out}')
+    if request is not None:
+        print_request(request, key)
+    elif not append:
+        console.print_line(f"for a certificate: owner-node enroll request --config {out} --out FILE")
+    if found is not None and shared is None:
+        console.note("domains are not taken from the data: they would disclose its extremes to everyone")
+
+
+def _check_arguments(file: Path | None, out: Path, *, append: bool, about_data: object) -> None:
     if append != out.exists():
         what = f"there is no {out} to append to" if append else f"{out} already exists"
         hint = "leave --append out" if append else "name another file with --out, or add --append"
         raise UsageError(what, f"{hint}; nothing was changed")
-    name, _, address = (aggregator or f"{FILL_IN}={FILL_IN}").partition("=")
-    if not name or not address:
-        raise UsageError("--aggregator is malformed", "write --aggregator NAME=HOST:PORT")
-    shared = None if schema is None else read_schema(schema)
-    found = guess(file)
+    if file is None and (append or about_data):
+        raise UsageError("--append, --schema and --total-epsilon go with a data file", "name it: init FILE")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The part of an owner.toml about one data set."""
+
+    text: str
+    document: dict[str, Any]
+    """What `--json` says about it."""
+    lines: list[str]
+    """What is said on a terminal."""
+
+
+def _before(out: Path) -> str:
+    """Return the text of an owner.toml that a data set is appended to.
+
+    Raises:
+        ConfigurationError: If it cannot be read or is not TOML.
+    """
+    read(out)
+    text = out.read_text(encoding="utf-8")
+    return f"{text.rstrip()}\n\n" if text.strip() else ""
+
+
+def _part(
+    file: Path,
+    out: Path,
+    found: FileGuess,
+    shared: dict[str, Any] | None,
+    total_epsilon: Decimal | None,
+    before: Mapping[str, Any],
+    *,
+    as_json: bool,
+) -> _Part:
+    """Return the part about a data file.
+
+    Args:
+        file: The data file.
+        out: File that the text is written to.
+        found: Guessed form and columns of the data file.
+        shared: Document of a schema file, if there is one.
+        total_epsilon: What all releases may charge, if that is known.
+        before: What the owner.toml has already.
+        as_json: Whether nobody is asked.
+
+    Raises:
+        UsageError: If the owner.toml has a data set of that name, or no column can be an attribute.
+    """
+    columns = [column.name for column in found.columns]
+    absent = [] if shared is None else [each for each in shared["attributes"] if each not in columns]
+    if shared is not None:
+        shared = present(shared, columns, str(file))
+    name = _name(file) if shared is None else shared["name"]
+    tables = before.get("dataset", [])
+    if any(table.get("name") == name for table in tables):
+        raise UsageError(
+            f"{out} has a data set {name!r} already; nothing was changed",
+            f"a changed schema: owner-node schema apply FILE --config {out}; other data need another name",
+        )
+    place, folder = os.path.realpath(file), out.absolute().parent
+    twins = [each for each in tables if os.path.realpath(folder / str(each.get("source"))) == place]
+    twin = twins[0] if twins else None
+    if twin is not None and total_epsilon not in (None, twin.get("total_epsilon")):
+        raise UsageError(
+            f"data set {twin.get('name')!r} has the same source: both have one budget, with one total",
+            "leave --total-epsilon out; nothing was changed",
+        )
     reasons = {} if shared else _reasons(file, found)
     decimals = {
         column.name: _decimals(column, as_json=as_json)
         for column in found.columns
         if column.type == "number" and shared is None
     }
+    text = dataset_text(
+        file,
+        out,
+        found,
+        decimals=decimals,
+        shared=shared,
+        twin=next(iter(twins), None),
+        total_epsilon=total_epsilon,
+    )
     types = {column.name: column.type for column in found.columns if column.type}
     if shared is not None:
         types = {each: table["type"] for each, table in shared["attributes"].items()}
-    risk = None if append or as_json or not console.can_ask() else _risk(list(types))
-    text = starting_configuration(
-        file, out, found, decimals=decimals, risk=risk, shared=shared, owner=owner or FILL_IN,
-        trust_domain=trust_domain or FILL_IN, aggregator=name, address=address, append=append,
-    )  # fmt: skip
-    try:
-        before = out.read_text(encoding="utf-8") + "\n" if append else ""
-        write_atomic(out, (before + text).encode(), _PUBLIC_FILE)
-    except OSError as error:
-        raise UsageError(
-            f"{out} cannot be written: {error.strerror}", "name a file in a folder that is there"
-        ) from None
-    columns = [column.name for column in found.columns]
     identifier = (shared or {}).get("identifier", [])
     used = {*types, *([identifier] if isinstance(identifier, str) else identifier)}
     left_out = [each for each in columns if each not in used]
-    absent = [each for each in types if each not in columns]
-    if as_json:
-        console.print_json({
-            "file": out.absolute(), "records": found.n_records, "attributes": types, "decimals": decimals,
-            "not_declared": left_out, "reasons": reasons, "absent": absent,
-        })  # fmt: skip
-        return
-    console.print_line(
-        f"{out}: {len(types) - len(absent)} of {len(columns)} columns declared, {found.n_records} records"
-    )
-    if shared is not None and left_out:
-        console.print_line(f"not declared, and so never read: {', '.join(left_out)}")
+    document = {
+        "records": found.n_records, "attributes": types, "decimals": decimals, "not_declared": left_out,
+        "reasons": reasons, "absent": absent,
+    }  # fmt: skip
+    lines = [f"{out}: {len(types)} of {len(columns)} columns declared, {found.n_records} records"]
     if shared is None:
-        _print_undeclared(file, found, reasons)
+        lines += _undeclared(file, found, reasons)
+    elif left_out:
+        lines.append(f"not declared, and so never read: {', '.join(left_out)}")
     for each in absent:
         meant = did_you_mean(each, left_out)
-        console.print_line(f"declared by the schema, but no column of {file}: {each} {meant}".rstrip())
-    console.print_line(f'fill in what says "{FILL_IN}", then: owner-node check --config {out}')
-    if shared is None:
-        console.note("domains are not taken from the data: they would disclose its extremes to everyone")
+        lines.append(f"in the schema, but no column of {file}, so not declared: {each} {meant}".rstrip())
+    return _Part(text, document, lines)
 
 
 def _reasons(file: Path, found: FileGuess) -> dict[str, str]:
     """Return why columns are not declared, by their names; it is an error if none is declared."""
     reasons = {column.name: column.reason for column in found.columns if column.reason}
     if not any(column.type for column in found.columns):
-        lines = [f"column {_named(name)}: {reason}" for name, reason in reasons.items()]
+        faults = {column.name: column.fault for column in found.columns if column.fault}
+        lines = [f"column {_named(name)}: {reason}" for name, reason in (reasons | faults).items()]
         message = "\n  ".join([f"{file} has no column that can be an attribute", *lines])
         raise UsageError(message, "check that this is the file, and that its first line names the columns")
     return reasons
 
 
-def _print_undeclared(file: Path, found: FileGuess, reasons: Mapping[str, str]) -> None:
+def _undeclared(file: Path, found: FileGuess, reasons: Mapping[str, str]) -> Iterator[str]:
     for each, reason in reasons.items():
-        console.print_line(f"not declared, and so never read: {_named(each)}: {reason}")
-    columns = [column.name for column in found.columns]
-    for each in dict.fromkeys(column.name for column in found.columns if not column.can_be_declared):
-        why = "several columns have this name" if columns.count(each) > 1 else "releases use this name"
-        console.print_line(f'cannot be declared: "{each}": {why if each else "no name"}; rename it in {file}')
+        yield f"not declared, and so never read: {_named(each)}: {reason}"
+    for name, fault in {column.name: column.fault for column in found.columns if column.fault}.items():
+        yield f"cannot be declared: {_named(name)}: {fault}; rename it in {file}"
 
 
 def _named(column: str) -> str:
@@ -206,41 +332,46 @@ def _decimals(column: ColumnGuess, *, as_json: bool) -> int:
         console.note(f"expected a whole number from 0 to {MOST_DECIMALS}")
 
 
-def _risk(names: Sequence[str]) -> tuple[list[str], str]:
-    """Ask for the known attributes, empty for all, and for the accepted share, empty for none."""
-    while True:
-        answer = console.ask(
-            "Which columns might somebody hold of everybody? Names with commas, or all", "all"
-        )
-        known = [] if answer == "all" else split_names(answer)
-        unknown = [each for each in known if each not in names]
-        if not unknown:
-            break
-        console.note(f"no column {', '.join(unknown)}; declared: {', '.join(names)}")
-    while True:
-        share = console.ask(
-            "Which share of persons may be re-identified with them? From 0 to 1, or none", "0.05"
-        )
-        if share == "none" or _SHARE.fullmatch(share):
-            return known, "" if share == "none" else share
-        console.note("expected a share from 0 to 1, such as 0.05")
+def head(
+    source: Path | None,
+    guess: FileGuess | None,
+    *,
+    owner: str = FILL_IN,
+    trust_domain: str = FILL_IN,
+    aggregator: str = FILL_IN,
+    address: str = FILL_IN,
+) -> str:
+    """Return the beginning of an owner.toml: identity, connection and policy.
+
+    Args:
+        source: The data file, if there is one.
+        guess: Guessed form and columns of the data file.
+        owner: The owner's id, if known.
+        trust_domain: The trust domain.
+        aggregator: The aggregator's name.
+        address: The aggregator's address, host:port.
+    """
+    about = ""
+    if source is not None and guess is not None:
+        counts = f"{guess.n_records} records, {len(guess.columns)} columns"
+        about = f" from {_comment(source.name)}: {counts}"
+    return _HEAD.format(
+        source=about, fill=FILL_IN, id=toml(owner), trust_domain=toml(trust_domain),
+        aggregator=toml(aggregator), address=toml(address),
+    )  # fmt: skip
 
 
-def starting_configuration(
+def dataset_text(
     source: Path,
     written_to: Path,
     guess: FileGuess,
     *,
     decimals: Mapping[str, int] | None = None,
     shared: Mapping[str, Any] | None = None,
-    risk: tuple[Sequence[str], str] | None = None,
-    append: bool = False,
-    owner: str = FILL_IN,
-    trust_domain: str = FILL_IN,
-    aggregator: str = FILL_IN,
-    address: str = FILL_IN,
+    twin: Mapping[str, Any] | None = None,
+    total_epsilon: Decimal | None = None,
 ) -> str:
-    """Return the text of an owner.toml.
+    """Return the text of a data set of an owner.toml.
 
     Args:
         source: The data file.
@@ -248,27 +379,21 @@ def starting_configuration(
         guess: Guessed form and columns of the data file.
         decimals: Decimal places by column, where they are not those of the guess.
         shared: Document of a schema file, which the attributes are taken from; None: they are guessed.
-        risk: Attributes that an intruder might know, none for all, and the share of persons that may be
-            re-identified, empty for no limit; None: not asked.
-        append: Whether the text follows that of an owner.toml, and has the data set alone.
-        owner: The owner's id, if known.
-        trust_domain: The trust domain.
-        aggregator: The aggregator's name.
-        address: The aggregator's address, host:port.
+        twin: Another data set of the same source, whose budget this one shares.
+        total_epsilon: What all releases may charge, if that is known.
     """
-    known, share = risk or ((), "")
     path = source.absolute()
     folder = written_to.absolute().parent
     shown = path.relative_to(folder) if path.is_relative_to(folder) else path
-    about = {
-        "source": _comment(source.name), "records": guess.n_records, "columns": len(guess.columns),
-        "fill": FILL_IN, "fill_text": toml(FILL_IN), "id": toml(owner),
-        "trust_domain": toml(trust_domain), "aggregator": toml(aggregator), "address": toml(address),
-        "known": f"known = [{', '.join(map(toml, known))}]" if known else '# known = ["age", "sex"]',
-        "max_reidentified": f"max_reidentified = {toml(share)}" if share else "# max_reidentified = 0.05",
-        "dataset": toml(_name(source) if shared is None else shared["name"]), "path": toml(str(shown)),
-    }  # fmt: skip
-    parts = ["" if append else _HEAD.format(**about), _DATASET.format(**about)]
+    total, budget = FILL_IN if total_epsilon is None else format(total_epsilon, "f"), ""
+    if twin is not None:
+        total = str(twin.get("total_epsilon", total))
+        budget = "# One budget with the other data set of this source: it is about the same people.\n"
+        budget += f"budget = {toml(twin.get('budget') or twin['name'])}\n"
+    name = _name(source) if shared is None else shared["name"]
+    parts = [
+        _DATASET.format(dataset=toml(name), path=toml(str(shown)), budget=budget, total_epsilon=toml(total))
+    ]
     if shared is not None:
         named = {key: value for key, value in shared.items() if key != "name"}
         parts += [settings_text(named), *_form(guess), *attribute_texts(shared, "dataset.attributes")]
@@ -283,7 +408,7 @@ def starting_configuration(
 def _identifier(guess: FileGuess) -> Iterator[str]:
     others = [column for column in guess.columns if not column.type]
     names = ", ".join(toml(column.name) for column in others)
-    named = (column.name for column in others if column.can_be_declared)
+    named = (column.name for column in sorted(others, key=lambda each: not each.distinct) if not column.fault)
     yield (
         "# Column, or list of columns, that identifies a person, and steps that make identifiers of owners\n"
         "# comparable. Needed wherever owners may hold the same people; it never leaves this owner.\n"

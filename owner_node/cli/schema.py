@@ -10,17 +10,23 @@ from common.cli import console
 from common.clock import utc_now
 from common.errors import UsageError
 from common.files import write_atomic
+from common.settings import locate
 from owner_node import config
-from owner_node.config.shared_schema import export_schema
+from owner_node.config.editing import set_schema
+from owner_node.config.shared_schema import export_schema, present, read_schema, with_schema_of
 from owner_node.connection.client import connected_client
 from owner_node.connection.credentials import own_credentials
+from owner_node.sources import column_names
 
 _PUBLIC_FILE = 0o644
 
-app = typer.Typer(help="Write or fetch the schema that owners of a release share.", no_args_is_help=True)
+app = typer.Typer(help="Write, fetch or apply the schema that owners share.", no_args_is_help=True)
 
 FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="Where to write the schema.", show_default=False)
+]
+SchemaArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The schema, exported or fetched.", show_default=False)
 ]
 DatasetOption = Annotated[str, typer.Option("--dataset", help="Name of the data set.", show_default=False)]
 AggregatorOption = Annotated[
@@ -50,8 +56,11 @@ def fetch(
     config_file: console.ConfigOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Fetch the schema that an aggregator offers for a data set, for owner-node init DATA --schema FILE."""
-    owner = config.load(config_file)
+    """Fetch the schema that an aggregator offers for a data set, for owner-node init DATA --schema FILE.
+
+    Of owner.toml it needs identity and connection; a data set need not be there.
+    """
+    owner = config.load_identity(config_file)
     known = {each.name: each for each in owner.aggregators}
     if aggregator is None and len(known) == 1:
         (aggregator,) = known
@@ -66,6 +75,37 @@ def fetch(
             return await client.schema(dataset)
 
     _write(file, asyncio.run(fetched()).decode(errors="replace"), dataset, as_json=as_json)
+
+
+@app.command()
+def apply(
+    file: SchemaArgument,
+    config_file: console.ConfigOption = None,
+    as_json: console.JsonOption = False,
+) -> None:
+    """Write a changed schema into the data set of its name; its source, budget and form stay."""
+    path = locate(config_file, config.FILE_NAME)
+    schema = read_schema(file)
+    before, dataset = with_schema_of(path, schema)
+    # Spark starts slowly: `check` says what its source lacks.
+    found = schema if dataset.of_spark else present(schema, column_names(dataset), dataset.place)
+    set_schema(path, found)
+    old, new = before.get("attributes", {}), found["attributes"]
+    changes = {
+        "added": [name for name in new if name not in old],
+        "removed": [name for name in old if name not in new],
+        "changed": [name for name in new if name in old and new[name] != old[name]],
+        "absent": [name for name in schema["attributes"] if name not in new],
+    }
+    if as_json:
+        console.print_json({"file": path, "dataset": schema["name"]} | changes)
+        return
+    console.print_line(f"{path}: data set {schema['name']!r} has the schema of {file}, {len(new)} attributes")
+    changes["no column of the source, so not declared"] = changes.pop("absent")
+    for what, names in changes.items():
+        if names:
+            console.print_line(f"{what}: {', '.join(names)}")
+    console.print_line(f"then: owner-node check --config {path}, and restart the daemon")
 
 
 def _write(file: Path, text: str, dataset: str, *, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from common.daemon.audit import AuditSection
 from common.daemon.console import ConsoleSection
 from common.daemon.notify import NotifySection
 from common.daemon.settings import DialAddress, MetricsSection, Name, TrustDomain
-from common.errors import RefusedError, UsageError, did_you_mean
+from common.errors import ConfigurationError, RefusedError, UsageError, did_you_mean
 from common.settings import FilePath, Listed, Problem, Section, TlsSection, is_url, locate, read, validate
 from common.workspace import Workspace
 from owner_node.config.database import SQLITE, parse_database_url
@@ -33,7 +33,9 @@ __all__ = [
     "OwnerConfig",
     "OwnerSection",
     "PolicyConfig",
+    "identity_in",
     "load",
+    "load_identity",
 ]
 
 FILE_NAME = "owner.toml"
@@ -59,12 +61,18 @@ class KnownAggregator(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Tables(Section):
-    """The tables whose run-time form equals their form in the file."""
+class _Identity(Section):
+    """The tables that say who this owner is, and whom it dials."""
 
     owner: Annotated[OwnerSection, Field(description="the table [owner] says who this is")]
     aggregators: Annotated[Listed[KnownAggregator], Field(alias="aggregator")] = ()
     tls: Annotated[TlsSection, Field(description="the table [tls] names ca, cert and key")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tables(_Identity):
+    """The tables whose run-time form equals their form in the file."""
+
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     audit: AuditSection = field(default_factory=AuditSection)
     metrics: MetricsSection = field(default_factory=MetricsSection)
@@ -167,6 +175,36 @@ def load(path: Path | None = None) -> OwnerConfig:
     workspace = file.engine.workspace(file.owner.state_dir)
     datasets = tuple(replace(each.config(), spark=file.engine.spark(workspace)) for each in file.dataset)
     return OwnerConfig(path=path, datasets=datasets, digest=digest, **tables)
+
+
+def load_identity(path: Path | None = None) -> OwnerConfig:
+    """Read who this owner is and whom it dials, for its enrolment and for fetching schemas.
+
+    Args:
+        path: As `load`.
+
+    Returns:
+        The whole configuration where it is valid; else these tables alone, without data sets and policy.
+
+    Raises:
+        ConfigurationError: If there is no file, or with all problems of these tables.
+    """
+    try:
+        return load(path)
+    except ConfigurationError:
+        path = locate(path, FILE_NAME)
+        return identity_in(read(path), path)
+
+
+def identity_in(document: Mapping[str, Any], path: Path) -> OwnerConfig:
+    """Return what a document says about the owner and its aggregators; its other tables are not looked at.
+
+    Raises:
+        ConfigurationError: With all problems of these tables.
+    """
+    tables = {key: document[key] for key in ("owner", "aggregator", "tls") if key in document}
+    found = validate(_Identity, tables, path, lambda each: _contradictions(each, path.parent))
+    return OwnerConfig(path=path, owner=found.owner, aggregators=found.aggregators, tls=found.tls)
 
 
 def _digest(path: Path) -> str:

@@ -5,16 +5,16 @@ has the keys of `owner.toml`, but no source, budget or policy, and taxonomies as
 input from somebody else: whatever is not part of a schema is refused.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from common.errors import ConfigurationError
+from common.errors import ConfigurationError, UsageError
 from common.settings import Problem, read, toml, validate
 from owner_node.config import OwnerConfig
-from owner_node.config.dataset import DatasetTable, misdeclared
+from owner_node.config.dataset import DatasetConfig, DatasetTable, misdeclared
 
-_SETTINGS = (
+SETTINGS = (
     "name",
     "identifier",
     "normalise",
@@ -23,6 +23,7 @@ _SETTINGS = (
     "max_records_per_person",
     "missing",
 )
+"""Keys of a data set that owners declare alike, besides its attributes."""
 _OWN = {"source": "data.csv", "total_epsilon": "1"}
 """What a schema lacks to be a data set."""
 
@@ -53,7 +54,7 @@ def read_schema(path: Path) -> dict[str, Any]:
         ConfigurationError: With all problems.
     """
     document = read(path)
-    foreign = sorted(set(document) - {*_SETTINGS, "attributes"})
+    foreign = sorted(set(document) - {*SETTINGS, "attributes"})
     declared = document.get("attributes")
     foreign += [
         f"attributes.{name}.taxonomy"
@@ -70,9 +71,55 @@ def read_schema(path: Path) -> dict[str, Any]:
     return document
 
 
+def present(document: Mapping[str, Any], columns: Collection[str], place: str) -> dict[str, Any]:
+    """Return a schema with the attributes that a source has: owners of a vertical release share one schema.
+
+    Args:
+        document: The schema.
+        columns: Columns of the source.
+        place: The source, for the error.
+
+    Raises:
+        UsageError: If it has none of them.
+    """
+    found = {name: table for name, table in document["attributes"].items() if name in columns}
+    if not found:
+        raise UsageError(
+            f"{place} has no attribute of the schema: {', '.join(document['attributes'])}",
+            f"its columns: {', '.join(columns)}",
+        )
+    return {**document, "attributes": found}
+
+
+def with_schema_of(path: Path, schema: Mapping[str, Any]) -> tuple[dict[str, Any], DatasetConfig]:
+    """Return the data set that a schema is for: its table as it is, and what the schema makes of it.
+
+    The table may still have places to fill in that the schema fills.
+
+    Raises:
+        UsageError: If there is none of the schema's name.
+        ConfigurationError: With all problems of the data set with this schema.
+    """
+    tables = read(path).get("dataset", [])
+    table = next((each for each in tables if each.get("name") == schema["name"]), None)
+    if table is None:
+        raise UsageError(
+            f"{path} has no data set {schema['name']!r}",
+            "add it: owner-node init DATA --schema FILE --append",
+        )
+    whole = with_schema(table, schema) | {"total_epsilon": _OWN["total_epsilon"]}
+    return table, validate(DatasetTable, whole, path, _contradictions).config()
+
+
+def with_schema(table: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the table of a data set with the settings and attributes of a schema in the place of its own."""
+    own = {key: value for key, value in table.items() if key not in (*SETTINGS, "attributes")}
+    return {**own, **schema}
+
+
 def settings_text(document: Mapping[str, Any]) -> str:
     """Return the settings of a schema as lines of TOML."""
-    return "".join(f"{key} = {toml(document[key])}\n" for key in _SETTINGS if key in document)
+    return "".join(f"{key} = {toml(document[key])}\n" for key in SETTINGS if key in document)
 
 
 def attribute_texts(document: Mapping[str, Any], place: str) -> Iterator[str]:

@@ -36,6 +36,7 @@ __all__ = [
     "Source",
     "UnsendableSchemaError",
     "check_sendable",
+    "column_names",
     "count_records",
     "load",
     "opened",
@@ -152,6 +153,19 @@ def probe(dataset: DatasetConfig, *, examples: bool = False) -> None:
     with _opened(dataset, findings) as source:
         present(dataset, dataset.attributes, source, findings)
     findings.check(dataset.name, dataset.place)
+
+
+def column_names(dataset: DatasetConfig) -> tuple[str, ...]:
+    """Return the names of all columns of a source, without reading a record.
+
+    Raises:
+        DataError, SourceUnreachableError, ConfigurationError: As `probe` says.
+    """
+    findings = Findings(examples=True)
+    with _opened(dataset, findings) as source:
+        names = tuple(source.names)
+    findings.check(dataset.name, dataset.place)
+    return names
 
 
 class UnsendableSchemaError(ConfigurationError):

@@ -6,6 +6,7 @@ numbers and the labels of categories would; they appear rounded, in comments tha
 
 import codecs
 import csv
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.model.schema import MOST_DECIMALS, RESERVED_NAMES
+from common.model.schema import MOST_DECIMALS, RESERVED_NAMES, fault_of_cell
 from owner_node.config import CsvOptions
 from owner_node.config.dataset import DecimalMark, Thousands
 from owner_node.sources.files import csv_rows, open_file
@@ -43,6 +44,28 @@ _NUMBER = {
     ".": r"^[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$",
     ",": r"^[+-]?(?:0|[1-9][0-9]*)(?:,[0-9]+)?$",
 }
+
+_PERSON = "patient|person|customer|client|subject|member|employee|insured|user|student|pupil|donor"
+_IDENTIFYING = re.compile(
+    r"(full|first|last|middle|given|family|maiden|birth)? ?names?|surnames?|forenames?|"
+    rf"({_PERSON}) ?(names?|ids?|nos?|nrs?|nums?|numbers?|codes?|keys?)|"
+    r"ids?|mrn|ssn|nhs( number)?|iban|passport( no| number)?|"
+    r"(social security|insurance|national|tax) (id|no|number)|"
+    r"e ?mails?( address)?|(tele)?phones?( no| number)?|mobiles?( no| number)?|fax|"
+    r"(home |postal )?address|streets?|"
+    r"(vor|nach|geburts|familien)?namen?|strasse|straße|anschrift|adresse|telefon(nummer)?|versichertennummer",
+    re.IGNORECASE,
+)
+"""Names of columns that tell a person's name, number or address."""
+_REMARKS = re.compile(
+    r"(free ?texts?|remarks?|comments?|notes?|descriptions?|narratives?|freitexte?|bemerkung(en)?|notiz(en)?|"
+    r"kommentare?|beschreibung(en)?)",
+    re.IGNORECASE,
+)
+"""Names of columns that people write into."""
+_ADDRESS = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
+_SENTENCE = r"\S+\s+\S+\s+\S+\s+\S+"
+"""Four words or more."""
 
 NumberForm = tuple[DecimalMark, Thousands]
 """Decimal mark and thousands separator; the separator is empty for none."""
@@ -103,16 +126,38 @@ class ColumnGuess:
     """Number of values that are not missing."""
     distinct: bool = True
     """Whether no text occurred twice so far."""
-    can_be_declared: bool = True
-    """Whether an attribute can have this name: it is unique, and not reserved for columns of a release."""
+    fault: str = ""
+    """Why no attribute can have its name, as the end of a sentence about it; empty if one can."""
+    n_sentences: int = 0
+    """Number of values with four words or more."""
+    n_addresses: int = 0
+    """Number of values that are addresses of e-mail."""
     unreadable: str = ""
     """What to do if its values are of a type that cannot be read; empty if they can."""
 
     @property
     def type(self) -> str:
         """The type of attribute that fits best; empty if none does."""
-        if not self.n_values or not self.can_be_declared:
+        if not self.n_values or self.fault or self.personal:
             return ""
+        return self._fitting
+
+    @property
+    def personal(self) -> str:
+        """What of a person it seems to hold, "a direct identifier" or "free text"; empty for neither."""
+        if self._fitting == "boolean":
+            return ""
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])|[\W_]+", " ", self.name).strip()
+        if _IDENTIFYING.fullmatch(name) or 2 * self.n_addresses > self.n_values:
+            return "a direct identifier"
+        repeats = self.labels is not None and 3 * len(self.labels) <= self.n_values
+        if _REMARKS.fullmatch(name) or (2 * self.n_sentences > self.n_values and not repeats):
+            return "free text"
+        return ""
+
+    @property
+    def _fitting(self) -> str:
+        """The type that fits its values best, whatever they mean; empty if none does."""
         if "boolean" in self.still or (self.labels is not None and self.labels == {"0", "1"}):
             return "boolean"
         if "integer" in self.still:
@@ -127,8 +172,10 @@ class ColumnGuess:
     @property
     def reason(self) -> str:
         """Why it is no attribute, as the end of a sentence about it; empty if it is one."""
-        if self.type or not self.can_be_declared:
+        if self.type or self.fault:
             return ""
+        if self.personal and self.n_values and self._fitting:
+            return f"it looks like {self.personal}; declare it by hand if it is not"
         if self.unreadable:
             return self.unreadable
         if not self.n_values:
@@ -205,8 +252,8 @@ def guess(path: Path) -> FileGuess:
     findings.check(path.stem, str(path))
     if source is None:
         raise findings.error(path.stem, str(path))
-    taken = {"", *RESERVED_NAMES, *(name for name, times in Counter(source.names).items() if times > 1)}
-    columns = [ColumnGuess(name, can_be_declared=name not in taken) for name in source.names]
+    times = Counter(source.names)
+    columns = [ColumnGuess(name, fault=_fault_of_name(name, times[name])) for name in source.names]
     n_records = 0
     for batch in source.batches(source.names, findings):
         n_records += len(batch[0]) if batch else 0
@@ -240,6 +287,18 @@ def guess(path: Path) -> FileGuess:
     return FileGuess(form, is_csv, tuple(columns), n_records)
 
 
+def _fault_of_name(name: str, times: int) -> str:
+    """Say why no attribute can have the name of a column that occurs so many times; empty if one can."""
+    if not name:
+        return "no name"
+    if name in RESERVED_NAMES:
+        return "releases use this name"
+    if times > 1:
+        return "several columns have this name"
+    fault = fault_of_cell(name)
+    return f"its name {fault}" if fault else ""
+
+
 def _update(column: ColumnGuess, texts: Any) -> None:
     """Update the guess about a column with its next values."""
     values = pc.utf8_trim_whitespace(texts)
@@ -250,6 +309,8 @@ def _update(column: ColumnGuess, texts: Any) -> None:
     if not len(values):
         return
     column.n_values += len(values)
+    column.n_sentences += int(pc.sum(pc.match_substring_regex(values, _SENTENCE)).as_py())
+    column.n_addresses += int(pc.sum(pc.match_substring_regex(values, _ADDRESS)).as_py())
     _narrow(column, values)
     different = pc.unique(values)
     column.distinct = column.distinct and len(different) == len(values)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from common.cli import console
 from common.errors import ConfigurationError, DataError
 from owner_node.cli import application
-from owner_node.cli.init import FILL_IN, starting_configuration
+from owner_node.cli.init import FILL_IN, dataset_text, head
 from owner_node.config import load
 from owner_node.sources import load as load_data
 from owner_node.sources.guessing import guess
@@ -54,14 +55,9 @@ def filled(text: str) -> str:
 
 def start(path: Path) -> str:
     """Return the text that `init` writes."""
-    return starting_configuration(
-        path,
-        path.parent / "owner.toml",
-        guess(path),
-        trust_domain="example.org",
-        aggregator="hub",
-        address="hub:8443",
-    )
+    found = guess(path)
+    begin = head(path, found, trust_domain="example.org", aggregator="hub", address="hub:8443")
+    return begin + "\n" + dataset_text(path, path.parent / "owner.toml", found)
 
 
 @pytest.mark.parametrize(
@@ -191,14 +187,26 @@ def test_parquet_and_its_types(tmp_path: Path) -> None:
     assert document["dataset"][0]["attributes"]["x"]["decimals"] == 2
 
 
-def test_headings_cannot_write_the_configuration(tmp_path: Path) -> None:
+def test_headings_cannot_write_the_configuration(tmp_path: Path, capsys) -> None:
     """Whatever a column is called, the text stays TOML and says what it said."""
-    names = ['a"]\nmax = 1\n#', "\\u0000x", "é.ß", "line\u2028break", "\x7f"]
+    names = ['a"] #', "\\u0000x", "é.ß"]
+    unwritten = ['a"]\nmax = 1\n#', "line\u2028break", "\x7f", "=a", "@b", "a\u202eb"]
     path = tmp_path / 'od"d.csv'
-    quoted = ['"' + name.replace('"', '""') + '"' for name in names]
-    path.write_text(",".join(quoted) + "\n" + "1,2,3,4,5\n" * 3, encoding="utf-8")
-    document = tomllib.loads(start(path))
-    assert list(document["dataset"][0]["attributes"]) == names
+    quoted = ['"' + name.replace('"', '""') + '"' for name in (*names, *unwritten)]
+    path.write_text(",".join(quoted) + "\n" + "1,2,3,4,5,6,7,8,9\n" * 3, encoding="utf-8")
+    text = start(path)
+    assert list(tomllib.loads(text)["dataset"][0]["attributes"]) == names
+    (tmp_path / "owner.toml").write_text(
+        re.sub(r'^(min|max) = "FILL IN"', r"\1 = 1", text, flags=re.MULTILINE)
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        load(tmp_path / "owner.toml")
+    assert [each.split()[0] for each in caught.value.problems] == ["owner.id", "dataset[od-d].total_epsilon"]
+    command = ["init", str(path), "--out", str(tmp_path / "other.toml")]
+    assert console.run(application(), "owner-node", command) == 0
+    told = capsys.readouterr().out
+    assert told.count("its name has control, invisible or bidirectional characters; rename it in") == 4
+    assert told.count("its name starts like a formula, which spreadsheets would run; rename it in") == 2
 
 
 def test_columns_that_no_attribute_can_be_called_by(tmp_path: Path) -> None:
@@ -226,7 +234,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_another_encoding(tmp_path: Path) -> None:
     """A file of an older program is read as Windows wrote it."""
     path = tmp_path / "alt.csv"
-    path.write_bytes("Straße;Größe\nGänse;1,5\nGänse;2,5\nÖl;2,5\n".encode("cp1252"))
+    path.write_bytes("Äußeres;Größe\nGänse;1,5\nGänse;2,5\nÖl;2,5\n".encode("cp1252"))
     found = guess(path)
     assert (found.form.encoding, found.form.delimiter, found.form.decimal) == ("cp1252", ";", ",")
     assert [each.type for each in found.columns] == ["category", "number"]
@@ -277,21 +285,52 @@ def test_a_person_is_asked_how_many_decimals_to_keep(
     assert "decimals = 3\n" in Path("b.toml").read_text()
 
 
-def test_a_person_is_asked_what_may_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    """The answers about what is known and how many may be re-identified become policy."""
+@pytest.mark.parametrize("asks", [True, False])
+def test_one_command_has_one_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asks: bool) -> None:
+    """On a terminal, where a reader presses Enter, and elsewhere: the same file, without a limit on risk."""
     monkeypatch.chdir(tmp_path)
-    Path("people.csv").write_text("age,sex\n" + "31,f\n45,m\n" * 20)
+    Path("people.csv").write_text("age,sex,height\n" + "31,f,9.53333333333333\n45,m,9.25\n" * 20)
     assert console.run(application(), "owner-node", ["init", "people.csv", "--out", "a.toml"]) == 0
-    assert not {"known", "max_reidentified"} & set(tomllib.loads(Path("a.toml").read_text())["policy"])
-    monkeypatch.setattr("common.cli.console.can_ask", lambda: True)
-    for answers, expected in (
-        ("shoe\nage, sex\n2\n0.1\n", {"known": ["age", "sex"], "max_reidentified": "0.1"}),
-        ("\n\n", {"max_reidentified": "0.05"}),
-        ("all\nnone\n", {}),
-    ):
-        Path("b.toml").unlink(missing_ok=True)
-        monkeypatch.setattr("sys.stdin", io.StringIO(answers))
-        assert console.run(application(), "owner-node", ["init", "people.csv", "--out", "b.toml"]) == 0
-        policy = tomllib.loads(Path("b.toml").read_text())["policy"]
-        assert {key: value for key, value in policy.items() if key != "min_k"} == expected
-    assert "no column shoe; declared: age, sex" in capsys.readouterr().err
+    assert set(tomllib.loads(Path("a.toml").read_text())["policy"]) == {"min_k"}
+    monkeypatch.setattr("common.cli.console.can_ask", lambda: asks)
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n" * 9))
+    assert console.run(application(), "owner-node", ["init", "people.csv", "--out", "b.toml"]) == 0
+    assert Path("b.toml").read_text() == Path("a.toml").read_text()
+
+
+REMARK = "came again with {} and left"
+PERSONAL = {
+    "Name": ["A. Miller", "B. Smith"],
+    "lastName": ["Miller", "Smith"],
+    "patient_id": ["1", "2"],
+    "Patient-Nr": ["7", "9"],
+    "contact": ["a@b.example", "c@d.example"],
+    "phone": ["040123", "040124"],
+    "remarks": ["none", "fine"],
+    "Bemerkungen": ["gut", "so"],
+    "history": [REMARK.format(word) for word in "abcdefghijklmnopqrstuvwxyz"],
+}
+HARMLESS = {
+    "age": ["30", "31"],
+    "ward_name": ["eye", "heart"],
+    "drug": ["a", "b"],
+    "household": ["lives in a house alone", "lives in a flat with others"],
+    "email": ["yes", "no"],
+    "valid": ["true", "false"],
+    "identity": ["x", "y"],
+}
+
+
+@pytest.mark.parametrize(("name", "values"), (PERSONAL | HARMLESS).items())
+def test_columns_about_the_person_itself_are_not_declared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, name: str, values: list[str]
+) -> None:
+    """Names, numbers, addresses and remarks are left out with the reason, however few of them differ."""
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{values[number % len(values)]},{number % 9}\n" for number in range(52))
+    Path("people.csv").write_text(f"{name},visits\n{rows}")
+    assert console.run(application(), "owner-node", ["init", "people.csv"]) == 0
+    told = capsys.readouterr().out
+    declared = tomllib.loads(Path("owner.toml").read_text())["dataset"][0]["attributes"]
+    assert (name in declared) is (name in HARMLESS)
+    assert (f'never read: "{name}": it looks like' in told) is (name in PERSONAL)
