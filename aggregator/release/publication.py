@@ -182,7 +182,7 @@ def copy_release(folder: Path, out: Path) -> None:
 def _check(folder: Path, ca: Path | None, workspace: Workspace, progress: Progress) -> None:
     """Run the checks of `verify` before the folder is visible, including for expired certificates."""
     try:
-        verify_release(folder, ca, workspace=workspace, progress=progress)
+        verify_release(folder, ca, written=True, workspace=workspace, progress=progress)
     except IntegrityError as error:
         # Its hint is for readers of the folder.
         raise IntegrityError(
