@@ -40,7 +40,7 @@ from common.daemon.metrics import Endpoint
 from common.daemon.notify import notice_sinks
 from common.daemon.process import KEPT_FILES, READY, STOPPING, notify, raise_file_limit, stop_event
 from common.errors import CannotListenError, ConfigurationError, TesseraError
-from common.files import RELEASE_DIRECTORY, exclusive_lock, private_directory, remove_leftovers
+from common.files import PRIVATE_FILE, RELEASE_DIRECTORY, exclusive_lock, private_directory, remove_leftovers
 from common.trust.credentials import Credentials
 from common.trust.identity import Party, PartyKind
 from common.trust.tls import MESSAGE_LIMIT, server_credentials, server_options
@@ -283,6 +283,8 @@ class AggregatorDaemon:
         add_ControlServiceServicer_to_server(service, server)
         server.add_insecure_port(f"unix:{path}")
         await server.start()
+        # gRPC leaves its mode to the umask; its folder is private already.
+        path.chmod(PRIVATE_FILE)
         self._stack.push_async_callback(server.stop, None)
 
 

@@ -145,6 +145,8 @@ _SAME_SECONDS = 60.0
 """Within which equal lines are counted."""
 MOST_SAME = 10
 """Equal lines that are written in that time."""
+_CHOSEN = ("sequence", "version")
+"""Fields that the other side of a connection chooses: lines that differ in nothing else are equal."""
 _MOST_COUNTED = 1000
 """Different lines that are counted at a time."""
 
@@ -152,8 +154,8 @@ _MOST_COUNTED = 1000
 class CountingHandler(logging.StreamHandler[TextIO]):
     """Writes the first `MOST_SAME` equal lines of a minute, and then one with how many were left out.
 
-    Lines are equal if nothing but their time differs. The last one, with the field `left_out`, is written
-    before the first line that follows after the minute, or at the end.
+    Lines are equal if nothing but their time and `_CHOSEN` differs. The last one, with the field `left_out`,
+    is written before the first line that follows after the minute, or at the end.
 
     Args:
         stream: Where to write.
@@ -192,7 +194,8 @@ class CountingHandler(logging.StreamHandler[TextIO]):
                 break
             self._report(oldest)
         about = {"name": record.name, "levelno": record.levelno, "msg": _event(record)}
-        same = self._counted.setdefault(json.dumps(_fields(record) | about), _Counted(now))
+        fields = {name: value for name, value in _fields(record).items() if name not in _CHOSEN}
+        same = self._counted.setdefault(json.dumps(fields | about), _Counted(now))
         same.number += 1
         return same.number
 

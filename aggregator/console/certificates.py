@@ -7,6 +7,7 @@ memory until they are decided, and end with the process.
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, Protocol
 
 from starlette.requests import Request
@@ -46,14 +47,14 @@ class Waiting:
     received: datetime
 
     @property
-    def fingerprint(self) -> str:
-        """Fingerprint of its key."""
-        return fingerprint(self.request.key)
+    def digest(self) -> str:
+        """Names what is decided: this key for this party. One key can be asked for several parties."""
+        return sha256(f"{fingerprint(self.request.key)} {self.party.uri}".encode()).hexdigest()
 
     @property
     def spoken(self) -> str:
-        """The fingerprint as people read it on the telephone."""
-        return spoken(self.fingerprint)
+        """The fingerprint of its key as people read it on the telephone."""
+        return spoken(fingerprint(self.request.key))
 
 
 class Certificates:
@@ -131,7 +132,7 @@ class Certificates:
         )
         while len(self._waiting) >= _MOST_REQUESTS:
             del self._waiting[next(iter(self._waiting))]
-        self._waiting[waiting.fingerprint] = waiting
+        self._waiting[waiting.digest] = waiting
         return RedirectResponse("/certificates", 303)
 
     def approve(self, request: Request) -> Response:
@@ -144,7 +145,7 @@ class Certificates:
         )
         serial = serial_number(issued.certificate)
         self._issued[serial] = issued
-        self._waiting.pop(waiting.fingerprint, None)
+        self._waiting.pop(waiting.digest, None)
         return RedirectResponse(f"/certificates/{serial}", 303)
 
     def refuse(self, request: Request) -> Response:
@@ -152,7 +153,7 @@ class Certificates:
         waiting = self._decided(request)
         with open_register(self._load().aggregator.state_dir, utc_now) as register:
             register.refuse(waiting.request, waiting.party, visit_of(request).person.name)
-        self._waiting.pop(waiting.fingerprint, None)
+        self._waiting.pop(waiting.digest, None)
         return RedirectResponse("/certificates", 303)
 
     def revoke(self, request: Request) -> Response:
@@ -168,7 +169,7 @@ class Certificates:
         return RedirectResponse(f"/certificates/{serial}", 303)
 
     def _decided(self, request: Request) -> Waiting:
-        found = self._waiting.get(request.path_params["fingerprint"])
+        found = self._waiting.get(request.path_params["digest"])
         if found is None:
             raise UsageError("that request does not wait any more", "paste it again to decide about it")
         return found

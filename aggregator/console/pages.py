@@ -89,8 +89,8 @@ class Pages:
             f"{release}/resume": self.resume,
             f"{release}/delete": self.delete,
             "/certificates/requests": certificates.receive,
-            "/certificates/requests/{fingerprint}/approve": certificates.approve,
-            "/certificates/requests/{fingerprint}/refuse": certificates.refuse,
+            "/certificates/requests/{digest}/approve": certificates.approve,
+            "/certificates/requests/{digest}/refuse": certificates.refuse,
             "/certificates/{serial}/revoke": certificates.revoke,
         }
         return [

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import resource
 import socket
+import stat
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -14,6 +16,7 @@ import grpc
 import numpy as np
 import pytest
 
+from common.files import PRIVATE_FILE
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1.control_pb2_grpc import ControlServiceStub
 from tests.fakes.releases import random_tokens
@@ -49,6 +52,18 @@ async def test_connections_that_say_nothing(
     await owner.connect()
     await aggregator.start("a", dry_run=True)
     assert (await owner.run()).state == "cancelled"
+
+
+async def test_the_control_socket_is_private(launch: Callable[..., Any]) -> None:
+    """Its mode does not depend on the umask of whatever starts the daemon."""
+    before = os.umask(0)
+    try:
+        aggregator = await launch()
+    finally:
+        os.umask(before)
+    socket_file = aggregator.config.aggregator.control_socket
+    assert stat.S_IMODE(socket_file.stat().st_mode) == PRIVATE_FILE
+    assert (await aggregator.calls.Status(control.StatusRequest())).name == "hub"
 
 
 @asynccontextmanager

@@ -194,7 +194,9 @@ def test_equal_lines_are_counted():
     logger.addHandler(handler)
     try:
         for number in range(5000):
-            logger.warning("refused 100 %", extra={"owner": "a"})
+            logger.warning(
+                "refused 100 %", extra={"owner": "a", "sequence": number, "version": f"1.{number}"}
+            )
             if number < log.MOST_SAME:
                 logger.warning("refused 100 %", extra={"owner": f"b{number}"})
         assert len(_lines(stream)) == 2 * log.MOST_SAME
