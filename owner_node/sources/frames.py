@@ -79,6 +79,9 @@ def _arrow(column: Any) -> Any:
     """Convert a column; with mixed or unknown types it becomes a column of a type that is not readable."""
     try:
         converted = pa.array(column, from_pandas=True)
+        if column.dtype == np.object_ and pa.types.is_timestamp(converted.type):
+            moments = column.where(column.notna(), None).tolist()
+            converted = pa.array(texts.on_own_clocks(moments), from_pandas=True)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         # The library's error text is not used, since it quotes a value.
         return texts.unreadable(len(column), str(column.dtype))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from itertools import compress, repeat
-from operator import attrgetter, is_
+from operator import is_
 from types import NoneType
 from typing import Any
 from uuid import UUID
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from owner_node.sources.person_texts import person_texts, whole_numerals
-from owner_node.sources.texts import SEVERAL_TYPES, as_text, unreadable
+from owner_node.sources.texts import SEVERAL_TYPES, as_text, on_own_clocks, unreadable
 
 _AS_THEY_ARE = frozenset({bool, int, float, str, bytes, date, datetime})
 _AS_TEXT = frozenset({int, float, str, Decimal, UUID})
@@ -43,12 +43,12 @@ def arrow(values: Sequence[object], kind: str = "") -> Any:
         return pa.nulls(len(values))
     if kinds == {datetime, str}:
         # Timestamps that Python does not have came as text; the text of the others does not depend on these.
-        moments = _moments([each if isinstance(each, datetime) else None for each in values])
+        moments = on_own_clocks([each if isinstance(each, datetime) else None for each in values])
         others = pa.array([each if isinstance(each, str) else None for each in values], pa.string())
         return pc.coalesce(as_text(pa.array(moments)), others)
     try:
         if kinds == {datetime}:
-            return pa.array(_moments(values))
+            return pa.array(on_own_clocks(values))
         if len(kinds) == 1 and kinds <= _AS_THEY_ARE:
             return pa.array(values)
     except UnicodeEncodeError:
@@ -66,13 +66,6 @@ def arrow(values: Sequence[object], kind: str = "") -> Any:
         # The bytes as they were, to be counted where texts are read.
         written = [str(each).encode(errors="surrogateescape") for each in values]
         return pa.array(written, pa.binary(), mask=_marked(is_, values, None))
-
-
-def _moments(values: Sequence[Any]) -> Sequence[Any]:
-    """Return moments that Arrow keeps on their own wall clock: it would move all to the zone of the first."""
-    if len(set(map(attrgetter("tzinfo"), filter(None, values)))) < 2:
-        return values
-    return [each if each is None else each.replace(tzinfo=None) for each in values]
 
 
 def _of_several_types(values: Sequence[object]) -> Any:

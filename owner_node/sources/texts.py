@@ -5,7 +5,9 @@ become their shortest decimal text, which is what a person who wrote 0.1 meant.
 """
 
 import re
+from collections.abc import Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -146,6 +148,19 @@ def valid_utf8(array: Any) -> Any:
 def is_text(array: Any) -> bool:
     """Return whether the source contains text, so that the declared formats of numbers and dates apply."""
     return bool(pa.types.is_string(array.type))
+
+
+def on_own_clocks(values: Sequence[Any]) -> Sequence[Any]:
+    """Return Python's timestamps so that Arrow keeps each on its own wall clock.
+
+    Arrow would move all to the time zone of the first.
+
+    Args:
+        values: Timestamps, None for a missing one; shape (n_records,).
+    """
+    if len(set(map(attrgetter("tzinfo"), filter(None, values)))) < 2:
+        return values
+    return [each if each is None else each.replace(tzinfo=None) for each in values]
 
 
 def is_readable(kind: Any) -> bool:

@@ -86,6 +86,24 @@ def test_the_order_of_files_and_records_means_nothing(dataset, spark, tmp_path):
     assert count_records(replace(dataset, source=sources[0])) == 3
 
 
+@pytest.mark.parametrize("kind", ["float64", "decimal", "timestamp", "string"])
+def test_persons_have_the_texts_of_every_other_source(dataset, tmp_path, kind):
+    """What Spark reads gives the identifiers that files and databases give, whatever type it has."""
+    numbers = [1234567890123450, 10**10, 17]
+    values, expected = {
+        "float64": (pa.array([float(each) for each in numbers]), list(map(str, numbers))),
+        "decimal": (pa.array([Decimal(f"{each}.00") for each in numbers]), list(map(str, numbers))),
+        "string": (pa.array(map(str, numbers)), list(map(str, numbers))),
+        "timestamp": (
+            pa.array([0, 5 * 3600, -86400], pa.timestamp("s")).cast(pa.timestamp("us")),
+            ["1970-01-01", "1970-01-01 05:00:00", "1969-12-31"],
+        ),
+    }[kind]
+    table = pa.table({"id": values, "age": [1, 2, 3]})
+    settings = replace(dataset, source=folder(tmp_path / "typed", table), attributes=(AGE,))
+    assert sorted(load(settings).identifiers[0].to_pylist()) == sorted(expected)
+
+
 OWNER = """
 [owner]
 id = "north"
