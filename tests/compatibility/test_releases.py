@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,9 @@ def make_owners(folder: Path, **rules: object) -> LocalCluster:
         write(folder, owner, "halves", both[["person", *half]])
         says[owner] = policy(allow_owner_column=True, **rules) + declared("patients")
         says[owner] += declared("halves", attributes={name: ATTRIBUTES[name] for name in half})
+        numbered = both.assign(person=[Decimal(f"{each}.00") for each in range(SIZE)])
+        numbered.to_parquet(folder / "owners" / owner / "numbered.parquet")
+        says[owner] += declared("numbered", source="numbered.parquet", budget="numbered")
     make_setup(folder, says)
     share_linkage_key(folder, OWNERS)
     return LocalCluster(folder)
@@ -100,3 +104,13 @@ def test_releases(cluster, before):
         assert ask(cluster, "owner-node", "verify", found["rows"], owner=owner)[0] == 0
     versions = {each["id"]: each["version"] for each in ask(cluster, "aggregator", "owners")[1]["owners"]}
     assert set(versions.values()) <= {OLD, NEW}
+
+
+def test_identifiers_that_versions_write_otherwise(cluster):
+    """The same persons as decimals, which versions write otherwise: the newer owner refuses, and says why."""
+    code, shown = released(cluster, "numbers", dataset="numbered")
+    assert code == 4, shown
+    (newer,) = (owner for owner in OWNERS if cluster.owner(owner).programs is None)
+    assert newer in shown["error"]["message"]
+    said = ask(cluster, "owner-node", "show", "numbers", owner=newer)[1]
+    assert "written otherwise by another version of the software in this release" in json.dumps(said)
