@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from common import __version__
@@ -40,7 +41,9 @@ def make_owners(folder: Path, **rules: object) -> LocalCluster:
         write(folder, owner, "halves", both[["person", *half]])
         says[owner] = policy(allow_owner_column=True, **rules) + declared("patients")
         says[owner] += declared("halves", attributes={name: ATTRIBUTES[name] for name in half})
-        numbered = both.assign(person=[Decimal(f"{each}.00") for each in range(SIZE)])
+        numbered = both.assign(
+            person=pd.Series([Decimal(f"{each}.00") for each in range(SIZE)], dtype=object)
+        )
         numbered.to_parquet(folder / "owners" / owner / "numbered.parquet")
         says[owner] += declared("numbered", source="numbered.parquet", budget="numbered")
     make_setup(folder, says)
