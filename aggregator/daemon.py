@@ -138,7 +138,7 @@ class AggregatorDaemon:
             )
         )
         if self._config.metrics.listen:
-            metrics = AggregatorMetrics(about, conductor, journal, presence)
+            metrics = AggregatorMetrics(about, conductor, journal, presence, enrolment)
             endpoint = Endpoint(self._config.metrics.listen, metrics.families, COUNTED)
             self._stack.push_async_callback(endpoint.close)
         if self._config.console.listen:

@@ -7,6 +7,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from aggregator.api.control_service import About
 from aggregator.api.uploads import RECEIVED_BYTES
+from aggregator.ca.enrolment import Enrolment
 from aggregator.drive.conductor import STEP_SECONDS, Conductor
 from aggregator.drive.presence import OwnerPresence
 from aggregator.protocol.states import State
@@ -29,10 +30,19 @@ class AggregatorMetrics:
         conductor: The releases.
         journal: The owners.
         presence: Who is connected.
+        enrolment: Whose keys are revoked.
     """
 
-    def __init__(self, about: About, conductor: Conductor, journal: Journal, presence: OwnerPresence) -> None:
+    def __init__(
+        self,
+        about: About,
+        conductor: Conductor,
+        journal: Journal,
+        presence: OwnerPresence,
+        enrolment: Enrolment,
+    ) -> None:
         self._about, self._conductor, self._journal, self._presence = about, conductor, journal, presence
+        self._enrolment = enrolment
         self._loop = asyncio.get_running_loop()
 
     def families(self) -> list[Metric]:
@@ -61,8 +71,10 @@ class AggregatorMetrics:
         ]
 
     def _owners(self) -> list[Metric]:
-        known = self._journal.owners()
-        last_seen = sorted(known.values(), key=lambda each: each.last_seen, reverse=True)[:_MOST_OWNERS]
+        known, revoked = self._journal.owners(), self._enrolment.revoked_keys()
+        # Nobody waits for an owner that was excluded.
+        expected = [each for each in known.values() if each.fingerprint not in revoked]
+        last_seen = sorted(expected, key=lambda each: each.last_seen, reverse=True)[:_MOST_OWNERS]
         return [
             GaugeMetricFamily(
                 "tessera_aggregator_known_owners", "How many owners have ever connected.", len(known)

@@ -47,9 +47,15 @@ class OwnerMetrics:
 
     def __init__(self, config: OwnerConfig, records: Records, credentials: Credentials) -> None:
         self._config, self._records, self._credentials = config, records, credentials
+        self._loop = asyncio.get_running_loop()
 
     def families(self) -> list[Metric]:
-        """Return all metrics; may be called in any thread, and blocks while owner.db is written."""
+        """Return all metrics; called in any thread but the event loop's, blocks while owner.db is written.
+
+        Raises:
+            TimeoutError: If the event loop has no time to answer: a daemon that hangs shows nothing.
+        """
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._loop).result(_ANSWER_SECONDS)
         records, aggregators = self._records, self._config.aggregators
         certificate = self._credentials.current_signer().certificate
         connected = {each.aggregator for each in records.presence.state().connections if each.connected}
@@ -119,6 +125,7 @@ class OwnerMetrics:
 
 
 _NOTE_SECONDS = 60.0
+_ANSWER_SECONDS = 4.0
 _PROGRESS_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 

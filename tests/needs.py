@@ -82,6 +82,11 @@ def missing_systemd() -> str | None:
     return None if find_library("seccomp") else "there is no libseccomp"
 
 
+def missing_promtool() -> str | None:
+    """Return why alert rules cannot be tried, or None."""
+    return None if _succeeds("promtool", "--version") else "there is no promtool (prometheus)"
+
+
 def missing_nftables() -> str | None:
     """Return why no firewall of a network of our own can be set up, or None."""
     if shutil.which("nft") is None or shutil.which("ip") is None:
@@ -137,6 +142,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "chromium": cache(missing_chromium),
     "systemd": cache(missing_systemd),
     "tmpfs": cache(missing_tmpfs),
+    "promtool": cache(missing_promtool),
     "nftables": cache(missing_nftables),
     "spark": cache(missing_spark),
     "opendp": missing_opendp,

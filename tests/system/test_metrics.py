@@ -215,3 +215,17 @@ def test_requests_leave_no_trace_in_the_log(cluster: LocalCluster, after: dict[s
     assert "GET /metrics" not in logs(cluster)
     lines = (cluster.folder / "logs" / "aggregator.log").read_text().splitlines()
     assert all(json.loads(line)["event"] for line in lines)
+
+
+def test_a_revoked_owner_is_not_expected(cluster: LocalCluster, after: dict[str, str]) -> None:
+    """Nobody is alarmed for ever about an owner that was excluded."""
+
+    def expected() -> set[str]:
+        found = samples(fetch(cluster.aggregator))
+        return {
+            dict(labels)["owner"] for name, labels in found if name == "tessera_aggregator_owner_connected"
+        }
+
+    assert expected() == {"a", "b"}
+    assert cluster.cli("aggregator", "enroll", "revoke", "b", "--yes").returncode == 0
+    assert expected() == {"a"}

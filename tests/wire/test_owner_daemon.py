@@ -5,12 +5,13 @@ import logging
 import shutil
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import numpy as np
@@ -28,7 +29,7 @@ from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from deploy.development_ca import DevelopmentCa
 from owner_node.config import DatasetConfig, KnownAggregator, OwnerConfig, OwnerSection, PolicyConfig
-from owner_node.daemon import OwnerDaemon
+from owner_node.daemon import OwnerDaemon, OwnerMetrics
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
 from owner_node.release.preparation import seal
@@ -444,3 +445,11 @@ async def test_a_certificate_that_does_not_fit_is_named(
         told = connection(config)
     assert reason in told.reason
     assert not told.connected
+
+
+async def test_a_blocked_event_loop_shows_no_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that hangs is no healthy one to Prometheus, though its endpoint still answers."""
+    monkeypatch.setattr("owner_node.daemon._ANSWER_SECONDS", 0.1)
+    metrics = OwnerMetrics(cast("Any", None), cast("Any", None), cast("Any", None))
+    with ThreadPoolExecutor(1) as endpoint, pytest.raises(TimeoutError):
+        endpoint.submit(metrics.families).result()
