@@ -19,6 +19,7 @@ import pyarrow.parquet
 from common.errors import check_resources, did_you_mean
 from owner_node.config import CsvOptions
 from owner_node.sources.findings import Findings
+from owner_node.sources.folders import NOT_PARQUET, UNREADABLE, data_files
 from owner_node.sources.loaded import Source
 from owner_node.sources.texts import unreadable, valid_utf8
 
@@ -32,7 +33,7 @@ READ_BYTES = 2**20
 """Bytes of each column of a Parquet file that are read at a time."""
 _CHARACTERS = 2**16
 _PARQUET_MARK = b"PAR1"
-_PARQUET_SUFFIXES = (".parquet", ".pq")
+_PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
 _FOREIGN_TYPES = ("BSON", "INTERVAL", "GEOMETRY", "GEOGRAPHY")
 """Types of Parquet that Arrow does not have."""
 _REPLACED = "\ufffd"
@@ -134,7 +135,7 @@ class ParquetSource(Source):
         except (pa.ArrowException, OSError) as fault:
             check_resources(fault)
             hint = "the file is damaged or uses a feature that is not supported; write it again"
-            findings.add(None, "not readable as Parquet", 1, hint, counted="")
+            findings.add(None, NOT_PARQUET, 1, hint, counted="")
 
     @staticmethod
     def _find_change(path: Path, findings: Findings) -> None:
@@ -172,39 +173,35 @@ def _open_parquet(path: Path, findings: Findings) -> Source | None:
     except (pa.ArrowException, OSError) as fault:
         check_resources(fault)
         hint = "write the file again, or give a CSV file a name that does not end in .parquet"
-        findings.add(None, "not readable as Parquet", 1, hint, counted="")
+        findings.add(None, NOT_PARQUET, 1, hint, counted="")
         return None
 
 
 def _open_folder(folder: Path, findings: Findings) -> Source | None:
     """Open the Parquet files of a folder, in the order of their names."""
     try:
-        paths = sorted(each for each in folder.iterdir() if each.suffix.lower() in _PARQUET_SUFFIXES)
+        names = data_files(((each.name, each.is_dir()) for each in folder.iterdir()), findings)
     except OSError as fault:
         check_resources(fault)
         hint = "let the account of the owner node read the folder"
         findings.add(None, f"the folder cannot be read: {fault.strerror}", 1, hint, counted="")
         return None
-    if not paths:
-        hint = "put Parquet files into it, named .parquet, or name one CSV or Parquet file in source"
-        findings.add(None, "this is a folder without Parquet files", 1, hint, counted="")
-        return None
-    unreadable, other, first = [], [], None
-    for path in paths:
+    damaged, other, first = [], [], None
+    for path in (paths := [folder / name for name in names]):
         try:
             schema = pa.parquet.read_schema(path).remove_metadata()
         except (pa.ArrowException, OSError) as fault:
             check_resources(fault)
-            unreadable.append(path.name)
+            damaged.append(path.name)
             continue
         first = schema if first is None else first
         if not schema.equals(first):
             other.append(path.name)
-    hint = "write them again; each file has to be complete"
-    findings.add(None, "not readable as Parquet", len(unreadable), hint, "files", lambda: unreadable)
+    findings.add(None, NOT_PARQUET, len(damaged), UNREADABLE, "files", lambda: damaged)
     hint = "write all files with the same columns, in the same order and of the same types"
-    problem = f"files with other columns than {paths[0].name!r}"
-    findings.add(None, problem, len(other), hint, "files", lambda: other)
+    if other:
+        problem = f"files with other columns than {names[0]!r}"
+        findings.add(None, problem, len(other), hint, "files", lambda: other)
     return None if findings or first is None else ParquetSource(paths, tuple(first.names))
 
 

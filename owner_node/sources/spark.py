@@ -9,7 +9,7 @@ source.
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from owner_node.config.spark_source import PARQUET, TABLE, SparkSource
 from owner_node.sources import spark_session
 from owner_node.sources.files import BATCH_RECORDS
 from owner_node.sources.findings import Findings
+from owner_node.sources.folders import NOT_PARQUET, UNREADABLE, data_files
 from owner_node.sources.loaded import Source, Tally
 
 _WITHOUT_ORDER = ("array", "map", "struct", "variant", "interval")
@@ -74,7 +75,7 @@ class SparkRecords(Source):
 
     def describe(self, findings: Findings) -> bool:
         """Get the names of all columns; return whether the source can be used."""
-        self._frame = self._try(self._opened, findings)
+        self._frame = self._try(lambda: self._opened(findings), findings)
         if self._frame is None:
             return False
         self.names = tuple(self._frame.columns)
@@ -117,12 +118,15 @@ class SparkRecords(Source):
         """Remove the copy in scratch, and leave the session."""
         self._closing.close()
 
-    def _opened(self) -> Any:
-        reader = self._closing.enter_context(spark_session.using(self._settings)).read
+    def _opened(self, findings: Findings) -> Any:
+        """Let Spark open the source; None if a folder of Parquet files has what Spark would read wrongly."""
+        session = self._closing.enter_context(spark_session.using(self._settings))
+        reader = session.read
         if self._source.form == TABLE:
             return reader.table(self._source.name)
         if self._source.form == PARQUET:
-            return reader.parquet(self._address)
+            self._check_folder(session, findings)
+            return None if findings else self._parquet(reader)
         return reader.format(self._source.form).options(**self._source.options).load()
 
     @property
@@ -131,11 +135,29 @@ class SparkRecords(Source):
         name = self._source.name
         return name if "://" in name else f"file://{name}"
 
+    def _check_folder(self, session: Any, findings: Findings) -> None:
+        """Report what does not belong into a folder of Parquet files, wherever it is."""
+        path = session._jvm.org.apache.hadoop.fs.Path(self._address)  # noqa: SLF001 - pyspark has no such call
+        system = path.getFileSystem(session._jsc.hadoopConfiguration())  # noqa: SLF001
+        for folder in system.globStatus(path) or ():
+            if folder.isDirectory():
+                entries = {each.getPath().getName(): each for each in system.listStatus(folder.getPath())}
+                names = data_files(((name, each.isDirectory()) for name, each in entries.items()), findings)
+                # Spark passes over empty files, which are no complete ones.
+                empty = [name for name in names if not entries[name].getLen()]
+                findings.add(None, NOT_PARQUET, len(empty), UNREADABLE, "files", partial(list, empty))
+
+    def _parquet(self, reader: Any) -> Any:
+        """Read Parquet files, and pass over none that is damaged or gone, whatever the session's settings."""
+        for option in ("ignoreCorruptFiles", "ignoreMissingFiles"):
+            reader = reader.option(option, "false")
+        return reader.parquet(self._address)
+
     def _alike(self, findings: Findings) -> bool:
         """Report Parquet files that differ in columns: Spark would fill or leave out what differs."""
         if self._source.form == PARQUET:
             reader = spark_session.session(self._settings).read
-            merged = reader.option("mergeSchema", "true").parquet(self._address).schema
+            merged = self._parquet(reader.option("mergeSchema", "true")).schema
             first = {each.name: each.dataType for each in self._frame.schema}
             if {each.name: each.dataType for each in merged} != first:
                 findings.add(None, _DIFFERS, 1, _ALIKE, counted="")
@@ -183,5 +205,6 @@ _FAULTS = {
     "TABLE_OR_VIEW_NOT_FOUND": ("there is no such table", "correct source, or the catalogue in engine.conf"),
     "DATA_SOURCE_NOT_FOUND": ("Spark has no such format", "name its archive in engine.extra_jars"),
     "CANNOT_MERGE_SCHEMAS": (_DIFFERS, _ALIKE),
-    "UNABLE_TO_INFER_SCHEMA": ("there are no Parquet files", "correct the path in source"),
+    "UNABLE_TO_INFER_SCHEMA": ("this is a folder without Parquet files", "correct the path in source"),
+    "CANNOT_READ_FILE_FOOTER": (NOT_PARQUET, UNREADABLE),
 }

@@ -1,0 +1,114 @@
+"""A folder of Parquet files: the same files are its data for every reader, or it is refused."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from common.errors import DataError
+from common.workspace import Workspace
+from owner_node.config import DatasetConfig
+from owner_node.config.engine import EngineKind, SparkSettings
+from owner_node.engines.pinned import pin
+from owner_node.sources import count_records, load
+from tests.spark_cluster import QUIET, SMALL
+
+TABLE = pa.table({"age": list(range(20)), "sex": ["female", "male"] * 10})
+NOT_PARQUET = "not readable as Parquet"
+FOLDERS: dict[str, tuple[list[str], int | str]] = {
+    "two files": (["a.parquet", "b.parquet"], 40),
+    "files of other names": (["a.parquet", "b.parq", "c.PQ", "d.snappy", "e"], 100),
+    "temporary and hidden files": (["a.parquet", "_tmp.parquet", ".~tmp.parquet", ".b.parquet.crc"], 20),
+    "files of Spark": (["part-0.parquet", "_SUCCESS", "_metadata", "_temporary/part-1.parquet"], 20),
+    "a hidden folder": (["a.parquet", ".ipynb_checkpoints/a.parquet", "_delta_log/0.json"], 20),
+    "partitions": (["year=2020/a.parquet", "year=2021/a.parquet"], "a folder of partitions"),
+    "partitions beside a file": (["a.parquet", "year=2021/a.parquet"], "a folder of partitions"),
+    "partitions of two levels": (["year=2020/month=1/a.parquet"], "a folder of partitions"),
+    "a folder": (["a.parquet", "more/a.parquet"], "a folder in the folder"),
+    "an empty folder in it": (["a.parquet", "more/"], "a folder in the folder"),
+    "another file": (["a.parquet", "README.md"], NOT_PARQUET),
+    "a CSV file": (["a.parquet", "b.csv"], NOT_PARQUET),
+    "an empty file": (["a.parquet", "b.parquet.empty"], NOT_PARQUET),
+    "a file that is being copied": (["a.parquet", "b.parquet.part"], NOT_PARQUET),
+    "nothing": ([], "this is a folder without Parquet files"),
+    "hidden files only": (["_a.parquet", ".b.parquet"], "this is a folder without Parquet files"),
+}
+OTHERS = {"md": b"read me", "csv": b"age,sex\n1,male\n", "json": b"{}", "crc": b"crc\0", "empty": b""}
+
+
+def write(folder: Path, names: list[str]) -> None:
+    """Write files; those that are not named as others are complete Parquet files."""
+    folder.mkdir()
+    for name in names:
+        path = folder / name
+        (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            continue
+        suffix = path.suffix.removeprefix(".")
+        if suffix in OTHERS or path.name == "_SUCCESS":
+            path.write_bytes(OTHERS.get(suffix, b""))
+        else:
+            pq.write_table(TABLE, path)
+        if suffix == "part":
+            path.write_bytes(path.read_bytes()[:-20])
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSettings]:
+    """One session for all tests."""
+    from owner_node.sources import spark_session
+
+    yield SparkSettings("local[2]", Workspace(256 * 10**6, tmp_path_factory.mktemp("session"), 2), SMALL)
+    spark_session.stop()
+
+
+def check(settings: DatasetConfig, expected: int | str, scratch: Path) -> None:
+    """Every way of reading a folder has the same answer."""
+    workspace = Workspace(2 * 10**9, scratch, 2)
+    ways = {
+        "load": lambda: load(settings).n_records,
+        "count": lambda: count_records(settings),
+        "memory": lambda: pin(settings, None, EngineKind.MEMORY, workspace).n_records,
+        "duckdb": lambda: pin(settings, None, EngineKind.DUCKDB, workspace).n_records,
+    }
+    for way, read in ways.items():
+        if isinstance(expected, int):
+            assert read() == expected, way
+        else:
+            with pytest.raises(DataError, match=expected) as caught:
+                read()
+            assert caught.value.hint
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder(dataset, tmp_path, name):
+    """Files of programs are left out, everything else is read or refused, whichever engine reads."""
+    names, expected = FOLDERS[name]
+    write(tmp_path / "data", names)
+    check(dataset(None, source=str(tmp_path / "data")), expected, tmp_path / "scratch")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=QUIET) for name in FOLDERS])
+def test_a_folder_that_spark_reads(dataset, tmp_path, spark, name):
+    """Spark would take partitions for columns and pass over folders; its answer is that of other readers."""
+    names, expected = FOLDERS[name]
+    write(tmp_path / "data", names)
+    settings = dataset(None, source=f"spark:parquet:{tmp_path}/data")
+    check(replace(settings, spark=spark), expected, tmp_path / "scratch")
+
+
+def test_an_owner_who_asks_sees_which_files(dataset, tmp_path):
+    """Names of files are shown to the owner alone."""
+    write(tmp_path / "data", ["a.parquet", "notes.md", "year=2020/a.parquet", "old/a.parquet"])
+    settings = dataset(None, source=str(tmp_path / "data"))
+    with pytest.raises(DataError) as caught:
+        load(settings, examples=True)
+    assert [each["examples"] for each in caught.value.details["problems"]] == [
+        ["year=2020"], ["old"], ["notes.md"],
+    ]  # fmt: skip
+    with pytest.raises(DataError) as caught:
+        load(settings)
+    assert "notes.md" not in f"{caught.value}{caught.value.details}"
