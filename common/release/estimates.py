@@ -25,14 +25,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
-from scipy.optimize import minimize
-from scipy.special import expit
 
 from common.arrays import Float64Array
 from common.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MOST_LOG_ODDS = 30.0
 """Per standard deviation of a regressor; beyond it, a regressor separates the records with the event."""
@@ -56,8 +57,10 @@ class Term:
     """Cautious standard deviation of the relative error of the scale; 0 where nothing is corrected."""
 
 
-def correlations(terms: Sequence[Term], confidence: float) -> pd.DataFrame:
+def correlations(terms: Sequence[Term], confidence: float) -> "pd.DataFrame":
     """Return the correlations of all pairs of terms of different attributes, a line each."""
+    import pandas as pd
+
     lines = {}
     for a, b in combinations(terms, 2):
         deviations = a.released.std() * b.released.std()
@@ -74,7 +77,7 @@ def correlations(terms: Sequence[Term], confidence: float) -> pd.DataFrame:
     return table.assign(low=table["low"].clip(lower=-1), high=table["high"].clip(upper=1))
 
 
-def linear(response: Term, regressors: Sequence[Term], confidence: float) -> pd.DataFrame:
+def linear(response: Term, regressors: Sequence[Term], confidence: float) -> "pd.DataFrame":
     """Return a linear regression, a line per regressor.
 
     Raises:
@@ -100,7 +103,7 @@ def linear(response: Term, regressors: Sequence[Term], confidence: float) -> pd.
     return _slopes(response, regressors, as_released, slopes, sampling, confidence)
 
 
-def logistic(response: Term, regressors: Sequence[Term], confidence: float) -> pd.DataFrame:
+def logistic(response: Term, regressors: Sequence[Term], confidence: float) -> "pd.DataFrame":
     """Return a logistic regression, a line of log odds per regressor.
 
     Args:
@@ -137,6 +140,9 @@ def _fitted(
     Returns:
         The slopes; the matrix of second derivatives, intercept first; the probability of each record.
     """
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
     deviations = np.append(1, values.std(axis=0))
     design = np.column_stack([np.ones(len(values)), values]) / deviations
     target = np.append(response.mean, with_response) / deviations
@@ -187,7 +193,9 @@ def _slopes(
     corrected: Float64Array,
     sampling: Float64Array,
     confidence: float,
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
+    import pandas as pd
+
     of_scale = np.array([each.scale_error for each in regressors])
     errors = np.sqrt(sampling + corrected**2 * (response.scale_error**2 + of_scale**2))
     index = pd.Index([each.name for each in regressors], name=response.name)
@@ -195,12 +203,14 @@ def _slopes(
 
 
 def _table(
-    index: pd.Index,
+    index: "pd.Index",
     released: Float64Array,
     corrected: Float64Array,
     errors: Float64Array,
     confidence: float,
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
+    import pandas as pd
+
     reach = NormalDist().inv_cdf((1 + confidence) / 2) * errors
     return pd.DataFrame(
         {

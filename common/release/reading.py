@@ -12,10 +12,9 @@ Correlations and slopes of the released values are weaker than those of the orig
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from common.arrays import Float64Array, Int64Array
@@ -34,6 +33,9 @@ from common.release.table import (
     to_units,
 )
 from common.release.verification import Verified, verify_release
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _AS_RELEASED = ["released", "standard_error"]
 _UNCORRECTED = (
@@ -113,13 +115,15 @@ class Release:
         )
 
     @cached_property
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> "pd.DataFrame":
         """The data as a DataFrame, indexed by `record`; see `to_frame` for its types."""
+        import pandas as pd
+
         index = pd.Index(self.table.column(RECORD_COLUMN).to_numpy(), name=RECORD_COLUMN)
         return to_frame(self.table, self.verified.plan.columns, index)
 
     @cached_property
-    def codebook(self) -> pd.DataFrame:
+    def codebook(self) -> "pd.DataFrame":
         """What is known about each attribute, one line each.
 
         `type`, `domain`, `resolution`; `mechanism`, `epsilon`, `k`, `rank_noise`, as "least to most" where
@@ -131,6 +135,8 @@ class Release:
         the same units; for categories and booleans the share of records with another label. `attenuation`,
         `scale_error` and `note`: see `common.release.attenuation`.
         """
+        import pandas as pd
+
         return pd.DataFrame(
             [self._line(each) for each in self.verified.plan.attributes],
             index=pd.Index([each.name for each in self.verified.plan.attributes], name="attribute"),
@@ -172,7 +178,7 @@ class Release:
         units: Int64Array = to_units(attribute, self.table.column(attribute.name)).to_numpy()
         return units
 
-    def correlations(self, names: str | Sequence[str] = (), confidence: float = 0.95) -> pd.DataFrame:
+    def correlations(self, names: str | Sequence[str] = (), confidence: float = 0.95) -> "pd.DataFrame":
         """Return the correlations of pairs of attributes, as released and corrected.
 
         Args:
@@ -206,7 +212,7 @@ class Release:
 
     def regress(
         self, response: str, on: str | Sequence[str], confidence: float = 0.95, *, corrected: bool = True
-    ) -> pd.DataFrame:
+    ) -> "pd.DataFrame":
         """Return a linear regression, as released and corrected.
 
         A category among the regressors is a factor: a line per label that occurs, against the first of them
@@ -243,7 +249,7 @@ class Release:
         confidence: float = 0.95,
         *,
         corrected: bool = True,
-    ) -> pd.DataFrame:
+    ) -> "pd.DataFrame":
         """Return a logistic regression, as released and corrected.
 
         Args:
@@ -372,7 +378,7 @@ def _check_confidence(confidence: float) -> None:
         raise UsageError(f"confidence = {confidence} is not between 0 and 1", "for example 0.95")
 
 
-def to_frame(table: pa.Table, attributes: Sequence[Attribute], index: pd.Index) -> pd.DataFrame:
+def to_frame(table: pa.Table, attributes: Sequence[Attribute], index: "pd.Index") -> "pd.DataFrame":
     """Return a table of release types as a DataFrame.
 
     Integers become int64, numbers doubles and dates datetime64[s]; booleans stay booleans; categories become
@@ -384,11 +390,15 @@ def to_frame(table: pa.Table, attributes: Sequence[Attribute], index: pd.Index) 
         attributes: The attributes to take, in the order of the columns.
         index: The index of the DataFrame.
     """
+    import pandas as pd
+
     columns = {each.name: _column(each, table.column(each.name)) for each in attributes}
     return pd.DataFrame(columns, columns=list(columns), copy=False).set_axis(index)
 
 
-def _column(attribute: Attribute, column: pa.ChunkedArray) -> pd.Series:
+def _column(attribute: Attribute, column: pa.ChunkedArray) -> "pd.Series":
+    import pandas as pd
+
     match attribute.type:
         case AttributeType.NUMBER if pa.types.is_decimal(column.type):
             return pd.Series(pd.array(column.combine_chunks(), dtype=pd.ArrowDtype(column.type)))

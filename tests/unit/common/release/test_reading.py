@@ -1,6 +1,8 @@
 """Reading a release for analysis: verified first, in types for computation, with what is known about it."""
 
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -242,3 +244,9 @@ def test_few_records_and_much_noise_are_said(tmp_path):
     }
     with pytest.raises(UsageError, match="no pair of attributes that can be corrected"):
         release.correlations()
+
+
+def test_importing_takes_no_library_that_reading_does_not_need():
+    """Many scripts only look at the table: pandas and SciPy are loaded with the first frame or estimate."""
+    code = "import sys, tessera; sys.exit(bool({'pandas', 'scipy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
