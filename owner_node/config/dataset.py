@@ -465,9 +465,10 @@ class DatasetTable(DatasetSettings):
                 continue
             attribute = table.attribute(name)
             if attribute.upper >= _century_after(attribute.lower):
-                yield f"attributes.{name}.max", 'with "%y" in csv.date_format, at most 100 years after min'
+                problem = "has to be less than 100 years after min: csv.date_format has no century (%y)"
+                yield f"attributes.{name}.max", problem
             if table.outside == "clamp":
-                problem = '"clamp" does not go with "%y" in csv.date_format, which hides the century'
+                problem = '"clamp" does not go with a csv.date_format without the century (%y)'
                 yield f"attributes.{name}.outside", problem
 
     def config(self) -> "DatasetConfig":

@@ -80,6 +80,9 @@ class LoadCounts:
     """Values moved to the nearest end of the domain, by attribute; attributes without any are absent."""
     dropped: int = 0
     """Records left out for a missing value."""
+    numerals: Mapping[str, int] = field(default_factory=dict)
+    """Texts such as 17.0 and 1.5E+10 in columns that persons are recognised by; columns without any are
+    absent."""
 
 
 @dataclass(frozen=True, slots=True)

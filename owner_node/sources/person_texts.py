@@ -37,6 +37,10 @@ _EXACT_BITS = {16: 11, 32: 24, 64: 53}
 """Floats of so many bits hold all whole numbers below this power of two."""
 
 
+_NUMERAL = r"^\s*[+-]?[0-9]+(?:\.0+|(?:[.,][0-9]+)?[eE][+-]?[0-9]+)\s*$"
+"""What pandas and spreadsheets make of whole numbers when they write them as text."""
+
+
 @dataclass(frozen=True, slots=True)
 class PersonTexts:
     """A column as the texts that persons are recognised by."""
@@ -109,6 +113,11 @@ def identified(
 def keyed(name: str, array: Any, findings: Findings, version: int) -> Any:
     """Return a column of match keys as texts; a missing value is empty, and gives a person no key."""
     return pc.fill_null(_checked(name, array, findings, version), "")
+
+
+def count_numerals(written: Any) -> int:
+    """Count the texts such as 17.0 and 1.5E+10, which another owner may have as 17 and 15000000000."""
+    return pc.sum(pc.match_substring_regex(written, _NUMERAL)).as_py() or 0
 
 
 def _checked(name: str, array: Any, findings: Findings, version: int) -> Any:

@@ -17,7 +17,7 @@ from owner_node.sources import texts
 from owner_node.sources.digest import source_digest
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import LoadCounts, LoadedData, Source
-from owner_node.sources.person_texts import identified, keyed
+from owner_node.sources.person_texts import count_numerals, identified, keyed
 from owner_node.sources.persons import find_repeated
 from owner_node.sources.values import parse
 
@@ -76,6 +76,7 @@ class Reading:
         self._others = {each.name: each for each in others if source.names.count(each.name) == 1}
         self._rounded: dict[str, int] = {}
         self._clamped: dict[str, int] = {}
+        self._numerals: dict[str, int] = {}
         self._dropped = 0
         self.n_records = 0
         """Number of records so far."""
@@ -93,7 +94,7 @@ class Reading:
     @property
     def counts(self) -> LoadCounts:
         """What was rounded, clamped and dropped so far."""
-        return LoadCounts(self._rounded, self._clamped, self._dropped)
+        return LoadCounts(self._rounded, self._clamped, self._dropped, self._numerals)
 
     def batches(self) -> Iterator[ReadBatch]:
         """Read all records."""
@@ -102,6 +103,9 @@ class Reading:
         for batch in _batches(self.dataset, self.attributes, self._source, self.findings, names, ids, also):
             self.n_records += batch.n_records
             self._dropped += batch.dropped
+            for name, written in zip(self.dataset.person_columns, batch.identifiers, strict=True):
+                if n_numerals := count_numerals(written):
+                    self._numerals[name] = self._numerals.get(name, 0) + n_numerals
             columns = tuple(map(self._parsed, self.attributes, batch.values))
             others = {name: self._other(name, batch.others[name]) for name in self.others}
             self._others = {name: self._others[name] for name, found in others.items() if found is not None}

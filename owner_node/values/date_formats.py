@@ -55,7 +55,7 @@ def check_format(date_format: str) -> str:
     dated = read.keys() & _WRITTEN.keys()
     wanted = max(_DAYS, key=lambda parts: len(dated & set(parts) - {"weekday"}))
     if missing := [f"{part} ({_WRITTEN[part]})" for part in wanted if part not in dated]:
-        raise ValueError(f"it determines no day without {' and '.join(missing)}; {_EXAMPLES}")
+        raise ValueError(f"it determines no day, since it lacks {', '.join(missing)}; {_EXAMPLES}")
     if beside := sorted(dated - {*wanted, "weekday"}):
         known = f"{', '.join(wanted[:-1])} and {wanted[-1]}"
         raise ValueError(f"it reads {' and '.join(beside)} beside {known}; leave out what is not needed")

@@ -211,8 +211,14 @@ CENTURY = BORN.format("1920-01-01", "2019-12-31")
         ('normalise = ["trim"]\nidentifier = ["id"]\n' + CENTURY, []),
         (BORN.format("1904-02-29", "2004-02-28"), []),
         (BORN.format("9950-01-01", "9999-12-31"), []),
-        (BORN.format("1920-01-01", "2020-01-01"), ["attributes.born.max: with *"]),
-        (BORN.format("1904-02-29", "2004-02-29"), ["attributes.born.max: with *"]),
+        (
+            BORN.format("1920-01-01", "2020-01-01"),
+            ["attributes.born.max: has to be less than 100 years*"],
+        ),
+        (
+            BORN.format("1904-02-29", "2004-02-29"),
+            ["attributes.born.max: has to be less than 100 years*"],
+        ),
         (CENTURY + 'outside = "clamp"\n', ['attributes.born.outside: "clamp" does not go with *']),
         ('identifier = ["id"]\nnormalise = ["date"]\n' + CENTURY, ["csv.date_format: %y does not say *"]),
         (

@@ -17,7 +17,8 @@ import pytest
 from common.errors import DataError
 from owner_node.config import DatasetConfig
 from owner_node.config.dataset import MatchTable
-from owner_node.sources import load, reading
+from owner_node.sources import load, reading, schema_of
+from owner_node.sources.advice import advice
 from owner_node.sources.findings import Findings
 from owner_node.sources.frames import FrameSource
 from owner_node.sources.frames import _arrow as arrow_of_frame
@@ -248,3 +249,24 @@ def test_zones_that_are_written_as_offsets(convert):
     values = [datetime(2024, 1, 31, tzinfo=winter), None, datetime(2024, 7, 31, tzinfo=summer)]
     for order in (values, values[::-1]):
         assert set(person_texts(convert(order)).texts.to_pylist()) == {"2024-01-31", None, "2024-07-31"}
+
+
+@pytest.mark.parametrize(
+    ("column", "count"),
+    [
+        (["17.0", "18.00", "19"], 2),
+        (["1.23457E+15", "1,5e10", "-3e5"], 3),
+        (["007", "17", "17.5", "A1.0", "1.2.0", "1e", "2024-01-31"], 0),
+        ([1e15, 17.0, None], 0),
+    ],
+)
+def test_texts_that_programs_made_of_numbers(dataset, column, count):
+    """They stay texts, and their owner is warned that other owners may write them otherwise."""
+    settings = dataset(None, ".parquet", identifier=("id",), missing="drop")
+    pa.parquet.write_table(pa.table({"id": column, "age": [1] * len(column)}), settings.source)
+    loaded = load(settings)
+    written = [each for each in column if isinstance(each, str)]
+    assert not written or loaded.identifiers[0].to_pylist() == written
+    assert loaded.counts.numerals == ({"id": count} if count else {})
+    said = advice(settings, schema_of(settings, None, 3), loaded)
+    assert any("as pandas and spreadsheets" in each for each in said) is bool(count)
