@@ -119,9 +119,12 @@ def operator_error(release: Release) -> TesseraError | None:
     details = {"release": release.id, "state": str(release.state), **ending.details}
     if ending.owner:
         details["owner"] = ending.owner
-    hint = ending.hint
+    hint, again = ending.hint, ""
     if release.resumable:
         again = f"repeat the same command with --id {release.id} to continue: nobody is charged again"
+    elif "another --id" not in hint:
+        again = f"ask again under another --id: release {release.id} keeps this end, whatever is mended"
+    if again:
         hint = f"{hint}; then {again}" if hint else again
     body = {"code": ending.code, "message": ending.message, "hint": hint, "details": details}
     return from_document({"error": body})

@@ -9,6 +9,7 @@ import pytest
 from tests import notebooks
 from tests.screenshots import of_tutorial
 from tests.system.pasted import short_folder
+from tests.tutorial import walk_through
 
 SECONDS = 900
 """A loaded machine is not a failure; on an idle one the tutorial takes a minute."""
@@ -25,6 +26,23 @@ def folder():
 def printed(folder, tmp_path_factory):
     """What the blocks of the page printed, in their order."""
     return of_tutorial(folder, Path(os.environ["TESSERA_DATA"]), tmp_path_factory.mktemp("pictures"))
+
+
+@pytest.mark.needs("data")
+@pytest.mark.timeout(SECONDS)
+def test_at_a_terminal():
+    """Without a browser, and with Enter at whatever is asked: the recommended release is published."""
+    with short_folder("tutorial-") as folder:
+        printed = []
+        walk = walk_through(folder, Path(os.environ["TESSERA_DATA"]))
+        for block, out in walk:
+            printed.append(out)
+            if "aggregator verify central/releases/adult-1" in block:
+                break
+        walk.close()
+    out = "".join(printed)
+    assert "approved release adult-1 of central" in out
+    assert out.count("release adult-1: signatures, consents, digests and numbers hold") == 3
 
 
 @pytest.mark.needs("data", "chromium")

@@ -24,7 +24,7 @@ from aggregator.protocol.release import apply
 from aggregator.protocol.states import State
 from aggregator.protocol.work import work_for
 from common.canonical import canonical
-from common.errors import ConflictError, IntegrityError, RefusedError, UnusableDataError
+from common.errors import ConflictError, IntegrityError, RefusedError, TesseraError, UnusableDataError
 from common.model.compatibility import HERE
 from common.model.schema import CategoryOrder, Limits, Schema
 from common.planning.limits import check_limits
@@ -123,6 +123,15 @@ def test_the_operators_error():
     assert error is not None
     assert (error.code, int(error.exit_code)) == ("balance", 5)
     assert error.details == {"release": "r1", "state": "refused", "owner": "a"}
+
+
+@pytest.mark.parametrize("code", [each.code for each in TesseraError.__subclasses__()])
+def test_an_ended_release_says_that_its_id_is_used(code):
+    """The same command with the same id shows the old end again: the hint names the way on, once."""
+    ended = apply(new_release("a", "b"), failed_at_owner(5, "a", code, "no"))
+    error = operator_error(ended)
+    assert error is not None
+    assert error.hint.count("another --id") == 1
 
 
 def test_what_was_spent_for_nothing():
