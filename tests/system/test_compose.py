@@ -277,3 +277,20 @@ def test_nothing_is_left(hospitals, departments):
         demonstration.compose("down", "-v")
         assert demonstration.left() == []
         assert (demonstration.folder / "releases" / "first" / "manifest.json").is_file()
+
+
+def test_a_user_that_the_cluster_assigns(hospitals: Demonstration) -> None:
+    """OpenShift runs an image as some user of the group root, who makes and serves a party like any other."""
+    restricted = ("--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--user", "1000670000:0")
+    name = f"{hospitals.project}-assigned"
+    made = ("init", "--name", "central", "--trust-domain", "example.org", "--host", "localhost")
+    script = f"""
+        aggregator {" ".join(made)} --listen 127.0.0.1:8443 --dir /var/lib/tessera
+        aggregator serve & daemon=$!
+        until aggregator status --check; do sleep 0.2; done
+        kill $daemon && wait $daemon"""
+    ended = run(
+        *("docker", "run", "--rm", "--name", name, *restricted, "--entrypoint", "sh"),
+        *(f"{IMAGES}/aggregator", "-ec", script),
+    )
+    assert '"event": "stopped"' in ended.stderr

@@ -26,6 +26,13 @@ FULL: dict[str, Any] = {
     "metrics": {"port": 9464, "namespaceLabels": {"kubernetes.io/metadata.name": "monitoring"}},
     "console": {"port": 8080, "namespaceLabels": {"kubernetes.io/metadata.name": "ingress"}},
     "storage": {"size": "100Gi", "className": "encrypted"},
+    "extraEnv": [{"name": "https_proxy", "value": "http://proxy.hospital.example:3128"}],
+    "podAnnotations": {"backup.example/volumes": "state"},
+    "serviceMonitor": {"create": True, "labels": {"release": "prometheus"}},
+    "disruptionBudget": True,
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    ],
     "tolerations": [{"key": "hospital", "operator": "Exists"}],
 }
 PARTIES = ("owner-node", "aggregator")
@@ -56,6 +63,9 @@ def test_kubernetes_takes_all_objects(party, values, version):
     found = rendered({"party": party, **values})
     assert {"StatefulSet", "Service", "NetworkPolicy", "ServiceAccount"} <= set(found)
     assert ("ConfigMap" in found) == ("configuration" in values)
+    # The Prometheus operator's own kind, of which Kubernetes knows no schema.
+    monitor = found.pop("ServiceMonitor", None)
+    assert (monitor is not None) == (values is FULL)
     for each in found.values():
         kubernetes_validate.validate(each, version, strict=True)
 
@@ -121,6 +131,9 @@ def test_secrets_are_in_no_object():
         ({"storage": {"accessMode": "ReadWriteMany"}}, "accessMode"),
         ({"secretFiles": {"../key": {"secret": "s", "key": "k"}}}, "../key"),
         ({"metrics": {"port": 9464}}, "namespaceLabels"),
+        ({"serviceMonitor": {"create": True}}, "port"),
+        ({"userId": 0}, "userId"),
+        ({"network": {"dns": {"podLabels": None}}}, "dns"),
     ],
 )
 def test_wrong_values_are_refused(values, word):
@@ -158,3 +171,92 @@ def test_the_page(tmp_path):
         path.is_relative_to(volume)
         for path in (owner.owner.state_dir, owner.tls.cert, owner.tls.key, owner.tls.ca)
     )
+
+
+def test_every_value_arrives() -> None:
+    """Settings of the pod stand where Kubernetes reads them, beside those that the chart makes itself."""
+    found = rendered({"party": "owner-node", **FULL})
+    template = found["StatefulSet"]["spec"]["template"]
+    assert template["metadata"]["annotations"].keys() == {"checksum/configuration", "backup.example/volumes"}
+    assert template["spec"]["topologySpreadConstraints"] == FULL["topologySpreadConstraints"]
+    (daemon,), (first,) = template["spec"]["containers"], template["spec"]["initContainers"]
+    assert [each["name"] for each in daemon["env"]] == ["DATABASE_PASSWORD", "https_proxy"]
+    assert first["resources"]["limits"]["memory"] == "64Mi"
+    selector = found["StatefulSet"]["spec"]["selector"]["matchLabels"]
+    assert found["PodDisruptionBudget"]["spec"] == {
+        "maxUnavailable": 0,
+        "selector": {"matchLabels": selector},
+    }
+    monitor, service = found["ServiceMonitor"], found["Service"]
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert service["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "tessera"
+    assert {each["port"] for each in monitor["spec"]["endpoints"]} <= {
+        each["name"] for each in service["spec"]["ports"]
+    }
+
+
+def test_a_claim_that_is_there() -> None:
+    """The state is in the claim that is named, and no other is made."""
+    import kubernetes_validate
+
+    found = rendered({"party": "owner-node", "storage": {"existingClaim": "kept"}})["StatefulSet"]
+    kubernetes_validate.validate(found, "1.34", strict=True)
+    assert "volumeClaimTemplates" not in found["spec"]
+    volumes = {each["name"]: each for each in found["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["state"]["persistentVolumeClaim"] == {"claimName": "kept"}
+
+
+@pytest.mark.parametrize(
+    ("dns", "to", "port"),
+    [
+        (
+            {},
+            [
+                {
+                    "namespaceSelector": {"matchLabels": {}},
+                    "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+                }
+            ],
+            53,
+        ),
+        (
+            {
+                "port": 5353,
+                "namespaceLabels": {"kubernetes.io/metadata.name": "openshift-dns"},
+                "podLabels": {"k8s-app": None, "dns.operator.openshift.io/daemonset-dns": "default"},
+            },
+            [
+                {
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}},
+                    "podSelector": {"matchLabels": {"dns.operator.openshift.io/daemonset-dns": "default"}},
+                }
+            ],
+            5353,
+        ),
+        (
+            {"podLabels": {"k8s-app": None}, "cidrs": ["169.254.20.10/32"]},
+            [{"ipBlock": {"cidr": "169.254.20.10/32"}}],
+            53,
+        ),
+    ],
+    ids=["kube-dns", "OpenShift", "NodeLocal"],
+)
+def test_name_servers_of_other_clusters(dns: dict[str, Any], to: list[dict[str, Any]], port: int) -> None:
+    """A pod reaches the name servers of its cluster, and no others."""
+    import kubernetes_validate
+
+    policy = rendered({"party": "owner-node", "network": {"dns": dns}})["NetworkPolicy"]
+    kubernetes_validate.validate(policy, "1.34", strict=True)
+    (rule,) = policy["spec"]["egress"]
+    assert rule["to"] == to
+    assert rule["ports"] == [{"port": port, "protocol": each} for each in ("UDP", "TCP")]
+
+
+def test_a_cluster_that_assigns_users() -> None:
+    """OpenShift refuses a pod that names a user; it still is no root."""
+    assert pod_of({"party": "owner-node", "userId": None})["securityContext"].keys() == {
+        "runAsNonRoot",
+        "fsGroupChangePolicy",
+        "seccompProfile",
+    }
