@@ -19,15 +19,58 @@ from common.files import naming, private_directory
 
 PREFIX = "tessera-"
 """What the names of all entries begin with."""
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_LIMIT_FILES = {"cgroup2": "memory.max", "cgroup": "memory.limit_in_bytes"}
+"""Where a control group states its limit, by the type of the file system: version 2, and version 1."""
 
 
-def machine_memory() -> int:
-    """Return the bytes of memory of this machine, or of the container that this process is in."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, ValueError):
-        return min(physical, int(_CGROUP_LIMIT.read_text(encoding="ascii")))
-    return physical
+def machine_memory(root: Path = Path("/")) -> int:
+    """Return the bytes of memory of this machine, or of what this process is limited to.
+
+    Containers, and services with `MemoryMax=`, are control groups. The limits of all groups above one count.
+
+    Args:
+        root: The folder that the system is seen from.
+
+    References:
+        cgroups(7); proc_pid_mountinfo(5).
+    """
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for file in _limit_files(root):
+        # "max" for none, and nothing in the group that is the root of all.
+        with suppress(OSError, ValueError):
+            limits.append(int(file.read_text(encoding="ascii")))
+    return min(limits)
+
+
+def _limit_files(root: Path) -> Iterator[Path]:
+    """Return the files that state limits of this process's control groups and of those above them."""
+    groups: dict[str, str] = {}
+    for line in _lines(root / "proc/self/cgroup"):
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            groups["cgroup2"] = path
+        elif "memory" in controllers.split(","):
+            groups["cgroup"] = path
+    for line in _lines(root / "proc/self/mountinfo"):
+        mount, _, system = line.partition(" - ")
+        within, place = mount.split()[3:5]
+        kind, _, options = system.split(" ", 2)
+        if kind not in groups or (kind == "cgroup" and "memory" not in options.split(",")):
+            continue
+        # A container may see its own group alone, mounted as if it was the root.
+        group = Path(groups[kind])
+        below = group.relative_to(within) if group.is_relative_to(within) else Path()
+        top = root / place.lstrip("/")
+        for folder in (below, *below.parents):
+            yield top / folder / _LIMIT_FILES[kind]
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a file; none where there is no such system."""
+    try:
+        return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return []
 
 
 def processors() -> int:

@@ -140,6 +140,29 @@ def test_least_privilege(hospitals, service):
         assert hospitals.execute(service, "sh", "-c", f"command -v {program}", check=False).returncode
 
 
+@pytest.mark.parametrize("image", ["aggregator", "owner-node"])
+def test_any_user_of_group_0_and_its_limits(hospitals, image):
+    """A platform may choose the user: it can write its state, and counts with the memory that it gives."""
+    program = (
+        "from pathlib import Path; from common.files import private_directory; "
+        "from common.workspace import machine_memory; "
+        "private_directory(Path('/var/lib/tessera/state')); print(machine_memory())"
+    )
+    chosen = (
+        "--rm",
+        "--user",
+        "1234567:0",
+        "--cap-drop",
+        "ALL",
+        "--memory",
+        "128m",
+        "--entrypoint",
+        "python",
+    )
+    memory = run("docker", "run", *chosen, f"{IMAGES}/{image}", "-c", program).stdout
+    assert int(memory) == 128 * 2**20
+
+
 def test_only_the_aggregator_is_published(hospitals):
     """Owner nodes open no port towards anybody; the aggregator opens its one."""
     ports = {

@@ -95,3 +95,61 @@ def test_the_machine_has_memory_and_processors():
     """The defaults are numbers that a step can work with."""
     assert machine_memory() > 1 << 28
     assert processors() >= 1
+
+
+MOUNTS = {
+    "v2": "31 24 0:27 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate",
+    "v1": "40 32 0:35 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+    "41 32 0:36 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu",
+    "v1, own group alone": "40 32 0:35 /docker/ab /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory",
+    "hybrid": "40 32 0:35 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+    "42 32 0:37 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw",
+    "none": "22 1 8:1 / / rw - ext4 /dev/sda1 rw",
+}
+LARGE = "9223372036854771712"
+
+
+@pytest.mark.parametrize(
+    ("mounts", "groups", "limits", "expected"),
+    [
+        ("v2", "0::/", {"memory.max": "1000"}, 1000),
+        ("v2", "0::/", {}, None),
+        ("v2", "0::/system.slice/a.service", {"system.slice/a.service/memory.max": "1000"}, 1000),
+        ("v2", "0::/system.slice/a.service",
+         {"system.slice/a.service/memory.max": "max", "system.slice/memory.max": "2000"}, 2000),
+        ("v2", "0::/a/b/c",
+         {"a/memory.max": "1000", "a/b/memory.max": "3000", "a/b/c/memory.max": "2000"}, 1000),
+        ("v2", "0::/../elsewhere", {"memory.max": "1000"}, 1000),
+        ("v2", "0::/a", {"a/memory.max": "max", "b/memory.max": "1000"}, None),
+        ("v1", "4:memory:/docker/ab\n3:cpu:/docker/ab\n0::/",
+         {"memory/docker/ab/memory.limit_in_bytes": "1000", "memory/memory.limit_in_bytes": LARGE}, 1000),
+        ("v1", "4:memory:/docker/ab",
+         {"memory/docker/ab/memory.limit_in_bytes": LARGE, "memory/docker/memory.limit_in_bytes": "5"}, 5),
+        ("v1", "4:cpu,memory:/", {"memory/memory.limit_in_bytes": "1000"}, 1000),
+        ("v1", "4:memory:/a", {"cpu/a/memory.limit_in_bytes": "1000"}, None),
+        ("v1, own group alone", "4:memory:/docker/ab", {"memory/memory.limit_in_bytes": "1000"}, 1000),
+        ("v1, own group alone", "4:memory:/", {"memory/memory.limit_in_bytes": "1000"}, 1000),
+        ("v1, own group alone", "4:memory:/docker/ab/c", {"memory/c/memory.limit_in_bytes": "1000"}, 1000),
+        ("hybrid", "4:memory:/a\n0::/a", {"memory/a/memory.limit_in_bytes": "1000"}, 1000),
+        ("hybrid", "4:memory:/a\n0::/a",
+         {"memory/a/memory.limit_in_bytes": LARGE, "unified/a/memory.max": "1000"}, 1000),
+        ("none", "0::/", {"memory.max": "1000"}, None),
+    ],
+)  # fmt: skip
+def test_limits_of_control_groups(tmp_path, mounts, groups, limits, expected):
+    """The smallest limit of any group that the process is in counts, in both versions, and no other."""
+    process = tmp_path / "proc" / "self"
+    process.mkdir(parents=True)
+    (process / "mountinfo").write_text(MOUNTS[mounts] + "\n")
+    (process / "cgroup").write_text(groups + "\n")
+    for name, limit in limits.items():
+        file = tmp_path / "sys" / "fs" / "cgroup" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{limit}\n")
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert machine_memory(tmp_path) == (expected or physical)
+
+
+def test_a_system_without_control_groups(tmp_path):
+    """It has what the machine has."""
+    assert machine_memory(tmp_path) == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
