@@ -191,6 +191,7 @@ class Workspace:
         max_records_per_person: int = 1,
         missing: Literal["error", "drop", "category"] = "error",
         id: str | None = None,  # noqa: A002 - what it is called everywhere
+        anyway: bool = False,
     ) -> Masked:
         """Mask a DataFrame and charge the budget. Columns that are not declared are not read.
 
@@ -210,6 +211,7 @@ class Workspace:
             missing: Treatment of a missing value: an error, dropping the record, or a category.
             id: The same id with the same arguments and data gives the same result again, without a charge;
                 without an id, every call draws new noise and is charged.
+            anyway: Mask also if the result is expected to be worthless: half of its means would do.
 
         Returns:
             The masked records and a report.
@@ -217,7 +219,7 @@ class Workspace:
         Raises:
             ConfigurationError: If the schema is wrong, with all its problems.
             DataError: If the data do not fit the schema, by column and count, never a value.
-            UsageError: If an argument is not valid.
+            UsageError: If an argument is not valid, or the result is expected to be worthless.
             UnusableDataError: If there are fewer than k records, or a domain is too wide.
             RefusedError: If the owner's policy does not allow it.
             BalanceError: If the budget does not cover it.
@@ -247,7 +249,9 @@ class Workspace:
             )
             charges, tables = LocalCharges(records, this_person()), MaskedTables(self.folder)
             if charges.standing(job.work) is Standing.NEW:
-                charges.judge(job.work, job.foresee)
+                expected = job.foresee()
+                charges.judge(job.work, lambda: expected)
+                expected.check_worth(anyway=anyway)
             report = make_masked(job, charges, tables, "a notebook")
         table = pq.read_table(tables.table_path(job.work.id))
         return Masked(to_frame(table, job.plan.attributes, index), report, job.work.id)

@@ -176,6 +176,9 @@ ConfigOption = Annotated[
     typer.Option("--config", help="Configuration file.", show_default=False, metavar="FILE"),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+AnywayOption = Annotated[
+    bool, typer.Option("--anyway", help="Go on although the result is expected to be worthless.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="Level of detail of the log.")]
 PortOption = Annotated[

@@ -3,7 +3,7 @@
 from contextlib import closing
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from common import __version__
 from common.cli import console
@@ -21,7 +21,7 @@ from common.planning.arguments import (
 )
 from common.planning.planner import make_plan
 from common.words.linking import allowed
-from common.words.numbers import bound_cell
+from common.words.numbers import OF_YOUR_DATA, bound_cell, bound_text, left_text
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.config.database import place_of
 from owner_node.consent.judge import Accept, Refuse, check_forecast, judge
@@ -29,15 +29,13 @@ from owner_node.consent.plan_rules import Request
 from owner_node.consent.policy_rules import foresee
 from owner_node.engines.sampling import sampled
 from owner_node.ledger.ledger import Ledger
+from owner_node.masking.foreseen import Forecast
 from owner_node.release.attempts import Attempts
 from owner_node.release.preparation import prepare
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
 from owner_node.state.own_keys import OwnKeys
 from owner_node.state.sessions import Sessions
-
-if TYPE_CHECKING:
-    from owner_node.masking.foreseen import Forecast
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,13 +219,15 @@ def show_answer(document: dict[str, Any]) -> None:
     says = {"accept": "would accept", "ask": "would ask a person about"}[document["answer"]]
     owners = ", ".join(document["owners"])
     console.print_line(f"the policy {says} a {document['layout']} release of {owners}, by {document['rule']}")
-    after = f"{document['remaining']:f} left, {document['remaining_after']:f} after it"
+    after = f"{left_text(document['remaining'])} left, {left_text(document['remaining_after'])} after it"
     console.print_line(
-        f"charge {document['charge']:f} from budget {document['budget']!r} "
+        f"charge {bound_text(document['charge'])} from budget {document['budget']!r} "
         f"({document['accounting']} accounting): {after}"
     )
     for line in document["linking"]:
         console.print_line(line)
+    if loss := Forecast.from_document(document["forecast"]).loss:
+        console.print_line(loss)
     foreseen = {each["name"]: each for each in document["forecast"]["attributes"]}
     columns = (
         "attribute",
@@ -236,18 +236,16 @@ def show_answer(document: dict[str, Any]) -> None:
         "rank noise",
         "ε",
         "ε joint",
-        "expected error",
-        "of these data",
+        "error",
         "unchanged",
     )
     console.table(
-        "how every attribute would be masked; errors as shares of those of its mean",
+        f"how every attribute would be masked; error: expected squared error, {OF_YOUR_DATA}",
         columns,
         [
             (
                 each["name"], each["mechanism"], each["k"], each.get("rank_noise"),
                 bound_cell(each["epsilon"]), bound_cell(each["epsilon_joint"]),
-                f"{each['expected_error']:.3g}",
                 *(foreseen[each["name"]][key] for key in ("error", "unchanged")),
             )
             for each in document["attributes"]

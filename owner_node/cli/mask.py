@@ -26,6 +26,7 @@ from common.progress import Progress
 from common.words.guarantee import invariants, promises
 from common.words.numbers import OF_YOUR_DATA, bound_cell, bound_text, left_text
 from owner_node import config
+from owner_node.cli.worth import require_worth
 from owner_node.config import OwnerConfig
 from owner_node.config.database import place_of
 from owner_node.local.charge import LocalCharges, Standing, load_to_charge, new_id
@@ -65,6 +66,7 @@ def mask(
     weights: Weights = "",
     work_id: IdOption = None,
     yes: console.YesOption = False,
+    anyway: console.AnywayOption = False,
     as_json: console.JsonOption = False,
 ) -> None:
     """Mask one data set into a file, with the promises of a release of one owner. Charges its budget.
@@ -100,7 +102,7 @@ def mask(
             arguments, chosen, data, schema_of(chosen, allowed, data.n_records, owner.policy.limits),
             policy=owner.policy, order=SHUFFLED, now=utc_now(), place=place_of(chosen),
         )  # fmt: skip
-        _masked(job, owner, records, out, progress, yes=yes, as_json=as_json)
+        _masked(job, owner, records, out, progress, yes=yes, anyway=anyway, as_json=as_json)
 
 
 def _masked(
@@ -111,6 +113,7 @@ def _masked(
     progress: Progress,
     *,
     yes: bool,
+    anyway: bool,
     as_json: bool,
 ) -> None:
     work_id, charges = job.work.id, LocalCharges(records, this_person())
@@ -121,6 +124,7 @@ def _masked(
         charges.judge(job.work, lambda: expected)
         if not as_json:
             _show_plan(job, expected, charges.remaining(job.work))
+        require_worth(expected, anyway=anyway, otherwise="nothing was charged")
         question = f"Charge {bound_text(job.work.charge)} to budget {job.work.budget!r} and mask?"
         console.require_yes(question, yes=yes, otherwise="nothing was charged")
     if not as_json:
@@ -163,6 +167,8 @@ def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
         f"error: expected squared error, {OF_YOUR_DATA}; unchanged: "
         "expected share of values. Both depend on the data: they are for their owner and not in the report."
     )
+    if expected.loss:
+        console.print_line(expected.loss)
     console.print_line()
     console.print_line(f"What carries the values, and why. {CARRIER_RULE}")
     for each in task.attributes:

@@ -27,8 +27,10 @@ from common.words.numbers import (
     rounded_up,
 )
 from owner_node import config
+from owner_node.cli.worth import require_worth
 from owner_node.config import OwnerConfig
 from owner_node.explore.distortion import warnings
+from owner_node.masking.foreseen import Forecast
 from owner_node.release.decisions import Decisions, this_person
 from owner_node.release.request_view import shown_records
 from owner_node.state.database import OwnerDatabase
@@ -442,6 +444,7 @@ def approve(
     digest: DigestOption = "",
     valid: ValidOption = _VALID,
     yes: console.YesOption = False,
+    anyway: console.AnywayOption = False,
     config_file: console.ConfigOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
@@ -460,9 +463,12 @@ def approve(
         shown = plan_document(session, owner, decisions)
         if not (digest or yes):
             _require_yes({**shown, "preview": None})
+        if session.forecast:
+            expected = Forecast.from_text(session.forecast)
+            require_worth(expected, anyway=anyway, otherwise="nothing was approved")
         # The approval is for the plan and the data that were shown; others that arrive now are a conflict.
         digest, source = digest or session.plan_digest, session.source_digest
-        session, approval = decisions.approve(release, digest, this_person(), duration, source)
+        session, approval = decisions.approve(release, digest, this_person(), duration, source, anyway=True)
         have, needed = len(decisions.approvals.held(session, owner.console.oidc)), owner.policy.approvers
     notified = notify_daemon(owner.owner.state_dir)
     if as_json:

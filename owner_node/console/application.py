@@ -182,7 +182,8 @@ class Pages:
             if form.get("confirm", "").strip() != session.release:
                 raise UsageError("the release id that was typed is another one")
             source = form.get("source", "")
-            decisions.approve(_name(request), session.plan_digest, person, valid, source)
+            anyway = "anyway" in form
+            decisions.approve(_name(request), session.plan_digest, person, valid, source, anyway=anyway)
 
         return self._decide(request, decide)
 

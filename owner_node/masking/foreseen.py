@@ -11,6 +11,8 @@ from decimal import Decimal
 from typing import Any, Self
 
 from common.canonical import canonical
+from common.errors import UsageError
+from common.words.numbers import counted
 
 
 def as_share(value: float) -> Decimal:
@@ -39,6 +41,10 @@ class AttributeForecast:
         }  # fmt: skip
 
 
+WORTH_HINT = (
+    "more epsilon, fewer attributes or more records make a result that is worth its charge: owner-node "
+    "explore compares settings; add --anyway if you want this one"
+)
 MOSTLY_LOST = Decimal("0.5")
 """Error from which on at least half of an attribute's variation is lost."""
 
@@ -116,9 +122,41 @@ class Forecast:
 
     @property
     def worthless(self) -> bool:
-        """Whether the mean would do as well for most attributes that vary: nobody needs such a release."""
+        """Whether the mean would do as well for half of the attributes that vary, or more."""
         n_varying = sum(each.error is not None for each in self.attributes)
-        return 2 * len(self.no_better_than_means) > n_varying
+        return 2 * len(self.no_better_than_means) >= max(n_varying, 1)
+
+    @property
+    def loss(self) -> str:
+        """What people read about attributes of which little is left; empty if there are none."""
+        if self.worthless:
+            lost = self.no_better_than_means
+            n = sum(each.error is not None for each in self.attributes)
+            return (
+                f"the result is expected to be worthless: for {len(lost)} of {counted(n, 'attribute')} the "
+                f"mean would do as well ({', '.join(lost)})"
+            )
+        errors = [(each.name, each.error) for each in self.mostly_lost if each.error is not None]
+        names = ", ".join(
+            f"{name} {f'{error:.2g}' if error < 10 else f'{error:,.0f}'}" for name, error in errors
+        )
+        return f"mostly lost: {names} (error 1 is that of the mean)" if errors else ""
+
+    def check_worth(self, *, anyway: bool) -> None:
+        """Check that a charge buys something.
+
+        Args:
+            anyway: Whether a person wants a worthless result.
+
+        Raises:
+            UsageError: If the result is expected to be worthless.
+        """
+        if self.worthless and not anyway:
+            raise UsageError(
+                f"{self.loss}; nothing was charged or approved",
+                WORTH_HINT,
+                {"attributes": list(self.no_better_than_means)},
+            )
 
     @property
     def worth_less_than_means(self) -> bool:

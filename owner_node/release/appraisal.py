@@ -123,6 +123,14 @@ class Appraisal:
             forecast = Forecast.from_text(session.forecast)
         else:
             forecast = self._foresee(prepared, for_person=for_person)
+        if forecast_objections(forecast, self._cases.config.policy):
+            # The plan that is refused is shown with its verdict.
+            records = self._cases.records
+            with records.db.transaction() as tx:
+                records.sessions.foresee(
+                    tx, session, source_digest=pinned, n_records=prepared.n_records,
+                    forecast=forecast.to_text(), answered=session.answered,
+                )  # fmt: skip
         self._judge(session, forecast)
         self._warn(session, forecast)
         answered = discloses(session, assignment, self._cases.config)

@@ -8,6 +8,7 @@ from typing import Any
 from common.errors import ConflictError, UsageError
 from common.files import user_name
 from owner_node.ledger.ledger import Ledger
+from owner_node.masking.foreseen import Forecast
 from owner_node.release.approvals import Approval, Approvals, Person
 from owner_node.release.attempts import Attempts
 from owner_node.state.answers import PERSON
@@ -130,7 +131,14 @@ class Decisions:
         return next((line.rule for line in lines if line.event == "awaiting-approval"), "")
 
     def approve(
-        self, name: str, digest: str, person: Person, valid: timedelta, source: str | None = None
+        self,
+        name: str,
+        digest: str,
+        person: Person,
+        valid: timedelta,
+        source: str | None = None,
+        *,
+        anyway: bool = False,
     ) -> tuple[Session, Approval]:
         """Approve the plan of a waiting session.
 
@@ -141,9 +149,10 @@ class Decisions:
             valid: How long the approval holds.
             source: Digest of the data whose forecast the person saw (`Session.source_digest`); None for the
                 present data.
+            anyway: Whether the person wants a result that is expected to be worthless.
 
         Raises:
-            UsageError: If the session does not wait for a person.
+            UsageError: If the session does not wait for a person, or the result is expected to be worthless.
             ConflictError: If another plan waits there, or the data changed.
         """
         with self._db.transaction() as tx:
@@ -155,6 +164,8 @@ class Decisions:
                     "check what the plan means for the present data, then approve",
                     {"release": session.release, "aggregator": session.aggregator},
                 )
+            if session.forecast:
+                Forecast.from_text(session.forecast).check_worth(anyway=anyway)
             approval = self.approvals.approve(tx, session, person, valid, self._epsilon(session))
             return session, approval
 

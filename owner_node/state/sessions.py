@@ -79,6 +79,8 @@ class Session:
     """ISO 8601, UTC."""
 
 
+MOST_REFUSED_PLANS = 20
+"""Most plans that are kept of sessions that ended without a charge and without a person's refusal."""
 _NAMES = tuple(field.name for field in fields(Session))
 _KEY = ("aggregator", "release")
 _OURS = (*_KEY, "state", "created", "updated")
@@ -154,17 +156,22 @@ class Sessions:
             # Nothing of it can follow, and an aggregator can have as many refused as it likes.
             changes |= {"plan_signature": None, "aggregator_certificate": None}
             ended = self._store(tx, replace(stored, **changes, state=state), ("state", *changes))
-            self._forget_plan(tx, stored.plan_digest)
+            self._forget_plans(tx)
             return ended
         return self._store(tx, replace(stored, **changes, state=state), ("state", *changes))
 
-    def _forget_plan(self, tx: Transaction, plan_digest: str) -> None:
-        """Delete a plan, unless a session needs it: another aggregator may name the same plan."""
-        over = (SessionState.REFUSED, SessionState.ENDED)
+    def _forget_plans(self, tx: Transaction) -> None:
+        """Delete plans of sessions that ended without a charge, but for those that a person refused.
+
+        The newest of the others stay, too: enough to see what was refused, however many an aggregator sends.
+        """
+        over = tuple(map(str, (SessionState.REFUSED, SessionState.ENDED)))
         tx.execute(
-            "DELETE FROM plans WHERE digest = ? AND NOT EXISTS (SELECT 1 FROM sessions"
-            " WHERE plan_digest = ? AND (state NOT IN (?, ?) OR fragment_digest != ''))",
-            (plan_digest, plan_digest, *map(str, over)),
+            "DELETE FROM plans WHERE digest NOT IN (SELECT plan_digest FROM sessions"
+            " WHERE state NOT IN (?, ?) OR fragment_digest != '' OR refusal = ?)"
+            " AND digest NOT IN (SELECT plan_digest FROM sessions WHERE state IN (?, ?) AND plan_digest != ''"
+            " AND fragment_digest = '' ORDER BY updated DESC LIMIT ?)",
+            (*over, PERSON, *over, MOST_REFUSED_PLANS),
         )
 
     def learn(self, tx: Transaction, session: Session, **facts: Any) -> Session:
@@ -197,7 +204,7 @@ class Sessions:
     def plan(self, session: Session) -> bytes | None:
         """Return the canonical bytes of a session's plan.
 
-        None before there is one, and after the session ended without a charge.
+        None before there is one, and for older ones of sessions that ended without a charge.
         """
         with self._db.decoding():
             found = self._plan(session.plan_digest)

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from common.canonical import Document
-from common.words.numbers import about_text, bound_text, counted, number_of, percent_text
+from common.words.numbers import about_text, bound_text, number_of, percent_text
 from owner_node.config import PolicyConfig
 from owner_node.masking.foreseen import Forecast, Reidentification
 from owner_node.risk.attacks import LINKING, WORDS
@@ -151,7 +151,7 @@ def verdict_of(
         ),
         "mostly_lost": [] if forecast is None else [each.name for each in forecast.mostly_lost],
         "worthless": forecast is not None and forecast.worthless,
-        "loss": "" if forecast is None else loss_text(forecast),
+        "loss": "" if forecast is None else forecast.loss,
         "limits": [each for each in limits if each["limit"] is not None],
         "unset": [each["rule"] for each in limits if each["limit"] is None],
         "unset_says": _unset_text([each["what"] for each in limits if each["limit"] is None]),
@@ -337,20 +337,6 @@ def meaning_of(risk: Mapping[str, Any]) -> str:
     if rate["low"] <= without:
         return "not measurably better than without the release"
     return WORDS[risk["attack"]].better
-
-
-def loss_text(forecast: Forecast) -> str:
-    """Return what to say about attributes of which little is left; empty if there are none."""
-    if forecast.worthless:
-        lost = forecast.no_better_than_means
-        n = sum(each.error is not None for each in forecast.attributes)
-        return (
-            f"the result is expected to be worthless: for {len(lost)} of {counted(n, 'attribute')} the mean "
-            f"would do as well ({', '.join(lost)})"
-        )
-    errors = [(each.name, each.error) for each in forecast.mostly_lost if each.error is not None]
-    names = ", ".join(f"{name} {f'{error:.2g}' if error < 1 else f'{error:,.0f}'}" for name, error in errors)
-    return f"mostly lost: {names} (error 1 is that of the mean)" if errors else ""
 
 
 def _unset_text(what: Sequence[str]) -> str:

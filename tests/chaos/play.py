@@ -365,7 +365,7 @@ class Player:
             person, decisions = Person("vera"), Decisions(records.db, lambda: datetime.now(UTC))
             try:
                 if self._schedule.answer is Answer.APPROVE:
-                    decisions.approve(self._release, "", person, timedelta(days=1))
+                    decisions.approve(self._release, "", person, timedelta(days=1), anyway=True)
                 else:
                     decisions.refuse(self._release, "", person, "no")
             except TesseraError:

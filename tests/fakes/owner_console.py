@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 from common.daemon.console import ConsoleSection, OidcSection
@@ -97,13 +98,18 @@ class OwnerConsole:
 
 @contextmanager
 def owner_console(
-    folder: Path, purpose: str = "research", approvers: int = 1, oidc: OidcSection | None = None
+    folder: Path,
+    purpose: str = "research",
+    approvers: int = 1,
+    oidc: OidcSection | None = None,
+    k: str = "5",
+    **policy: Any,
 ) -> Iterator[OwnerConsole]:
     """Make an owner that asks a person about every plan, ask it for one, and serve its pages."""
-    offering = Offering(folder, PolicyConfig(approval="manual", approvers=approvers))
+    offering = Offering(folder, PolicyConfig(approval="manual", approvers=approvers, **policy))
     offering.config = replace(offering.config, console=ConsoleSection(oidc=oidc))
     offering.restart()
-    plan = offering.plan(offering.node.invitations.describe("r1", "cohort"), "r1", k="5", purpose=purpose)
+    plan = offering.plan(offering.node.invitations.describe("r1", "cohort"), "r1", k=k, purpose=purpose)
     assert offering.node.invitations.consent("r1", plan.digest, offering.offer(plan)) is None
     listener = socket.create_server(("127.0.0.1", 0))
     port, later = listener.getsockname()[1], [0.0]

@@ -87,8 +87,8 @@ def write_patients(folder: Path, n_records: int, seed: int = 1) -> None:
 
 
 def ask_mask(capsys: Any, *arguments: str) -> tuple[int, dict[str, Any]]:
-    """Mask the data set with ε 1, --yes and --json; nothing that is printed holds an identifier."""
-    command = ["mask", "--dataset", "patients", "--epsilon", "1", *arguments, "--yes", "--json"]
+    """Mask the data set with ε 1, --yes, --anyway and --json; nothing that is printed holds an identifier."""
+    command = ["mask", "--dataset", "patients", "--epsilon", "1", *arguments, "--yes", "--anyway", "--json"]
     code = console.run(application(), "owner-node", command)
     captured = capsys.readouterr()
     assert "secret" not in captured.out + captured.err

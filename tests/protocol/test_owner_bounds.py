@@ -112,8 +112,9 @@ def test_open_plans_cost_other_releases_nothing(offering, parsed):
     assert parsed == []
 
 
-def test_a_plan_is_stored_once_and_small_and_goes_with_its_refusal(offering):
-    """What is kept of plans that came to nothing does not grow with them."""
+def test_a_plan_is_stored_once_and_small_and_stays_with_its_refusal(offering, monkeypatch):
+    """What is kept of plans that came to nothing does not grow with them, but for what a person refused."""
+    monkeypatch.setattr("owner_node.state.sessions.MOST_REFUSED_PLANS", 2)
 
     def stored():
         return offering.records.db.rows("SELECT sum(length(plan)) AS bytes, count(*) AS n FROM plans")[0]
@@ -126,11 +127,15 @@ def test_a_plan_is_stored_once_and_small_and_goes_with_its_refusal(offering):
     assert stored()["bytes"] < len(plan.to_bytes()) / 2
     assert offering.records.sessions.plan(session(offering)) == plan.to_bytes()
     Decisions(offering.records.db, offering.now).refuse("r1", "", Person("vera"), "no")
-    assert not consent(offering, other := offered(offering, "r2"))
-    offering.node.conclude("r2", "cancelled", "", "")
-    assert stored()["n"] == 0
-    kept = [session(offering, each) for each in ("r1", "r2")]
-    assert [each.plan_digest for each in kept] == [plan.digest, other.digest]
+    others = {}
+    for release in ("r2", "r3", "r4", "r5"):
+        others[release] = offered(offering, release)
+        assert not consent(offering, others[release])
+        offering.node.conclude(release, "cancelled", "", "")
+    kept = [session(offering, each) for each in ("r1", *others)]
+    assert [each.plan_digest for each in kept] == [plan.digest, *(each.digest for each in others.values())]
+    shown = [offering.records.sessions.plan(each) is not None for each in kept]
+    assert shown == [True, False, False, True, True]
     assert all(each.aggregator_certificate is None and each.plan_signature is None for each in kept)
 
 

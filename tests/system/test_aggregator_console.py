@@ -128,7 +128,7 @@ def published(cluster: LocalCluster, operator: Visitor) -> str:
         page.leads_to_page(lambda: page.press("Enter", 13))
         page.wait_for("document.querySelector('#owners').innerText.includes('a person decides')")
         page.evaluate("window.same = true")
-        assert ask(cluster, "owner-node", "approve", release, "--yes", owner="a")[0] == 0
+        assert ask(cluster, "owner-node", "approve", release, "--yes", "--anyway", owner="a")[0] == 0
         page.wait_for("document.querySelector('#changing').innerText.includes('The release is published.')")
         page.wait_for("document.querySelector('#settled a[href$=\"/report\"]')")
         # Everything came by itself: this is still the page that was loaded before the owner's approval.
@@ -315,7 +315,7 @@ def test_a_halted_release_is_resumed(cluster, operator, published):
     digest = ask(cluster, "aggregator", "show", "halted")[1]["plan_digest"]
     assert operator.post("/releases/halted/confirm", digest=digest).status == 303
     cluster.owner("a").wait_for("waiting for a person", release="halted")
-    assert ask(cluster, "owner-node", "approve", "halted", "--yes", owner="a")[0] == 0
+    assert ask(cluster, "owner-node", "approve", "halted", "--yes", "--anyway", owner="a")[0] == 0
     cluster.aggregator.wait_for("step waits", release="halted")
     page = operator.ask("GET", "/releases/halted").body
     assert "It is halted: " in page

@@ -270,7 +270,7 @@ def test_interrupted_between_steps(departments):
     run("docker", "start", departments.container("admissions"))
     network = f"{departments.project}_laboratory"
     run("docker", "network", "disconnect", network, departments.container("laboratory"))
-    departments.execute("pharmacy", "owner-node", "approve", "long", "--yes")
+    departments.execute("pharmacy", "owner-node", "approve", "long", "--yes", "--anyway")
     wait_for("linking", admissions="linked", laboratory="reserved", pharmacy="linked")
     assert [spends(departments, owner, "long") for owner in departments.owners] == [0, 0, 0]
     run("docker", "network", "connect", network, departments.container("laboratory"))

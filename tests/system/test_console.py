@@ -70,7 +70,9 @@ class Browser:
             name: page.split(f'name="{name}" value="')[1].split('"')[0]
             for name in ("csrf", "digest", "source")
         }
-        return self.ask("POST", f"{path}/approve", form | {"confirm": release, "valid": "24 hours"})
+        return self.ask(
+            "POST", f"{path}/approve", form | {"confirm": release, "valid": "24 hours", "anyway": "on"}
+        )
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +143,7 @@ def test_three_persons_at_two_pages_and_a_terminal(cluster, provider, port):
         assert browser.ask("GET", "/").status == 401
         browser.sign_in(provider, subject)
         assert browser.approve("/plans/central/three", "three").status == 303
-    assert ask(cluster, "owner-node", "approve", "three", "--yes", owner="a")[0] == ExitCode.DONE
+    assert ask(cluster, "owner-node", "approve", "three", "--yes", "--anyway", owner="a")[0] == ExitCode.DONE
     code, document = answer_of(command)
     assert (code, document["state"]) == (ExitCode.DONE, "published")
     lines = ask(cluster, "owner-node", "history", "--release", "three", owner="a")[1]["history"]

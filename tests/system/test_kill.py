@@ -246,7 +246,7 @@ def test_power_loss_while_a_person_is_asked(cluster, layout, decision):
     kill_all(cluster)
     assert answer_of(command)[0] == 6
     assert spends(cluster, "a", release) == []
-    words = ["--reason", "no"] if decision == "refuse" else ["--yes"]
+    words = ["--reason", "no"] if decision == "refuse" else ["--yes", "--anyway"]
     assert ask(cluster, "owner-node", decision, release, *words, owner="a")[0] == 0
     cluster.start()
     code, document = released(cluster, release, **options)

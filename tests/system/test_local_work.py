@@ -24,7 +24,7 @@ from tests.system.small_owners import (
 )
 
 OWNERS = ("a", "b")
-MASK = ("mask", "--dataset", "patients", "--epsilon", "1", "--yes")
+MASK = ("mask", "--dataset", "patients", "--epsilon", "1", "--yes", "--anyway")
 QUERY = ("query", "count", "--dataset", "patients", "--attribute", "age", "--at-least", "50", "--yes")
 
 

@@ -58,6 +58,7 @@ def mask(cluster: LocalCluster, name: str) -> tuple[int, str]:
         "--id",
         name[:2],
         "--yes",
+        "--anyway",
     ]
     code, document = ask(cluster, "owner-node", *arguments, owner="a")
     return code, document.get("error", {}).get("code", "")

@@ -16,7 +16,7 @@ from tests.fakes.owner_folder import make_owner_folder
 
 ARGUMENTS = (
     "mask", "--dataset", "patients", "--epsilon", "1",
-    "--out", "masked.csv", "--id", "once", "--yes", "--json",
+    "--out", "masked.csv", "--id", "once", "--yes", "--anyway", "--json",
 )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def test_nothing_stays(cluster):
     cluster.aggregator.wait_for("waiting", release="searched", owner="b")
     a.signal(signal.SIGSTOP)
     try:
-        assert ask(cluster, "owner-node", "approve", "searched", "--yes", owner="b")[0] == 0
+        assert ask(cluster, "owner-node", "approve", "searched", "--yes", "--anyway", owner="b")[0] == 0
         cluster.aggregator.wait_for("linked", release="searched", owner="b")
         sent = tokens_of(cluster, "searched")
         # Now b has linked and a cannot: the aggregator must have b's tokens, in an order that says nothing.

@@ -117,8 +117,8 @@ def test_check_and_mask_at_the_owner(cluster, tmp_path):
         Decimal(document["release"]["rank_loss"] if "release" in document else document["rank_loss"]) == 120
     )
     out = tmp_path / "masked.parquet"
-    arguments = ("--dataset", "patients", "--epsilon", "1", "--out", out, "--rank-noise", "ward=0", "--yes")
-    code, document = ask(cluster, "owner-node", "mask", *arguments, owner="b")
+    arguments = ("--dataset", "patients", "--epsilon", "1", "--out", out, "--rank-noise", "ward=0")
+    code, document = ask(cluster, "owner-node", "mask", *arguments, "--yes", "--anyway", owner="b")
     assert code == 0, document
     noise = {each["name"]: each.get("rank_noise") for each in document["report"]["attributes"]}
     assert (noise["ward"], noise["age"]) == (None, "0.03")

@@ -66,7 +66,7 @@ def spends(workspace: Workspace) -> list[Decimal]:
 
 def test_types_and_index(workspace, frame):
     """Masked values come in types to compute with, within their domains, under the records' index."""
-    masked = workspace.mask(frame, SCHEMA, epsilon="1.2", k=6)
+    masked = workspace.mask(frame, SCHEMA, anyway=True, epsilon="1.2", k=6)
     assert {name: str(kind) for name, kind in masked.frame.dtypes.items()} == {
         "age": "int64", "pay": "float64", "ward": "category", "stage": "category", "day": "datetime64[s]",
         "flag": "bool",
@@ -86,7 +86,7 @@ def test_types_and_index(workspace, frame):
 
 def test_records_keep_their_places(workspace, frame):
     """With much epsilon and small clusters the masked ages ascend as the original ones do."""
-    masked = workspace.mask(frame, SCHEMA, epsilon="3", k=5, attributes=["age"])
+    masked = workspace.mask(frame, SCHEMA, anyway=True, epsilon="3", k=5, attributes=["age"])
     assert masked.frame["age"].corr(pd.Series(np.arange(60), index=frame.index)) > 0.8
 
 
@@ -94,7 +94,7 @@ def test_rank_noise_and_carriers(workspace, frame):
     """By default few values are counted and ranks have noise; both can be said otherwise."""
 
     def ways(**asked):
-        report = workspace.mask(frame, SCHEMA, epsilon="0.3", **asked).report
+        report = workspace.mask(frame, SCHEMA, anyway=True, epsilon="0.3", **asked).report
         return {
             each["name"]: (each["mechanism"], each.get("rank_noise", "0")) for each in report["attributes"]
         }
@@ -112,7 +112,7 @@ def test_rank_noise_and_carriers(workspace, frame):
 
 def test_what_may_be_handed_on(workspace, frame):
     """The same records in another order, without the index."""
-    masked = workspace.mask(frame, SCHEMA, epsilon="3", k=5, attributes=["age"])
+    masked = workspace.mask(frame, SCHEMA, anyway=True, epsilon="3", k=5, attributes=["age"])
     handed = masked.shuffled()
     assert sorted(handed["age"]) == sorted(masked.frame["age"])
     assert handed["age"].tolist() != masked.frame["age"].tolist()
@@ -123,22 +123,22 @@ def test_wide_numbers_stay_exact(workspace):
     """Where doubles would lose digits, numbers are exact decimals."""
     schema = {"x": {"type": "number", "min": 0, "max": 10**12, "decimals": 4}}
     frame = pd.DataFrame({"x": [f"{n * 10**9}.1234" for n in range(30)]})
-    masked = workspace.mask(frame, schema, epsilon="1", mechanism="idp-ls", k=5)
+    masked = workspace.mask(frame, schema, anyway=True, epsilon="1", mechanism="idp-ls", k=5)
     assert str(masked.frame["x"].dtype) == "decimal128(17, 4)[pyarrow]"
 
 
 def test_the_same_id_gives_the_same_frame_uncharged(workspace, frame):
     """A cell that is run again costs nothing if it names its result; other arguments or data conflict."""
-    first = workspace.mask(frame, SCHEMA, epsilon="1", k=6, id="cell")
-    again = workspace.mask(frame, SCHEMA, epsilon="1", k=6, id="cell")
+    first = workspace.mask(frame, SCHEMA, anyway=True, epsilon="1", k=6, id="cell")
+    again = workspace.mask(frame, SCHEMA, anyway=True, epsilon="1", k=6, id="cell")
     pd.testing.assert_frame_equal(first.frame, again.frame)
     assert first.report == again.report
     with pytest.raises(ConflictError):
-        workspace.mask(frame, SCHEMA, epsilon="0.9", k=6, id="cell")
+        workspace.mask(frame, SCHEMA, anyway=True, epsilon="0.9", k=6, id="cell")
     with pytest.raises(ConflictError):
-        workspace.mask(frame.iloc[::-1], SCHEMA, epsilon="1", k=6, id="cell")
+        workspace.mask(frame.iloc[::-1], SCHEMA, anyway=True, epsilon="1", k=6, id="cell")
     assert spends(workspace) == [Decimal("0.999999999996")]
-    workspace.mask(frame, SCHEMA, epsilon="1", k=6)
+    workspace.mask(frame, SCHEMA, anyway=True, epsilon="1", k=6)
     assert len(spends(workspace)) == 2
 
 
@@ -147,12 +147,19 @@ def test_missing_values(workspace, frame):
     frame.loc["r7", "ward"] = None
     frame.loc["r9", "age"] = np.nan
     with pytest.raises(DataError) as caught:
-        workspace.mask(frame, SCHEMA, epsilon="1")
+        workspace.mask(frame, SCHEMA, anyway=True, epsilon="1")
     assert "secret" not in caught.value.message
-    masked = workspace.mask(frame, SCHEMA, epsilon="1", missing="drop")
+    masked = workspace.mask(frame, SCHEMA, anyway=True, epsilon="1", missing="drop")
     assert masked.frame.index.tolist() == [each for each in frame.index if each not in ("r7", "r9")]
     masked = workspace.mask(
-        frame, SCHEMA, epsilon="1", missing="category", attributes=["ward"], mechanism="dp-ir", k=3
+        frame,
+        SCHEMA,
+        epsilon="1",
+        missing="category",
+        attributes=["ward"],
+        mechanism="dp-ir",
+        k=3,
+        anyway=True,
     )
     assert list(masked.frame["ward"].cat.categories) == ["A", "B", "(missing)"]
     assert len(spends(workspace)) == 2
@@ -162,8 +169,10 @@ def test_several_records_per_person(workspace, frame):
     """Identifiers are counted and never in the result; one that occurs too often is an error."""
     frame["name"] = [f"secret-{n // 2}" for n in range(60)]
     with pytest.raises(DataError, match="more than 1 record"):
-        workspace.mask(frame, SCHEMA, epsilon="1", identifier="name")
-    masked = workspace.mask(frame, SCHEMA, epsilon="1", identifier=["name"], max_records_per_person=2)
+        workspace.mask(frame, SCHEMA, anyway=True, epsilon="1", identifier="name")
+    masked = workspace.mask(
+        frame, SCHEMA, anyway=True, epsilon="1", identifier=["name"], max_records_per_person=2
+    )
     assert "name" not in masked.frame
     assert masked.report["max_records_per_person"] == "2"
     assert any("at most 2 records" in line for line in masked.report["promises"])
@@ -189,7 +198,7 @@ def test_several_records_per_person(workspace, frame):
 def test_what_cannot_be_done_costs_nothing(workspace, frame, arguments, error):
     """Every mistake is an error of the catalogue with a hint, before anything is charged."""
     with pytest.raises(error) as caught:
-        workspace.mask(frame, SCHEMA, **({"epsilon": "1"} | arguments))
+        workspace.mask(frame, SCHEMA, anyway=True, **({"epsilon": "1"} | arguments))
     assert caught.value.hint
     assert spends(workspace) == []
 
@@ -207,7 +216,7 @@ def test_what_cannot_be_done_costs_nothing(workspace, frame, arguments, error):
 def test_a_wrong_schema_is_told_as_in_a_file(workspace, frame, table, told):
     """By key, with what is accepted."""
     with pytest.raises(ConfigurationError) as caught:
-        workspace.mask(frame, {"age": table}, epsilon="1")
+        workspace.mask(frame, {"age": table}, anyway=True, epsilon="1")
     assert "attributes.age" in caught.value.message
     assert told in caught.value.message
 
@@ -219,26 +228,26 @@ def test_bounds_may_be_numpys_and_pandas_own(workspace, frame):
         "pay": {"type": "number", "min": 0.0, "max": np.float64(900.5), "decimals": 2},
         "day": {"type": "date", "min": pd.Timestamp(2020, 1, 1), "max": pd.Timestamp(2026, 12, 31)},
     }
-    masked = workspace.mask(frame, schema, epsilon="1")
+    masked = workspace.mask(frame, schema, anyway=True, epsilon="1")
     assert [each.get("max") for each in masked.report["schema"]] == ["120", "900.50", "2026-12-31"]
 
 
 def test_one_attribute_by_its_name(workspace, frame):
     """A text is one attribute, not its letters."""
-    masked = workspace.mask(frame, SCHEMA, epsilon="1", attributes="age")
+    masked = workspace.mask(frame, SCHEMA, anyway=True, epsilon="1", attributes="age")
     assert list(masked.frame.columns) == ["age"]
 
 
 def test_what_is_no_frame_and_no_schema(workspace, frame):
     """Errors of the catalogue, not of Python."""
     with pytest.raises(UsageError, match="not list"):
-        workspace.mask([1, 2], SCHEMA, epsilon="1")
+        workspace.mask([1, 2], SCHEMA, anyway=True, epsilon="1")
     with pytest.raises(UsageError, match="not list"):
-        workspace.mask(frame, ["age"], epsilon="1")
+        workspace.mask(frame, ["age"], anyway=True, epsilon="1")
     with pytest.raises(ConfigurationError):
-        workspace.mask(frame, {"age": 3}, epsilon="1")
+        workspace.mask(frame, {"age": 3}, anyway=True, epsilon="1")
     with pytest.raises(ConfigurationError):
-        workspace.mask(frame, {}, epsilon="1")
+        workspace.mask(frame, {}, anyway=True, epsilon="1")
 
 
 def test_an_owners_data_set(tmp_path):
@@ -246,12 +255,12 @@ def test_an_owners_data_set(tmp_path):
     make_owner_folder(tmp_path, policy='mechanisms = ["idp-quantiles", "dp-hist"]')
     workspace = Workspace.of_owner(tmp_path / "owner.toml", "patients")
     frame = pd.read_csv(tmp_path / "patients.csv")
-    masked = workspace.mask(frame, epsilon="1", weights=dict.fromkeys(masked_names(), "1"))
+    masked = workspace.mask(frame, anyway=True, epsilon="1", weights=dict.fromkeys(masked_names(), "1"))
     assert masked.frame.shape == (60, 6)
     assert workspace.balance().remaining == Decimal("1.500000000004")
     assert (tmp_path / "state" / "owner.db").exists()
     with pytest.raises(RefusedError, match=r"policy\.mechanisms"):
-        workspace.mask(frame, epsilon="0.5", mechanism="dp")
+        workspace.mask(frame, anyway=True, epsilon="0.5", mechanism="dp")
     with pytest.raises(UsageError):
         Workspace(tmp_path / "other", budget="b", total_epsilon="1").mask(frame, epsilon="1")
 
@@ -268,13 +277,22 @@ def test_the_docstring_is_true(tmp_path, monkeypatch):
     assert (result.failed, result.attempted > 5) == (0, True)
 
 
+def test_a_worthless_result_is_not_charged_silently(workspace, frame):
+    """Where the mean would do for most attributes, nothing is charged unless that is wanted."""
+    with pytest.raises(UsageError, match="expected to be worthless: for 6 of 6 attributes"):
+        workspace.mask(frame, SCHEMA, epsilon="0.01")
+    assert spends(workspace) == []
+    workspace.mask(frame, SCHEMA, epsilon="0.01", anyway=True)
+    assert len(spends(workspace)) == 1
+
+
 def test_the_page_is_true(tmp_path, monkeypatch):
     """The examples of docs/notebook.md work as they are written, one after the other."""
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[3] / "docs" / "notebook.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     assert blocks
-    make_owner_folder(tmp_path)
+    make_owner_folder(tmp_path, n_records=5_000)
     names: dict[str, object] = {}
     for block in blocks:
         exec(block, names)

@@ -119,6 +119,7 @@ def test_limits_that_are_not_set_are_one_sentence() -> None:
         (("0.01", "0.84", "0.2"), False, "mostly lost: alcohol 0.84"),
         (("1", "2300", "0.2"), True, "for 2 of 3 attributes the mean would do as well (age, alcohol)"),
         (("1.2", None, None), True, "for 1 of 1 attribute the"),
+        (("0.01", "1.3", None), True, "for 1 of 2 attributes the mean would do as well (alcohol)"),
         (("0.01", "0.2", "0.3"), False, ""),
         ((None, None, None), False, ""),
     ],

@@ -1,5 +1,6 @@
 """`owner-node mask`, run as its user runs it, without a daemon."""
 
+import io
 import json
 import subprocess
 import sys
@@ -85,6 +86,30 @@ def test_a_masked_file_and_its_report(folder, capsys):
     assert spends(folder) == [("first", Decimal("0.999999999996"))]
 
 
+@pytest.mark.parametrize("options", [("--yes",), ("--yes", "--json"), ()])
+def test_a_worthless_result_is_refused_without_a_terminal(folder, capsys, options):
+    """`--yes` does not answer whether a result is wanted that the mean would do for; nothing is spent."""
+    options = [*options, "--mechanism", "idp-joint", "--k", "60"]
+    code = console.run(application(), "owner-node", [*COMMAND, "--out", "masked.csv", *options])
+    captured = capsys.readouterr()
+    assert code == 2
+    assert "the mean would do as well (age, income" in " ".join((captured.out + captured.err).split())
+    assert "--anyway" in captured.out + captured.err
+    assert spends(folder) == []
+    assert not Path("masked.csv").exists()
+
+
+@pytest.mark.parametrize(("answer", "code", "charged"), [("n", 4, 0), ("y", 0, 1)])
+def test_at_a_terminal_it_is_asked_again(folder, capsys, monkeypatch, answer, code, charged):
+    """`--yes` agrees to the charge alone: the question about a worthless result is asked all the same."""
+    monkeypatch.setattr(console, "can_ask", lambda: True)
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{answer}\n"))
+    command = [*COMMAND, "--mechanism", "idp-joint", "--k", "60", "--out", "masked.csv", "--yes"]
+    assert console.run(application(), "owner-node", command) == code
+    assert "Continue anyway?" in capsys.readouterr().err
+    assert len(spends(folder)) == charged
+
+
 def _until(lines: IO[bytes], start: bytes) -> Iterator[bytes]:
     for line in lines:
         yield line
@@ -95,7 +120,8 @@ def _until(lines: IO[bytes], start: bytes) -> Iterator[bytes]:
 @pytest.mark.skipif(sys.platform != "linux", reason="memory of another process is read through /proc")
 def test_keys_of_the_noise_are_nowhere(folder):
     """In no file, no log and nowhere in the memory that could be written to a swap, once masking is done."""
-    command = [sys.executable, "-c", MASKING, *COMMAND, "--out", "masked.csv", "--k", "6", "--yes"]
+    asked = ("--out", "masked.csv", "--k", "6", "--yes", "--anyway")
+    command = [sys.executable, "-c", MASKING, *COMMAND, *asked]
     with (folder / "log").open("wb") as log, subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
     ) as masking:  # fmt: skip
@@ -244,7 +270,7 @@ def test_bad_data(folder, capsys):
 
 def test_it_asks_first(folder, capsys):
     """Without a terminal and without --yes nothing is charged, but everything is shown."""
-    code = console.run(application(), "owner-node", [*COMMAND, "--out", "a.csv"])
+    code = console.run(application(), "owner-node", [*COMMAND, "--out", "a.csv", "--anyway"])
     shown = capsys.readouterr()
     assert code == 2
     assert "--yes" in shown.err

@@ -46,8 +46,9 @@ def declare_copy(folder: Path, *, identifier: str = "", frame: pd.DataFrame | No
 
 
 def ask(capsys: Any, *command: str) -> tuple[int, dict[str, Any]]:
-    """Run a command with --yes and --json."""
-    code = console.run(application(), "owner-node", [*command, "--epsilon", "1", "--yes", "--json"])
+    """Run a command with --yes and --json, a mask with --anyway, too: there are few records."""
+    anyway = ["--anyway"] if command[0] == "mask" else []
+    code = console.run(application(), "owner-node", [*command, *anyway, "--epsilon", "1", "--yes", "--json"])
     return code, json.loads(capsys.readouterr().out)
 
 

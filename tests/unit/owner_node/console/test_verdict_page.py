@@ -1,0 +1,66 @@
+"""The verdict on the pages of an owner: with a worthless result, and after a refusal."""
+
+from decimal import Decimal
+
+import pytest
+
+from common.clock import utc_now
+from common.errors import RefusedError
+from owner_node.config import PolicyConfig
+from owner_node.release.decisions import Decisions
+from owner_node.views.plan import plan_document
+from tests.fakes.offering import N_RECORDS, Offering
+from tests.fakes.owner_console import owner_console
+
+PLAN = "/plans/hub/r1"
+
+
+def test_a_worthless_result_is_approved_only_on_purpose(tmp_path):
+    """The page says so first, and an approval without its tick decides nothing."""
+    with owner_console(tmp_path, k=str(N_RECORDS)) as console:
+        console.sign_in()
+        page = console.ask("GET", PLAN).body
+        assert "The result is expected to be worthless: for 1 of 1 attribute" in page
+        assert page.index("expected to be worthless") < page.index("What leaves")
+        form = console.approval()
+        refused = console.ask("POST", f"{PLAN}/approve", form)
+        assert refused.status == 400
+        assert "Nothing was decided" in refused.body
+        decisions = Decisions(console.offering.records.db, utc_now)
+        assert decisions.approvals.newest(decisions.find("r1")) is None
+        assert console.ask("POST", f"{PLAN}/approve", form | {"anyway": "on"}).status == 303
+        assert decisions.approvals.newest(decisions.find("r1")) is not None
+
+
+def test_a_plan_that_a_person_refused_keeps_its_verdict(tmp_path):
+    """Page and decision show afterwards what was shown before: attributes, co-owners, limits, the attack."""
+    with owner_console(tmp_path, max_reidentified=Decimal("0.9")) as console:
+        console.sign_in()
+        decisions = Decisions(console.offering.records.db, utc_now)
+        config = console.offering.config
+        before = plan_document(decisions.find("r1"), config, decisions)["verdict"]
+        form = {name: text for name, text in console.approval().items() if name in ("csrf", "digest")}
+        assert console.ask("POST", f"{PLAN}/refuse", form | {"reason": "no vote"}).status == 303
+        assert plan_document(decisions.find("r1"), config, decisions)["verdict"] == before
+        pages = [" ".join(console.ask("GET", path).body.split()) for path in (PLAN, f"{PLAN}/decision")]
+        for page in pages:
+            assert before["intruder"]["says"] in page
+            assert before["unchanged"]["says"] in page
+            assert "limit of 90 % is kept" in page
+            assert "Persons re-identified" in page
+        assert "The strongest attack: re-identified by" in pages[1]
+
+
+def test_a_plan_that_the_policy_refused_keeps_its_verdict(tmp_path):
+    """What the policy found is there afterwards, with the limit that is not kept."""
+    offering = Offering(tmp_path, PolicyConfig(approval="manual", max_reidentified=Decimal("0.0001")))
+    plan = offering.plan(offering.node.invitations.describe("r1", "cohort"), "r1", k="5")
+    with pytest.raises(RefusedError, match="max_reidentified") as caught:
+        offering.node.invitations.consent("r1", plan.digest, offering.offer(plan))
+    offering.node.fail("r1", caught.value)
+    decisions = Decisions(offering.records.db, utc_now)
+    found = plan_document(decisions.find("r1"), offering.config, decisions)["verdict"]
+    offering.records.db.close()
+    assert found["intruder"]["kept"] is False
+    (line,) = [each for each in found["limits"] if each["rule"] == "max_reidentified"]
+    assert (line["kept"], line["found"]) == (False, found["intruder"]["share"])
