@@ -20,9 +20,10 @@ import pyarrow.compute as pc
 from common.model.schema import MOST_DECIMALS, RESERVED_NAMES, fault_of_cell
 from owner_node.config import CsvOptions
 from owner_node.config.dataset import DecimalMark, Thousands
-from owner_node.sources.files import csv_rows, open_file
+from owner_node.sources.csv_files import CsvText, csv_rows, csv_text, marked_encoding
+from owner_node.sources.files import open_file
 from owner_node.sources.findings import Findings
-from owner_node.sources.texts import advice, as_text, is_readable, type_name, undecodable
+from owner_node.sources.texts import advice, as_text, faults, is_readable, type_name
 from owner_node.values.dates import days
 from owner_node.values.numerals import ungrouped
 
@@ -30,6 +31,7 @@ MOST_LABELS = 50
 """A column with more different texts is not a category."""
 _DELIMITERS = (",", ";", "\t", "|")
 _SAMPLED_LINES = 50
+_SAMPLED_BYTES = 2**12
 _MEASURED_DIGITS = 12
 """A number with more significant digits is the result of binary arithmetic, such as 9.533333333333333."""
 _RANGE_DIGITS = 6
@@ -263,10 +265,10 @@ def guess(path: Path) -> FileGuess:
                 column.unreadable = f"values of type {type_name(kind)} cannot be read; {advice(kind)}"
                 column.still, column.forms, column.labels = set(), {}, None
                 column.n_values += len(array)
-            elif (bad := undecodable(array)) is not None:
-                column.unreadable = "some of its texts are not in the encoding utf-8"
+            elif (fault := next(faults(array), None)) is not None:
+                column.unreadable = f"it has values that cannot be read: {fault[0]}"
                 column.still, column.forms, column.labels = set(), {}, None
-                column.n_values += len(bad)
+                column.n_values += len(array)
             else:
                 _update(column, as_text(array))
     source.close()
@@ -381,19 +383,23 @@ def _measured(values: Any, mark: str) -> _Numbers:
 
 def _form(path: Path) -> CsvOptions:
     """Guess the encoding and the delimiter of a CSV file."""
-    encoding = "utf-8" if _is_utf8(path) else "cp1252"
+    encoding = _encoding(path)
+    try:
+        text = csv_text(path, encoding)
+    except OSError:
+        return CsvOptions()
     counts: dict[str, int] = {}
     for delimiter in _DELIMITERS:
-        widths = {len(row) for row in _sample(path, encoding, delimiter)}
+        widths = {len(row) for row in _sample(text, delimiter)}
         counts[delimiter] = max(widths) if len(widths) == 1 else 0
     best = max(_DELIMITERS, key=lambda delimiter: counts[delimiter])
-    return CsvOptions(delimiter=best if counts[best] > 1 else ",", encoding=encoding)
+    return CsvOptions(text.delimiter or (best if counts[best] > 1 else ","), encoding=encoding)
 
 
-def _sample(path: Path, encoding: str, delimiter: str) -> Iterator[list[str]]:
+def _sample(text: CsvText, delimiter: str) -> Iterator[list[str]]:
     try:
-        with path.open(encoding=encoding, errors="replace", newline="") as file:
-            for number, row in enumerate(csv_rows(file, delimiter)):
+        with text.lines() as lines:
+            for number, row in enumerate(csv_rows(lines, delimiter)):
                 if number == _SAMPLED_LINES:
                     return
                 if row:
@@ -402,15 +408,28 @@ def _sample(path: Path, encoding: str, delimiter: str) -> Iterator[list[str]]:
         return
 
 
-def _is_utf8(path: Path) -> bool:
+def _encoding(path: Path) -> str:
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         with path.open("rb") as file:
+            head = file.read(_SAMPLED_BYTES)
+            _, (_, marked) = marked_encoding(head)
+            if marked or b"\0" in head:
+                return marked.removesuffix("-sig") or _without_mark(head)
+            file.seek(0)
             while data := file.read(1 << 20):
                 decoder.decode(data)
             decoder.decode(b"", final=True)
     except OSError:
-        return True
+        return "utf-8"
     except UnicodeDecodeError:
-        return False
-    return True
+        return "cp1252"
+    return "utf-8"
+
+
+def _without_mark(head: bytes) -> str:
+    """Return which UTF-16 a text with NUL bytes is in: most characters of data have one byte that is 0."""
+    low, high = head[::2].count(0), head[1::2].count(0)
+    if max(low, high) * 4 < len(head):
+        return "utf-8"
+    return "utf-16-le" if high > low else "utf-16-be"

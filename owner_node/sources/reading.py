@@ -269,14 +269,12 @@ def _batches(
 
 
 def _decodable(came: dict[str, Any], findings: Findings) -> dict[str, Any]:
-    """Count texts that are not UTF-8, and leave out their records."""
+    """Count texts that nobody can have meant, and leave out their records."""
     bad = None
     for name, array in came.items():
-        broken = texts.undecodable(array)
-        if broken is not None:
-            hint = "write the source again, with texts in UTF-8; for a database, convert them in the query"
-            findings.add(name, "not in the encoding utf-8", pc.sum(broken).as_py(), hint)
-            bad = broken if bad is None else pc.or_(bad, broken)
+        for problem, hint, marked in texts.faults(array):
+            findings.add(name, problem, pc.sum(marked).as_py(), hint)
+            bad = marked if bad is None else pc.or_(bad, marked)
     if bad is None:
         return came
     good = pc.invert(bad)

@@ -5,7 +5,7 @@ become their shortest decimal text, which is what a person who wrote 0.1 meant.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -133,6 +133,29 @@ def undecodable(array: Any) -> Any | None:
     except pa.ArrowInvalid:
         return pc.invert(valid_utf8(_decoded(array).cast(pa.large_binary())))
     return None
+
+
+def with_nul(array: Any) -> Any | None:
+    """Return which values of a column of texts or bytes have NUL characters; None if none has."""
+    held = array.dictionary if pa.types.is_dictionary(array.type) else _decoded(array)
+    if not any(test(held.type) for test in (*_TEXTS, *_BYTES)):
+        return None
+    if not pc.any(pc.match_substring(_decoded(held), "\0"), min_count=0).as_py():
+        return None
+    return pc.fill_null(pc.match_substring(_decoded(array), "\0"), False)
+
+
+def faults(array: Any) -> Iterator[tuple[str, str, Any]]:
+    """Yield what makes texts useless: the problem, what to do, and which values have it, `(n_records,)`."""
+    if (marked := undecodable(array)) is not None:
+        hint = "write the source again, with texts in UTF-8; for a database, convert them in the query"
+        yield "not in the encoding utf-8", hint, marked
+    if (marked := with_nul(array)) is not None:
+        hint = (
+            "remove them, or set csv.encoding to the encoding of a CSV file, for example utf-16; a file that "
+            "was not written to its end may have them, too"
+        )
+        yield "text with NUL characters", hint, marked
 
 
 def kept(array: Any, good: Any) -> Any:

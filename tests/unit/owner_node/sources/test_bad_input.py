@@ -228,7 +228,9 @@ def test_bytes_that_are_not_in_the_declared_encoding(dataset):
     as_ascii = dataset(content, attributes=(AGE, SEX), csv=CsvOptions(encoding="ascii"))
     assert problems(as_ascii, ["999"])[0] == ("sex", "not in the encoding ascii", 2)
     utf16 = dataset("age\n12\n".encode("utf-16"))
-    assert problems(utf16, []) == [(None, "the header is not in the encoding utf-8", None)]
+    assert problems(utf16, []) == [
+        (None, "the file is in utf-16, as its byte order mark says, and not in utf-8", None)
+    ]
 
 
 @pytest.mark.parametrize("kind", ["string", "large_string", "dictionary"])
