@@ -17,6 +17,10 @@ from common.planning.arguments import ReleaseArguments
 from common.planning.planner import groups_of_attributes, holders
 from common.words.numbers import counted
 
+_MOST_CHARACTERS = 256 * 1024
+"""Characters of the conflicts that are listed: what an operator is shown fits a message several times."""
+_LONGEST_LABEL = 100
+
 
 def differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
     """Compare two declarations of one attribute.
@@ -81,7 +85,10 @@ def _digest_text(taxonomy: str) -> str:
 
 
 def _listed(labels: list[str], most: int = 8, written: Callable[[str], str] = repr) -> str:
-    shown = ", ".join(written(label) for label in labels[:most])
+    shown = ", ".join(
+        written(label if len(label) <= _LONGEST_LABEL else f"{label[:_LONGEST_LABEL]}…")
+        for label in labels[:most]
+    )
     return shown if len(labels) <= most else f"{shown} and {len(labels) - most} more"
 
 
@@ -223,8 +230,16 @@ def _n_declared(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> int
 
 
 def conflict_error(found: Sequence[Conflict]) -> ConflictError:
-    """Return the error that reports all conflicts."""
-    lines = "".join(f"\n  {conflict}" for conflict in found)
+    """Return the error that reports all conflicts, as far as a message holds them."""
+    shown, room = [found[0]], _MOST_CHARACTERS
+    for each in found[1:]:
+        room -= len(str(each))
+        if room < 0:
+            break
+        shown.append(each)
+    lines = "".join(f"\n  {conflict}" for conflict in shown)
+    if len(shown) < len(found):
+        lines += f"\n  and {len(found) - len(shown)} more"
     return ConflictError(
         f"the owners' data sets do not fit together, {len(found)} conflicts:{lines}"
         if len(found) > 1
@@ -233,7 +248,7 @@ def conflict_error(found: Sequence[Conflict]) -> ConflictError:
         {
             "conflicts": [
                 {"owner": each.owner, "attribute": each.attribute, "what": each.what, "fix": each.fix}
-                for each in found
+                for each in shown
             ]
         },
     )

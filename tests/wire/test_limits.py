@@ -1,6 +1,7 @@
 """Every text of every message, at its largest allowed value and beyond, between a real client and server."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from common.cli import console
 from common.errors import ProtocolError, TesseraError
 from common.files import CHUNK_BYTES
 from common.model.plan import LARGEST_PLAN
-from common.model.schema import LARGEST_SCHEMA, Attribute, AttributeType, Schema
+from common.model.schema import LARGEST_SCHEMA, Attribute, AttributeType, IdentifierRules, Schema
 from common.settings import TlsSection
 from common.trust.credentials import read_identity
 from common.trust.tls import MESSAGE_LIMIT, RECEIVE_LIMIT, server_credentials, server_options
@@ -215,6 +216,31 @@ async def test_a_schema_that_is_not_accepted_ends_its_release_at_once(launch, re
     view = await aggregator.show()
     assert (error.code, view.state, view.error.code) == ("protocol", "failed", "protocol")
     assert "owner a: " in view.error.message
+
+
+@pytest.mark.parametrize(("n_attributes", "n_labels", "characters"), [(4_000, 0, 0), (20, 2, 40_000)])
+async def test_conflicts_without_number(launch, records, n_attributes, n_labels, characters):
+    """What does not fit together is reported as far as a message holds it, and the rest is counted."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    for each in owners:
+        labels = tuple(f"{each.owner}{number}".ljust(characters, "x") for number in range(n_labels))
+        kind = AttributeType.CATEGORY if labels else AttributeType.INTEGER
+        upper = len(labels) - 1 if labels else ord(each.owner)
+        attributes = tuple(
+            Attribute(f"{number:04}".ljust(200, "x"), kind, 0, upper, categories=labels)
+            for number in range(n_attributes)
+        )
+        each.schema = Schema(attributes, IdentifierRules(1, ("trim",)), 1, 60)
+    ends = await asyncio.gather(*(each.run() for each in owners))
+    assert [end.state for end in ends] == ["conflict", "conflict"]
+    check_lengths(ends[0])
+    view = await aggregator.show()
+    assert view.state == "conflict"
+    n_conflicts = 2 * n_attributes if n_labels else n_attributes
+    assert f"{n_conflicts} conflicts" in view.error.message
+    assert len(json.loads(view.error.details)["conflicts"]) <= n_conflicts
+    assert len(view.error.message) < 400_000
 
 
 @pytest.mark.parametrize("policy", ["", 'attributes = ["age"]'])
