@@ -106,6 +106,11 @@ def missing_tmpfs() -> str | None:
         return None if _succeeds("umount", folder) else "a mounted tmpfs cannot be unmounted"
 
 
+def missing_nginx() -> str | None:
+    """Return why no proxy in front of a console can be started, or None."""
+    return None if _succeeds("nginx", "-v") else "there is no nginx"
+
+
 def missing_spark() -> str | None:
     """Return why no Spark session can be started, or None."""
     if find_spec("pyspark") is None:
@@ -144,6 +149,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "tmpfs": cache(missing_tmpfs),
     "promtool": cache(missing_promtool),
     "nftables": cache(missing_nftables),
+    "nginx": cache(missing_nginx),
     "spark": cache(missing_spark),
     "opendp": missing_opendp,
     "chart": missing_chart,

@@ -41,7 +41,7 @@ def console(
         Operator(os_user()),
         settings.console,
         settings.aggregator.state_dir,
-        lambda doors, hosts: application(lambda: config.load(config_file), doors, hosts),
+        lambda doors, address: application(lambda: config.load(config_file), doors, address),
         port,
         by_daemon=bool(settings.console.listen) and is_running(settings),
         opened=opened,

@@ -8,6 +8,7 @@ from starlette.types import ASGIApp
 
 from aggregator import config
 from aggregator.config import AggregatorConfig
+from common.web.address import Address
 from common.web.doors import Doors
 from common.web.oidc import SignedIn, SignIn
 from common.web.server import PageServer, serve_section
@@ -32,8 +33,7 @@ class Operator:
 def application(
     load: Callable[[], AggregatorConfig],
     doors: Doors[Operator],
-    hosts: Sequence[str],
-    scheme: str = "http",
+    address: Address,
     provider: SignIn[Operator] | None = None,
 ) -> ASGIApp:
     """Return the web application of an aggregator.
@@ -41,8 +41,7 @@ def application(
     Args:
         load: Reads the configuration; called once per request, so that pages show what commands show.
         doors: Who may enter.
-        hosts: The values of the Host header that name this console, its own address first.
-        scheme: "http", or "https" where it listens with TLS.
+        address: How browsers reach this console.
         provider: Who says who a person is; None for one-time links.
     """
     title, hint = f"Tessera aggregator {load().aggregator.name}", "aggregator console prints a new link."
@@ -54,7 +53,7 @@ def application(
 
         return Pages(load, site, doors).routes()
 
-    return site.application(routes, hosts, scheme)
+    return site.application(routes, address)
 
 
 def person_of(found: SignedIn) -> Operator:

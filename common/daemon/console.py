@@ -5,10 +5,11 @@ This module knows the settings alone; the pages and their packages are imported 
 
 import re
 from dataclasses import dataclass
+from ipaddress import ip_network
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import Field, PlainValidator
+from pydantic import AfterValidator, Field, PlainValidator
 
 from common.daemon.settings import Names, is_loopback, optional_address, parse_web_address
 from common.settings import Contradictions, FilePath, Section
@@ -19,6 +20,37 @@ _MOST_CONNECTIONS = 256
 def most_connections(files: int) -> int:
     """Return how many connections the pages have at most, in a process that may have `files` open."""
     return min(_MOST_CONNECTIONS, files // 4)
+
+
+UNIX = "unix:"
+"""What the address of a Unix socket begins with."""
+_LONGEST_SOCKET_PATH = 100
+"""Systems allow about 104 bytes."""
+_ROOT = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?")
+
+
+def _listen_address(value: object) -> str:
+    """Read "host:port", "unix:/path", or an empty text for none."""
+    if not isinstance(value, str) or not value.startswith(UNIX):
+        return optional_address(value)
+    path = value.removeprefix(UNIX)
+    if not path.startswith("/") or len(path.encode()) > _LONGEST_SOCKET_PATH:
+        raise ValueError(
+            f'expected "unix:" and an absolute path of at most {_LONGEST_SOCKET_PATH} bytes, '
+            'such as "unix:/run/tessera/console.sock"'
+        )
+    return value
+
+
+def _networks(values: tuple[str, ...]) -> tuple[str, ...]:
+    for each in values:
+        try:
+            ip_network(each)
+        except ValueError:
+            raise ValueError(
+                f"{each!r} is no address such as 10.0.0.5, and no network such as 10.0.0.0/24"
+            ) from None
+    return values
 
 
 _ANY_ADDRESS = ("0.0.0.0", "::")
@@ -83,14 +115,16 @@ class OidcSection(Section):
 class ConsoleSection(Section):
     """The table `[console]`: where a daemon serves its web pages."""
 
-    listen: Annotated[str, PlainValidator(optional_address)] = ""
-    """"host:port"; empty for no pages. Other machines reach it with TLS and OpenID Connect alone."""
+    listen: Annotated[str, PlainValidator(_listen_address)] = ""
+    """"host:port", or "unix:/path" for a proxy; empty for no pages. Other machines need TLS and sign-ins."""
     url: Annotated[str, PlainValidator(parse_web_address)] = ""
     """Address that browsers use, such as "https://tessera.north.example"; empty: that of `listen`."""
     certificate: FilePath | None = None
     """The console's certificate, followed by any intermediate ones, PEM."""
     key: FilePath | None = None
     """Its private key, PEM, readable by its user alone."""
+    proxies: Annotated[Names, AfterValidator(_networks)] = ()
+    """Addresses or networks of the proxies that browsers use, which name whom a request is from."""
     oidc: OidcSection | None = None
 
     def __post_init__(self) -> None:
@@ -101,7 +135,16 @@ class ConsoleSection(Section):
         found = []
         if (self.certificate is None) != (self.key is None):
             found.append(("certificate", "and key are given together or not at all"))
-        if self.listen and not is_loopback(self.listen):
+        if self.behind_proxy:
+            if self.oidc is None:
+                found.append(
+                    ("listen", " is behind a proxy, so people need to sign in: add the table [console.oidc]")
+                )
+            if not self.url:
+                found.append(
+                    ("url", 'is needed: the address of the proxy that browsers use, "https://host/path"')
+                )
+        if self.listen and not self.listen.startswith(UNIX) and not is_loopback(self.listen):
             remote = f' = "{self.listen}": other machines reach this address, so '
             if self.certificate is None:
                 found.append(("listen", f"{remote}the console needs TLS: name its certificate and key"))
@@ -109,15 +152,28 @@ class ConsoleSection(Section):
                 found.append(("listen", f"{remote}people need to sign in: add the table [console.oidc]"))
             if not self.url and self.listen.rpartition(":")[0].strip("[]") in _ANY_ADDRESS:
                 found.append(("url", 'is needed: the address that browsers use, "https://host:port"'))
-        if self.url:
-            parts = urlsplit(self.url)
-            if parts.scheme != self.scheme:
-                found.append(("url", f' = "{self.url}": expected an address that begins with {self.scheme}'))
-            if parts.path not in ("", "/") or parts.query or parts.fragment or "@" in parts.netloc:
-                found.append(("url", f' = "{self.url}": expected scheme, host and port alone'))
+        return [*found, *(self._url_contradictions() if self.url else ())]
+
+    def _url_contradictions(self) -> list[tuple[str, str]]:
+        parts, seen = urlsplit(self.url), f' = "{self.url}": '
+        own = "http" if self.certificate is None else "https"
+        found = []
+        if parts.scheme != own and not self.behind_proxy:
+            found.append(("url", f"{seen}expected an address that begins with {own}"))
+        if parts.query or parts.fragment or "@" in parts.netloc:
+            found.append(("url", f"{seen}expected scheme, host, port and path alone"))
+        if not self.behind_proxy and parts.path not in ("", "/"):
+            found.append(("url", f"{seen}only a console behind a proxy has a path: name its proxies"))
+        if not _ROOT.fullmatch(parts.path):
+            found.append(("url", f'{seen}expected a path of letters, digits, "-", "_", "." and "~"'))
         return found
 
     @property
+    def behind_proxy(self) -> bool:
+        """Whether browsers reach it through a proxy."""
+        return bool(self.proxies) or self.listen.startswith(UNIX)
+
+    @property
     def scheme(self) -> str:
-        """What addresses begin with: "https", or "http" without a certificate."""
-        return "http" if self.certificate is None else "https"
+        """What addresses that browsers use begin with."""
+        return urlsplit(self.url).scheme or ("http" if self.certificate is None else "https")

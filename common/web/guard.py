@@ -10,7 +10,7 @@ cookie is sent with requests of the same site alone.
 import hmac
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from common.log import places
+from common.web.address import Address
 from common.web.doors import Doors, Visit
 
 LONGEST_FORM = 64 * 1024
@@ -56,8 +57,7 @@ class Guard:
         app: The pages.
         doors: Who has entered.
         cookie: Name of the cookie.
-        hosts: The values of the Host header that name this console, such as "127.0.0.1:8080".
-        scheme: "http" or "https".
+        address: How browsers reach this console.
         refusal: Makes the page that says why a request is refused, from a status and a sentence.
     """
 
@@ -66,14 +66,13 @@ class Guard:
         app: ASGIApp,
         doors: Doors[object],
         cookie: str,
-        hosts: Collection[str],
-        scheme: str,
+        address: Address,
         refusal: Callable[[int, str], Response],
     ) -> None:
         self._app, self._doors, self._cookie, self._refusal = app, doors, cookie, refusal
-        self._hosts, self._origins = frozenset(hosts), frozenset(f"{scheme}://{host}" for host in hosts)
+        self._address = address
         self._under_way: Counter[object] = Counter()
-        self._headers = _HEADERS | (_OF_HTTPS if scheme == "https" else {})
+        self._headers = _HEADERS | (_OF_HTTPS if address.scheme == "https" else {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
@@ -84,7 +83,7 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
 
-        begun = False
+        root, begun = self._address.root, False
 
         async def send_with_headers(message: Message) -> None:
             nonlocal begun
@@ -94,10 +93,19 @@ class Guard:
                 for name, value in self._headers.items():
                     # A page that brings its own styles has its own policy (`Site.document`).
                     headers.setdefault(name, value)
+                if headers.get("content-type", "").startswith("text/event-stream"):
+                    # nginx passes events on as they come.
+                    headers["x-accel-buffering"] = "no"
+                if headers.get("location", "").startswith("/"):
+                    headers["location"] = root + headers["location"]
             await send(message)
 
+        # Pages know no path but their own.
+        inside = scope["path"].startswith(f"{root}/")
+        path = scope["path"][len(root) :] if inside else scope["path"]
+        scope = {**scope, "path": path, "client": (self._address.client(scope), 0)}
         try:
-            refused = await self._refused(scope, receive)
+            refused = await self._refused(scope, receive) if inside else self._elsewhere()
             with self._counted(scope["state"].get("visit") if refused is None else None):
                 await (refused or self._app)(scope, receive, send_with_headers)
         except ClientDisconnect:
@@ -107,6 +115,9 @@ class Guard:
             _log.warning("page failed", exc_info=fault)
             if not begun:
                 await self._refusal(500, fault_text(fault))(scope, receive, send_with_headers)
+
+    def _elsewhere(self) -> Response:
+        return self._refusal(404, "There is no such page.")
 
     @contextmanager
     def _counted(self, visit: Visit[object] | None) -> Iterator[None]:
@@ -121,11 +132,11 @@ class Guard:
 
     async def _refused(self, scope: Scope, receive: Receive) -> Response | None:
         headers, method = Headers(scope=scope), scope["method"]
-        if headers.getlist("host") != [headers.get("host")] or headers["host"] not in self._hosts:
+        if headers.getlist("host") != [headers.get("host")] or headers["host"] not in self._address.hosts:
             return self._refusal(421, "This address is not the one that the console listens at.")
         if method not in ("GET", "HEAD", "POST"):
             return self._refusal(405, "This method is not known here.")
-        if method == "POST" and headers.get("origin") not in self._origins:
+        if method == "POST" and headers.get("origin") not in self._address.origins:
             return self._refusal(403, "This request did not come from a page of this console.")
         state = scope.setdefault("state", {})
         state["visit"] = visit = self._doors.visit(

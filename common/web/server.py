@@ -9,6 +9,7 @@ import time
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -18,11 +19,12 @@ from starlette.types import ASGIApp
 
 from common.cli import console as terminal
 from common.daemon.backup import LINKS
-from common.daemon.console import ConsoleSection
+from common.daemon.console import UNIX, ConsoleSection
 from common.daemon.process import file_limit
 from common.daemon.settings import is_loopback
 from common.errors import CannotListenError, ConfigurationError
 from common.files import read_private
+from common.web.address import Address
 from common.web.connections import Connection, GatedLoop, Limits, limits_for
 from common.web.doors import Doors, put_key
 from common.web.oidc import SignedIn, SignIn
@@ -37,43 +39,59 @@ class Place:
     """Where a console is reached."""
 
     listener: socket.socket
-    hosts: tuple[str, ...]
-    """The values of the Host header that name it, its own address first."""
-    scheme: str
-
-    @property
-    def origin(self) -> str:
-        """Its address, such as "http://127.0.0.1:8441"."""
-        return f"{self.scheme}://{self.hosts[0]}"
+    address: Address
 
 
-def listen(address: str, scheme: str = "http", url: str = "") -> Place:
+def listen(address: str, scheme: str = "http", url: str = "", proxies: Sequence[str] = ()) -> Place:
     """Listen at an address.
 
     Args:
-        address: "host:port"; port 0 for any free one.
+        address: "host:port", port 0 for any free one; or "unix:/path" of a socket.
         scheme: "http" or "https".
         url: The address that browsers use; empty for that of `address`.
+        proxies: Addresses or networks of proxies.
 
     Raises:
         CannotListenError: If it cannot be listened at.
     """
     host, _, port = address.rpartition(":")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    by_socket = address.startswith(UNIX)
     try:
-        listener = socket.create_server((host.strip("[]"), int(port)), family=family)
+        if by_socket:
+            listener = _unix_listener(Path(address.removeprefix(UNIX)))
+        else:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listener = socket.create_server((host.strip("[]"), int(port)), family=family)
     except OSError as error:
         raise CannotListenError(
             f"cannot listen at {address} for web pages: {error.strerror}",
-            hint="choose another port; 0 for any free one",
+            hint="choose another port, 0 for any free one; a socket needs a folder of this user",
         ) from None
     if url:
-        return Place(listener, (urlsplit(url).netloc,), scheme)
+        parts, networks = urlsplit(url), [ip_network(each) for each in proxies]
+        root = parts.path.rstrip("/")
+        return Place(listener, Address((parts.netloc,), scheme, root, networks, by_socket))
     own = listener.getsockname()[1]
     names = dict.fromkeys([host, *([LOOPBACK, "localhost", "[::1]"] if is_loopback(address) else [])])
     hosts = [f"{name}:{own}" for name in names]
     # Browsers leave the usual port out.
-    return Place(listener, (*hosts, *(names if own == _USUAL_PORTS[scheme] else ())), scheme)
+    return Place(listener, Address((*hosts, *(names if own == _USUAL_PORTS[scheme] else ())), scheme))
+
+
+def _unix_listener(path: Path) -> socket.socket:
+    """Listen at a Unix socket, for its user and its group; one that a process left behind is removed."""
+    if path.is_socket():
+        path.unlink()
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(str(path))
+        # Nobody can connect before it listens.
+        path.chmod(0o660)
+        listener.listen()
+    except BaseException:
+        listener.close()
+        raise
+    return listener
 
 
 class _Server(uvicorn.Server):
@@ -169,8 +187,8 @@ class PageServer:
         await asyncio.to_thread(self._thread.join)
 
 
-Application = Callable[[Doors[_T], Sequence[str], str, SignIn[_T] | None], ASGIApp]
-"""Makes pages of who may enter, the values of the Host header, "http" or "https", and the provider."""
+Application = Callable[[Doors[_T], Address, SignIn[_T] | None], ASGIApp]
+"""Makes pages of who may enter, how browsers reach them, and the provider."""
 
 
 def serve_section(
@@ -196,13 +214,13 @@ def serve_section(
         CannotListenError: If the address cannot be listened at.
         ConfigurationError: If certificate or key cannot be used.
     """
-    place = listen(section.listen, section.scheme, section.url)
+    place = listen(section.listen, section.scheme, section.url, section.proxies)
     try:
         doors = Doors(time.monotonic, state_dir / LINKS, read)
         provider = None
         if section.oidc is not None:
-            provider = SignIn(section.oidc, place.origin, person, doors.clock)
-        pages = application(doors, place.hosts, place.scheme, provider)
+            provider = SignIn(section.oidc, place.address.url, person, doors.clock)
+        pages = application(doors, place.address, provider)
         return PageServer(pages, doors, section, place.listener)
     except BaseException:
         place.listener.close()
@@ -214,7 +232,7 @@ def offer(
     person: Any,
     section: ConsoleSection,
     state_dir: Path,
-    application: Callable[[Doors[Any], Sequence[str]], ASGIApp],
+    application: Callable[[Doors[Any], Address], ASGIApp],
     port: int,
     *,
     by_daemon: bool,
@@ -228,7 +246,7 @@ def offer(
         person: The person whom the links sign in.
         section: The table `[console]` of the daemon.
         state_dir: The daemon's state folder.
-        application: Makes the pages from who may enter and the values of the Host header that name them.
+        application: Makes the pages of who may enter and how browsers reach them.
         port: Port to listen at on the loopback interface; 0 for any free one.
         by_daemon: Whether the daemon serves them.
         opened: Whether to open the first link in the browser.
@@ -249,10 +267,10 @@ def offer(
         return
     place = listen(f"{LOOPBACK}:{port}")
     doors: Doors[Any] = Doors(time.monotonic)
-    pages = application(doors, place.hosts)
+    pages = application(doors, place.address)
 
     def show_link() -> str:
-        return _show(whose, f"{place.origin}/enter?key={doors.new_key(person, decides=decides)}")
+        return _show(whose, f"{place.address.url}/enter?key={doors.new_key(person, decides=decides)}")
 
     link = show_link()
     if opened:

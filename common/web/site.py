@@ -1,5 +1,6 @@
 """A web application of pages: templates, errors, signing in and out, the guard around all of it."""
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2.ext import Extension
 from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -21,6 +23,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from common.errors import ConflictError, NotConnectedError, RefusedError, TesseraError, UsageError
 from common.log import joined, one_line
+from common.web.address import Address
+from common.web.connections import network_of
 from common.web.doors import LINK_SECONDS, MOST_BEGUN, Attempts, Doors, TooManyAttemptsError, Visit
 from common.web.guard import LEAVE, Guard, cookie_of, fault_text, visit_of
 from common.web.jobs import Jobs
@@ -28,7 +32,7 @@ from common.web.oidc import CALLBACK, SignIn
 from common.words.numbers import bound_text, left_text, moment_text, percent_text
 
 COOKIE = "tessera-visit"
-"""Cookie of a visit; its name ends with the port, because browsers send cookies to all ports of a host."""
+"""Cookie of a visit; its name ends with port and path, because browsers send cookies to all of a host."""
 _PROVIDER_THREADS = 4
 _T = TypeVar("_T")
 _SIGN_IN_COOKIE = "tessera-sign-in"
@@ -76,6 +80,7 @@ class Site:
             trim_blocks=True,
             lstrip_blocks=True,
             finalize=_finalize,
+            extensions=[_Rooted],
         )
         self._templates.filters |= {
             "moment": moment,
@@ -116,14 +121,23 @@ class Site:
         return HTMLResponse(html, headers={"content-security-policy": policy})
 
     def refusal(
-        self, status: int, text: str, hint: str = "", visit: Visit[Any] | None = None
+        self, status: int, text: str, hint: str = "", visit: Visit[Any] | None = None, provider: str = ""
     ) -> HTMLResponse:
-        """Return a page that says what is wrong; it needs no visit, and has the menu if there is one."""
+        """Return a page that says what is wrong; it needs no visit, and has the menu if there is one.
+
+        Args:
+            status: Status code.
+            text: What is wrong.
+            hint: What to do.
+            visit: The visit, if there is one.
+            provider: Where to sign out at the provider as well; empty for nowhere.
+        """
         nobody = status == 401
         words = {
             "text": text,
             "hint": hint or (self._sign_in if nobody and self._provider is None else ""),
             "sign_in": nobody and self._provider is not None,
+            "provider": provider,
         }
         return self._rendered("refusal.html", "", visit, words, status)
 
@@ -141,29 +155,26 @@ class Site:
         }
         return HTMLResponse(self._templates.get_template(template).render(frame | dict(values)), status)
 
-    def application(
-        self, routes: Callable[[], Sequence[BaseRoute]], hosts: Sequence[str], scheme: str
-    ) -> ASGIApp:
+    def application(self, routes: Callable[[], Sequence[BaseRoute]], address: Address) -> ASGIApp:
         """Return the application.
 
         Args:
             routes: Makes the pages, when the first is asked for by a person who has signed in: what computes
                 their contents can be large, and is not loaded before.
-            hosts: The values of the Host header that name this site, the first of which is its address.
-            scheme: "http", or "https" where it listens with TLS.
+            address: How browsers reach this site.
         """
-        cookie = _cookie(COOKIE, hosts[0], scheme)
+        self._templates.globals["root"] = address.root
+        cookie = _cookie(COOKIE, address)
         entrance = (
             _Links(self, self._doors, cookie)
             if self._provider is None
-            else _SignIns(
-                self, self._doors, cookie, self._provider, _cookie(_SIGN_IN_COOKIE, hosts[0], scheme)
-            )
+            else _SignIns(self, self._doors, cookie, self._provider, _cookie(_SIGN_IN_COOKIE, address))
         )
 
         async def leave(request: Request) -> Response:
             self._doors.leave(cookie_of(request.headers, cookie))
-            return self.refusal(200, "You are signed out.", self._sign_in)
+            there = "" if self._provider is None else await to_thread.run_sync(self._provider.leave_address)
+            return self.refusal(200, "You are signed out.", self._sign_in, provider=there)
 
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -199,7 +210,7 @@ class Site:
             },
             lifespan=lifespan,
         )
-        return Guard(application, self._doors, cookie, hosts, scheme, self.refusal)
+        return Guard(application, self._doors, cookie, address, self.refusal)
 
     def signed_in(self, cookie: str, secret: str) -> Response:
         """Return the answer to a sign-in that another site led to, which leads to the first page.
@@ -208,9 +219,19 @@ class Site:
         this is a page, and the page leads on.
         """
         response = self.refusal(200, "You are signed in.")
-        response.headers["refresh"] = "0; url=/"
+        response.headers["refresh"] = f"0; url={self._templates.globals['root']}/"
         set_cookie(response, cookie, secret)
         return response
+
+
+class _Rooted(Extension):
+    """Puts the path that all pages begin with before the links of templates, which begin with their own."""
+
+    _OWN = re.compile(r'\b(href|src|action|hx-get|data-live)="(?=/|\{\{ (?:path|here|link\.path) \}\})')
+
+    def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
+        root = self.environment.globals["root"]
+        return self._OWN.sub(rf'\1="{root}', source)
 
 
 class _Late:
@@ -307,14 +328,15 @@ def set_cookie(
     )
 
 
-def _cookie(name: str, host: str, scheme: str) -> str:
-    port = host.rpartition(":")[2]
+def _cookie(name: str, address: Address) -> str:
+    port = address.hosts[0].rpartition(":")[2]
     own = f"{name}-{port}" if port.isdecimal() else name
-    return f"{_HOST_PREFIX}{own}" if scheme == "https" else own
+    own += address.root.replace("/", "-")
+    return f"{_HOST_PREFIX}{own}" if address.scheme == "https" else own
 
 
 def _address(request: Request) -> str:
-    return request.client.host if request.client else ""
+    return network_of(request.client.host) if request.client else ""
 
 
 def _finalize(value: object) -> object:

@@ -28,7 +28,7 @@ def console(
         this_person(),
         owner.console,
         owner.owner.state_dir,
-        lambda doors, hosts: application(lambda: config.load(config_file), doors, hosts),
+        lambda doors, address: application(lambda: config.load(config_file), doors, address),
         port,
         by_daemon=bool(owner.console.listen) and is_running(owner.owner.state_dir),
         opened=opened,

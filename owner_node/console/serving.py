@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
+from common.web.address import Address
 from common.web.doors import Doors
 from common.web.oidc import SignedIn, SignIn
 from common.web.server import PageServer, serve_section
@@ -26,8 +27,7 @@ MENU = (
 def application(
     load: Callable[[], OwnerConfig],
     doors: Doors[Person],
-    hosts: Sequence[str],
-    scheme: str = "http",
+    address: Address,
     provider: SignIn[Person] | None = None,
 ) -> ASGIApp:
     """Return the web application of an owner node.
@@ -35,8 +35,7 @@ def application(
     Args:
         load: Reads the configuration; called once per request, so that pages show what commands show.
         doors: Who may enter.
-        hosts: The values of the Host header that name this console, its own address first.
-        scheme: "http", or "https" where it listens with TLS.
+        address: How browsers reach this console.
         provider: Who says who a person is; None for one-time links.
     """
     title, hint = f"Tessera owner {load().owner.id}", "owner-node console prints a new link."
@@ -48,7 +47,7 @@ def application(
 
         return Pages(load, site).routes()
 
-    return site.application(routes, hosts, scheme)
+    return site.application(routes, address)
 
 
 def person_of(found: SignedIn) -> Person:

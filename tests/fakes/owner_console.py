@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from common.daemon.console import ConsoleSection, OidcSection
+from common.web.address import Address
 from common.web.doors import Doors
 from common.web.oidc import SignIn
 from common.web.server import server
@@ -116,7 +117,7 @@ def owner_console(
     at = f"127.0.0.1:{port}"
     doors: Doors[Person] = Doors(lambda: time.monotonic() + later[0])
     provider = None if oidc is None else SignIn(oidc, f"http://{at}", person_of, doors.clock)
-    listening = server(application(lambda: offering.config, doors, [at], provider=provider), doors)
+    listening = server(application(lambda: offering.config, doors, Address([at]), provider), doors)
     thread = threading.Thread(target=lambda: listening.run(sockets=[listener]))
     thread.start()
     try:

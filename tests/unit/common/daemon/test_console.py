@@ -74,3 +74,35 @@ def test_providers_and_people(tmp_path, wrong):
 def test_a_key_without_its_certificate(tmp_path):
     """Half of TLS is none."""
     assert problems(tmp_path, listen="127.0.0.1:8441", key="console.key")
+
+
+PROXIED = {"listen": "unix:/run/tessera/console.sock", "url": "https://console.example/north", "oidc": OIDC}
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({}, ""),
+        ({"listen": "127.0.0.1:8441", "proxies": ["127.0.0.1", "10.0.0.0/24", "fd00::/8"]}, ""),
+        ({"listen": "0.0.0.0:8441", "proxies": ["10.0.0.5"], **TLS}, ""),
+        ({"listen": "127.0.0.1:8441"}, "url"),
+        ({"listen": "0.0.0.0:8441", "proxies": ["10.0.0.5"]}, "listen"),
+        ({"listen": "unix:console.sock"}, "listen"),
+        ({"listen": f"unix:/{'x' * 100}"}, "listen"),
+        ({"oidc": None}, "listen"),
+        ({"url": ""}, "url"),
+        ({"url": "http://console.example/north"}, "url"),
+        ({"url": "https://console.example/a/../b"}, "url"),
+        ({"url": "https://console.example/a?b"}, "url"),
+        ({"url": "https://console.example//a"}, "url"),
+        ({"url": 'https://console.example/a"b'}, "url"),
+        ({"proxies": ["proxy.example"]}, "proxies"),
+        ({"proxies": ["10.0.0.1/24"]}, "proxies"),
+    ],
+    ids=str,
+)
+def test_behind_a_proxy(tmp_path, changes, key):
+    """Plain HTTP for a proxy of this machine; its address, its path and people who sign in are declared."""
+    settings = {name: each for name, each in (PROXIED | changes).items() if each}
+    found = problems(tmp_path, **settings)
+    assert (key in found[0]) if key else found == [], found

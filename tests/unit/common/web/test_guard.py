@@ -17,6 +17,7 @@ from starlette.types import Message
 
 from common.errors import ConfigurationError
 from common.log import TextFormatter
+from common.web.address import Address
 from common.web.connections import Connection, Gate, Limits, network_of
 from common.web.doors import IDLE_SECONDS, Doors
 from common.web.guard import MOST_OF_PERSON, Guard
@@ -38,7 +39,7 @@ class Served:
         site = Site("common.web", "Test", (), self.doors, "Ask for a link.")
         pages = [Route(f"/{each.__name__}", each) for each in (self.fault, self.large, self.endless)]
         pages.append(Route("/", self.good))
-        application = site.application(lambda: pages, self.place.hosts, scheme)
+        application = site.application(lambda: pages, self.place.address)
         self.server = server(application, self.doors, tls, limits)
         self.site, self.port = site, self.place.listener.getsockname()[1]
         self.thread = threading.Thread(target=lambda: self.server.run(sockets=[self.place.listener]))
@@ -114,7 +115,7 @@ async def test_a_form_that_breaks_off(caplog):
         sent.append(message)
 
     guard = Guard(
-        PlainTextResponse("done"), doors, "visit", ["h:1"], "http", lambda *_: PlainTextResponse("no")
+        PlainTextResponse("done"), doors, "visit", Address(["h:1"]), lambda *_: PlainTextResponse("no")
     )
     headers = {"host": "h:1", "origin": "http://h:1", "cookie": f"visit={doors.begin('vera')}"}
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
