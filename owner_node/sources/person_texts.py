@@ -21,9 +21,9 @@ from owner_node.sources import texts
 from owner_node.sources.findings import Findings
 from owner_node.values.normal_forms import ISO_DATE, NormalForm, normalise
 
-_NOT_FINITE = "NaN or infinite where persons are recognised"
-_FRACTION = "not a whole number where persons are recognised"
-_INEXACT = "a float too large to be one whole number where persons are recognised"
+_NOT_FINITE = "NaN or infinite as an identifier"
+_FRACTION = "a number with decimals as an identifier"
+_INEXACT = "a float beyond the exact whole numbers as an identifier"
 _OTHERWISE = "written otherwise by another version of the software in this release"
 _HINTS = {
     _OTHERWISE: "upgrade the aggregator and every owner of the release, or store identifiers as texts or as "
@@ -35,8 +35,6 @@ _HINTS = {
 }
 _EXACT_BITS = {16: 11, 32: 24, 64: 53}
 """Floats of so many bits hold all whole numbers below this power of two."""
-
-
 _NUMERAL = r"^\s*[+-]?[0-9]+(?:\.0+|(?:[.,][0-9]+)?[eE][+-]?[0-9]+)\s*$"
 """What pandas and spreadsheets make of whole numbers when they write them as text."""
 

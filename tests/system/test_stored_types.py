@@ -99,4 +99,4 @@ def test_what_is_not_one_number_is_refused(cluster):
     assert code == 2
     problems = document["error"]["details"]["problems"]
     assert [(each["column"], each["count"]) for each in problems] == [("person", SIZE)]
-    assert "a float too large" in problems[0]["problem"]
+    assert "a float beyond the exact whole numbers" in problems[0]["problem"]

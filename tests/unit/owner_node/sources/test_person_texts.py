@@ -28,9 +28,9 @@ from tests.postgres_server import PASSWORD, PostgresServer, postgres_server
 
 wall = datetime.fromisoformat
 """Makes timestamps without a time zone."""
-INEXACT = "a float too large to be one whole number where persons are recognised"
-FRACTION = "not a whole number where persons are recognised"
-NOT_FINITE = "NaN or infinite where persons are recognised"
+INEXACT = "a float beyond the exact whole numbers as an identifier"
+FRACTION = "a number with decimals as an identifier"
+NOT_FINITE = "NaN or infinite as an identifier"
 LARGE = 1234567890123450
 """A number of 16 digits that a 64-bit float holds exactly, and that Arrow writes with an exponent."""
 
