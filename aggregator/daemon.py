@@ -39,7 +39,7 @@ from common.daemon.console import most_connections
 from common.daemon.metrics import Endpoint
 from common.daemon.notify import notice_sinks
 from common.daemon.process import KEPT_FILES, READY, STOPPING, notify, raise_file_limit, stop_event
-from common.errors import CannotListenError, ConfigurationError, TesseraError
+from common.errors import CannotListenError, CannotStoreError, ConfigurationError, TesseraError
 from common.files import PRIVATE_FILE, RELEASE_DIRECTORY, exclusive_lock, private_directory, remove_leftovers
 from common.trust.credentials import Credentials
 from common.trust.identity import Party, PartyKind
@@ -103,6 +103,7 @@ class AggregatorDaemon:
         credentials = await asyncio.to_thread(self._credentials)
         journal = Journal(state / FILE_NAME)
         self._stack.callback(journal.close)
+        await asyncio.to_thread(_compact, journal)
         self._deliver_audit(journal)
         presence, intake = OwnerPresence(time.time, elapsed), Intake(state / "incoming")
         conductor = Conductor(
@@ -286,6 +287,14 @@ class AggregatorDaemon:
         # gRPC leaves its mode to the umask; its folder is private already.
         path.chmod(PRIVATE_FILE)
         self._stack.push_async_callback(server.stop, None)
+
+
+def _compact(journal: Journal) -> None:
+    try:
+        journal.db.compact()
+    except CannotStoreError as error:
+        # It is as it was, and works.
+        _log.warning("database not compacted", extra={"reason": error.message})
 
 
 def _make_folder(path: Path) -> None:

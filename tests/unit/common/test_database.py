@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import ClassVar
 
@@ -293,3 +294,68 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
         with pytest.raises(CannotStoreError, match="SQLITE_READONLY") as caught, db.transaction() as tx:
             tx.execute(_INSERT, (1,))
         assert str(db.path) in caught.value.message
+
+
+class Notes(SqliteDatabase):
+    """A database whose entries can be removed."""
+
+    schema = ("CREATE TABLE notes (text TEXT NOT NULL)",)
+
+
+def _old_pages(path: Path) -> None:
+    """Fill a database, and give it pages as 0.1.0 did."""
+    with Notes(path) as db, db.transaction() as tx:
+        tx.executemany("INSERT INTO notes VALUES (?)", [(f"{n} {'x' * 1500}",) for n in range(200)])
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute("PRAGMA journal_mode = DELETE")
+        raw.execute("PRAGMA page_size = 4096")
+        raw.execute("VACUUM")
+
+
+def _pages(db: SqliteDatabase) -> tuple[int, str]:
+    return db.rows("PRAGMA page_size")[0][0], db.rows("PRAGMA journal_mode")[0][0]
+
+
+def test_small_pages_become_large_ones(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file of an older version gets its new pages once, and loses nothing."""
+    path = tmp_path / "state" / "notes.db"
+    _old_pages(path)
+    caplog.set_level("INFO", "common")
+    with Notes(path) as db:
+        before = db.rows("SELECT text FROM notes ORDER BY text")
+        assert _pages(db) == (4096, "wal")
+        db.compact()
+        db.compact()
+        assert _pages(db) == (16384, "wal")
+        assert db.rows("SELECT text FROM notes ORDER BY text") == before
+        assert db.rows("PRAGMA user_version")[0][0] == FIRST_VERSION
+    assert [each.message for each in caplog.records] == ["database compacted"]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_unused_pages_are_returned(tmp_path: Path) -> None:
+    """What was removed from a database does not take room for ever."""
+    path = tmp_path / "state" / "notes.db"
+    with Notes(path) as db:
+        with db.transaction() as tx:
+            tx.executemany("INSERT INTO notes VALUES (?)", [(f"{n} {'x' * 5000}",) for n in range(200)])
+        db.forget_removed()
+        full = path.stat().st_size
+        with db.transaction() as tx:
+            tx.execute("DELETE FROM notes WHERE rowid > 10")
+        db.compact()
+        assert path.stat().st_size < full / 5
+        assert len(db.rows("SELECT text FROM notes")) == 10
+
+
+def test_a_file_in_use_is_not_compacted(tmp_path: Path) -> None:
+    """A command that works beside the daemon is not disturbed; the next start tries again."""
+    path = tmp_path / "state" / "notes.db"
+    _old_pages(path)
+    with Notes(path) as other, Notes(path) as db:
+        other.rows("SELECT text FROM notes LIMIT 1")
+        db.compact()
+        assert _pages(db) == (4096, "wal")
+        with db.transaction() as tx:
+            tx.execute("INSERT INTO notes VALUES ('more')")
+        assert len(other.rows("SELECT text FROM notes")) == 201
