@@ -146,6 +146,9 @@ def restore(
         IntegrityError: If the backup is damaged or incomplete.
         ConfigurationError: If the configuration cannot be used.
     """
+    # Opening a pipe would wait for somebody to write into it.
+    if source.exists() and not source.is_file():
+        raise UsageError(f"{source} is not a regular file", hint="name the file that backup made")
     try:
         with tarfile.open(source, "r:") as archive:
             members, document = _checked(archive, source)
@@ -238,7 +241,11 @@ def _damaged(source: Path) -> IntegrityError:
 
 def _checked(archive: tarfile.TarFile, source: Path) -> tuple[dict[str, tarfile.TarInfo], dict[str, Any]]:
     """Return the files of a backup by name, and its list, after all digests were compared."""
-    members = {member.name: member for member in archive.getmembers()}
+    there = archive.getmembers()
+    members = {member.name: member for member in there}
+    # `make` writes no links, pipes or folders, and what a link leads to is not what was digested.
+    if len(members) < len(there) or not all(each.isreg() and _is_safe(each.name) for each in there):
+        raise _damaged(source)
     last = members.pop(_LIST, None)
     if last is None or last.size > _LARGEST_LIST:
         raise _damaged(source)
@@ -251,7 +258,6 @@ def _checked(archive: tarfile.TarFile, source: Path) -> tuple[dict[str, tarfile.
     found = {
         name: hashlib.file_digest(_open(archive, member), "sha256").hexdigest()
         for name, member in members.items()
-        if member.isreg() and _is_safe(name)
     }
     if not complete or found != listed:
         raise _damaged(source)
@@ -321,6 +327,8 @@ def _restore_all(
 def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> bool:
     """Write a file, whole or not at all; return False if another one is there, which is kept."""
     if place.exists():
+        if not place.is_file():
+            return False
         with place.open("rb") as present:
             same = hashlib.file_digest(present, "sha256").digest()
         return same == hashlib.file_digest(_open(archive, member), "sha256").digest()

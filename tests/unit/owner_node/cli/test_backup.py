@@ -1,8 +1,11 @@
 """Backups: whole, private, checked before anything of them is used, and never over something newer."""
 
+import contextlib
 import io
 import json
+import os
 import shutil
+import socket
 import stat
 import sys
 import tarfile
@@ -216,6 +219,51 @@ def test_a_damaged_backup(folder, capsys, change):
     assert not Path("state").exists()
     assert not Path("owner.toml").exists()
     assert not (folder.parent / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "replaced"), [("state/more", False), ("configuration", True), ("backup.json", False)]
+)
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [
+        (tarfile.SYMTYPE, "/etc/passwd"), (tarfile.SYMTYPE, "configuration"), (tarfile.SYMTYPE, "absent"),
+        (tarfile.SYMTYPE, "more"), (tarfile.LNKTYPE, "configuration"), (tarfile.LNKTYPE, "absent"),
+        (tarfile.FIFOTYPE, ""), (tarfile.CHRTYPE, ""), (tarfile.BLKTYPE, ""), (tarfile.DIRTYPE, ""),
+        (tarfile.CONTTYPE, ""), (tarfile.GNUTYPE_SPARSE, ""), (b"Z", ""), (tarfile.REGTYPE, ""),
+    ],
+)  # fmt: skip
+def test_members_that_are_no_files(folder, capsys, kind, target, name, replaced):
+    """Neither a link nor a pipe nor a second member of a name is followed, opened or put anywhere."""
+    assert call(capsys, "backup", "copy.tar")[0] == 0
+    if replaced:
+        _rewritten(Path("copy.tar"), lambda each, content: None if each == name else (each, content))
+    with tarfile.open("copy.tar", "a") as archive:
+        member = tarfile.TarInfo(name)
+        member.type, member.linkname = kind, target
+        archive.addfile(member)
+    lose(folder, "state", "owner.toml")
+    code, refused = call(capsys, "restore", "copy.tar", "--config", "owner.toml")
+    assert code == 7, refused
+    assert not Path("state").exists()
+    assert not Path("owner.toml").exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "socket", "device"])
+def test_what_is_no_file_is_no_backup(folder, capsys, kind):
+    """A pipe that nobody writes into is refused, and nothing waits."""
+    path = Path("copy.tar")
+    with contextlib.ExitStack() as stack:
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "folder":
+            path.mkdir()
+        elif kind == "socket":
+            stack.enter_context(socket.socket(socket.AF_UNIX)).bind(str(path))
+        else:
+            path = Path("/dev/null")
+        code, refused = call(capsys, "restore", str(path))
+    assert (code, refused["error"]["message"]) == (2, f"{path} is not a regular file")
 
 
 def test_a_file_that_is_no_backup(folder, capsys):
