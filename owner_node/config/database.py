@@ -30,7 +30,7 @@ _FORM = re.compile(
 )
 SECRET = re.compile(r"passw|pwd|secret|token|credential|odbc_connect", re.IGNORECASE)
 """Recognises options that are secrets."""
-SQLITE = "sqlite"
+SQLITE, POSTGRESQL = "sqlite", "postgresql"
 """The only dialect whose databases are files."""
 
 

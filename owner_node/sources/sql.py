@@ -16,7 +16,7 @@ from owner_node.config.database import SQLITE, parse_database_url
 from owner_node.sources import sql_faults
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import Source, Tally
-from owner_node.sources.sql_connection import connect
+from owner_node.sources.sql_connection import TIME_LIMIT, connect
 from owner_node.sources.sql_values import arrow
 
 BATCH_RECORDS = 2**14
@@ -58,6 +58,7 @@ class SqlSource(Source):
         self.names: Sequence[str] = ()
         self._dataset = dataset
         self._connection = connection
+        self._time_limit = connection.info.get(TIME_LIMIT, dataset.query_timeout)
         # SQLAlchemy interprets ":name" as a parameter, unless it is escaped by a backslash.
         query = (dataset.query or "").replace(":", "\\:")
         self._query = sa.text(f"(\n{query}\n) tessera_source")
@@ -126,7 +127,7 @@ class SqlSource(Source):
         try:
             return action()
         except Exception as error:  # noqa: BLE001 - a driver's error can be of any class, and quote a value
-            fault = sql_faults.explain(error, self._dataset)
+            fault = sql_faults.explain(error, self._dataset, self._time_limit)
         if isinstance(fault, sql_faults.Fault):
             findings.add(None, fault.problem, 1, fault.hint, counted="")
             return None

@@ -10,6 +10,7 @@ import socket
 import sqlite3
 import time
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,14 +20,15 @@ import sqlalchemy as sa
 from common.errors import ConfigurationError, TesseraError, check_resources
 from common.files import read_secret
 from owner_node.config import DatasetConfig
-from owner_node.config.database import SQLITE, DatabaseUrl, parse_database_url
+from owner_node.config.database import POSTGRESQL, SQLITE, DatabaseUrl, parse_database_url
 from owner_node.sources import sql_faults
 
 CONNECT_SECONDS = 10
 """Time-out for connecting to a database."""
+TIME_LIMIT = "tessera_time_limit"
+"""Key in `Connection.info` of how long a statement may take, where that is not `query_timeout`."""
 _SQLITE_STEPS = 100_000
 """Steps of SQLite's virtual machine between two checks of the time-out."""
-_POSTGRESQL = "postgresql"
 # libpq passes on no SQLSTATE of a connection that is not made: these are recognised by their English text.
 _FULL = ("too many clients", "too many connections", "remaining connection slots")
 # The connection counts as broken 60 s after the last sign of the other side.
@@ -65,12 +67,12 @@ def _engine(dataset: DatasetConfig, place: DatabaseUrl) -> sa.Engine:
     problem = ""
     try:
         url = sa.make_url(dataset.source)
-        if place.dialect == _POSTGRESQL and not place.driver:
-            url = url.set(drivername=f"{_POSTGRESQL}+psycopg")
+        if place.dialect == POSTGRESQL and not place.driver:
+            url = url.set(drivername=f"{POSTGRESQL}+psycopg")
         if (password := _password(dataset)) is not None:
             url = url.set(password=password)
         arguments: dict[str, Any] = {}
-        if url.drivername == f"{_POSTGRESQL}+psycopg":
+        if url.drivername == f"{POSTGRESQL}+psycopg":
             arguments = {"connect_timeout": CONNECT_SECONDS, "client_encoding": "utf8"} | _KEEPALIVES
             arguments = {key: value for key, value in arguments.items() if key not in url.query}
         return sa.create_engine(url, poolclass=sa.NullPool, connect_args=arguments)
@@ -119,9 +121,11 @@ def _prepared(connection: sa.Connection, dataset: DatasetConfig, place: Database
     if place.dialect == SQLITE:
         stop = time.monotonic() + milliseconds / 1000
         driver.set_progress_handler(lambda: time.monotonic() > stop, _SQLITE_STEPS)
-    elif place.dialect == _POSTGRESQL:
+    elif place.dialect == POSTGRESQL:
         connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        settings = {"statement_timeout": str(milliseconds), "extra_float_digits": "1", "DateStyle": "ISO"}
+        limit = _shorter(connection, milliseconds)
+        connection.info[TIME_LIMIT] = timedelta(milliseconds=limit)
+        settings = {"statement_timeout": str(limit), "extra_float_digits": "1", "DateStyle": "ISO"}
         set_locally = (sa.func.set_config(key, value, sa.true()) for key, value in settings.items())
         connection.execute(sa.select(*set_locally))
         if connection.dialect.driver == "psycopg":
@@ -129,6 +133,14 @@ def _prepared(connection: sa.Connection, dataset: DatasetConfig, place: Database
 
             keep_every_value(driver)
     return connection
+
+
+def _shorter(connection: sa.Connection, milliseconds: int) -> int:
+    """Return the shorter time-out of statements: ours, or what role, database or URL say; 0 is none."""
+    settings = sa.table("pg_settings", sa.column("name"), sa.column("setting"))
+    wanted = sa.select(settings.c.setting).where(settings.c.name == "statement_timeout")
+    present = int(connection.execute(wanted).scalar() or 0)
+    return min(present, milliseconds) if present else milliseconds
 
 
 def _refused(engine: sa.Engine, dataset: DatasetConfig, place: DatabaseUrl, fault: Exception) -> TesseraError:
@@ -144,7 +156,9 @@ def _refused(engine: sa.Engine, dataset: DatasetConfig, place: DatabaseUrl, faul
         problem, hint = "it asks for a password", "name it with password_file or password_env"
     else:
         problem = "it does not let the owner node in"
-        hint = "check user, password, database and TLS options, and whom it lets in from here"
+        hint = "check who may read the file that source names, and enter its folders"
+        if place.dialect != SQLITE:
+            hint = "check user, password, database and TLS options, and whom it lets in from here"
     return ConfigurationError(
         f"data set {dataset.name!r} cannot be read: {dataset.place}: {problem}", hint=hint
     )

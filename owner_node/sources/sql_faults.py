@@ -5,11 +5,14 @@ of an error is reported, and a name from the configured query if the database re
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from common.errors import SourceUnreachableError
 from owner_node.config import DatasetConfig
+from owner_node.config.database import POSTGRESQL, SQLITE, parse_database_url
 
 _PASSING_STATES = re.compile(r"08...|53...|57P0.|40001|40P01|55P03")
 """SQLSTATEs of broken connections, of servers that start, stop or are full, of locks and deadlocks."""
@@ -27,30 +30,66 @@ class Fault:
     hint: str
 
 
-_FAULTS = {
-    ("25006", "SQLITE_READONLY"): Fault(
-        "the query tries to change the database", "name one SELECT that changes nothing"
+@dataclass(frozen=True, slots=True)
+class _Advice:
+    """What to do with one kind of database."""
+
+    away: str
+    rights: str
+    query: str
+    texts: str
+    other: str
+
+
+_OF_SERVERS = _Advice(
+    "check that the database runs, that source names its host and port, and that no firewall is between",
+    "let the user that the owner node connects as SELECT from everything that the query names",
+    "try the query with the database's own tools, as the user that the owner node connects as",
+    "convert them in the query",
+    "cast what is unusual to numbers, texts or dates in the query; the database's log may say more",
+)
+_ADVICE = {
+    SQLITE: _Advice(
+        "check the file that source names and its disk, and which other program writes to it",
+        "let the user of the owner node read the file that source names",
+        "try the query with the program sqlite3, on the file that source names",
+        "convert them in the query",
+        "cast what is unusual to numbers, texts or dates in the query",
     ),
-    ("42501", "SQLITE_AUTH", "SQLITE_PERM"): Fault(
-        "the database does not let this user read what the query names",
-        "let the user that the owner node connects as SELECT from everything that the query names",
-    ),
-    ("SQLITE_NOTADB", "SQLITE_CORRUPT"): Fault(
-        "not a SQLite database, or a damaged one", "check the path in source"
-    ),
-    ("22021",): Fault(
-        "some of the texts are not in UTF-8, and the database does not convert them",
-        "convert them in the query; for a database in SQL_ASCII, add client_encoding=latin1 to the URL",
+    POSTGRESQL: replace(
+        _OF_SERVERS,
+        texts="convert them in the query; for a database in SQL_ASCII, add client_encoding=latin1 to the URL",
     ),
 }
 
 
-def explain(error: Any, dataset: DatasetConfig) -> Fault | SourceUnreachableError:
+def _advice(dataset: DatasetConfig) -> _Advice:
+    return _ADVICE.get(parse_database_url(dataset.source).dialect, _OF_SERVERS)
+
+
+_FAULTS: dict[tuple[str, ...], Callable[[_Advice], Fault]] = {
+    ("25006", "SQLITE_READONLY"): lambda _: Fault(
+        "the query tries to change the database", "name one SELECT that changes nothing"
+    ),
+    ("42501", "SQLITE_AUTH", "SQLITE_PERM"): lambda advice: Fault(
+        "the database does not let this user read what the query names", advice.rights
+    ),
+    ("SQLITE_NOTADB", "SQLITE_CORRUPT"): lambda _: Fault(
+        "not a SQLite database, or a damaged one", "check the path in source"
+    ),
+    ("22021",): lambda advice: Fault(
+        "some of the texts are not in UTF-8, and the database does not convert them", advice.texts
+    ),
+}
+
+
+def explain(error: Any, dataset: DatasetConfig, limit: timedelta) -> Fault | SourceUnreachableError:
     """Explain the error of a statement.
 
     Args:
         error: SQLAlchemy's error, or any other error of a driver while reading.
         dataset: The settings of the data set.
+        limit: How long a statement may take; less than `query_timeout` if the database says so.
 
     Returns:
         The problem of the query, or an error that says that the database cannot be used now.
@@ -61,27 +100,29 @@ def explain(error: Any, dataset: DatasetConfig) -> Fault | SourceUnreachableErro
     if getattr(error, "connection_invalidated", False) or _passes(state):
         return unreachable(dataset, f"the database cannot answer now: {name}")
     if state in _STOPPED:
-        seconds = int(dataset.query_timeout.total_seconds())
-        return Fault(f"the query was stopped after {seconds} s", "make it faster, or raise query_timeout")
+        stopped = f"the query was stopped after {limit.total_seconds():g} s"
+        if limit == dataset.query_timeout:
+            return Fault(stopped, "make it faster, or raise query_timeout")
+        hint = "make it faster, or raise statement_timeout of the role, the database or the URL in source"
+        return Fault(f"{stopped}, by the database's own statement_timeout", hint)
+    advice = _advice(dataset)
     for states, fault in _FAULTS.items():
         if state in states:
-            return fault
+            return fault(advice)
     if state.startswith("22"):
         hint = "correct the casts and calculations of the query, or the data"
         return Fault(f"a value does not fit what the query does with it: {name}", hint)
     if state.startswith(("42", "0A", "SQLITE_ERROR")):
         place = _place(error, original, dataset.query or "")
-        hint = "try the query with the database's own tools, as the user that the owner node connects as"
-        return Fault(f"the database does not accept the query: {name}{place}", hint)
-    hint = "cast what is unusual to numbers, texts or dates in the query; the database's log may say more"
-    return Fault(f"the database or its driver failed on the query: {name}", hint)
+        return Fault(f"the database does not accept the query: {name}{place}", advice.query)
+    return Fault(f"the database or its driver failed on the query: {name}", advice.other)
 
 
 def unreachable(dataset: DatasetConfig, problem: str) -> SourceUnreachableError:
     """Return the error of a database that cannot be used now, but possibly later."""
     return SourceUnreachableError(
         f"data set {dataset.name!r} cannot be read now: {dataset.place}: {problem}",
-        "check that the database runs, that source names its host and port, and that no firewall is between",
+        _advice(dataset).away,
         {"dataset": dataset.name, "source": dataset.place},
     )
 

@@ -1,6 +1,7 @@
 """A query on a real PostgreSQL server: types, order, snapshot, limits, and what is never told."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -292,3 +293,23 @@ def test_a_query_has_only_so_much_time(ask):
     error = failure(replace(settings, query_timeout=timedelta(seconds=1)))
     assert "the query was stopped after 1 s" in error.message
     assert "query_timeout" in error.hint
+
+
+@pytest.mark.parametrize("place", ["role", "session"])
+def test_a_shorter_time_out_of_the_database_stays(ask, server, place):
+    """Who runs the database may give this owner node less time than it would take, and is named."""
+    settings = ask("select age from people where pg_sleep(60) is null", AGE)
+    with ExitStack() as restored:
+        if place == "role":
+            server.run("alter role reader set statement_timeout = '1500ms'")
+            restored.callback(server.run, "alter role reader reset statement_timeout")
+        else:
+            joint = "&" if "?" in settings.source else "?"
+            option = f"{joint}options=-c%20statement_timeout%3D1500"
+            settings = replace(settings, source=settings.source + option)
+        error = failure(settings)
+        assert "stopped after 1.5 s, by the database's own statement_timeout" in error.message
+        assert "query_timeout" not in error.hint
+        shorter = failure(replace(settings, query_timeout=timedelta(seconds=1)))
+        assert "the query was stopped after 1 s" in shorter.message
+        assert "query_timeout" in shorter.hint

@@ -1,8 +1,10 @@
 """A query on a SQLite file: values of any kind in any column, a file that stays as it is, limits."""
 
 import json
+import re
 import sqlite3
 import traceback
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -14,7 +16,7 @@ import pytest
 from common.errors import DataError, SourceUnreachableError
 from common.model.schema import Attribute, AttributeType
 from owner_node.config import DatasetConfig
-from owner_node.sources import count_records, load, sql_connection
+from owner_node.sources import count_records, load, sql_connection, sql_faults
 from tests.unit.owner_node.sources.conftest import AGE, SEX
 
 NUMBER = Attribute("x", AttributeType.NUMBER, -(10**18), 10**18, decimals=17)
@@ -138,3 +140,31 @@ def test_a_locked_file_is_waited_for(ask, monkeypatch):
     assert "SQLITE_BUSY" in told(settings, SourceUnreachableError)
     connection.close()
     assert load(settings).n_records == 1
+
+
+def test_hints_are_about_a_file(ask, monkeypatch):
+    """There is no server, user, port, firewall or log whose settings could be corrected."""
+    monkeypatch.setattr(sql_connection, "CONNECT_SECONDS", 0)
+    hints = []
+    for query in ("select age from peopel", "select 1 as age) as x; delete from people; --"):
+        with pytest.raises(DataError) as caught:
+            load(ask(query, AGE))
+        hints.append(caught.value.hint + str(caught.value))
+    settings = ask("select age from people", AGE)
+    with closing(sqlite3.connect(settings.source.removeprefix("sqlite:///"), isolation_level=None)) as other:
+        other.execute("begin exclusive")
+        with pytest.raises(SourceUnreachableError) as away:
+            load(settings)
+    hints.append(away.value.hint)
+    hints += [sql_faults.explain(_error(name), settings, DAY).hint for name in ("SQLITE_PERM", "22021")]
+    for hint in hints:
+        assert not re.search(r"\b(host|port|firewall|user that|log may|client_encoding|tools)\b", hint), hint
+
+
+def _error(name: str) -> Exception:
+    error: Any = sqlite3.OperationalError("Zq7Qz")
+    error.sqlite_errorname = name
+    return error
+
+
+DAY = timedelta(days=1)
