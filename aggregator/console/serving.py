@@ -8,11 +8,12 @@ from starlette.types import ASGIApp
 
 from aggregator import config
 from aggregator.config import AggregatorConfig
+from common.clock import utc_now
 from common.web.address import Address
 from common.web.doors import Doors
 from common.web.oidc import SignedIn, SignIn
 from common.web.server import PageServer, serve_section
-from common.web.site import Link, Site
+from common.web.site import Entry, Link, Site
 
 MENU = (
     Link("/", "Releases"),
@@ -45,7 +46,7 @@ def application(
         provider: Who says who a person is; None for one-time links.
     """
     title, hint = f"Tessera aggregator {load().aggregator.name}", "aggregator console prints a new link."
-    site = Site("aggregator.console", title, MENU, doors, hint, provider)
+    site = Site("aggregator.console", title, MENU, doors, hint, provider, lambda entry: _note(load, entry))
 
     def routes() -> Sequence[BaseRoute]:
         # Loads much that the pages compute with.
@@ -54,6 +55,19 @@ def application(
         return Pages(load, site, doors).routes()
 
     return site.application(routes, address)
+
+
+def _note(load: Callable[[], AggregatorConfig], entry: Entry) -> None:
+    """Write who signed in or out to the operators' log."""
+    from aggregator.store.database import FILE_NAME, AggregatorDatabase
+    from aggregator.store.operator_log import DONE, Action, OperatorLog
+
+    name = "" if entry.person is None else entry.person.name
+    action = Action(
+        int(utc_now().timestamp()), name, entry.event, "", {"address": entry.address}, entry.reason or DONE
+    )
+    with AggregatorDatabase(load().aggregator.state_dir / FILE_NAME) as db:
+        OperatorLog(db).note(action)
 
 
 def person_of(found: SignedIn) -> Operator:

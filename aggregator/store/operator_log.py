@@ -33,7 +33,7 @@ class Action:
     user: str
     """The operator, as the command line stated it."""
     name: str
-    """The action: "release", "confirm", "cancel", "delete", or "enroll" with the act."""
+    """The action: "release", "confirm", "cancel", "delete", "enroll" with the act, "signed-in"."""
     release: str
     """Release id; empty if it is about none."""
     arguments: Mapping[str, Any] = field(default_factory=dict)

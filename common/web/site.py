@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -49,6 +50,34 @@ class Link:
     name: str
 
 
+class EntryEvent(StrEnum):
+    """What happened at the entrance of a console."""
+
+    IN = "signed-in"
+    OUT = "signed-out"
+    FAILED = "sign-in-failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the audit log says about somebody who came or left."""
+
+    event: EntryEvent
+    address: str
+    """Address of the browser."""
+    person: Any = None
+    """Who it is; None where nobody knows."""
+    reason: str = ""
+    """Why a sign-in failed."""
+
+
+Note = Callable[[Entry], None]
+"""Writes an entry to the audit log."""
+MOST_FAILURES = 5
+"""Failed sign-ins that are written to the audit log in a minute, whoever causes them."""
+_LONGEST_REASON = 200
+
+
 class Site:
     """The pages of one program.
 
@@ -59,6 +88,7 @@ class Site:
         doors: Who may enter.
         sign_in: What to do to get a new link, in a sentence.
         provider: Who says who a person is; None for one-time links.
+        note: Writes to the audit log who signed in or out; called in a thread.
     """
 
     def __init__(
@@ -69,7 +99,9 @@ class Site:
         doors: Doors[Any],
         sign_in: str,
         provider: SignIn[Any] | None = None,
+        note: Note = lambda _: None,
     ) -> None:
+        self._note, self._failures = note, Attempts(MOST_FAILURES, doors.clock)
         self._doors, self._title, self._menu, self._sign_in = doors, title, menu, sign_in
         self._provider = provider
         self._jobs: list[Jobs] = []
@@ -91,6 +123,16 @@ class Site:
             "joined": joined,
             "capitalised": capitalised,
         }
+
+    async def note(self, entry: Entry) -> None:
+        """Write to the audit log; of failures, which anybody can cause, only some of a minute."""
+        if entry.event is EntryEvent.FAILED:
+            try:
+                self._failures.check("")
+            except TooManyAttemptsError:
+                return
+            self._failures.count("")
+        await to_thread.run_sync(self._note, entry)
 
     def jobs(self, name: str = "job") -> Jobs:
         """Return a place for long work, which stops when the pages are not served any more."""
@@ -173,6 +215,7 @@ class Site:
 
         async def leave(request: Request) -> Response:
             self._doors.leave(cookie_of(request.headers, cookie))
+            await self.note(Entry(EntryEvent.OUT, _client(request), visit_of(request).person))
             there = "" if self._provider is None else await to_thread.run_sync(self._provider.leave_address)
             return self.refusal(200, "You are signed out.", self._sign_in, provider=there)
 
@@ -262,7 +305,11 @@ class _Links:
         except TooManyAttemptsError:
             return self._site.refusal(429, "Too many wrong links. Wait a minute.")
         if secret is None:
-            return self._site.refusal(401, "This link was used, is older than ten minutes, or is wrong.")
+            reason = "This link was used, is older than ten minutes, or is wrong."
+            await self._site.note(Entry(EntryEvent.FAILED, _client(request), reason=reason))
+            return self._site.refusal(401, reason)
+        visit = self._doors.visit(secret)
+        await self._site.note(Entry(EntryEvent.IN, _client(request), visit.person if visit else None))
         response = RedirectResponse("/", 303)
         set_cookie(response, self._cookie, secret)
         return response
@@ -309,9 +356,12 @@ class _SignIns:
         try:
             begun = cookie_of(request.headers, self._begun_cookie)
             person, decides = await self._in_thread(self._provider.end, begun, query)
-        except RefusedError:
+        except RefusedError as error:
             self._doors.wrong.count(address)
+            reason = error.message[:_LONGEST_REASON]
+            await self._site.note(Entry(EntryEvent.FAILED, _client(request), reason=reason))
             raise
+        await self._site.note(Entry(EntryEvent.IN, _client(request), person))
         return self._site.signed_in(self._cookie, self._doors.begin(person, decides=decides))
 
 
@@ -335,8 +385,12 @@ def _cookie(name: str, address: Address) -> str:
     return f"{_HOST_PREFIX}{own}" if address.scheme == "https" else own
 
 
+def _client(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
 def _address(request: Request) -> str:
-    return network_of(request.client.host) if request.client else ""
+    return network_of(_client(request))
 
 
 def _finalize(value: object) -> object:

@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
+from common.clock import utc_now
 from common.web.address import Address
 from common.web.doors import Doors
 from common.web.oidc import SignedIn, SignIn
 from common.web.server import PageServer, serve_section
-from common.web.site import Link, Site
+from common.web.site import Entry, Link, Site
 from owner_node import config
 from owner_node.config import OwnerConfig
 from owner_node.release.approvals import Person
@@ -39,7 +40,7 @@ def application(
         provider: Who says who a person is; None for one-time links.
     """
     title, hint = f"Tessera owner {load().owner.id}", "owner-node console prints a new link."
-    site = Site("owner_node.console", title, MENU, doors, hint, provider)
+    site = Site("owner_node.console", title, MENU, doors, hint, provider, lambda entry: _note(load, entry))
 
     def routes() -> Sequence[BaseRoute]:
         # Loads numpy and much else that the pages compute with.
@@ -48,6 +49,21 @@ def application(
         return Pages(load, site).routes()
 
     return site.application(routes, address)
+
+
+def _note(load: Callable[[], OwnerConfig], entry: Entry) -> None:
+    """Write who signed in or out to the history."""
+    from owner_node.state.database import OwnerDatabase
+    from owner_node.state.history import History
+    from owner_node.state.presence import notify_daemon
+
+    state_dir = load().owner.state_dir
+    person = {} if entry.person is None else entry.person.to_document()
+    details = {"address": entry.address, "reason": entry.reason} | person
+    with OwnerDatabase(state_dir, make=False) as db, db.transaction() as tx:
+        history = History(db, utc_now)
+        history.record(tx, aggregator="", release="", event=entry.event, details=details)
+    notify_daemon(state_dir)
 
 
 def person_of(found: SignedIn) -> Person:

@@ -33,7 +33,7 @@ class Line:
     aggregator: str
     release: str
     event: str
-    """What happened: invited, accepted, refused, reserved, returned, linked, spent, sealed, uploaded, ..."""
+    """What happened: invited, accepted, refused, reserved, linked, spent, sealed, uploaded, signed-in, ..."""
     decision: str
     """What this owner decided."""
     rule: str

@@ -20,6 +20,7 @@ from joserfc.jwk import RSAKey
 from common.errors import NotConnectedError, RefusedError
 from common.web.doors import LINK_SECONDS, MOST_BEGUN, MOST_WRONG
 from common.web.oidc import SignIn, with_userinfo
+from common.web.site import MOST_FAILURES
 from tests.fakes.oidc_provider import CLIENT, changed, end, oidc_provider, sign_in
 from tests.fakes.owner_console import owner_console
 
@@ -345,6 +346,27 @@ def test_a_proxy_of_the_environment(provider, direct, first, monkeypatch):
                 replace(provider.section("17"), issuer=issuer), "http://127.0.0.1:1", str, time.monotonic
             ).begin()
         assert asked[0].startswith(first)
+
+
+def test_the_history_has_who_signed_in(console, provider):
+    """And who could not, and why; failures that anybody can cause fill no database."""
+    sign_in(console, provider, "17")
+    console.ask("POST", "/leave", {"csrf": console.csrf()})
+    sign_in(console, provider, "19")
+    for number in range(200):
+        source = (f"127.0.2.{number // 5 + 1}", 0)
+        connection = HTTPConnection("127.0.0.1", console.port, timeout=30, source_address=source)
+        connection.request("GET", "/signed-in?code=x&state=y")
+        assert connection.getresponse().status == 403
+        connection.close()
+    lines = console.offering.records.history.entries(aggregator="")
+    signed = [each for each in lines if each.event.startswith("sign")]
+    events = [each.event for each in signed]
+    assert events == ["signed-in", "signed-out", *["sign-in-failed"] * MOST_FAILURES]
+    assert signed[0].details["by"] == signed[1].details["by"] == "dpo@north.example"
+    assert signed[0].details["subject"] == f"{provider.issuer} 17"
+    assert "not among those who may open" in signed[2].details["reason"]
+    assert {each.details["address"] for each in signed} == {"127.0.0.1", "127.0.2.1"}
 
 
 def test_the_cookies(console, provider):
