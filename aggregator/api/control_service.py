@@ -106,10 +106,16 @@ class ControlService(ControlServiceServicer):
             version=__version__,
             listen=self._about.listen,
             started=self._about.started,
-            connected_owners=self._presence.count(),
+            connected_owners=self._connected(),
             releases=Counter(str(release.state) for release in self._conductor.releases),
             certificate_expires=self._about.certificate_expires,
         )
+
+    def _connected(self) -> int:
+        """Return how many owners are connected whose certificates are not revoked."""
+        revoked, known = self._enrolment.revoked_keys(), self._journal.owners()
+        gone = {each.id for each in known.values() if each.fingerprint in revoked}
+        return self._presence.count() - sum(self._presence.connected(each) for each in gone)
 
     @raises
     async def ListOwners(self, request: wire.ListOwnersRequest, context: Context) -> wire.ListOwnersResponse:

@@ -43,10 +43,13 @@ def first_piece(views: Iterable[_Message], most: int = MOST_AT_ONCE) -> tuple[li
 
 
 def owner_view(owner: KnownOwner, presence: OwnerPresence, *, revoked: bool) -> wire.OwnerView:
-    """Return the message about an owner for the command line."""
+    """Return the message about an owner for the command line.
+
+    An owner whose certificate is revoked is not connected from then on, though its last poll may be held.
+    """
     return wire.OwnerView(
         id=owner.id,
-        connected=presence.connected(owner.id),
+        connected=presence.connected(owner.id) and not revoked,
         since=presence.since(owner.id) or owner.last_seen,
         version=owner.version,
         datasets=owner.datasets,

@@ -42,7 +42,7 @@ def brief(plan: Plan) -> list[str]:
         [
             text(
                 f"release {plan.release}: {plan.layout}, {counted(len(plan.owners), 'owner')}, "
-                f"{counted(len(plan.attributes), 'attribute')}, ε {plan.epsilon:f}"
+                f"{counted(len(plan.attributes), 'attribute')}, ε {rounded_up(plan.epsilon):f}"
             ),
             *([clipped("purpose", plan.purpose)] if plan.purpose else []),
             text("every owner still decides, by its policy and balance; its stated limits are met"),
@@ -83,7 +83,7 @@ def _errors(plan: Plan) -> list[str]:
 def _show_tasks(plan: Plan) -> None:
     group = ("group",) if plan.n_groups > 1 else ()
     console.table(
-        f"plan of release {plan.release} ({plan.layout}, ε {plan.epsilon:f})",
+        f"plan of release {plan.release} ({plan.layout}, ε {rounded_up(plan.epsilon):f})",
         ("owner", *group, "records", "ε", "ε joint", "ε table", "k", "mechanism"),
         [
             (

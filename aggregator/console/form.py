@@ -7,7 +7,7 @@ from typing import Any
 from aggregator.control.asking import start_request
 from common.model.mechanisms import AUTO, REQUESTABLE
 from common.model.plan import ON_MISMATCH, BudgetSplit, Layout
-from common.planning.arguments import FORMATS
+from common.planning.arguments import FORMATS, split_names
 from common.wire.v1.control_pb2 import StartRequest
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -22,7 +22,7 @@ _TEXTS = (
     "dataset", "release", "layout", "groups", "epsilon", "k", "mechanism", "rank_noise", "attributes",
     "budget_split", "weights", "purpose", "max_overlap", "on_mismatch", "min_common",
 )  # fmt: skip
-_OWNER, _FORMAT = "owner:", "format:"
+_OWNER, _FORMAT, _ATTRIBUTE = "owner:", "format:", "attribute:"
 _NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
 _LONGEST_NAME = 40
 
@@ -43,12 +43,41 @@ class Form:
     """Whether to stop at the plan."""
 
     @property
+    def attributes(self) -> frozenset[str]:
+        """Names of the attributes that are chosen; empty for all."""
+        return frozenset(split_names(self.texts["attributes"]))
+
+    @property
     def choices(self) -> Mapping[str, tuple[str, ...]]:
         """What each field with a choice accepts."""
         return CHOICES
 
 
-def empty_form(dataset: str, day: str, mark: str) -> Form:
+def fitting_groups(schemas: Mapping[str, Mapping[str, Any]]) -> tuple[Layout, str]:
+    """Return the layout that fits what owners hold, and for a mixed one the owners by group.
+
+    Args:
+        schemas: Schemas by owner, as `aggregator.console.views.schema_document` returns them.
+
+    Returns:
+        Vertical or mixed where groups of owners hold different attributes altogether, and can be linked; else
+        horizontal, as the groups are "": the same attributes, or some of them, of different records.
+    """
+    groups: dict[frozenset[str], list[str]] = {}
+    for owner, schema in schemas.items():
+        groups.setdefault(frozenset(each["name"] for each in schema["attributes"]), []).append(owner)
+    n_names = len(frozenset().union(*groups))
+    apart = len(groups) > 1 and sum(map(len, groups)) == n_names
+    if not apart or not all(each["identifier"] for each in schemas.values()):
+        return Layout.HORIZONTAL, ""
+    if all(len(owners) == 1 for owners in groups.values()):
+        return Layout.VERTICAL, ""
+    return Layout.MIXED, ";".join(",".join(sorted(owners)) for owners in groups.values())
+
+
+def empty_form(
+    dataset: str, day: str, mark: str, layout: Layout = Layout.HORIZONTAL, groups: str = ""
+) -> Form:
     """Return a form with the usual choices.
 
     Args:
@@ -56,17 +85,27 @@ def empty_form(dataset: str, day: str, mark: str) -> Form:
         day: The day, such as "2026-03-01".
         mark: Some random letters or digits, so that the suggested id is a new one. A form that is sent twice
             then starts one release.
+        layout: The layout that fits (`fitting_groups`).
+        groups: Its owners by group, for a mixed one.
     """
     name = "".join(each if each in _NAME_LETTERS else "-" for each in dataset.lower())[:_LONGEST_NAME]
     usual = {name: accepted[0] for name, accepted in CHOICES.items() if name in _TEXTS}
     texts = dict.fromkeys(_TEXTS, "") | usual | {"dataset": dataset, "release": f"{day}-{name}-{mark}"}
+    texts |= {"layout": str(layout), "groups": groups}
     return Form(texts, frozenset(), frozenset(FORMATS))
 
 
 def form_values(sent: Mapping[str, str]) -> Form:
-    """Read a form that was sent; a field that is not there is empty."""
+    """Read a form that was sent; a field that is not there is empty.
+
+    Attributes that are ticked come before those that are named: the columns have their order.
+    """
+    texts = {name: sent.get(name, "").strip() for name in _TEXTS}
+    ticked = [name.removeprefix(_ATTRIBUTE) for name in sent if name.startswith(_ATTRIBUTE)]
+    named = split_names(texts["attributes"])
+    texts["attributes"] = ",".join(dict.fromkeys([*ticked, *named]))
     return Form(
-        {name: sent.get(name, "").strip() for name in _TEXTS},
+        texts,
         frozenset(name.removeprefix(_OWNER) for name in sent if name.startswith(_OWNER)),
         frozenset(name.removeprefix(_FORMAT) for name in sent if name.startswith(_FORMAT)),
         owner_column="owner_column" in sent,

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 from aggregator.config import AggregatorConfig
 from aggregator.console.calls import Calls
 from aggregator.console.certificates import Certificates
-from aggregator.console.form import Form, empty_form, form_values, request_of
+from aggregator.console.form import Form, empty_form, fitting_groups, form_values, request_of
 from aggregator.console.views import (
     action_line,
     event_line,
@@ -304,8 +304,7 @@ class Pages:
         dataset = request.query_params.get("dataset", "")
         if dataset not in offered:
             return self._site.page(request, "datasets.html", {"offered": offered})
-        day = f"{utc_now():%Y-%m-%d}"
-        return await self._form(request, empty_form(dataset, day, secrets.token_hex(2)), offered[dataset])
+        return await self._form(request, None, offered[dataset], dataset=dataset)
 
     async def start(self, request: Request) -> Response:
         """Start a plan or a release as the form says; a mistake leads back to the form."""
@@ -327,17 +326,28 @@ class Pages:
         return dict(sorted(found.items()))
 
     async def _form(
-        self, request: Request, form: Form, owners: list["OwnerView"], error: TesseraError | None = None
+        self,
+        request: Request,
+        form: Form | None,
+        owners: list["OwnerView"],
+        error: TesseraError | None = None,
+        dataset: str = "",
     ) -> Response:
-        dataset, some = form.texts["dataset"], owners[:_MOST_SCHEMAS]
+        """Show the form that was sent, or without one an empty form that fits what the owners hold."""
+        dataset, some = dataset if form is None else form.texts["dataset"], owners[:_MOST_SCHEMAS]
         asked = [(owner.id, await self._schema(owner.id, dataset)) for owner in some]
-        known = [schema for _, schema in asked if schema is not None]
+        schemas = {owner: schema for owner, schema in asked if schema is not None}
+        layout, groups = fitting_groups(schemas)
+        if form is None:
+            day, mark = f"{utc_now():%Y-%m-%d}", secrets.token_hex(2)
+            form = empty_form(dataset, day, mark, layout, groups)
         values = {
             "form": form,
             "error": error,
             "owners": [owner_document(each) for each in owners],
-            "schemas": {owner: schema for owner, schema in asked if schema is not None},
-            "attributes": shared_attributes(known),
+            "schemas": schemas,
+            "fits": layout if len(schemas) > 1 else "",
+            "attributes": shared_attributes(list(schemas.values())),
             "most_schemas": _MOST_SCHEMAS,
         }
         return self._site.page(request, "new.html", values, 200 if error is None else 400)

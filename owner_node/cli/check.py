@@ -29,7 +29,7 @@ from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
 from owner_node.state.sessions import Sessions
 from owner_node.views.budgets import unrecorded
-from owner_node.views.data import config_warnings, data_document, policy_lines
+from owner_node.views.data import config_warnings, data_document, policy_lines, policy_parts
 
 if TYPE_CHECKING:
     from owner_node.cli.check_release import Hypothetical
@@ -59,6 +59,10 @@ AttributesOption = Annotated[
         show_default=False,
     ),
 ]
+
+
+_LONGEST_DEFAULT = 20
+"""Longer values of defaults, such as lists of all that is there, are not printed."""
 
 
 def check(
@@ -177,7 +181,13 @@ def _show(
     for warning in config_warnings(owner):
         console.print_line(f"warning: {warning}")
     console.print_line()
-    console.table("policy of this file, written or by default", ("key", "value"), list(policy_lines(owner)))
+    written, usual = policy_parts(owner)
+    if written:
+        console.table("policy, as this file sets it", ("key", "value"), written)
+    defaults = ", ".join(
+        f"{key} = {value}" if len(value) <= _LONGEST_DEFAULT else key for key, value in usual
+    )
+    console.print_line(f"policy by default: {defaults}")
     for result in results:
         console.print_line()
         _show_dataset(result)

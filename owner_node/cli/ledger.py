@@ -18,7 +18,7 @@ from common.cli.console import ConfigOption, JsonOption, YesOption
 from common.clock import utc_now
 from common.errors import IntegrityError, UsageError
 from common.model.privacy import LARGEST_JOINT, is_share, parse_epsilon
-from common.words.numbers import bound_cell, moment_text
+from common.words.numbers import bound_cell, bound_text, left_cell, left_text, moment_text
 from owner_node import config
 from owner_node.config import OwnerConfig
 from owner_node.connection.recall import recall
@@ -33,14 +33,20 @@ from owner_node.state.history import History
 from owner_node.state.presence import daemon_lock
 from owner_node.state.session import CHARGED
 from owner_node.state.sessions import Sessions
-from owner_node.views.budgets import balances, unrecorded
+from owner_node.views.budgets import balances, ledger_warnings
 
 
 def show_balances(documents: list[dict[str, Any]]) -> None:
     """Print balances as a table."""
     columns = ("budget", "total", "reserved", "spent", "remaining")
     rows = [
-        [*(each[column] for column in columns), bound_cell(each["rank_loss"]), each["without_rank_loss"]]
+        [
+            each["budget"],
+            *(None if each[key] is None else bound_cell(each[key]) for key in ("total", "reserved", "spent")),
+            None if each["remaining"] is None else left_cell(each["remaining"]),
+            bound_cell(each["rank_loss"]),
+            each["without_rank_loss"],
+        ]
         for each in documents
     ]
     console.table("Budgets (epsilon)", (*columns, "rank loss", "charges without bound"), rows)
@@ -68,15 +74,19 @@ def budget(
     with records.db:
         check_known(owner, records.ledger, name)
         before = records.ledger.total(name)
-        old = "not used yet" if before is None else f"{before:f}"
-        question = f"Change the total of budget {name!r} from {old} to {new:f}?"
+        question = (
+            f"Change the total of budget {name!r} from {bound_text(before, 'not used yet')} to "
+            f"{bound_text(new)}?"
+        )
         console.require_yes(question, yes=yes, otherwise=_UNCHANGED)
         _record(records, name, before, new, reason)
         left = records.ledger.balance(name, new)
     if as_json:
         console.print_json({"budget": name, "before": before, **asdict(left), "reason": reason})
         return
-    console.print_line(f"budget {name!r} has a total of {left.total:f}, {left.remaining:f} of it are left")
+    console.print_line(
+        f"budget {name!r} has a total of {bound_text(left.total)}, {left_text(left.remaining)} of it are left"
+    )
     configured = {each.total_epsilon for each in owner.datasets if each.budget == name}
     if configured != {new}:
         console.note(f"the smaller of this and total_epsilon in {owner.path} applies: set that as well")
@@ -326,7 +336,7 @@ def _show_recovery(found: Recovery, shown: Sequence[Shown], without: Sequence[st
 
 def _question(found: Recovery, stated: dict[str, Decimal], *, exhaust: bool) -> str:
     parts = [f"{len(found.charges)} releases"]
-    parts += [f"{value:f} to budget {name!r}" for name, value in stated.items()]
+    parts += [f"{bound_text(value)} to budget {name!r}" for name, value in stated.items()]
     parts += ["all that is then left of every budget"] if exhaust else []
     return f"Charge {', '.join(parts)}, end every session under way, and continue?"
 
@@ -371,22 +381,19 @@ def ledger(
         lines, head, halted = book.lines(chosen), book.head(), book.losses.reason()
         left = balances(owner, book, None if chosen is None else [chosen])
         local = {} if as_json else _local_work(db)
-        problem = unrecorded(owner, book)
+        warnings = ledger_warnings(owner, book)
     if as_json:
         document: dict[str, Any] = {
             "entries": [_document(entry) for entry in lines],
             "balances": left,
             "head": {"sequence": head.sequence, "hash": head.hash},
             "halted": None if halted is None else halted.message,
+            "warnings": warnings,
         }
         console.print_json({**document, "verified": True} if verify else document)
         return
-    if not (owner.owner.state_dir / "owner.db").is_file():
-        console.note(f"there is no ledger in {owner.owner.state_dir} yet: is state_dir the right one?")
-    if problem is not None:
-        console.note(f"warning: {problem.message}; {problem.hint}")
-    if halted is not None:
-        console.note(f"no work is done: {halted.message}; {halted.hint}")
+    for warning in warnings:
+        console.note(f"warning: {warning}")
     _show(lines, local)
     show_balances(left)
     if verify:
@@ -450,7 +457,11 @@ def _show(lines: tuple[Entry, ...], local: dict[str, str]) -> None:
         (
             *(e.sequence, moment_text(e.time, seconds=True), str(e.kind)),
             *(e.budget or None, e.aggregator or None, e.release or None),
-            *(e.charge if e.release else None, bound_cell(e.rank_loss, ""), _note(e, local) or None),
+            *(
+                bound_cell(e.charge) if e.release else None,
+                bound_cell(e.rank_loss, ""),
+                _note(e, local) or None,
+            ),
         )
         for e in lines
     ]

@@ -146,7 +146,7 @@ def _masked(
 def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
     (task,) = job.plan.tasks
     console.table(
-        f"masking data set {task.dataset!r}, ε {job.plan.epsilon:f}",
+        f"masking data set {task.dataset!r}, ε {bound_text(job.plan.epsilon)}",
         ("attribute", "ε", "ε joint", "k", "mechanism", "rank noise", "error", "unchanged", ""),
         [
             (
@@ -213,5 +213,5 @@ def _show(
         )
         return
     console.print_line(f"masked: {out} ({report['records']} records, shuffled), {report_path(out)}")
-    what = f"charged {work.charge:f}" if charged else "charged nothing"
-    console.print_line(f"{what}; budget {work.budget!r} has {left:f} left; id {work.id}")
+    what = f"charged {bound_text(work.charge)}" if charged else "charged nothing"
+    console.print_line(f"{what}; budget {work.budget!r} has {left_text(left)} left; id {work.id}")

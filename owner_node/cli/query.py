@@ -11,6 +11,7 @@ from common.cli.console import ConfigOption, JsonOption, YesOption
 from common.clock import utc_now
 from common.errors import UsageError
 from common.planning.arguments import parse_id
+from common.words.numbers import bound_text, left_text
 from owner_node import config
 from owner_node.config import DatasetConfig
 from owner_node.local.charge import LocalCharges, Standing, load_to_charge, new_id
@@ -156,7 +157,10 @@ def _ask(
             left = charges.remaining(query.work)
             if not as_json:
                 _show_promises(query)
-            ask = f"Charge {query.work.charge:f} of the {left:f} that budget {query.work.budget!r} has left?"
+            ask = (
+                f"Charge {bound_text(query.work.charge)} of the {left_text(left)} that budget "
+                f"{query.work.budget!r} has left?"
+            )
             console.require_yes(ask, yes=yes, otherwise="nothing was charged")
         answer = answer_query(query, charges)
         _show(query, answer, charges, charged=new, as_json=as_json)
@@ -176,7 +180,7 @@ def _question(asked: Asked, dataset: DatasetConfig, name: str) -> Question:
 
 def _show_promises(query: "Query") -> None:
     question = query.question
-    console.print_line(f"{question.kind} of {question.attribute.name}, ε {question.epsilon:f}")
+    console.print_line(f"{question.kind} of {question.attribute.name}, ε {bound_text(question.epsilon)}")
     for line in promises(question):
         console.print_line(f"- {line}")
     console.print_line()
@@ -215,5 +219,5 @@ def _show(
         if error
         else "How far the noise moves the answer depends on the data, so it is not stated."
     )
-    what = f"charged {work.charge:f}" if charged else "charged nothing: answered before"
-    console.print_line(f"{what}; budget {work.budget!r} has {left:f} left; id {work.id}")
+    what = f"charged {bound_text(work.charge)}" if charged else "charged nothing: answered before"
+    console.print_line(f"{what}; budget {work.budget!r} has {left_text(left)} left; id {work.id}")

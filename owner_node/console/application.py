@@ -33,8 +33,8 @@ from owner_node.state.history import History
 from owner_node.state.presence import notify_daemon
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
-from owner_node.views.budgets import balances, unrecorded
-from owner_node.views.data import config_warnings, data_document, policy_lines
+from owner_node.views.budgets import balances, ledger_warnings, unrecorded
+from owner_node.views.data import config_warnings, data_document, policy_parts
 from owner_node.views.decision import decision_document
 from owner_node.views.explorations import Explorations, explored
 from owner_node.views.plan import plan_document, preview_of, with_trial
@@ -231,9 +231,11 @@ class Pages:
         owner, before = self._load(), number_of(request, "before")
         with self._opened(owner) as (_, decisions):
             found, entries = balances(owner, decisions.ledger), decisions.ledger.entries()
+            warnings = ledger_warnings(owner, decisions.ledger)
         earlier = [each for each in reversed(entries) if not before or each.sequence < before]
         older = earlier[LINES_PER_PAGE - 1].sequence if len(earlier) > LINES_PER_PAGE else None
         values = {"balances": found, "entries": earlier[:LINES_PER_PAGE], "older": older}
+        values |= {"warnings": warnings}
         charts = pictures.charts(found, entries, utc_now())
         return self._site.page(request, "ledger.html", values | {"charts": charts})
 
@@ -257,7 +259,7 @@ class Pages:
     def data(self, request: Request) -> Response:
         """Show the data sets, the policy, and what is amiss in the configuration."""
         owner = self._load()
-        values = {"owner": owner, "warnings": list(config_warnings(owner)), "policy": policy_lines(owner)}
+        values = {"owner": owner, "warnings": list(config_warnings(owner)), "policy": policy_parts(owner)}
         return self._site.page(request, "data.html", values)
 
     def dataset(self, request: Request) -> Response:

@@ -242,7 +242,7 @@ class _Runs:
 
     def __init__(self, limit: int) -> None:
         self._limit, self._last, self._length = limit, (-1, -1), 0
-        self.persons = self.records = 0
+        self.persons = self.records = self.most = 0
 
     def add(self, first: Any, second: Any) -> None:
         """Add the next tokens, by their halves."""
@@ -270,6 +270,7 @@ class _Runs:
         above = lengths[lengths > self._limit]
         self.persons += above.size
         self.records += int(above.sum())
+        self.most = max(self.most, int(above.max(initial=0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +419,7 @@ class SnapshotWriter:
         first, second = (writer.result() for writer in self._halves)
         held = sorted_tokens(self._desk, (first, second), runs)
         runs.finish()
-        report_repeated(self._reading.dataset, runs.persons, runs.records, self._reading.findings)
+        report_repeated(self._reading.dataset, runs.persons, runs.records, runs.most, self._reading.findings)
         return held
 
     def _digest(self, columns: Sequence[ColumnFile], identifiers: Sequence[ColumnFile]) -> str:

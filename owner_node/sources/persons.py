@@ -12,7 +12,7 @@ from owner_node.sources.findings import Findings
 from owner_node.values.normal_forms import normalise
 
 
-def repeated(identifiers: Sequence[Any], limit: int) -> tuple[int, int]:
+def repeated(identifiers: Sequence[Any], limit: int) -> tuple[int, int, int]:
     """Count persons with more than `limit` records, and their records.
 
     Args:
@@ -20,7 +20,7 @@ def repeated(identifiers: Sequence[Any], limit: int) -> tuple[int, int]:
         limit: The most records that one person may have.
 
     Returns:
-        Number of persons, and number of their records.
+        Number of persons, number of their records, and most records of one of them.
     """
     persons = np.zeros(len(identifiers[0]), dtype=np.int64)
     for column in identifiers:
@@ -30,7 +30,7 @@ def repeated(identifiers: Sequence[Any], limit: int) -> tuple[int, int]:
         persons = np.unique(pairs, return_inverse=True)[1]
     sizes = np.bincount(persons)
     above = sizes[sizes > limit]
-    return len(above), int(above.sum())
+    return len(above), int(above.sum()), int(above.max(initial=0))
 
 
 def find_repeated(dataset: DatasetConfig, identifiers: Sequence[Any], findings: Findings) -> None:
@@ -42,9 +42,24 @@ def find_repeated(dataset: DatasetConfig, identifiers: Sequence[Any], findings: 
     report_repeated(dataset, *repeated(normal, dataset.max_records_per_person), findings)
 
 
-def report_repeated(dataset: DatasetConfig, persons: int, records: int, findings: Findings) -> None:
-    """Report `persons` persons who have too many records, `records` of them altogether."""
-    hint = f"keep at most {dataset.max_records_per_person} of each person's records (max_records_per_person)"
+def report_repeated(
+    dataset: DatasetConfig, persons: int, records: int, most: int, findings: Findings
+) -> None:
+    """Report persons who have too many records.
+
+    Args:
+        dataset: The data set.
+        persons: Number of these persons.
+        records: Number of their records altogether.
+        most: Most records of one of them.
+        findings: Where it is reported.
+    """
+    hint = (
+        f"leave {counted(dataset.max_records_per_person, 'record')} of each person in the source, or name "
+        "one more column in identifier if this does not distinguish persons, or declare "
+        f"max_records_per_person = {most}, with which noise and the smallest k grow; in vertical releases it "
+        "has to be 1"
+    )
     limit = f"more than {counted(dataset.max_records_per_person, 'record')}"
     problem = f"{counted(persons, 'person')} {'has' if persons == 1 else 'have'} {limit}"
     findings.add(", ".join(dataset.identifier), problem, records, hint)

@@ -7,6 +7,7 @@ from typing import Any
 from common.errors import TesseraError
 from owner_node.config import OwnerConfig
 from owner_node.ledger.ledger import Ledger
+from owner_node.state.database import FILE_NAME
 
 
 def balances(
@@ -52,3 +53,24 @@ def unrecorded(owner: OwnerConfig, ledger: Ledger) -> TesseraError | None:
     except TesseraError as error:
         return error
     return None
+
+
+def ledger_warnings(owner: OwnerConfig, ledger: Ledger) -> list[str]:
+    """Return why the balances may not be what they seem: a ledger that is absent, lost or behind."""
+    found = []
+    if not (owner.owner.state_dir / FILE_NAME).is_file():
+        enrolled = owner.tls.cert.is_file()
+        text = f"there is no ledger in {owner.owner.state_dir}: these balances are the totals of owner.toml"
+        if enrolled:
+            text += (
+                ". This owner has a certificate; if it has charged anything before, the ledger is lost: put "
+                "the newest backup back (owner-node restore), or let aggregators say what was released "
+                "(owner-node ledger recover), and start nothing before"
+            )
+        found.append(f"{text}; is state_dir the right folder?")
+    problem, halted = unrecorded(owner, ledger), ledger.losses.reason()
+    if problem is not None:
+        found.append(f"{problem.message}; {problem.hint}")
+    if halted is not None:
+        found.append(f"no work is done: {halted.message}; {halted.hint}")
+    return found

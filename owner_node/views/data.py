@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import tomllib
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -18,7 +19,7 @@ from common.planning.arguments import ReleaseArguments
 from common.planning.planner import make_plan
 from common.progress import Progress
 from common.words.numbers import counted
-from owner_node.config import DatasetConfig, OwnerConfig
+from owner_node.config import DatasetConfig, OwnerConfig, PolicyConfig
 from owner_node.connection.credentials import own_credentials
 from owner_node.engines.choice import engine_of
 from owner_node.engines.pinned import pin
@@ -237,11 +238,27 @@ def _identity_warnings(owner: OwnerConfig) -> Iterator[str]:
         yield f"owner-node run would not start: {joined(error.message)}"
 
 
+_WITHOUT = {"known": "all attributes"}
+"""What an empty list means, where that is not "any"."""
+
+
+def policy_parts(owner: OwnerConfig) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return the policy as `policy_lines`: what owner.toml sets, and what holds by default."""
+    try:
+        written = set(tomllib.loads(owner.path.read_text(encoding="utf-8")).get("policy", {}))
+    except (OSError, ValueError):
+        written = set()
+    usual = asdict(PolicyConfig())
+    written |= {key for key, value in asdict(owner.policy).items() if value != usual[key]}
+    lines = list(policy_lines(owner))
+    return [each for each in lines if each[0] in written], [each for each in lines if each[0] not in written]
+
+
 def policy_lines(owner: OwnerConfig) -> Iterator[tuple[str, str]]:
     """Yield every key of the policy with its effective value."""
     for key, value in asdict(owner.policy).items():
         if isinstance(value, tuple):
-            yield key, ", ".join(map(str, value)) or "any"
+            yield key, ", ".join(map(str, value)) or _WITHOUT.get(key, "any")
         else:
             shown = str(value).lower() if isinstance(value, bool) else str(value)
             yield key, "no limit" if value is None else shown

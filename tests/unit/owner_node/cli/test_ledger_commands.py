@@ -1,6 +1,7 @@
 """`owner-node ledger budget` and `recover`: what they refuse, and what they say."""
 
 import json
+import shutil
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -114,3 +115,35 @@ def test_options_stand_behind_the_command(folder: Path, capsys: pytest.CaptureFi
     code = console.run(application(), "owner-node", ["ledger", "--verify", "recover", "--yes"])
     assert code == 2
     assert "stand before a command" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("enrolled", "says"), [(True, "the ledger is lost"), (False, "totals of owner.toml")]
+)
+def test_a_ledger_that_is_not_there_is_warned_of(
+    folder: Path, capsys: pytest.CaptureFixture[str], enrolled: bool, says: str
+) -> None:
+    """Full balances after a loss are no balances: text and `--json` say so."""
+    shutil.rmtree(folder / "state")
+    if enrolled:
+        (folder / "north.pem").write_text("a certificate")
+    code, document = run(capsys, "ledger")
+    assert code == 0
+    assert says in str(document["warnings"])
+    assert console.run(application(), "owner-node", ["ledger"]) == 0
+    assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_amounts_are_shown_as_people_write_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Sums of rounded shares are short numbers on the terminal, and exact in `--json`."""
+    records = Records.open(folder / "state", _now)
+    with records.db as db, db.transaction() as tx:
+        records.ledger.reserve(
+            tx, budget="people", total_epsilon=Decimal("2.5"), charge=Decimal("0.999999999996"),
+            aggregator="hub", release="r2", plan_digest="e",
+        )  # fmt: skip
+    assert run(capsys, "ledger")[1]["balances"][0]["remaining"] == "1.000000000004"  # type: ignore[index]
+    assert console.run(application(), "owner-node", ["ledger"]) == 0
+    shown = capsys.readouterr().out
+    assert "99999" not in shown
+    assert "00000" not in shown

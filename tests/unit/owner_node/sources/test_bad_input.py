@@ -187,6 +187,8 @@ def test_identifiers_are_compared_in_their_normal_form(dataset):
     content = "id,age\nID-007,1\nid 07,2\nid-7 ,3\nid-8,4\n"
     settings = dataset(content, identifier=("id",), normalise=("digits-only", "strip-leading-zeros"))
     assert problems(settings) == [("id", "1 person has more than 1 record", 3)]
+    # The hint names what helps: the number with which the same file loads.
+    assert "max_records_per_person = 3" in failure(settings, []).hint
     assert load(replace(settings, max_records_per_person=3)).n_records == 4
     nobody = dataset("id,age\nnone,1\n12,2\n", identifier=("id",), normalise=("digits-only",))
     assert problems(nobody, ["none"]) == [("id", "missing identifier", 1)]
