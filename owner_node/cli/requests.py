@@ -130,13 +130,14 @@ def brief(document: dict[str, Any]) -> list[str]:
             f"{document['layout']} release with ε {bound_text(document['release_epsilon'])} of data set "
             f"{document['dataset']}: {shown_records(document['records'])} records, {n_attributes} attributes"
         ),
-        listed("leaves", verdict["attributes"]),
-        *_verdict(document),
+        _leaves(document),
+        *_verdict(document, brief=True),
         text(f"charge: {_charge(document)}"),
     ]
     if verdict["co_owners"]:
         parts.append(listed("with", verdict["co_owners"]))
-    parts += _expected(document)
+    if distorted := warnings((document.get("preview") or {}).get("distortions", ())):
+        parts.append(listed("distorted by masking", distorted))
     parts += [text(line, "- ") for line in document["essentials"]]
     commands = [f"everything: owner-node show {name} --details"]
     if waits:
@@ -148,16 +149,17 @@ def brief(document: dict[str, Any]) -> list[str]:
     return page(parts, [text(each) for each in commands])
 
 
-def _verdict(document: dict[str, Any]) -> Iterator[Part]:
+def _verdict(document: dict[str, Any], *, brief: bool = False) -> Iterator[Part]:
     """Yield what leaves unchanged, what intruders find, and what of the data is lost, as far as known."""
     verdict, preview = document["verdict"], document.get("preview") or {}
     if verdict["loss"]:
         yield text(verdict["loss"])
     if verdict["unchanged"]:
-        yield text(f"leaves unchanged, as expected: {verdict['unchanged']['says']}")
+        yield text(f"leaves unchanged, as expected: {verdict['unchanged']['brief' if brief else 'says']}")
     if verdict["intruder"]:
         intruder = verdict["intruder"]
-        yield text(f"re-identified, as expected: {intruder['says']}; {intruder['judgement']}")
+        found = intruder["brief"] if brief else f"{intruder['says']}; {intruder['judgement']}"
+        yield text(f"re-identified, as expected: {found}")
     if verdict["others"]:
         found = "; ".join(each["brief"] for each in verdict["others"])
         yield text(f"re-identified by others, who know: {found}")
@@ -165,19 +167,17 @@ def _verdict(document: dict[str, Any]) -> Iterator[Part]:
         yield text(f"not tried: {remark}" if "problem" in preview else remark)
 
 
-def _expected(document: dict[str, Any]) -> list[Part]:
-    """Return the expected errors, this owner's own where they are known."""
-    forecast, preview = document["forecast"], document.get("preview")
+def _leaves(document: dict[str, Any]) -> Part:
+    """Return the attributes that leave with their expected errors, this owner's own where they are known."""
+    forecast = document["forecast"]
     if forecast is None:
         planned = (f"{each['name']} {error_text(each['expected_error'])}" for each in document["attributes"])
-        return [listed(f"expected error ({OF_UNIFORM})", planned)]
-    errors = [
+        return listed(f"leaves, with the expected error ({OF_UNIFORM})", planned)
+    errors = (
         each["name"] + (" " + error_text(Decimal(each["error"])) if each["error"] else " does not vary")
         for each in forecast["attributes"]
-    ]
-    parts = [listed(f"expected error ({OF_YOUR_DATA})", errors)]
-    distorted = warnings((preview or {}).get("distortions", ()))
-    return [*parts, listed("distorted by masking", distorted)] if distorted else parts
+    )
+    return listed(f"leaves, with the expected error ({OF_YOUR_DATA})", errors)
 
 
 def show_request(document: dict[str, Any], *, details: bool) -> None:

@@ -171,6 +171,8 @@ def _unchanged(forecast: Forecast, n: int | None, n_attributes: int) -> dict[str
         "records": forecast.unchanged_records,
         "records_number": records.number(forecast.unchanged_records),
         "says": says,
+        "brief": f"{percent_text(forecast.unchanged_values)} of values, "
+        f"{records.share(forecast.unchanged_records)}",
     }
 
 
@@ -209,6 +211,7 @@ def _intruder(
         "figure": persons.share(found.share),
         "judgement": _judgement(most, kept=kept, unsure=unsure),
         "says": _found_text(found, names, persons, policy),
+        "brief": f"{_found_text(found, names, persons, PolicyConfig())}; {_brief_judgement(most, kept=kept)}",
     }
 
 
@@ -249,6 +252,12 @@ def _judgement(most: Decimal | None, *, kept: bool | None, unsure: bool) -> str:
     return (
         f"{limit} is kept on average, but is within the confidence interval" if unsure else f"{limit} is kept"
     )
+
+
+def _brief_judgement(most: Decimal | None, *, kept: bool | None) -> str:
+    if most is None:
+        return "no limit"
+    return f"limit {percent_text(most)}: {'kept' if kept else 'exceeded'}"
 
 
 def other_linking(preview: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:

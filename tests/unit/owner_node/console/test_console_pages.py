@@ -46,6 +46,28 @@ def test_every_page_is_accessible_and_asks_only_this_console(served):
     assert page.complaints == []
 
 
+@pytest.mark.parametrize(
+    ("path", "table", "deciding"),
+    [
+        ("/plans/hub/r1", "This organisation's limits", 2),
+        ("/plans/hub/r1", "How every attribute is masked", 2),
+        ("/plans/hub/r1/trial", "Every attack", 3),
+        ("/plans/hub/r1/decision", "This organisation's limits", 2),
+        ("/ledger", "Charges", 2),
+        ("/data", "As ", 2),
+    ],
+)
+def test_a_telephone_shows_what_decides(served, path, table, deciding):
+    """At 360 px the columns up to the deciding one are within the screen, without scrolling a table."""
+    console, chromium = served
+    page = chromium.open(console.origin + console.link(), width=360)
+    page.go(console.origin + path)
+    page.wait_for("!document.querySelector('progress, [hx-trigger^=load]')")
+    cells = f'[...document.querySelectorAll(`[aria-label^="{table}"] tr > :nth-child({deciding})`)]'
+    right = page.evaluate(f"Math.max(0, ...{cells}.map(cell => cell.getBoundingClientRect().right))")
+    assert 0 < right <= 360
+
+
 def test_a_plan_is_approved_with_the_keyboard_alone(tmp_path):
     """Tab reaches the field and the button; the page then says who approved."""
     with owner_console(tmp_path) as console, browser() as chromium:
