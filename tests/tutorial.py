@@ -45,10 +45,10 @@ def walk_through(
         for block in rest:
             out = shell.paste(block)
             for link in dict.fromkeys(_LINK.findall(out)):
+                # A person is not as fast as a shell: the plan waits for a decision by then.
+                waiting = instead.replace("approve adult-1", "requests")
+                shell.paste(f"until {waiting} | grep -q adult-1; do sleep 1; done")
                 if person is None:
-                    # A person is not as fast as a shell: the plan is there by then.
-                    waiting = instead.replace("approve adult-1", "requests")
-                    shell.paste(f"until {waiting} | grep -q adult-1; do sleep 1; done")
                     out += shell.paste(instead)
                 else:
                     person(link)
