@@ -37,6 +37,7 @@ from common.errors import (
 )
 from common.files import disk_reason, forbidden
 from common.log import LogLevel, for_journal, is_journal, one_line, places
+from common.model.privacy import read_whole_number
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -181,8 +182,29 @@ AnywayOption = Annotated[
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="Level of detail of the log.")]
+
+
+def whole_number(text: str | int) -> int:
+    """Read a number of an option, in ASCII digits; the types of options take those of all scripts."""
+    try:
+        return read_whole_number(str(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _port(text: str | int) -> int:
+    number = whole_number(text)
+    if not 0 <= number <= _LARGEST_PORT:
+        raise typer.BadParameter(f"{number} is not in the range 0<=x<={_LARGEST_PORT}.")
+    return number
+
+
+_LARGEST_PORT = 65535
 PortOption = Annotated[
-    int, typer.Option("--port", help="Port to listen at; 0 for any free one.", min=0, max=65535)
+    int,
+    typer.Option(
+        "--port", help="Port to listen at; 0 for any free one.", parser=_port, metavar="INTEGER RANGE"
+    ),
 ]
 OpenOption = Annotated[bool, typer.Option("--open", help="Open the link in the browser.")]
 

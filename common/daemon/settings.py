@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 from common.errors import UsageError
-from common.model.privacy import parse_epsilon
+from common.model.privacy import parse_epsilon, read_decimal
 from common.settings import Contradictions, FilePath, Listed, Section, nearest, shown
 from common.trust.identity import NAME_RULE, Party, PartyKind, is_name
 from common.workspace import Workspace, machine_memory, processors
@@ -81,12 +81,11 @@ def _epsilon(value: object) -> Decimal:
 
 def _share(value: object) -> Decimal:
     """Read a share from 0 to 1: a decimal, exact as it was written."""
-    text = value.strip() if isinstance(value, str) else value
-    if isinstance(text, bool | float) or not isinstance(text, str | int | Decimal):
+    if isinstance(value, bool | float) or not isinstance(value, str | int | Decimal):
         _wrong(_SHARE)
     try:
-        found = Decimal(text)
-    except InvalidOperation:
+        found = read_decimal(str(value))
+    except ValueError:
         raise ValueError(_SHARE) from None
     return found if found.is_finite() and 0 <= found <= 1 else _wrong(_SHARE)
 

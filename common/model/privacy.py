@@ -4,8 +4,9 @@ References:
     Del Vasto-Terrientes et al. 2025, Theorems 1 and 2 (sequential and parallel composition).
 """
 
+import re
 from collections.abc import Iterable
-from decimal import ROUND_CEILING, ROUND_DOWN, Context, Decimal, InvalidOperation, localcontext
+from decimal import ROUND_CEILING, ROUND_DOWN, Context, Decimal, localcontext
 from typing import Literal
 
 from common.errors import UsageError
@@ -25,6 +26,35 @@ LARGEST_JOINT = Decimal(10**18)
 """Joint bounds may grow with the number of clusters."""
 
 
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
+
+
+def read_decimal(text: str) -> Decimal:
+    """Read a number as people and documents write it: ASCII digits, point and sign, and spaces around.
+
+    Python also takes digits of other scripts, underscores and infinity: a person who decides may see another
+    number there than the program.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    if not _NUMBER.fullmatch(text.strip()):
+        raise ValueError(f"{text!r} is not a number")
+    return Decimal(text.strip())
+
+
+def read_whole_number(text: str) -> int:
+    """Read a number without point and exponent; see `read_decimal`.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    number = read_decimal(text)
+    if not text.strip().lstrip("+-").isdecimal():
+        raise ValueError(f"{text!r} is not a whole number")
+    return int(number)
+
+
 def parse_epsilon(text: str) -> Decimal:
     """Read an epsilon from decimal text.
 
@@ -33,8 +63,8 @@ def parse_epsilon(text: str) -> Decimal:
     """
     hint = "write epsilon as a positive decimal number, for example 0.5 or 1"
     try:
-        epsilon = Decimal(text.strip())
-    except InvalidOperation:
+        epsilon = read_decimal(text)
+    except ValueError:
         raise UsageError(f"epsilon {text!r} is not a decimal number", hint) from None
     if not epsilon.is_finite() or epsilon <= 0:
         raise UsageError(f"epsilon must be positive, not {text}", hint)

@@ -6,16 +6,24 @@ lowest and highest of these integers, so that order, sums and sensitivities are 
 """
 
 import re
+import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any, ClassVar
-from unicodedata import category
+from unicodedata import category, normalize
 
 from common.canonical import OMITTED, Document
-from common.model.privacy import LARGEST_COUNT, NO_RANK_NOISE, SMALLEST_K, Accounting, is_rank_noise
+from common.model.privacy import (
+    LARGEST_COUNT,
+    NO_RANK_NOISE,
+    SMALLEST_K,
+    Accounting,
+    is_rank_noise,
+    read_decimal,
+)
 
 NORMALISATION_VERSION = 1
 MATCH_VERSION = 1
@@ -75,16 +83,18 @@ def fault_of_cell(text: str) -> str | None:
 
     Releases are read on terminals, in browsers and in spreadsheets. A label cannot steer them: it has no
     control or invisible characters (joiners aside, which scripts need), and does not start like a formula.
+    Programs trim cells, remove quotes, and take wide signs for their usual forms, before they look for one.
     """
     if any(category(each) in _UNSEEN and each not in _JOINERS for each in text):
         return "has control, invisible or bidirectional characters"
-    if _FORMULA.match(text):
+    if _FORMULA.match(normalize("NFKC", text).strip(_TRIMMED)):
         return "starts like a formula, which spreadsheets would run"
     return None
 
 
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _JOINERS = "\u200c\u200d"
+_TRIMMED = string.whitespace + "\u00a0\u3000\"'`\u2018\u2019\u201c\u201d\u201e"
 _FORMULA = re.compile(r"[=@]|[+-](?![0-9.,]*$)")
 """A sign alone, or before digits, is no formula."""
 
@@ -218,8 +228,8 @@ def to_units(kind: AttributeType, text: str, decimals: int = 0) -> int:
     if not 0 <= decimals <= MOST_DECIMALS:
         raise ValueError(f"decimals must be from 0 to {MOST_DECIMALS}, not {decimals}")
     try:
-        scaled = Decimal(text).scaleb(decimals)
-    except ArithmeticError:
+        scaled = read_decimal(text).scaleb(decimals)
+    except (ValueError, ArithmeticError):
         raise ValueError(f"{text!r} is not a number") from None
     # A number with a huge exponent is short to write and long to write out.
     if scaled.is_finite() and not -_MOST_DIGITS < scaled.adjusted() < _MOST_DIGITS:

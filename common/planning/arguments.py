@@ -6,7 +6,7 @@ Used by both command lines, the aggregator's daemon and notebooks.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 from common.errors import UsageError
@@ -28,6 +28,8 @@ from common.model.privacy import (
     is_rank_noise,
     parse_epsilon,
     plain,
+    read_decimal,
+    read_whole_number,
     round_down,
 )
 from common.trust.identity import NAME_RULE, is_name
@@ -121,8 +123,8 @@ def parse_rank_noise(texts: Sequence[str], mechanism: str = DEFAULT_MECHANISM) -
 
 def _share(text: str, value: str) -> Decimal:
     try:
-        share = Decimal(value.strip())
-    except InvalidOperation:
+        share = read_decimal(value)
+    except ValueError:
         raise UsageError(f"{text!r} is no rank noise", _HINT) from None
     if not share.is_finite() or not is_rank_noise(share):
         raise UsageError(f"{text!r} is no rank noise", _HINT)
@@ -179,7 +181,7 @@ def parse_k(text: str) -> int | None:
     if text.strip() in ("", "auto"):
         return None
     try:
-        k = int(text)
+        k = read_whole_number(text)
     except ValueError:
         raise UsageError(
             f"k must be a whole number or auto, not {text!r}", f"{SMALLEST_K} is the smallest"
@@ -205,8 +207,8 @@ def parse_weights(texts: Sequence[str]) -> tuple[tuple[str, Decimal], ...]:
 def _weight(name: str, text: str) -> Decimal:
     hint = "write weights as name=weight, each a positive decimal number: --weights age=2,income=0.5"
     try:
-        weight = Decimal(text.strip())
-    except InvalidOperation:
+        weight = read_decimal(text)
+    except ValueError:
         weight = Decimal(0)
     if not name or not weight.is_finite() or not 0 < weight <= 10**6 or round_down(weight) != weight:
         raise UsageError(f"{name}={text} is no weight of an attribute", hint)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +15,7 @@ from common.clock import utc_now
 from common.errors import ConfigurationError, UsageError
 from common.files import check_writable, write_atomic
 from common.model.mechanisms import rules_of
+from common.model.privacy import read_decimal
 from common.planning.arguments import split_names
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
@@ -63,7 +64,12 @@ RankNoiseOption = Annotated[
 AttributesOption = Annotated[
     str | None, typer.Option("--attributes", help="Only these attributes.", show_default=False)
 ]
-RepetitionsOption = Annotated[int, typer.Option("--repetitions", help="Draws of noise per setting.")]
+RepetitionsOption = Annotated[
+    int,
+    typer.Option(
+        "--repetitions", help="Draws of noise per setting.", parser=console.whole_number, metavar="INTEGER"
+    ),
+]
 ClassOption = Annotated[
     str | None,
     typer.Option("--class", help="Attribute that a model predicts, to measure utility.", show_default=False),
@@ -206,8 +212,8 @@ def _loaded(
 
 def _share(text: str) -> Decimal:
     try:
-        share = Decimal(text)
-    except InvalidOperation:
+        share = read_decimal(text)
+    except ValueError:
         share = Decimal("NaN")
     if share.is_finite() and 0 < share <= 1:
         return share

@@ -327,7 +327,7 @@ def _decimals(column: ColumnGuess, *, as_json: bool) -> int:
         return chosen
     while True:
         answer = console.ask(f"{about}. How many to keep?", str(chosen))
-        if answer.isdecimal() and int(answer) <= MOST_DECIMALS:
+        if answer.isascii() and answer.isdecimal() and int(answer) <= MOST_DECIMALS:
             return int(answer)
         console.note(f"expected a whole number from 0 to {MOST_DECIMALS}")
 

@@ -7,7 +7,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ from common.cli import console
 from common.cli.console import ConfigOption, JsonOption, YesOption
 from common.clock import utc_now
 from common.errors import IntegrityError, UsageError
-from common.model.privacy import LARGEST_JOINT, is_share, parse_epsilon
+from common.model.privacy import LARGEST_JOINT, is_share, parse_epsilon, read_decimal
 from common.words.numbers import bound_cell, bound_text, left_cell, left_text, moment_text
 from owner_node import config
 from owner_node.config import OwnerConfig
@@ -262,8 +262,8 @@ def _stated(owner: OwnerConfig, charges: Sequence[str]) -> dict[str, Decimal]:
     for each in charges:
         name, _, amount = each.rpartition("=")
         try:
-            value = Decimal(amount)
-        except InvalidOperation:
+            value = read_decimal(amount)
+        except ValueError:
             value = Decimal(-1)
         if name not in budgets or not (value == 0 or is_share(value, LARGEST_JOINT)):
             hint = f"write BUDGET=EPSILON with one of these budgets: {', '.join(sorted(budgets))}"

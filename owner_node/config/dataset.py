@@ -5,13 +5,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import date, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo
 
 from common.daemon.settings import Duration, Epsilon, Label, Names, OneOrSeveralNames, Share, one_of
+from common.model.privacy import read_decimal
 from common.model.schema import (
     MISSING_CATEGORY,
     MOST_DECIMALS,
@@ -187,8 +188,8 @@ class AttributeTable(Section):
             except ValueError:
                 raise ValueError(expected) from None
         try:
-            value = Decimal(text)
-        except InvalidOperation:
+            value = read_decimal(text)
+        except ValueError:
             raise ValueError(expected) from None
         if not value.is_finite():
             raise ValueError(expected)

@@ -225,12 +225,25 @@ class Connection:
             response = await self._answered(client, poll)
             await self._examine(response)
             self._reported = _head(response)
+            # An answer to a ledger head may have no work although some is due.
+            if not response.work and head is None:
+                await self._end_forgotten()
             return list(response.work)
         finally:
             for task in events:
                 task.cancel()
             poll.add_done_callback(lambda done: done.cancelled() or done.exception())
             asyncio.get_running_loop().call_later(_OVERLAP_SECONDS, poll.cancel)
+
+    async def _end_forgotten(self) -> None:
+        """Return reservations that the aggregator, which has no work, does not know any more."""
+        try:
+            forgotten = await in_thread(self._node.end_forgotten, {release for release, _ in self._tasks})
+        except PASSING as error:
+            _log.warning("reservations not returned", extra=_why(error))
+            return
+        for release in forgotten:
+            _log.warning("the aggregator has forgotten a release", extra={"release": release})
 
     async def _answered(
         self, client: AggregatorClient, poll: asyncio.Task[wire.PollResponse]

@@ -1,6 +1,7 @@
 """The pages: what each reads, and what a person can do there: approve, refuse, explore."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -314,7 +315,7 @@ class Pages:
                 f"these are {len(grid.settings())} settings, and at most {MOST_SETTINGS} are tried at once",
                 "name fewer budgets, k, mechanisms or rank noises",
             )
-        if not asked["repetitions"].isdecimal() or len(asked["repetitions"]) > _MOST_DIGITS:
+        if not re.fullmatch("[0-9]+", asked["repetitions"]) or len(asked["repetitions"]) > _MOST_DIGITS:
             raise UsageError("the number of draws is no whole number", f"for example {REPETITIONS}")
         question = question_of(grid, int(asked["repetitions"]), known=asked["known"])
         attributes = split_names(asked["attributes"])

@@ -7,8 +7,8 @@ block, and run in threads.
 """
 
 import re
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime, timedelta
 
 from common.errors import ProtocolError, TesseraError
 from common.model.fragment import LedgerHead
@@ -19,6 +19,7 @@ from owner_node.config import OwnerConfig
 from owner_node.linking.linkage_key import NoLinkageKeyError
 from owner_node.release.appraisal import Appraisal
 from owner_node.release.cases import Cases
+from owner_node.release.decisions import LONGEST_HOLD
 from owner_node.release.invitations import Invitations
 from owner_node.release.production import Production
 from owner_node.release.records import Records
@@ -42,6 +43,8 @@ ENDS = frozenset({"published", "conflict", "refused", "failed", "cancelled", "ex
 _REASONS = {NoLinkageKeyError: UNLINKABLE, UnsendableSchemaError: UNSENDABLE}
 """Errors of this owner's set-up whose reason others may know."""
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_FORGOTTEN_AFTER = timedelta(minutes=10)
+"""How long after a deadline an aggregator may still ask: two clocks differ, and it may restart meanwhile."""
 _MOST_REJECTED = 1000
 """Most invalid messages of one aggregator and day that are recorded in the history."""
 
@@ -124,6 +127,32 @@ class Node:
             records.outbox.destroy(self._cases.aggregator, release)
         records.drop_fragments()
         records.db.forget_removed()
+
+    def end_forgotten(self, busy: Collection[str]) -> tuple[str, ...]:
+        """End the releases that an aggregator has forgotten since its backup was put back; return their ids.
+
+        For an aggregator that is connected and has no work at all. A release that it knows has work, or an
+        end, once the deadline of its consent has passed. One that was linked may wait for other owners.
+
+        Args:
+            busy: Ids of the releases that work is being done for.
+        """
+        forgotten = [
+            session.release
+            for session in self._cases.records.sessions.live(self._cases.aggregator)
+            if session.release not in busy and self._clock() > self._kept_until(session)
+        ]
+        for release in forgotten:
+            self.conclude(release, "expired", "the aggregator does not know the release any more", "")
+        return tuple(forgotten)
+
+    def _kept_until(self, session: Session) -> datetime:
+        """Return until when a reservation is kept for an aggregator that does not ask for it."""
+        if session.state is SessionState.RESERVED and session.deadline is not None:
+            return datetime.fromtimestamp(session.deadline, UTC) + _FORGOTTEN_AFTER
+        if session.state in (SessionState.RESERVED, SessionState.LINKED):
+            return datetime.fromisoformat(session.updated) + LONGEST_HOLD
+        return datetime.max.replace(tzinfo=UTC)
 
     def _published(self, session: Session, manifest_digest: str) -> None:
         records, kept = self._cases.records, self.production.drop_tokens(session)

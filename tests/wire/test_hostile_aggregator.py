@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, closing
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from errno import ENOSPC
 from pathlib import Path
@@ -614,3 +615,27 @@ async def test_an_owner_that_takes_work_up_again_has_a_poll_at_every_moment(
     finally:
         del hostile.misbehave["Poll"]
     assert found == [1, 1, 1]
+
+
+async def test_a_forgotten_release_ends_and_its_reservation_comes_back(
+    siege: Siege, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An aggregator that is connected and asks for nothing, long after the deadline, has lost the release."""
+    await siege.accepted("r1")
+    assert siege.state("r1") is SessionState.RESERVED
+    seen: list[wire.LedgerHead] = []
+
+    async def idle(request: wire.PollRequest, _: Any) -> wire.PollResponse:
+        """Answer as an aggregator that keeps ledger heads and has no work."""
+        if request.HasField("ledger_head"):
+            seen.append(request.ledger_head)
+        await asyncio.sleep(0.05)
+        return siege.hostile.signed(request, wire.PollResponse(newest_ledger_head=seen[-1] if seen else None))
+
+    siege.hostile.misbehave["Poll"] = idle
+    with monkeypatch.context() as changed:
+        changed.setattr("owner_node.release.node.LONGEST_HOLD", timedelta(seconds=-1))
+        await heard.wait_for("the aggregator has forgotten a release")
+    del siege.hostile.misbehave["Poll"]
+    assert siege.state("r1") is SessionState.ENDED
+    assert siege.kinds() == ["reserve", "return"]

@@ -8,11 +8,19 @@ import pytest
 from common.log import JsonFormatter
 from common.model.schema import fault_of_cell
 
+FORMULAS = ["=1+1", "@SUM(A1)", "+A1", "-2+3+cmd|' /C calc'!A0", "--1", "+\u0663"]
+BEFORE = [" ", "\u00a0", "\u3000", "\u2003", '"', "'", "' ", "\u201c", "`"]
+WIDE = {ord(each): ord(each) + 0xFEE0 for each in "=@+-123"}
+
 
 @pytest.mark.parametrize(
     "text",
     [
         "<=50K",
+        '"quoted"',
+        "'s-Gravenhage",
+        "\uff15\u6708",
+        "\uff0d\uff15",
         "-",
         "+",
         "-5",
@@ -30,7 +38,12 @@ def test_labels_of_real_data_are_accepted(text):
     assert fault_of_cell(text) is None
 
 
-@pytest.mark.parametrize("text", ["=1+1", "@SUM(A1)", "+A1", "-2+3+cmd|' /C calc'!A0", "--1"])
+@pytest.mark.parametrize(
+    "text",
+    FORMULAS
+    + [f"{before}{each}" for each in FORMULAS for before in BEFORE]
+    + [each.translate(WIDE) for each in FORMULAS],
+)
 def test_formulas_are_refused(text):
     """What a spreadsheet would run is no label."""
     assert "formula" in (fault_of_cell(text) or "")
