@@ -252,7 +252,8 @@ def _part(
     place, folder = os.path.realpath(file), out.absolute().parent
     twins = [each for each in tables if os.path.realpath(folder / str(each.get("source"))) == place]
     twin = twins[0] if twins else None
-    if twin is not None and total_epsilon not in (None, twin.get("total_epsilon")):
+    known = None if twin is None else str(twin.get("total_epsilon"))
+    if twin is not None and total_epsilon is not None and known != format(total_epsilon, "f"):
         raise UsageError(
             f"data set {twin.get('name')!r} has the same source: both have one budget, with one total",
             "leave --total-epsilon out; nothing was changed",

@@ -25,10 +25,12 @@ from common.trust.tls import MESSAGE_LIMIT, RECEIVE_LIMIT, server_credentials, s
 from common.wire.limits import LONGEST, check_lengths
 from common.wire.software import software_here
 from common.wire.status import from_rpc_error
+from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.cli import application
 from owner_node.config import load
 from owner_node.connection.client import AggregatorClient, _call, _stream
+from tests.wire.test_bounds import wide_pair
 from tests.wire.test_operations import pair, refused
 from tests.wire.test_owner_daemon import ended, heard, owner, running
 
@@ -216,6 +218,19 @@ async def test_a_schema_that_is_not_accepted_ends_its_release_at_once(launch, re
     view = await aggregator.show()
     assert (error.code, view.state, view.error.code) == ("protocol", "failed", "protocol")
     assert "owner a: " in view.error.message
+
+
+async def test_operators_see_the_largest_schemas_and_plans(launch, records):
+    """What owners may send, and what is planned of it, fits the messages of the control socket."""
+    aggregator = await launch()
+    await wide_pair(aggregator, records, 1_520_000, "r1")
+    async with asyncio.timeout(30):
+        async for view in aggregator.calls.Watch(control.ReleaseRequest(release="r1")):
+            if view.plan:
+                break
+    assert LARGEST_PLAN * 0.9 < len(view.plan) < LARGEST_PLAN
+    shown = await aggregator.calls.ShowSchema(control.SchemaRequest(owner="a", dataset="cohort"))
+    assert len(shown.schema) > 1_500_000
 
 
 @pytest.mark.parametrize(("n_attributes", "n_labels", "characters"), [(4_000, 0, 0), (20, 2, 40_000)])

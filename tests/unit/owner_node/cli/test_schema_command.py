@@ -210,11 +210,14 @@ def test_a_data_set_is_not_written_twice(place: Path, capsys) -> None:
         Path(f"{name}.toml").write_text(renamed)
     assert run(*append, "--schema", "visits.toml", "--total-epsilon", "3") == 0
     assert run(*append, "--schema", "more.toml", "--total-epsilon", "4") == 2
-    assert run(*append, "--schema", "more.toml") == 0
+    assert run(*append, "--schema", "more.toml", "--total-epsilon", "3") == 0
+    renamed = Path("patients.toml").read_text().replace('"patients"', '"most"')
+    Path("most.toml").write_text(renamed)
+    assert run(*append, "--schema", "most.toml") == 0
     budgets = {
         each.name: (each.budget, each.total_epsilon) for each in load(Path("north/owner.toml")).datasets
     }
-    assert budgets["more"] == budgets["visits"] == ("visits", Decimal(3))
+    assert budgets["more"] == budgets["most"] == budgets["visits"] == ("visits", Decimal(3))
 
 
 def test_owners_of_different_columns_share_one_schema(place: Path, capsys) -> None:
