@@ -37,7 +37,7 @@ def _listen_address(value: object) -> str:
     if not path.startswith("/") or len(path.encode()) > _LONGEST_SOCKET_PATH:
         raise ValueError(
             f'expected "unix:" and an absolute path of at most {_LONGEST_SOCKET_PATH} bytes, '
-            'such as "unix:/run/tessera/console.sock"'
+            'such as "unix:/run/tessera-owner/console.sock"'
         )
     return value
 

@@ -46,7 +46,7 @@ def documented(folder: Path, port: int, upstream: str) -> str:
         ("listen 443", f"listen 127.0.0.1:{port}"),
         ("tessera.north.example", "localhost"),
         ("/etc/nginx/tls/tessera", f"{folder}/proxy"),
-        ("http://unix:/run/tessera/console.sock", upstream),
+        ("http://unix:/run/tessera-owner/console.sock", upstream),
     ):
         assert before in text
         text = text.replace(before, after)
