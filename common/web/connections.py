@@ -1,9 +1,10 @@
 """The connections of a console: how many there are, and how long each may take.
 
 Anybody who reaches the port can open connections, so they are counted when they are accepted, before a
-handshake, and leave most of the process's open files to its work. A connection waits until its request has
-arrived. Where too many wait, the oldest of the network that has most of them is closed for a new one: a flood
-closes its own connections, and a person's request, which arrives within milliseconds, is answered.
+handshake, and leave most of the process's open files to its work. A connection is a stranger's except while
+a request of somebody who has signed in is answered. Where strangers have too many, the oldest of the network
+that has most of them is closed for a new one: a flood closes its own connections, and a person's request,
+which arrives within milliseconds, is answered.
 """
 
 import asyncio
@@ -30,8 +31,8 @@ class Limits:
 
     connections: int = 256
     """Most open connections."""
-    waiting: int = 96
-    """Most connections whose handshake, request or body has not arrived completely."""
+    strangers: int = 96
+    """Most connections of strangers, from before their handshake to the end of an answer."""
     of_network: int = 32
     """Most of these from one network, as `network_of` gives it."""
     request_seconds: float = 10.0
@@ -46,6 +47,8 @@ def limits_for(files: int) -> Limits:
     return Limits(most, most * 3 // 8, most // 8)
 
 
+ADMIT = "admit"
+"""What a request's state names the function by that the guard calls where somebody has signed in."""
 _LEAST_TAKEN = 4096
 _ACCEPTED_AT_ONCE = 16
 _PAUSE_SECONDS = 1.0
@@ -73,13 +76,21 @@ class Connection(H11Protocol):
     socket: socket.socket
     network: str
     """Where it comes from, as `network_of` gives it."""
+    _ended = False
     _late: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.app_state = {**self.app_state, ADMIT: lambda: self.gate.set_stranger(self, False)}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
         super().connection_made(transport)
-        self._expect_request()
+        if self._ended:
+            transport.abort()
+        else:
+            self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop every timer."""
@@ -89,16 +100,12 @@ class Connection(H11Protocol):
         self.gate.left(self)
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
-        """Note whether the request is whole."""
-        super().data_received(data)
-        self.gate.waits(self, waiting=self.conn.their_state in _WAITING)
-
     def on_response_complete(self) -> None:
         """Wait for the next request."""
         self._expect_request()
+        if not self.transport.is_closing():
+            self.gate.set_stranger(self, True)
         super().on_response_complete()
-        self.gate.waits(self, waiting=self.conn.their_state in _WAITING)
 
     def pause_writing(self) -> None:
         """Wait until the browser has read something."""
@@ -113,6 +120,7 @@ class Connection(H11Protocol):
 
     def end(self) -> None:
         """Close the connection at once."""
+        self._ended = True
         if self in self.connections:
             self.transport.abort()
         else:
@@ -161,8 +169,8 @@ class Gate:
         self.limits, self._listener, self._tls, self._new = limits, listener, tls, new
         self._loop = asyncio.get_running_loop()
         self._open: set[Connection] = set()
-        self._waiting: dict[str, dict[Connection, None]] = {}
-        self._n_waiting = 0
+        self._strangers: dict[str, dict[Connection, None]] = {}
+        self._n_strangers = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
         listener.setblocking(False)
@@ -179,21 +187,21 @@ class Gate:
     async def wait_closed(self) -> None:
         """Return at once: uvicorn itself waits for the connections."""
 
-    def waits(self, connection: Connection, *, waiting: bool) -> None:
-        """Note whether a connection waits for its request."""
-        same = self._waiting.get(connection.network, {})
-        if waiting and connection in self._open and connection not in same:
-            self._waiting.setdefault(connection.network, {})[connection] = None
-            self._n_waiting += 1
-        elif not waiting and connection in same:
+    def set_stranger(self, connection: Connection, stranger: bool) -> None:  # noqa: FBT001 - its name says it
+        """Note whether a connection is a stranger's."""
+        same = self._strangers.get(connection.network, {})
+        if stranger and connection in self._open and connection not in same:
+            self._strangers.setdefault(connection.network, {})[connection] = None
+            self._n_strangers += 1
+        elif not stranger and connection in same:
             del same[connection]
-            self._n_waiting -= 1
+            self._n_strangers -= 1
             if not same:
-                del self._waiting[connection.network]
+                del self._strangers[connection.network]
 
     def left(self, connection: Connection) -> None:
         """Note that a connection is closed."""
-        self.waits(connection, waiting=False)
+        self.set_stranger(connection, False)
         self._open.discard(connection)
 
     def _listen(self) -> None:
@@ -219,7 +227,7 @@ class Gate:
             connection = self._new()
             connection.gate, connection.socket, connection.network = self, accepted, network
             self._open.add(connection)
-            self.waits(connection, waiting=True)
+            self.set_stranger(connection, True)
             task = self._loop.create_task(self._connect(connection))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -227,15 +235,15 @@ class Gate:
     def _has_room(self, network: str) -> bool:
         """Whether there is room for one more connection, which another one may have to make."""
         full = len(self._open) >= self.limits.connections
-        candidates = self._waiting.get(network, {})
+        candidates = self._strangers.get(network, {})
         if len(candidates) < self.limits.of_network:
-            if not full and self._n_waiting < self.limits.waiting:
+            if not full and self._n_strangers < self.limits.strangers:
                 return True
-            candidates = max(self._waiting.values(), key=len, default={})
-        _log.warning("too many connections to the console: those that wait longest are closed")
+            candidates = max(self._strangers.values(), key=len, default={})
+        _log.warning("too many connections to the console: the oldest are closed")
         for oldest in candidates:
             # It is open until its transport has ended.
-            self.waits(oldest, waiting=False)
+            self.set_stranger(oldest, False)
             oldest.end()
             break
         return not full

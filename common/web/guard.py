@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from common.log import places
 from common.web.address import Address
+from common.web.connections import ADMIT
 from common.web.doors import Doors, Visit
 
 LONGEST_FORM = 64 * 1024
@@ -146,6 +147,8 @@ class Guard:
             if scope["path"].startswith(OPEN) and method != "POST":
                 return None
             return self._refusal(401, "Nobody is signed in here, or 15 minutes passed without a request.")
+        if ADMIT in state:
+            state[ADMIT]()
         if self._under_way[visit.person] >= MOST_OF_PERSON and scope["path"] != LEAVE:
             return self._refusal(503, "Too many pages are open. Close some, and load this one again.")
         if method == "POST" and not visit.decides and scope["path"] != LEAVE:

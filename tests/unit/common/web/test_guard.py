@@ -236,6 +236,21 @@ def test_an_answer_that_nobody_reads(path, ending, monkeypatch):
         made.stop()
 
 
+def test_strangers_who_read_nothing_close_nothing_to_others():
+    """Whatever they ask for, and however much: their connections make room for a person's."""
+    made = Served(limits=Limits(60, 20, 5))
+    request = f"GET /static/htmx.min.js HTTP/1.1\r\nHost: 127.0.0.1:{made.port}\r\n\r\n".encode()
+    with contextlib.ExitStack() as stack:
+        stack.callback(made.stop)
+        for number in range(100):
+            flood = stack.enter_context(silent(made.port, source=f"127.0.0.{2 + number % 40}"))
+            flood.setblocking(False)
+            with contextlib.suppress(OSError):
+                flood.sendall(request * 500)
+        for _ in range(5):
+            assert made.ask("/", Cookie=made.cookie())[0].status == 200
+
+
 def test_an_answer_that_is_read_slowly():
     """Whoever reads something gets everything, however long it takes."""
     made = Served(limits=Limits(write_seconds=0.5))
