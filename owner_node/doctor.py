@@ -209,8 +209,8 @@ def _network(
 ) -> Iterator[Finding]:
     """Check the route to an aggregator step by step, up to the first failure."""
     host, port = host_and_port(aggregator.address)
-    through = proxy_to(host)
-    yield network.proxy(f"{check}, proxy", host, through)
+    through = proxy_to(host, port=port)
+    yield network.proxy(f"{check}, proxy", host, through, port)
     if through is None:
         names = [*network.name(f"{check}, name", host)]
         yield from names

@@ -1,6 +1,18 @@
 """What analysts use: `tessera.read_release`, and the errors that it raises."""
 
-from common.errors import IntegrityError, TesseraError, UsageError
-from common.release.reading import Release, read_release
+try:
+    from common.errors import IntegrityError, TesseraError, UsageError
+    from common.release.reading import Release, read_release
+except ModuleNotFoundError as missing:
+    if not (missing.name or "").startswith("common."):
+        raise
+    import common
+
+    # A script's own folder comes first in the search for modules, and `common` is a usual name there.
+    place = common.__file__ or ", ".join(common.__path__)
+    raise ImportError(
+        f"{place} is in the way: tessera brings a package of the name 'common', which is not found then; "
+        "rename that file or folder, or run from another folder"
+    ) from None
 
 __all__ = ["IntegrityError", "Release", "TesseraError", "UsageError", "read_release"]

@@ -196,10 +196,17 @@ def watch(
 
 
 def cancel(
-    release: ReleaseId, config: console.ConfigOption = None, as_json: console.JsonOption = False
+    release: ReleaseId,
+    yes: console.YesOption = False,
+    config: console.ConfigOption = None,
+    as_json: console.JsonOption = False,
 ) -> None:
     """Cancel a release that has not been joined yet; owners return what they reserved and have not spent."""
+    # Scripts of earlier versions cancel without --yes, and have no terminal.
+    asks = not yes and sys.stdin.isatty() and sys.stderr.isatty()
     with daemon(config) as calls:
+        if asks and not console.confirm(f"Cancel release {release}?"):
+            raise typer.Exit(int(ExitCode.REFUSED))
         view = calls.Cancel(ReleaseRequest(release=release), metadata=stated_user())
     if as_json:
         console.print_json(document(view))

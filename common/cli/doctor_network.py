@@ -41,11 +41,11 @@ class Seen:
     """Its certificate, not believed yet."""
 
 
-def proxy(check: str, host: str, found: Proxy | None) -> Finding:
+def proxy(check: str, host: str, found: Proxy | None, port: int | None = None) -> Finding:
     """Return whether gRPC takes a proxy to a host."""
     if found is not None:
         return passed(check, f"{found.variable}: connections to {host} go through {found.place}")
-    return passed(check, f"{host} is excepted" if excepted(host) else "no proxy is set")
+    return passed(check, f"{host} is excepted" if excepted(host, port=port) else "no proxy is set")
 
 
 def name(check: str, host: str) -> Iterator[Finding]:

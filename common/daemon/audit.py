@@ -38,6 +38,7 @@ from urllib.parse import urlsplit
 from pydantic import PlainValidator
 
 from common.daemon.process import in_own_thread, in_thread
+from common.daemon.settings import normal_host
 from common.errors import ConfigurationError, TesseraError
 from common.files import PRIVATE_FILE
 from common.settings import FilePath, Section
@@ -94,7 +95,7 @@ def parse_syslog(value: object) -> str:
     match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
     if match is None or not 0 < int(match["port"] or DEFAULT_PORT) < 2**16:
         raise ValueError('expected true, the path of a socket, or an address such as "tcp://host:514"')
-    return f"{match['scheme'] or 'udp'}://{match['host']}:{match['port'] or DEFAULT_PORT}"
+    return f"{match['scheme'] or 'udp'}://{normal_host(match['host'])}:{int(match['port'] or DEFAULT_PORT)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ def notice_sinks(section: NotifySection, notices: Notices, party: str) -> dict[A
 @contextmanager
 def _connected(host: str, port: int, *, by_proxy: bool = False) -> Iterator[socket.socket]:
     """Connect for one delivery, which ends in time however slowly the other side answers."""
-    proxy = proxy_to(host) if by_proxy and not is_local(host) else None
+    proxy = proxy_to(host, port=port) if by_proxy and not is_local(host) else None
     with dial(host, port, _SECONDS, proxy) as connection, deadline(connection, _DELIVERY_SECONDS):
         yield connection
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import Decimal
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated, NoReturn
 from urllib.parse import urlsplit
@@ -36,6 +36,8 @@ _SIZE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) ?([MGT]i?B)")
 _SMALLEST_MEMORY = 256 * 10**6
 """Bytes: with less, a step would write and read tiny pieces."""
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+_DIGITS_AND_POINTS = re.compile(r"[0-9.]+")
+_EXPECTED_ADDRESS = 'expected an address such as "host:8443", "192.0.2.1:8443" or "[::1]:8443"'
 _WEB_ADDRESS = re.compile(r"[!-~]+")
 """Printable ASCII, as a request takes it."""
 
@@ -123,8 +125,22 @@ def parse_address(value: object) -> str:
     """
     match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match["port"]) > 65535:
-        _wrong('expected an address such as "host:8443" or "[::1]:8443"')
-    return match.group()
+        _wrong(_EXPECTED_ADDRESS)
+    return f"{normal_host(match['host'])}:{int(match['port'])}"
+
+
+def normal_host(host: str) -> str:
+    """Return a host in the form that addresses are compared by: [::1] for [0:0:0:0:0:0:0:1].
+
+    Raises:
+        ValueError: If brackets hold no IPv6 address, or digits and points are no IPv4 address.
+    """
+    if not host.startswith("[") and not _DIGITS_AND_POINTS.fullmatch(host):
+        return host
+    try:
+        return f"[{IPv6Address(host[1:-1])}]" if host.startswith("[") else str(IPv4Address(host))
+    except ValueError:
+        raise ValueError(_EXPECTED_ADDRESS) from None
 
 
 def optional_address(value: object) -> str:

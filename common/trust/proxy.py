@@ -25,6 +25,7 @@ _LONGEST_ANSWER = 16 * 1024
 _LONGEST_REASON = 80
 _SHORTEST_SECONDS = 0.001
 """A time-out of 0 would mean not to wait at all."""
+_OF_PORT = re.compile(r"(?P<host>[^:]+|\[[0-9a-f:.]+\]):(?P<port>[0-9]{1,5})")
 _STATUS = re.compile(rb"HTTP/[0-9.]+ (?P<code>[0-9]{3})(?P<reason>(?: [^\r\n]*)?)\r\n")
 _CONNECTED, _CREDENTIALS_WANTED = 200, 407
 
@@ -46,14 +47,16 @@ class Proxy:
         return f"{self.host}:{self.port}"
 
 
-def proxy_to(host: str, environment: Mapping[str, str] = os.environ) -> Proxy | None:
-    """Return the proxy that gRPC takes to a host; None if it dials directly.
+def proxy_to(
+    host: str, environment: Mapping[str, str] = os.environ, *, port: int | None = None
+) -> Proxy | None:
+    """Return the proxy that connections to a host take, or those to one of its ports; None if there is none.
 
     Raises:
         ConfigurationError: If the variable cannot be used. gRPC would dial directly, and log what it says.
     """
     variable = next((each for each in _VARIABLES if environment.get(each)), None)
-    if variable is None or excepted(host, environment):
+    if variable is None or excepted(host, environment, port=port):
         return None
     try:
         found = urlsplit(environment[variable])
@@ -69,11 +72,20 @@ def proxy_to(host: str, environment: Mapping[str, str] = os.environ) -> Proxy | 
     )
 
 
-def excepted(host: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a host is excepted from the proxy: by the end of its name, or an address by its network."""
+def excepted(host: str, environment: Mapping[str, str] = os.environ, *, port: int | None = None) -> bool:
+    """Whether a host is excepted from the proxy: by the end of its name, or an address by its network.
+
+    More is excepted than gRPC does: all hosts by "*", ends of names as "*.example", and one port of a host.
+    """
     listed = next((environment[each] for each in _EXCEPTIONS if environment.get(each)), "")
     entries = [each.strip() for each in listed.split(",") if each.strip()]
-    return any(host.lower().endswith(each.lower()) or _in_network(host, each) for each in entries)
+    return any(_excepts(each.lower(), host.lower(), port) for each in entries)
+
+
+def _excepts(entry: str, host: str, port: int | None) -> bool:
+    if (of_port := _OF_PORT.fullmatch(entry)) is not None:
+        return int(of_port["port"]) == port and _excepts(of_port["host"].strip("[]"), host, None)
+    return host.endswith(entry.removeprefix("*")) or _in_network(host, entry)
 
 
 def _in_network(host: str, network: str) -> bool:

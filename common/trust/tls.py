@@ -69,9 +69,14 @@ class CallContext(Protocol):
         """Return the properties of the connection's TLS session."""
 
 
-def channel_options() -> list[tuple[str, int]]:
-    """Return the options of an owner's channel: limits, keepalive, backoff with gRPC's jitter, no retries."""
+def channel_options(*, direct: bool = False) -> list[tuple[str, int]]:
+    """Return the options of an owner's channel: limits, keepalive, backoff with gRPC's jitter, no retries.
+
+    Args:
+        direct: Whether no proxy is taken, whatever gRPC would read in the environment.
+    """
     return [
+        ("grpc.enable_http_proxy", int(not direct)),
         ("grpc.max_receive_message_length", MESSAGE_LIMIT),
         ("grpc.max_send_message_length", MESSAGE_LIMIT),
         ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
@@ -226,7 +231,7 @@ def explain_handshake(
     """
     host, port = address
     place = f"{host}:{port}"
-    proxy = proxy_to(host)
+    proxy = proxy_to(host, port=port)
     try:
         identity = read_identity(TlsSection(ca=ca, cert=cert, key=key))
         identity.signer.check_validity(now)

@@ -95,9 +95,10 @@ class AggregatorClient:
         identity = read_identity(tls) if isinstance(tls, TlsSection) else tls
         self._owner, self._nonce = identity.signer.party.name, secrets.token_bytes(NONCE_BYTES)
         # gRPC takes the same proxy, but would dial directly where the variable cannot be used.
-        proxy_to(host_and_port(address)[0])
+        host, port = host_and_port(address)
+        direct = proxy_to(host, port=port) is None
         credentials = channel_credentials(identity)
-        self._channel = grpc.aio.secure_channel(address, credentials, options=channel_options())
+        self._channel = grpc.aio.secure_channel(address, credentials, options=channel_options(direct=direct))
         self._stub: Any = OwnerServiceStub(self._channel)
         self._introduced = False
 
@@ -510,7 +511,9 @@ def probe_aggregator(
     nonce = secrets.token_bytes(NONCE_BYTES)
     request = _announcement([each.name for each in config.datasets], nonce)
     credentials = channel_credentials(identity)
-    with grpc.secure_channel(aggregator.address, credentials, options=channel_options()) as channel:
+    host, port = host_and_port(aggregator.address)
+    options = channel_options(direct=proxy_to(host, port=port) is None)
+    with grpc.secure_channel(aggregator.address, credentials, options=options) as channel:
         calls: Any = OwnerServiceStub(channel)
         try:
             response, call = calls.Connect.with_call(request, timeout=_CALL_SECONDS)

@@ -70,6 +70,22 @@ def test_nothing_of_the_checkout(place, tmp_path, package):
         assert "ModuleNotFoundError" in imported(other).stderr
 
 
+@pytest.mark.parametrize("name", ["common.py", "common/__init__.py", "common/other.py"])
+def test_what_is_in_the_way_is_named(place, tmp_path, name):
+    """Where a script's folder has a module of that name, the error says which file it is."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine = 7\n")
+    (tmp_path / "script.py").write_text("import tessera\n")
+    failed = subprocess.run([place / "python", "script.py"], cwd=tmp_path, capture_output=True, text=True)
+    if name == "common/other.py":
+        # A folder without __init__.py gives way to the package.
+        assert failed.returncode == 0, failed.stderr
+        return
+    assert failed.returncode == 1
+    assert f"ImportError: {tmp_path / name} is in the way" in failed.stderr
+    assert failed.stderr.count("Traceback") == 1
+
+
 def test_the_daemons_are_of_the_wheel(tmp_path, place):
     """The processes of the system tests are those of the wheel, and its commands answer them."""
     make_setup(tmp_path, {"a": DATASET})

@@ -3,6 +3,7 @@ import tomllib
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import Field, TypeAdapter, ValidationError
 
-from common.daemon.settings import Date, DialAddress, Duration, Epsilon, ListenAddress, Name
+from common.daemon.settings import (
+    Date,
+    DialAddress,
+    Duration,
+    Epsilon,
+    ListenAddress,
+    Name,
+    is_loopback,
+    parse_address,
+)
 from common.errors import ConfigurationError, ExitCode
 from common.settings import FilePath, Listed, Section, locate, read, shown, validate
 
@@ -101,7 +111,22 @@ def test_decimals_of_a_file_keep_every_digit(value):
         (
             ListenAddress,
             ["0.0.0.0:8443", "[::1]:0", "host.example:1"],
-            ["host", ":1", "h:99999", "h:x", 8443],
+            [
+                "host",
+                ":1",
+                "h:99999",
+                "h:x",
+                8443,
+                "[127.0.0.1]:1",
+                "[::x]:1",
+                "[:::1]:1",
+                "[1]:1",
+                "1.2.3:1",
+                "1.2.3.400:1",
+                "127.0.0.01:1",
+                "[::1:1",
+                "::1:1",
+            ],
         ),
         (DialAddress, ["host:8443"], ["host:0", "http://host:8443", "host:00"]),
         (Date, ["2026-12-31"], ["2026-02-30", "", 20260101, datetime(2026, 1, 1)]),  # noqa: DTZ001
@@ -215,3 +240,21 @@ def test_relative_paths_start_at_the_folder_of_the_file(tmp_path, monkeypatch):
 def test_a_home_directory_is_not_guessed(tmp_path):
     """A daemon under another user does not silently use another folder."""
     assert "not expanded" in _refused(_written(tmp_path, 'budget = 1\nfolder = "~/x"\n')).problems[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("[0:0:0:0:0:0:0:1]:8443", "[::1]:8443"),
+        ("[::0001]:8443", "[::1]:8443"),
+        ("[2001:DB8::0]:8443", "[2001:db8::]:8443"),
+        ("[::ffff:127.0.0.1]:8443", f"[{IPv6Address('::ffff:127.0.0.1')}]:8443"),
+        ("127.0.0.1:08443", "127.0.0.1:8443"),
+        ("Host.example:8443", "Host.example:8443"),
+        ("0.0.0.0:0", "0.0.0.0:0"),
+    ],
+)
+def test_addresses_have_one_form(written, read):
+    """Pages, certificates and loopback checks compare addresses as texts."""
+    assert parse_address(written) == read
+    assert is_loopback(written) == is_loopback(read)

@@ -39,6 +39,27 @@ def test_addresses_are_excepted_by_their_network(network):
     assert proxy_to("10.2.3.4", environment) is not None
 
 
+@pytest.mark.parametrize(
+    ("entry", "direct"),
+    [
+        ("*", True), ("*.example", True), (".example", True), ("hub.example:8443", True), ("*:8443", True),
+        ("x, *", True), ("hub.example:443", False), ("*.other", False), ("example:8443", True), ("", False),
+    ],
+)  # fmt: skip
+def test_exceptions_of_other_programs(entry, direct):
+    """What curl and others take is no silent way through the proxy; a port is that of the aggregator."""
+    environment = {"https_proxy": "http://p:1", "no_proxy": entry}
+    assert (proxy_to("hub.example", environment, port=8443) is None) is direct
+
+
+@pytest.mark.parametrize("entry", ["[2001:db8::1]:8443", "2001:db8::1", "2001:db8::/32"])
+def test_an_ipv6_address_is_excepted(entry):
+    """With its port it stands in brackets."""
+    environment = {"https_proxy": "http://p:1", "no_proxy": entry}
+    assert proxy_to("2001:db8::1", environment, port=8443) is None
+    assert proxy_to("2001:db9::1", environment, port=8443) is not None
+
+
 def test_user_and_password_are_unquoted():
     """Signs that a URL cannot hold are written with percent signs."""
     found = proxy_to(HOST, {"https_proxy": "http://me:p%40ss%3A@proxy.example:3128"})
