@@ -71,13 +71,28 @@ def _owners(plan: Plan) -> Part:
     )
 
 
+def worthless_text(plan: Plan) -> str:
+    """Return what to say about a plan whose result nobody needs, from public numbers; empty for others."""
+    lost = [name for name, error in _largest_errors(plan).items() if error >= 1]
+    if 2 * len(lost) < len(plan.attributes):
+        return ""
+    return (
+        f"the result is expected to be worthless: for {len(lost)} of "
+        f"{counted(len(plan.attributes), 'attribute')} the mean would do as well ({', '.join(lost)})"
+    )
+
+
 def _errors(plan: Plan) -> list[str]:
     """Return every attribute with its expected error, at the owner where it is largest."""
+    return [f"{name} {error_text(error)}" for name, error in _largest_errors(plan).items()]
+
+
+def _largest_errors(plan: Plan) -> dict[str, Decimal]:
     largest: dict[str, Decimal] = {}
     for task in plan.tasks:
         for each in task.attributes:
             largest[each.name] = max(largest.get(each.name, each.expected_error), each.expected_error)
-    return [f"{name} {error_text(error)}" for name, error in largest.items()]
+    return largest
 
 
 def _show_tasks(plan: Plan) -> None:
@@ -122,7 +137,8 @@ def _show_errors(plan: Plan) -> None:
     console.print_line(CARRIER_RULE)
     console.print_line(
         "The expected error is computed from public numbers alone, as if values were spread evenly over the "
-        "whole domain and before they are clamped to it; the error on real data is often smaller."
+        "whole domain and before they are clamped to it. Where real values lie in a small part of the "
+        "domain, the error is a larger share of their variance; every owner sees its own."
     )
 
 

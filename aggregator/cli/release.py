@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from aggregator.cli.plan_text import show_plan
+from aggregator.cli.plan_text import show_plan, worthless_text
 from aggregator.control.asking import start_request
 from aggregator.control.connection import daemon, stated_user
 from aggregator.control.documents import COLUMNS, document, error_of, has_ended, is_over, rows, state
@@ -180,7 +180,10 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, details: boo
             calls, view.release, lambda seen: has_ended(seen) or seen.state != "inviting", as_json=as_json
         )
         if view.plan and not as_json:
-            show_plan(Plan.from_bytes(view.plan), details=details)
+            plan = Plan.from_bytes(view.plan)
+            show_plan(plan, details=details)
+            if worthless := worthless_text(plan):
+                console.note(f"warning: {worthless}")
             if view.state == "planned" and view.note and not has_ended(view):
                 console.note(f"warning: {view.note}")
             console.print_line()

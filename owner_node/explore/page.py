@@ -18,7 +18,7 @@ from common.words.pages import render
 from owner_node.explore.advice import AIMED_AT_PERSONS, name_of, percent
 from owner_node.explore.distortion import warnings
 from owner_node.explore.results import CellResult, Results
-from owner_node.risk.attacks import LINKING
+from owner_node.risk.attacks import LINKING, WORDS
 from owner_node.risk.utility import Estimate
 
 _UTILITY = (
@@ -115,6 +115,7 @@ def render_page(results: Results, *, compare: bool = True) -> str:
             "plane": _plane(results.cells, colours),
             "mechanisms": colours,
             "shown": shown,
+            "attacks": WORDS,
             "compared": [compared(each, kinds[each["name"]]) for each in results.shown.attributes if compare],
             "unchanged": _unchanged(shown),
             "distorted": warnings(results.shown.distortions) if compare else [],
@@ -183,7 +184,15 @@ def measures(results: Results) -> tuple[MeasureMaps, ...]:
     for attack in dict.fromkeys(risk.attack for cell in results.cells for risk in cell.risks):
         if attack not in LINKING:
             values = [cell.excess((attack,)) for cell in results.cells]
-            maps.append(_measure_maps(results, f"Risk: {attack}", _meaning(results, attack), values, percent))
+            maps.append(
+                _measure_maps(
+                    results,
+                    f"Risk: {WORDS[attack].name.removesuffix(':')}",
+                    _meaning(results, attack),
+                    values,
+                    percent,
+                )
+            )
     return tuple(each for each in maps if each.maps)
 
 

@@ -85,7 +85,7 @@ def test_two_owners_approve_on_pages_until_it_is_published(cluster, pages):
         page.leads_to_page(lambda page=page: page.press("Enter", 13))
         page.wait_for(SETTLED)
         shown = text_of(page)
-        assert "The strongest attack re-identifies" in shown
+        assert "Re-identified, as expected:" in shown
         assert "This organisation's limit of 10 %" in shown
         digest = ask(cluster, "owner-node", "requests", owner=owner)[1]["requests"][0]["plan_digest"]
         assert digest in shown

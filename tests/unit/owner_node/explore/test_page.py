@@ -144,7 +144,10 @@ def test_redder_is_worse_on_one_scale():
 def test_measures_that_nobody_asked_for_are_left_out():
     """There is a map for what was measured and for every attack, and none for the rest."""
     titles = [each.title for each in measures(explored())]
-    assert titles == ["Mean SSE", "Jensen–Shannon divergence", "Re-identified: age known", "Risk: inference"]
+    assert titles == [
+        "Mean SSE", "Jensen–Shannon divergence", "Re-identified: age known",
+        "Risk: value guessed from a person's other values",
+    ]  # fmt: skip
 
 
 def test_risk_is_what_the_release_adds():
