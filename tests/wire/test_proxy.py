@@ -80,6 +80,26 @@ async def test_a_password_that_a_proxy_refuses_is_explained(
     )
 
 
+@pytest.mark.parametrize("exception", ["*", "*.0.0.1", "{address}"])
+async def test_what_is_excepted_is_dialled_directly(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+    exception: str,
+) -> None:
+    """GRPC itself does not know these forms, and would go through the proxy."""
+    aggregator = await launch()
+    config = owner(tmp_path / "a", "a", aggregator.daemon.address, certificates)
+    async with ConnectProxy(CREDENTIALS).listening() as proxy:
+        monkeypatch.setenv("https_proxy", f"http://{HOST}:{proxy.port}")
+        monkeypatch.setenv("no_proxy", exception.format(address=aggregator.daemon.address))
+        async with running(config):
+            await heard.wait_for("connected")
+        assert proxy.asked == []
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
