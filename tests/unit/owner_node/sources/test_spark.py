@@ -104,6 +104,16 @@ def test_persons_have_the_texts_of_every_other_source(dataset, tmp_path, kind):
     assert sorted(load(settings).identifiers[0].to_pylist()) == sorted(expected)
 
 
+def test_bytes_are_texts_and_sorted_as_texts(dataset, tmp_path):
+    """Identifiers that were written without being marked as texts are those of other files."""
+    written = TABLE.set_column(0, "id", TABLE["id"].cast(pa.binary()))
+    sources = [
+        folder(tmp_path / "text", TABLE),
+        folder(tmp_path / "bytes", written.slice(1), written.slice(0, 1)),
+    ]
+    assert len({load(replace(dataset, source=source)).digest for source in sources}) == 1
+
+
 OWNER = """
 [owner]
 id = "north"
