@@ -3,11 +3,13 @@
 import contextlib
 import itertools
 import logging
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
 from ssl import SSLError, TLSVersion, create_default_context
 
 import pytest
@@ -25,6 +27,7 @@ from common.web.server import listen, server
 from common.web.site import Site
 from deploy.development_ca import DevelopmentCa
 
+PROJECT = Path(__file__).parents[4]
 LIMITS = Limits()
 LARGE = 32 * 2**20
 
@@ -341,3 +344,17 @@ def test_certificates_that_cannot_be_used(tmp_path):
     key.chmod(0o644)
     with pytest.raises(ConfigurationError):
         server(Router(), Doors(time.monotonic), (certificate, key))
+
+
+def test_every_link_of_a_template_gets_the_path_of_the_console():
+    """A link that begins otherwise would lead out of a console behind a proxy."""
+    attribute = re.compile(r'\b(href|src|action|formaction|hx-(?:get|post|put|delete)|data-live)="([^"]*)"')
+    own = re.compile(r"/|#|\{\{ (?:path|here|link\.path|provider) \}\}")
+    known, n_links = {"href", "src", "action", "hx-get", "data-live"}, 0
+    for package in ("common/web", "owner_node/console", "aggregator/console"):
+        for template in (PROJECT / package / "templates").glob("*.html"):
+            for name, value in attribute.findall(template.read_text()):
+                assert own.match(value), (template, name, value)
+                assert name in known, (template, name)
+                n_links += 1
+    assert n_links > 50
