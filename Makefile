@@ -16,7 +16,7 @@ PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-runtime opendp chart spark febrl demo programs test fuzz chaos bench papers notebooks screenshots lint format types imports proto check-generated docs lock dist clean
+.PHONY: help setup setup-runtime opendp chart spark febrl demo programs test fuzz chaos soak bench papers notebooks screenshots lint format types imports proto check-generated docs lock dist clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -78,6 +78,10 @@ fuzz: $(DEVELOPMENT_STAMP) ## ten thousand mutations of every message and docume
 RUNS ?= 200
 chaos: $(DEVELOPMENT_STAMP) ## crash releases at random: RUNS=200, again with the SEED that it prints (make test runs some)
 	@PYTHONPATH=$(SPARK) $(RUN) -m tests.chaos --runs $(RUNS) $(if $(SEED),--seed $(SEED))
+
+MINUTES ?= 15
+soak: $(DEVELOPMENT_STAMP) ## ten owners, releases one after the other, random kills: what grows (MINUTES=15)
+	@$(RUN) -m tests.chaos.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 bench: $(DEVELOPMENT_STAMP) build/bench/.installed ## measure speed and memory (the Spark engine after make spark)
 	@PYTHONPATH=$(SPARK):build/bench $(RUN) -m tests.benchmarks

@@ -31,6 +31,7 @@ _SETTINGS = (
     f"page_size = {_PAGE_BYTES}",  # of a new file
     _BUSY_TIMEOUT,  # before the first setting that needs a lock
     "journal_mode = WAL",
+    "wal_autocheckpoint = 250",  # pages: 4 MB
     "synchronous = FULL",
     "fullfsync = ON",
     "foreign_keys = ON",

@@ -9,7 +9,7 @@ import grpc
 from grpc.aio import EOF  # type: ignore[attr-defined]  # the stubs lack it
 
 from aggregator.config import AggregatorConfig
-from aggregator.control.connection import error_of_call, open_channel, stated_user
+from aggregator.control.connection import RESPONSE_SECONDS, error_of_call, open_channel, stated_user
 from common.wire.v1.control_pb2_grpc import ControlServiceStub
 
 _ALIVE_SECONDS = 1.0
@@ -36,7 +36,10 @@ class Calls:
         """
         socket, stub = self._daemon()
         try:
-            return await getattr(stub, call)(request, metadata=stated_user(operator) if operator else None)
+            if operator:
+                return await getattr(stub, call)(request, metadata=stated_user(operator))
+            # A daemon that hangs accepts the call, and never answers.
+            return await getattr(stub, call)(request, timeout=RESPONSE_SECONDS)
         except grpc.RpcError as error:
             raise error_of_call(error, socket) from None
 

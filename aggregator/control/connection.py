@@ -28,7 +28,7 @@ from common.wire.status import from_rpc_error
 from common.wire.v1.control_pb2 import StatusRequest
 from common.wire.v1.control_pb2_grpc import ControlServiceStub
 
-_RESPONSE_SECONDS = 10.0
+RESPONSE_SECONDS = 10.0
 """Time-out of a check whether the daemon responds. On a busy machine it can be late by seconds."""
 _CLOSE_SECONDS = 5.0
 """How long a channel may take to close; the process can end without that."""
@@ -53,7 +53,7 @@ def daemon(config: Path | None) -> Iterator["ControlServiceStub"]:
             calls = _Calls(socket)
         try:
             # Other calls may take long. A stopped process accepts connections, and never answers.
-            calls.Status(StatusRequest(), timeout=_RESPONSE_SECONDS)
+            calls.Status(StatusRequest(), timeout=RESPONSE_SECONDS)
             yield cast("ControlServiceStub", calls)
         except grpc.RpcError as error:
             raise error_of_call(error, socket) from None

@@ -8,6 +8,7 @@ import pytest
 from owner_node.config.engine import EngineKind
 from tests.chaos.campaign import Result, campaign, run
 from tests.chaos.schedule import ENGINES, LAYOUTS, Deed, Kind, Linking, Work, draw
+from tests.chaos.soak import Measured, Soak, growth, soak
 from tests.chaos.surroundings import surroundings
 
 _FIRST = 924
@@ -58,3 +59,19 @@ def test_a_seed_is_a_schedule():
     assert {tuple(each.engines.values()) for each in drawn} == set(product(ENGINES, repeat=2))
     assert {*Work} <= {blow.moment.state for blow in blows}
     assert max(len(blow.parties) for blow in blows) == 3
+
+
+@pytest.mark.timeout(600)
+def test_a_soak_for_a_short_time(tmp_path):
+    """Ten owners, of whom some are killed, publish what `make soak` publishes for longer."""
+    result = Soak()
+    soak(tmp_path, 1, 0.05, result)
+    assert (result.problems, set(result.ends)) == ([], {"published"})
+
+
+def test_a_soak_sees_what_grows():
+    """A descriptor that every second release leaves open is seen among numbers that go up and down."""
+    measured = [(n, Measured(10**8 + 10**6 * (n % 3), 20 + n // 2, 9, 5, 7)) for n in range(10, 100)]
+    assert growth(measured, "descriptors") == pytest.approx(0.5, abs=0.01)
+    assert abs(growth(measured, "memory")) < 2_000
+    assert growth(measured, "files") == pytest.approx(0, abs=1e-9)
