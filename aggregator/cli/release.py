@@ -10,7 +10,7 @@ import typer
 from aggregator.cli.plan_text import show_plan, worthless_text
 from aggregator.control.asking import start_request
 from aggregator.control.connection import daemon, stated_user
-from aggregator.control.documents import COLUMNS, document, error_of, has_ended, is_over, rows, state
+from aggregator.control.documents import COLUMNS, document, error_of, has_ended, is_over, iso, rows, state
 from common.cli import console
 from common.cli.release_options import (
     Attributes,
@@ -30,7 +30,7 @@ from common.cli.release_options import (
 from common.errors import ExitCode, NotConnectedError, UsageError
 from common.model.plan import Plan
 from common.wire.v1.control_pb2 import ReleaseRequest
-from common.words.numbers import counted
+from common.words.numbers import counted, moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -208,12 +208,17 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, details: boo
 
 def _started(calls: "ControlServiceStub", request: "StartRequest") -> "ReleaseView":
     try:
-        return calls.Start(request, metadata=stated_user())
+        view = calls.Start(request, metadata=stated_user())
     except KeyboardInterrupt:
         # The request was sent: without this note, nobody would know that the release continues and charges.
         where = f"aggregator show {request.release}" if request.release else "aggregator releases"
         console.note(f"the release may have been started; to see whether it was: {where}")
         raise typer.Exit(int(ExitCode.INTERRUPTED)) from None
+    away = [each.id for each in view.owners if not each.connected]
+    if away and not has_ended(view):
+        until = f" until {moment_text(until, seconds=True)}" if (until := iso(view.deadline)) else ""
+        console.note(f"not connected: {', '.join(away)}; release {view.release} waits for them{until}")
+    return view
 
 
 def _asked(calls: "ControlServiceStub", view: "ReleaseView") -> "ReleaseView":

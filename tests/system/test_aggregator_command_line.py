@@ -162,7 +162,7 @@ async def test_cancel_ends_the_waiting_command(operator, owners):
     await all_until(owners, "mask")
     code, out, _ = await operator.run("cancel", "r1")
     assert (code, out) == (0, "release r1 is cancelled; a, b were asked to and may have spent\n")
-    assert (await operator.run("cancel", "r1"))[0] == 0
+    assert (await operator.run("cancel", "r1", "--yes"))[0] == 0
     out, _ = await command.communicate()
     assert (command.returncode, json.loads(out)["error"]["code"]) == (8, "cancelled")
 
