@@ -224,6 +224,8 @@ class Setting:
     """The most records that one person has."""
     taxonomy: Taxonomy | None = None
     """The taxonomy of its categories; None if the attribute has none."""
+    ordered: bool = True
+    """Whether the order of its values means something."""
 
     def __post_init__(self) -> None:
         if not self.epsilon.is_finite() or self.epsilon <= 0:

@@ -18,7 +18,7 @@ from decimal import Decimal
 import numpy as np
 
 from common.errors import DataError, UnusableDataError, UsageError
-from common.model.mechanisms import Mechanism, fault_of_k, fault_of_rank_noise, rules_of
+from common.model.mechanisms import Mechanism, fault_of_k, fault_of_rank_noise, has_no_order, rules_of
 from common.model.plan import Plan
 from common.model.privacy import NO_RANK_NOISE, is_rank_noise
 from common.model.schema import Attribute
@@ -94,8 +94,11 @@ class AttributeTask:
     @property
     def setting(self) -> Setting:
         """The settings that its mechanism needs."""
-        name, n_values, g = self.attribute.name, self.attribute.n_values, self.max_records_per_person
-        return Setting(name, n_values, self.epsilon, self.k or 1, g, self.taxonomy)
+        attribute, g = self.attribute, self.max_records_per_person
+        ordered = not has_no_order(attribute)
+        return Setting(
+            attribute.name, attribute.n_values, self.epsilon, self.k or 1, g, self.taxonomy, ordered
+        )
 
 
 def mechanism_of(task: AttributeTask) -> ListMechanism:

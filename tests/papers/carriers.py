@@ -1,13 +1,15 @@
 """Where `auto` changes from one carrier to the next: values of six shapes, one attribute of ten at ε = 1.
 
-Two tables of docs/decisions.md: counts against quantiles by the number of possible values, and
-`dp-quantiles` against `idp-quantiles` by the number of records. Both are ratios, of squared errors and of
-total variations; below 1 the first carrier is nearer.
+Three tables of docs/decisions.md: counts against quantiles by the number of possible values, `dp-quantiles`
+against `idp-quantiles` by the number of records, and counts without stray counts against their projection
+alone by how much of the domain the values fill. All are ratios, of squared errors and of total variations;
+below 1 the first one is nearer.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from itertools import product
 from math import sqrt
 from pathlib import Path
 from types import MappingProxyType
@@ -16,6 +18,7 @@ import numpy as np
 
 from common.model.schema import Attribute, AttributeType
 from owner_node.masking.arrays import Float64Array, SystemBits
+from owner_node.masking.histogram import nearest_counts, whole_counts, without_stray_counts
 from owner_node.risk.draws import SortedAttribute
 from tests.papers.data_sets import DataSet
 from tests.papers.in_process import Setting, task_of
@@ -34,13 +37,17 @@ SHAPES: Mapping[str, Shape] = MappingProxyType(
     }
 )
 """Values as shares of the domain, by shape; what lies outside is clamped."""
-MULTIPLES = (1, 1.5, 2.5, 3.5, 5, 6)
+MULTIPLES = (1, 2.5, 5, 10, 20)
 """Possible values, as multiples of sqrt(n ε)."""
 EPSILON = Decimal("0.1")
 """Share of one attribute of ten."""
 COUNTED, RECORDS = (800, 4_000), (2_000, 5_000, 10_000, 20_000)
 """n ε in both tables."""
 MANY_VALUES = 100_000
+WIDTHS = (1, 4, 10)
+"""Width of the domain in the last table, in widths of a domain that fits."""
+SETTINGS = tuple(product((200, 2_000, 20_000), (16, 100, 500), (0.125, 0.5)))
+"""Numbers of records, numbers of values in a domain that fits, and shares of ε in the last table."""
 COUNTS, GLOBAL, LOCAL = "dp-hist", "dp-quantiles", "idp-quantiles"
 
 
@@ -77,6 +84,36 @@ def distances(
     return found / runs
 
 
+def without_stray(shape: str, width: int, runs: int, draw: np.random.Generator) -> Float64Array:
+    """Return counts without stray counts against their projection, by setting, `(n_settings, 2)`.
+
+    Args:
+        shape: Of `SHAPES`.
+        width: Of `WIDTHS`.
+        runs: How many times noise is drawn.
+        draw: Draws values and noise.
+
+    Returns:
+        Ratios of squared errors and of total variations.
+    """
+    ratios = []
+    for n_records, n_fitting, epsilon in SETTINGS:
+        n_values, scale = n_fitting * width, 2 / epsilon
+        shares = np.clip(SHAPES[shape](draw, n_records), 0, 1)
+        values = np.sort(np.rint(shares * (n_fitting - 1)).astype(np.int64)) + (n_values - n_fitting) // 3
+        counts, found = np.bincount(values, minlength=n_values), np.zeros((2, 2))
+        for _ in range(runs):
+            noisy = counts + draw.laplace(0, scale, n_values)
+            nearest = nearest_counts(noisy, n_records)
+            for number, made in enumerate((without_stray_counts(noisy, n_records, scale), nearest)):
+                whole = whole_counts(made, n_records)
+                moved = np.repeat(np.arange(n_values), whole) - values
+                found[number] += np.square(moved).mean(), np.abs(whole - counts).sum() / (2 * n_records)
+        # What is exact in both is equal.
+        ratios.append((found[0] + runs * 1e-6) / (found[1] + runs * 1e-6))
+    return np.array(ratios)
+
+
 def run(data: Path, out: Path, runs: int, seed: int) -> dict[str, str]:
     """Make the CSV files; returns the tables of docs/decisions.md by name. Reads no data set."""
     draw, rows = np.random.default_rng(seed), defaultdict(list)
@@ -94,7 +131,13 @@ def run(data: Path, out: Path, runs: int, seed: int) -> dict[str, str]:
             relative = by_records[:, 0, number] / by_records[:, 1, number]
             rows["global"].append((f"{shape}, {name}", tuple(relative.tolist())))
         rows["global"].append((f"{shape}, squared error of `{GLOBAL}`", tuple(by_records[:, 0, 0].tolist())))
+        below = [without_stray(shape, width, runs, draw) for width in WIDTHS]
+        for number, name in enumerate(("squared error", "total variation")):
+            means = [float(np.exp(np.log(each[:, number]).mean())) for each in below]
+            largest = max(float(each[:, number].max()) for each in below)
+            rows["stray"].append((f"{shape}, {name}", (*means, largest)))
     heads = {
+        "stray": ("width of the domain", *map(str, WIDTHS), "largest of all"),
         "counts": ("V / √(n·ε)", *map(str, MULTIPLES)),
         "global": ("n·ε", *(f"{each:,}" for each in RECORDS)),
     }

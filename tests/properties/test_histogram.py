@@ -21,6 +21,7 @@ from owner_node.masking.histogram import (
     grid_bits,
     nearest_counts,
     whole_counts,
+    without_stray_counts,
 )
 from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
@@ -108,6 +109,47 @@ def test_the_projection_is_the_nearest_to_the_noisy_counts(noisy, n_records):
         options={"maxiter": 500, "ftol": 1e-12},
     )
     assert ((found - noisy) ** 2).sum() <= solved.fun + 1e-6 * (1 + solved.fun)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.floats(-100, 300), min_size=64, max_size=99), st.integers(1, 1000), st.sampled_from([1, 20])
+)
+def test_counts_without_stray_ones_are_counts_of_all_records(noisy, n_records, scale):
+    """Not negative and of the same sum, whatever stands out, is emptied or left."""
+    found = without_stray_counts(np.array(noisy), n_records, scale)
+    assert found.size == len(noisy)
+    assert found.min() >= 0
+    assert found.sum() == pytest.approx(n_records)
+
+
+def test_what_stands_out_is_left_as_it_is():
+    """Counts far above the noise are the nearest ones; a zero keeps its spike in an empty domain."""
+    large = np.tile([500.0, 480, 510, 505], 16)
+    assert np.array_equal(without_stray_counts(large, 32_000, 4), nearest_counts(large, 32_000))
+    spike = np.zeros(1000)
+    spike[0] = 900
+    noisy = spike + np.random.default_rng(4).laplace(0, 8, 1000)
+    assert without_stray_counts(noisy, 900, 8)[0] > 890
+
+
+def test_stray_counts_are_those_of_values_with_an_order():
+    """Ages in a domain that is too wide: an order brings them together; labels have none, and stay."""
+    ages = np.bincount(np.random.default_rng(5).binomial(90, 0.4, 2000), minlength=400)
+    values, errors, one_way = np.repeat(np.arange(400), ages), np.zeros((20, 2)), np.zeros((20, 2))
+    for seed in range(20):
+        for number, ordered in enumerate((True, False)):
+            setting = Setting("age", 400, Decimal("0.5"), 1, ordered=ordered)
+            noise = MECHANISM.noise(setting, SeededBits(seed))
+            released = MECHANISM.list_of(ages, noise, setting)
+            whole = np.bincount(released.values, released.sizes, minlength=400)
+            errors[seed, number] = np.square(np.repeat(released.values, released.sizes) - values).mean()
+            one_way[seed, number] = np.abs(whole - ages).sum()
+            if not ordered:
+                alone = whole_counts(nearest_counts(ages + noise / 2 ** grid_bits(setting), 2000), 2000)
+                assert np.array_equal(whole, alone)
+    assert errors[:, 0].mean() < 0.1 * errors[:, 1].mean()
+    assert one_way[:, 0].mean() < 0.7 * one_way[:, 1].mean()
 
 
 @settings(max_examples=100, deadline=None)

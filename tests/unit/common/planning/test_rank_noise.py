@@ -110,10 +110,10 @@ def test_naming_a_mechanism_keeps_the_default_rank_noise():
 
 
 @pytest.mark.parametrize("g", [1, 2])
-def test_counts_carry_up_to_three_and_a_half_roots(g):
-    """V <= 3.5 sqrt(n ε/g), exactly, from public numbers."""
+def test_counts_carry_up_to_eight_roots(g):
+    """V <= 8 sqrt(n ε/g), exactly, from public numbers."""
     limit = most_counted_values(PublicNumbers(1000, 1, Decimal("0.5"), g))
-    assert limit == {1: 78, 2: 55}[g]
+    assert limit == {1: 178, 2: 126}[g]
     for n_values, expected in ((limit, "dp-hist"), (limit + 1, "idp-quantiles")):
         one = Attribute("one", AttributeType.INTEGER, 1, n_values)
         own = replace(schema(attributes=(one, WIDE), records=1000), max_records_per_person=g)
@@ -124,8 +124,8 @@ def test_counts_carry_up_to_three_and_a_half_roots(g):
 @pytest.mark.parametrize(
     ("sizes", "n_values", "expected"),
     [
-        ((10**6, 100), 30, "dp-hist"),
-        ((10**6, 100), 40, "idp-quantiles"),
+        ((10**6, 100), 80, "dp-hist"),
+        ((10**6, 100), 81, "idp-quantiles"),
         ((10**6, 9_000), 10**6, "idp-quantiles"),
         ((10**6, 10_000), 10**6, "dp-quantiles"),
         ((10**6, 10_000), 350, "dp-hist"),
@@ -327,11 +327,11 @@ def test_why_an_attribute_is_carried_so():
 
     individual, whole = "individual differential privacy", "differential privacy"
     assert reasons() == [
-        f"quantiles ({individual}): 1000001 possible values, counts are better up to 78",
+        f"quantiles ({individual}): 1000001 possible values, counts are better up to 178",
         f"counts ({whole}): its categories have no order",
     ]  # fmt: skip
     asked = reasons(mechanism="dp-quantiles")[0]
-    assert asked == f"quantiles ({whole}), as asked for: 1000001 possible values, counts are better up to 78"
+    assert asked == f"quantiles ({whole}), as asked for: 1000001 possible values, counts are better up to 178"
     assert reasons(mechanism="dp") == [f"every record by itself ({whole})"] * 2
 
 
