@@ -14,10 +14,6 @@ SortableArray = NDArray[np.bytes_]
 """Tokens as single elements; shape (n_records,)."""
 
 
-_PACKED_RECORDS = 1 << 20
-"""Most records whose numbers are part of the keys that `random_order` sorts; a power of two."""
-
-
 def sortable(tokens: TokenArray) -> SortableArray:
     """View tokens as elements that numpy sorts and compares; all sixteen bytes count, zeros too.
 
@@ -33,27 +29,24 @@ def sortable(tokens: TokenArray) -> SortableArray:
 def random_order(n_records: int) -> Int64Array:
     """Return a permutation of 0…n_records-1 from the system's secure randomness.
 
-    The records are sorted by random keys. All keys are drawn again if two of them are equal, so that every
-    order has exactly the same probability. Keys have 64 bits; up to 2^20 records, the lower 20 give way to
-    the number of the record, because sorting numbers takes a third of the time of sorting positions. Then
-    keys are drawn again in one case in 30 at most.
+    The records are sorted by random keys of 64 bits, of which the lower ones give way to the number of the
+    record: sorting numbers takes a third of the time of sorting positions. Records with equal keys are put
+    into a random order of their own, as if their keys went on. So every order has exactly the same
+    probability.
     """
-    while True:
-        keys = np.frombuffer(bytearray(os.urandom(8 * n_records)), dtype=np.uint64)
-        if n_records <= _PACKED_RECORDS:
-            mask = np.uint64(_PACKED_RECORDS - 1)
-            keys &= ~mask
-            keys |= np.arange(n_records, dtype=np.uint64)
-            keys.sort()
-            order = (keys & mask).astype(np.int64)
-            keys &= ~mask
-            if not np.any(keys[1:] == keys[:-1]):
-                return order
-            continue
-        order = np.argsort(keys)
-        ordered = keys[order]
-        if not np.any(ordered[1:] == ordered[:-1]):
-            return order.astype(np.int64, copy=False)
+    bits = max(n_records - 1, 0).bit_length()
+    keys = np.frombuffer(bytearray(os.urandom(8 * n_records)), dtype=np.uint64)
+    keys >>= np.uint64(bits)
+    keys <<= np.uint64(bits)
+    keys |= np.arange(n_records, dtype=np.uint64)
+    keys.sort()
+    order = (keys & np.uint64((1 << bits) - 1)).astype(np.int64)
+    keys >>= np.uint64(bits)
+    equal = keys[1:] == keys[:-1]
+    if np.any(equal):
+        places = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
+        order[places] = order[places[np.lexsort((random_order(len(places)), keys[places]))]]
+    return order
 
 
 def order_of(keys: NDArray[np.uint64]) -> Int64Array:
