@@ -63,10 +63,20 @@ _log = logging.getLogger(__name__)
 
 
 def _load_libraries(threads: int) -> None:
-    """Import what a release needs, so that the first one does not wait for it; set its number of threads."""
+    """Import the libraries that a release needs and an idle daemon does not; set their number of threads."""
     for name in _OF_A_RELEASE:
         import_module(name)
     import_module("pyarrow").set_cpu_count(threads)
+
+
+async def _load_for_releases(conductor: Conductor, threads: int) -> None:
+    """Load libraries once the first release goes on: owners answer meanwhile."""
+    while True:
+        ticket = conductor.anything.ticket()
+        if not all(release.ended for release in conductor.releases):
+            break
+        await ticket.wait()
+    await asyncio.to_thread(_load_libraries, threads)
 
 
 class AggregatorDaemon:
@@ -75,7 +85,6 @@ class AggregatorDaemon:
     def __init__(self, config: AggregatorConfig) -> None:
         self._config = config
         self._stack = AsyncExitStack()
-        self._loading: asyncio.Task[None] | None = None
         self.address = ""
         """Where owners reach it, once it has started; the port is the one that the system chose."""
 
@@ -147,7 +156,7 @@ class AggregatorDaemon:
                 from aggregator.console.serving import serve
             self._stack.push_async_callback(serve(self._config).close)
         _log.info("ready", extra={"aggregator": section.name, "address": self.address})
-        self._loading = asyncio.create_task(asyncio.to_thread(_load_libraries, workspace.threads))
+        self._spawn(_load_for_releases(conductor, workspace.threads))
 
     def _deliver_audit(self, journal: Journal) -> None:
         """Copy operators' actions to the configured audit sinks, including those noted during shutdown."""

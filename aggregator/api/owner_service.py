@@ -163,14 +163,16 @@ class OwnerService(OwnerServiceServicer):
                     if (work.release, work.step) not in busy
                 )
                 remaining = ends - time.monotonic()
-                if due or self._closing or not await wait(ticket, max(remaining, 0.0)):
+                if due or self._closing or remaining <= 0:
                     # The certificate may have expired, or been revoked, while the poll was held.
-                    await self._turns.take()
                     self._certificate(context)
                     response = wire.PollResponse(work=due, newest_ledger_head=self._newest_head(owner))
                     if due:
                         self._sign(response, owner, request.nonce)
                     return response
+                await wait(ticket, remaining)
+                # One change can wake every owner of a release.
+                await self._turns.take()
 
     def _estimates(self, owner: str, request: wire.PollRequest) -> dict[str, Estimate]:
         """Return how far an owner is with the masking that it has to do, by release."""

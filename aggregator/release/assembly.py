@@ -5,6 +5,7 @@ checking needs its dictionaries. With one group of attributes they are stacked. 
 become runs of records, in memory if all fit and else in a scratch file, and the runs are read side by side.
 """
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 
@@ -52,15 +53,18 @@ def assemble(
         IntegrityError: If a fragment cannot be used, or they do not fit together.
         OSError: If the scratch folder cannot be used.
     """
+    whole: dict[str, Records] = {}
+    if plan.n_groups > 1 and sum(counts.values()) <= _at_once(plan, workspace):
+        whole = {o: np.empty(counts[o], fragment_type(plan, a)) for o, a in plan.assignments.items()}
     packed = {
-        owner: _counted(pack(plan, assignment, fragments[owner]), advance)
+        owner: _counted(pack(plan, assignment, fragments[owner], whole.get(owner)), advance)
         for owner, assignment in plan.assignments.items()
     }
     with ExitStack() as open_files:
         if plan.n_groups == 1:
             joined = stack(plan, packed)
         else:
-            runs = _runs(plan, packed, counts, workspace, open_files)
+            runs = _runs(plan, packed, whole, workspace, open_files)
             joined = align(plan, runs, min(_at_once(plan, workspace), _BLOCK_RECORDS))
         yield from shuffle(joined, n_records, joined_type(plan), workspace)
 
@@ -105,25 +109,16 @@ def _at_once(plan: Plan, workspace: Workspace) -> int:
 def _runs(
     plan: Plan,
     packed: Mapping[str, Iterable[Records]],
-    counts: Mapping[str, int],
+    whole: Mapping[str, Records],
     workspace: Workspace,
     open_files: ExitStack,
 ) -> dict[str, Run]:
-    """Return the records of all owners as runs."""
-    types = {owner: fragment_type(plan, assignment) for owner, assignment in plan.assignments.items()}
-    if sum(counts.values()) <= _at_once(plan, workspace):
-        return {
-            owner: ArrayRun(_filled(np.empty(counts[owner], dtype=types[owner]), pieces))
-            for owner, pieces in packed.items()
-        }
+    """Read all fragments; return the records of all owners as runs: `whole` if they are written there."""
+    if whole:
+        # `FragmentCheck` counts them: they have the number of records that each array has room for.
+        for pieces in packed.values():
+            deque(pieces, maxlen=0)
+        return {owner: ArrayRun(records) for owner, records in whole.items()}
     spool = RunFile(open_files.enter_context(workspace.file()))
+    types = {owner: fragment_type(plan, assignment) for owner, assignment in plan.assignments.items()}
     return {owner: spool.append(pieces, types[owner]) for owner, pieces in packed.items()}
-
-
-def _filled(records: Records, pieces: Iterable[Records]) -> Records:
-    """Fill an array with pieces, which have as many records as it has: `FragmentCheck` counted them."""
-    start = 0
-    for piece in pieces:
-        records[start : start + len(piece)] = piece
-        start += len(piece)
-    return records

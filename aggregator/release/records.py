@@ -49,16 +49,27 @@ def fragment_type(plan: Plan, assignment: Assignment) -> np.dtype[Any]:
     return record_type(attributes, tokens=has_tokens(plan))
 
 
-def pack(plan: Plan, assignment: Assignment, batches: Iterable[pa.RecordBatch]) -> Iterator[Records]:
+def pack(
+    plan: Plan, assignment: Assignment, batches: Iterable[pa.RecordBatch], whole: Records | None = None
+) -> Iterator[Records]:
     """Turn the batches of a fragment into records.
+
+    Args:
+        plan: The plan.
+        assignment: What the fragment's owner masks.
+        batches: Its batches (`common.wire.decoding.decoded_batches`).
+        whole: Takes all its records, one batch after the other; None: every batch gets its own memory.
 
     Yields:
         The records of each batch, of `fragment_type`.
     """
     dtype = fragment_type(plan, assignment)
     attributes = [plan.attribute(each.name) for each in assignment.attributes]
+    start = 0
     for batch in batches:
-        records = np.empty(batch.num_rows, dtype=dtype)
+        stop = start + batch.num_rows
+        records = np.empty(batch.num_rows, dtype=dtype) if whole is None else whole[start:stop]
+        start = stop
         if has_tokens(plan):
             records[TOKEN_COLUMN] = sortable(token_view(batch.column(TOKEN_COLUMN)))
         for each in attributes:

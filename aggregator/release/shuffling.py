@@ -30,6 +30,7 @@ _SHARE_OF_MEMORY = 4
 _ORDER_BYTES = 24
 """Of a record while it is put into order, beside itself and its copy: its key and its place."""
 _MOST_BUCKETS = 1 << 16
+_BLOCK_RECORDS = 1 << 17
 
 
 def n_buckets(n_records: int, record_bytes: int, memory: int) -> int:
@@ -53,7 +54,7 @@ def shuffle(
     """Put records into a uniformly random order.
 
     Yields:
-        The records in the new order, bucket by bucket. Nothing is yielded before all records were read.
+        The records in the new order, in blocks. Nothing is yielded before all records were read.
 
     Raises:
         IntegrityError: If they are more or fewer.
@@ -62,7 +63,10 @@ def shuffle(
     buckets = n_buckets(n_records, dtype.itemsize, workspace.memory)
     if buckets == 1:
         (whole,) = _chunks(records, n_records, n_records, dtype)
-        yield np.take(whole, random_order(n_records))
+        order = random_order(n_records)
+        # A block stays in the cache until it is read.
+        for start in range(0, n_records, _BLOCK_RECORDS):
+            yield np.take(whole, order[start : start + _BLOCK_RECORDS])
         return
     with workspace.file() as stream:
         spool = RunFile(stream)

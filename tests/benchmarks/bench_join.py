@@ -1,4 +1,4 @@
-"""Joining three vertical fragments of a million records, against engines that join tables: time and memory.
+"""Joining three vertical fragments of 3 × 10^6 records, against engines that join tables: time and memory.
 
 The fragments are decoded from files as the aggregator has them. Ours also shuffles the records and gives them
 their release types; what it is compared with only joins. Memory counts everything above the loaded

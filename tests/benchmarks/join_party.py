@@ -1,5 +1,8 @@
 """The process of the join benchmark: `python -m tests.benchmarks.join_party FOLDER` prints what it found."""
 
+# First, as in the programs: Arrow imports numpy; see `common.processor`.
+import common  # noqa: F401, I001
+
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +21,7 @@ from tests.benchmarks.result import medians
 from tests.benchmarks.upload_parties import forget_peak, peak_bytes
 from tests.fakes.releases import make_plan
 
-N_RECORDS = 1_000_000
+N_RECORDS = 3_000_000
 REPETITIONS = 5
 MEMORY = 4 << 30
 GROUPS = (

@@ -49,6 +49,17 @@ async def delivered(aggregator, records, **changes) -> None:
     await asyncio.gather(*(owner.answer(work) for owner, work in zip(owners, works, strict=True)))
 
 
+async def test_an_idle_daemon_does_not_load_what_a_release_needs(launch, records, monkeypatch):
+    """The libraries take 70 MB; they are loaded once the first release goes on."""
+    loaded = threading.Event()
+    monkeypatch.setattr("aggregator.daemon._load_libraries", lambda _threads: loaded.set())
+    aggregator = await launch()
+    await aggregator.calls.Status(control.StatusRequest())
+    assert not loaded.is_set()
+    await pair(aggregator, records)
+    assert await asyncio.to_thread(loaded.wait, 20)
+
+
 async def test_a_folder_that_cannot_be_written_is_waited_for(launch, records):
     """While the release folder cannot be made the release says so and stays; then it is published."""
     aggregator = await launch()
