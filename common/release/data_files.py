@@ -1,6 +1,7 @@
 """The data files of a release, read as untrusted input: columns, number of records, numbering and values."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from os import SEEK_END
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -128,12 +129,16 @@ def _are_plausible(stream: BinaryIO, metadata: pq.FileMetaData, plan: Plan) -> b
     """Whether the pages of no column state more bytes than its records and labels can take."""
     labels = {each.name: sum(len(label.encode()) + 4 for label in each.categories) for each in plan.columns}
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    for n_rows, chunk in (
-        (group.num_rows, group.column(i)) for group in groups for i in range(group.num_columns)
-    ):
+    rows = [group.num_rows for group in groups]
+    chunks = [(group.num_rows, group.column(i)) for group in groups for i in range(group.num_columns)]
+    # A footer could have pages read many times, or give one group more records than the file has.
+    n_bytes = sum(chunk.total_compressed_size for _, chunk in chunks)
+    if min(rows, default=0) < 0 or sum(rows) != metadata.num_rows or n_bytes > stream.seek(0, SEEK_END):
+        return False
+    for n_rows, chunk in chunks:
         most = _PAGES_BYTES + _VALUE_BYTES * n_rows + labels.get(chunk.path_in_schema, 0)
         start = chunk.dictionary_page_offset or chunk.data_page_offset
-        if unpacked_size(stream, start, chunk.total_compressed_size) > most:
+        if unpacked_size(stream, start, chunk.total_compressed_size, n_rows) > most:
             return False
     return True
 

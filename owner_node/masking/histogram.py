@@ -55,6 +55,8 @@ _OUTSTANDING = 3.0
 """A count above scale · (ln V + this) stands out: noise alone gets there in one attribute of 40."""
 _FEWEST_VALUES = 24
 """Of a domain in which stray counts are looked for: in smaller ones they cost less than what is emptied."""
+_MOST_VALUES = 2**17
+"""Beyond it a draw takes a second, and forecasts draw several times."""
 _PASSES = 4
 MOST_RECORDS = 2**34
 """The largest number of records that a fragment can have."""
@@ -192,29 +194,30 @@ def without_stray_counts(noisy: Float64Array, n_records: int, scale: float) -> F
     Returns:
         As `nearest_counts`.
     """
-    nearest, kept = nearest_counts(noisy, n_records), np.ones(noisy.size, dtype=np.bool_)
-    for _ in range(_PASSES if noisy.size >= _FEWEST_VALUES else 0):
-        left = kept & ~_are_empty(noisy, nearest, kept, scale)
-        if np.array_equal(left, kept):
+    nearest = nearest_counts(noisy, n_records)
+    kept, least = np.arange(noisy.size), scale * (np.log(noisy.size) + _OUTSTANDING)
+    for _ in range(_PASSES if _FEWEST_VALUES <= noisy.size <= _MOST_VALUES else 0):
+        stays = ~_are_empty(noisy[kept], nearest, least, scale)
+        if stays.all():
             break
-        kept, nearest = left, np.zeros(noisy.size)
-        nearest[kept] = nearest_counts(noisy[kept], n_records)
-    return nearest
+        kept = kept[stays]
+        nearest = nearest_counts(noisy[kept], n_records)
+    counts = np.zeros(noisy.size)
+    counts[kept] = nearest
+    return counts
 
 
-def _are_empty(noisy: Float64Array, nearest: Float64Array, kept: BoolArray, scale: float) -> BoolArray:
-    """Return which values lie in a half that is empty, `(V,)`; values that are not kept count for nothing."""
-    variance, least = 2 * scale**2, scale * (np.log(noisy.size) + _OUTSTANDING)
+def _are_empty(noisy: Float64Array, nearest: Float64Array, least: float, scale: float) -> BoolArray:
+    """Return which values lie in a half that is empty, `(n_kept,)`; a count above `least` stands out."""
+    variance, n_kept = 2 * scale**2, noisy.size
     beside = np.pad(noisy, 1, constant_values=0)
-    spikes = kept & (noisy - np.maximum(np.maximum(beside[:-2], beside[2:]), 0) > least)
-    rest: BoolArray = kept & ~spikes
-    n_kept, n_rest = np.count_nonzero(kept), np.count_nonzero(rest)
+    rest: BoolArray = noisy - np.maximum(np.maximum(beside[:-2], beside[2:]), 0) <= least
+    n_rest = int(np.count_nonzero(rest))
     # The likeliest sum of all but the spikes, given the sum of all.
-    summed = noisy[rest].sum() + (nearest.sum() - noisy[kept].sum()) * n_rest / n_kept
+    summed = noisy[rest].sum() + (nearest.sum() - noisy.sum()) * n_rest / n_kept
     if n_rest < n_kept and summed < _NEAR_ZERO * np.sqrt(variance * n_rest * (n_kept - n_rest) / n_kept):
         return rest
-    columns = (noisy, nearest, np.ones(noisy.size), noisy > least)
-    levels = [np.stack([np.where(rest, each, 0.0) for each in columns])]
+    levels = [np.stack([np.where(rest, each, 0.0) for each in (noisy, nearest, 1.0, noisy > least)])]
     while levels[-1].shape[1] > 1:
         if levels[-1].shape[1] % 2:
             levels[-1] = np.pad(levels[-1], ((0, 0), (0, 1)))
@@ -225,7 +228,7 @@ def _are_empty(noisy: Float64Array, nearest: Float64Array, kept: BoolArray, scal
         n_regions = level.shape[1] // 2
         totals, found = _divided(totals[:n_regions], level, variance)
         empty = np.repeat(empty[:n_regions], 2) | found
-    rest &= empty[: noisy.size]
+    rest &= empty[:n_kept]
     return rest
 
 

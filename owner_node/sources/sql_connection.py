@@ -25,7 +25,7 @@ from owner_node.sources import sql_faults
 
 CONNECT_SECONDS = 10
 """Time-out for connecting to a database."""
-TIME_LIMIT = "tessera_time_limit"
+TIME_LIMIT = "time_limit_of_tessera"
 """Key in `Connection.info` of how long a statement may take, where that is not `query_timeout`."""
 _SQLITE_STEPS = 100_000
 """Steps of SQLite's virtual machine between two checks of the time-out."""

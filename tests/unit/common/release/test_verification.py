@@ -1,5 +1,6 @@
 """Verification: holds for an honest release, and names the first thing that does not hold."""
 
+import io
 import os
 import shutil
 import tempfile
@@ -10,6 +11,7 @@ import pytest
 
 from common.errors import ConfigurationError, IntegrityError, UsageError
 from common.release.data_files import read_data
+from common.release.page_headers import unpacked_size
 from common.release.table import release_schema
 from common.release.verification import parse_pins, verify_release
 from tests.fakes.published import make_release
@@ -123,7 +125,7 @@ def test_a_parquet_file_is_not_unpacked_before_its_counts_are_known(made, tmp_pa
 
 def _varint(number: int, length: int = 0) -> bytes:
     """An integer as Thrift writes it, in at least so many bytes."""
-    digits = [number * 2]
+    digits = [number * 2 if number >= 0 else -2 * number - 1]
     while digits[-1] > 127 or len(digits) < length:
         digits[-1:] = [digits[-1] & 127 | 128, digits[-1] >> 7]
     return bytes(digits)
@@ -144,6 +146,31 @@ def test_a_footer_cannot_hide_what_pages_unpack_to(made, tmp_path):
     assert pq.read_metadata(path).row_group(0).column(at).total_uncompressed_size == 1000
     with pytest.raises(IntegrityError, match="sizes that such columns do not have"):
         read_data(path, made.plan, 30)
+
+
+def _header(*sizes: int) -> bytes:
+    """A page header with its two sizes, as long as Thrift allows."""
+    return b"\x15\x00" + b"".join(b"\x15" + _varint(each) for each in sizes) + b"\x00"
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        _header(5, 10**30),
+        _header(5, 2**62),
+        _header(5, -1),
+        _header(5),
+        _header(5, 0) * 9,
+        b"\x1c" * 100,
+        b"\x19\xfc\xff\xff\xff\x7f",
+        b"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+    ],
+    ids=["no integer", "far away", "negative", "one size", "too many", "nested", "a list", "a long text"],
+)
+def test_headers_that_no_writer_makes_are_refused(pages):
+    """Whatever stands where a page should begin ends at once, and never reads beyond the file."""
+    with pytest.raises((ValueError, OSError)):
+        unpacked_size(io.BytesIO(pages), 0, len(pages), 3)
 
 
 def test_lists_in_a_footer_take_no_memory_before_their_items(made, tmp_path):
