@@ -82,14 +82,15 @@ def test_no_room_for_the_release(cluster, disks):
     check_published(cluster, command, "r-releases")
 
 
+@pytest.mark.timeout(300)
 def test_no_room_for_uploads(cluster, disks):
     """An upload that does not fit is told in words on both sides, kept so far, and goes on."""
     # Plan and consents have room in the journal, a fragment has none beside it.
     with disks["aggregator"].full(leave=2 * ROOM_FOR_A_DATABASE):
         command = start_release(cluster, "r-uploads")
-        stored = cluster.aggregator.wait_for("upload cannot be stored", release="r-uploads", timeout=60)
+        stored = cluster.aggregator.wait_for("upload cannot be stored", release="r-uploads", timeout=100)
         assert dict(stored)["reason"] == "No space left on device"
-        told = cluster.owner("a").wait_for("answer not taken", release="r-uploads", timeout=60)
+        told = cluster.owner("a").wait_for("answer not taken", release="r-uploads", timeout=100)
         assert dict(told)["code"] == "configuration"
     check_published(cluster, command, "r-uploads")
 
