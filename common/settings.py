@@ -155,7 +155,10 @@ def read(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, ArithmeticError, RecursionError) as problem:
         text = str(problem) if isinstance(problem, tomllib.TOMLDecodeError) else "a number cannot be read"
         raise ConfigurationError(
-            f"{path} is not TOML", [text], "texts need quotes, and every key may be given once"
+            f"{path} is not TOML",
+            [text],
+            "texts need quotes, as do names with other characters than A-Z, a-z, 0-9, '_' and '-'; "
+            "every key may be given once",
         ) from None
 
 

@@ -123,7 +123,7 @@ def operator_error(release: Release) -> TesseraError | None:
     if release.resumable:
         again = f"repeat the same command with --id {release.id} to continue: nobody is charged again"
     elif "another --id" not in hint:
-        again = f"ask again under another --id: release {release.id} keeps this end, whatever is mended"
+        again = f"ask again under another --id: release {release.id} has ended for good"
     if again:
         hint = f"{hint}; then {again}" if hint else again
     body = {"code": ending.code, "message": ending.message, "hint": hint, "details": details}

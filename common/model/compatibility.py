@@ -135,7 +135,7 @@ def check_features(used: Iterable[str], owners: Mapping[str, Software]) -> None:
         )
         raise VersionError(
             f"these owners run versions that lack what the release uses:{lines}",
-            "upgrade them, or leave out what they lack; no owner was asked and nothing is charged",
+            "no owner was asked and nothing is charged; upgrade them, or leave out what they lack",
             {"owners": lacking},
         )
 

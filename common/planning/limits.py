@@ -93,6 +93,6 @@ def check_limits(plan: Plan, schemas: Mapping[str, Schema]) -> None:
     if lines:
         raise RefusedError(
             f"refused by limits that owners state in their schemas: {'; '.join(lines)}",
-            "change the arguments, or leave these owners out; no owner was asked and nothing is charged",
+            "no owner was asked and nothing is charged; change the arguments, or leave these owners out",
             {"owners": {owner: list(rules) for owner, rules in found.items() if rules}},
         )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from anyascii import anyascii
 
 from common.cli import console
 from common.errors import UsageError, did_you_mean
@@ -270,7 +271,7 @@ def _part(
         found,
         decimals=decimals,
         shared=shared,
-        twin=next(iter(twins), None),
+        twin=twin,
         total_epsilon=total_epsilon,
     )
     types = {column.name: column.type for column in found.columns if column.type}
@@ -290,7 +291,8 @@ def _part(
         lines.append(f"not declared, and so never read: {', '.join(left_out)}")
     for each in absent:
         meant = did_you_mean(each, left_out)
-        lines.append(f"in the schema, but no column of {file}, so not declared: {each} {meant}".rstrip())
+        line = f"in the schema, but no column of {file}, so not declared: {each}"
+        lines.append(f"{line}; {meant}" if meant else line)
     return _Part(text, document, lines)
 
 
@@ -501,9 +503,7 @@ def _plain(value: Decimal) -> str:
 
 def _name(source: Path) -> str:
     """Return a name for the data set that the configuration accepts."""
-    letters = "".join(
-        char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in source.stem
-    )
+    letters = "".join(char if char.isalnum() or char in "._-" else "-" for char in anyascii(source.stem))
     return letters.lstrip("._-")[:64] or "data"
 
 
