@@ -136,7 +136,7 @@ class SparkRecords(Source):
         return name if "://" in name else f"file://{name}"
 
     def _check_folder(self, session: Any, findings: Findings) -> None:
-        """Report what does not belong into a folder of Parquet files, wherever it is."""
+        """Report files that a folder of Parquet files may not hold, local or remote."""
         path = session._jvm.org.apache.hadoop.fs.Path(self._address)  # noqa: SLF001 - pyspark has no such call
         system = path.getFileSystem(session._jsc.hadoopConfiguration())  # noqa: SLF001
         for folder in system.globStatus(path) or ():
