@@ -26,7 +26,7 @@ from tests.system.small_owners import (
 
 pytestmark = pytest.mark.needs("tmpfs")
 OWNERS = ("a", "b")
-RECORDS = 12_000
+RECORDS = 24_000
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +68,14 @@ def check_published(cluster: LocalCluster, command: subprocess.Popen[str], relea
     assert ask(cluster, "aggregator", "delete", release, "--yes")[0] == 0
 
 
+def start_anew(cluster: LocalCluster) -> None:
+    """Start the aggregator again; what SQLite had taken of the disk for its journal is then given back."""
+    cluster.aggregator.stop()
+    cluster.aggregator.start()
+    for owner in OWNERS:
+        cluster.aggregator.wait_for("owner connected", owner=owner)
+
+
 def test_no_room_for_the_release(cluster, disks):
     """A release folder that does not fit is not half there; the operator sees what is waited for."""
     with disks["releases"].full():
@@ -85,23 +93,20 @@ def test_no_room_for_the_release(cluster, disks):
 @pytest.mark.timeout(300)
 def test_no_room_for_uploads(cluster, disks):
     """An upload that does not fit is told in words on both sides, kept so far, and goes on."""
+    start_anew(cluster)
     # Plan and consents have room in the journal, a fragment has none beside it.
-    with disks["aggregator"].full(leave=2 * ROOM_FOR_A_DATABASE):
+    with disks["aggregator"].full(leave=4 * ROOM_FOR_A_DATABASE):
         command = start_release(cluster, "r-uploads")
-        stored = cluster.aggregator.wait_for("upload cannot be stored", release="r-uploads", timeout=100)
+        stored = cluster.aggregator.wait_for("upload cannot be stored", release="r-uploads", timeout=60)
         assert dict(stored)["reason"] == "No space left on device"
-        told = cluster.owner("a").wait_for("answer not taken", release="r-uploads", timeout=100)
+        told = cluster.owner("a").wait_for("answer not taken", release="r-uploads", timeout=60)
         assert dict(told)["code"] == "configuration"
     check_published(cluster, command, "r-uploads")
 
 
 def test_nothing_can_be_started_without_room(cluster, disks):
     """What the journal cannot hold has not happened, and the operator is told why."""
-    # What SQLite has already taken of the disk is not full.
-    cluster.aggregator.stop()
-    cluster.aggregator.start()
-    for owner in OWNERS:
-        cluster.aggregator.wait_for("owner connected", owner=owner)
+    start_anew(cluster)
     with disks["aggregator"].full(leave=0):
         code, answer = ask(
             cluster, "aggregator", "release", "--dataset", "patients", "--layout", "horizontal",
