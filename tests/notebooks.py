@@ -20,6 +20,7 @@ import pandas as pd
 
 from deploy.local_process import PROGRAMS
 from deploy.wheel_environment import PROJECT, programs
+from tests.needs import missing_data
 
 PAGES = PROJECT / "docs" / "notebooks"
 NAMES = ("reading-a-release", "exploring", "federated-and-pooled")
@@ -66,6 +67,8 @@ def main() -> int:
     parser.add_argument("names", nargs="*", choices=[[], *NAMES], help="by default all")
     parser.add_argument("--folder", type=Path, help="the tutorial's folder, where it was gone through")
     options = parser.parse_args()
+    if options.folder is None and (absent := missing_data()):
+        parser.error(absent)
     with tempfile.TemporaryDirectory(prefix="tessera-") as made:
         folder = options.folder or Path(made)
         if options.folder is None:

@@ -19,6 +19,7 @@ from deploy.local_process import PROGRAMS
 from deploy.wheel_environment import PROJECT, programs
 from tests.browser import Browser, Page, browser
 from tests.consoles import OWNERS, decide, hospitals_that_decide, link_of, start_release
+from tests.needs import missing_data
 from tests.tutorial import walk_through
 
 PICTURES = PROJECT / "docs" / "images"
@@ -168,9 +169,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("sets", nargs="*", choices=[[], *SETS, TUTORIAL], help="by default all")
     parser.add_argument("--out", type=Path, default=PICTURES, help="where to write them")
     options = parser.parse_args(arguments)
+    wanted = options.sets or [*SETS, TUTORIAL]
+    if TUTORIAL in wanted and (absent := missing_data()):
+        parser.error(absent)
     os.environ[PROGRAMS] = str(programs())
     options.out.mkdir(parents=True, exist_ok=True)
-    for name in options.sets or [*SETS, TUTORIAL]:
+    for name in wanted:
         if name == TUTORIAL:
             with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
                 of_tutorial(Path(folder), Path(os.environ["TESSERA_DATA"]), options.out)
