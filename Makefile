@@ -16,7 +16,7 @@ PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-runtime opendp chart spark febrl demo programs test fuzz chaos soak bench papers notebooks screenshots lint format types imports proto check-generated docs lock dist clean
+.PHONY: help setup setup-runtime opendp chart spark febrl demo programs test lab fuzz chaos soak bench papers notebooks screenshots lint format types imports proto check-generated docs lock dist clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -70,7 +70,10 @@ programs: $(DEVELOPMENT_STAMP) ## install the wheel into an environment of its o
 	@$(RUN) -m deploy.wheel_environment
 
 test: programs ## run the tests (PYTEST_ARGS="-k name" for some of them)
-	@$(RUN) -m pytest $(PYTEST_ARGS)
+	@$(RUN) -m pytest -m "not lab" $(PYTEST_ARGS)
+
+lab: programs ## run the tests of the experiments, and of the tutorial with its pictures and notebooks
+	@$(RUN) -m pytest -m lab $(PYTEST_ARGS)
 
 fuzz: $(DEVELOPMENT_STAMP) ## ten thousand mutations of every message and document (make test tries some)
 	@TESSERA_FUZZ=10000 $(RUN) -m pytest tests/fuzz --timeout=3600 $(PYTEST_ARGS)

@@ -39,8 +39,26 @@ _FIRST = (
     *("tests/system/", "tests/chaos/", "tests/wire/", "tests/"),
 )
 """Files and folders of tests, the longest first."""
+_LABORATORY = (
+    "tests/papers/",
+    "tests/system/test_paper_setups.py",
+    "tests/system/test_tutorial.py::test_tutorial",
+    "tests/system/test_tutorial.py::test_notebook",
+)
+"""Experiments, pictures and notebooks: `make lab` runs them, and `make test` does not."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the marker that tells experiments from tests."""
+    config.addinivalue_line("markers", "lab: an experiment, picture or notebook, which `make lab` runs")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put slow files first, so that short ones are left for whichever process is done before the other."""
+    """Mark the laboratory before pytest selects by markers; put slow files first, so that short ones are left
+    for whichever process is done before the other.
+    """
+    for item in items:
+        if item.nodeid.startswith(_LABORATORY):
+            item.add_marker("lab")
     items.sort(key=lambda item: next(i for i, each in enumerate(_FIRST) if item.nodeid.startswith(each)))
