@@ -14,7 +14,8 @@ _PARTS: Mapping[str, str] = {
 }  # fmt: skip
 """What each directive reads."""
 _OTHERS: Mapping[str, str] = {
-    "F": "write %Y-%m-%d", "D": "write %m/%d/%y", "T": "write %H:%M:%S", "R": "write %H:%M", "h": "write %b",
+    "F": "write %Y-%m-%d", "D": "write %d for the day, or %m/%d/%y",
+    "T": "write %H:%M:%S", "R": "write %H:%M", "h": "write %b",
     "e": "write %d, which reads one digit, too", "-": "%d and %m read numbers without a leading zero, too",
     "#": "%d and %m read numbers without a leading zero, too", "c": "write the parts of the date",
     "x": "write the parts of the date", "X": "write the parts of the time", "U": "write ISO weeks: %G %V %u",
@@ -42,10 +43,13 @@ def check_format(date_format: str) -> str:
         ValueError: If it is none, with what to write.
     """
     directives = [each for each in _DIRECTIVE.findall(date_format) if each != "%"]
-    for each in directives:
-        if each not in _PARTS:
-            hint = _OTHERS.get(each, f"directives are {', '.join(f'%{known}' for known in _PARTS)}")
-            raise ValueError(f"%{each} is not supported; {hint}")
+    supported = f"directives are {', '.join(f'%{each}' for each in _PARTS)}"
+    unsupported = [each for each in directives if each not in _PARTS]
+    wrong = [f"%{each} is not supported; {_OTHERS.get(each, supported)}" for each in unsupported]
+    if "M" in directives and not {"H", "I"} & set(directives):
+        wrong.append("%M reads minutes, of no hour; the month is %m")
+    if wrong:
+        raise ValueError("; ".join(dict.fromkeys(wrong)))
     read: dict[str, list[str]] = {}
     for each in directives:
         read.setdefault(_PARTS[each], []).append(f"%{each}")

@@ -66,6 +66,8 @@ def test_every_directive(directive):
         ("%F", "%F is not supported; write %Y-%m-%d"),
         ("%-d.%m.%Y", "%- is not supported; %d and %m read"),
         ("%c", "%c is not supported; write the parts"),
+        ("%D.%M.%Y", "%D is not supported; write %d for the day, or %m/%d/%y; %M reads minutes, of no hour"),
+        ("%e-%U-%e", "%e is not supported; write %d, which reads one digit, too; %U is not supported"),
     ],
 )
 def test_formats_that_determine_no_day_or_two(date_format, problem):
