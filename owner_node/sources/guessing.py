@@ -47,7 +47,12 @@ _NUMBER = {
     ",": r"^[+-]?(?:0|[1-9][0-9]*)(?:,[0-9]+)?$",
 }
 
-_PERSON = "patient|person|customer|client|subject|member|employee|insured|user|student|pupil|donor"
+_PERSON = (
+    "patient|person|customer|client|subject|member|employee|insured|user|student|pupil|donor|case|account"
+)
+_PERSON_IN_GERMAN = (
+    "patient(en)?|person(en)?|personal|kunden?|fall|mitglieds?|mitarbeiter|versicherten|konto|aufnahme"
+)
 _IDENTIFYING = re.compile(
     r"(full|first|last|middle|given|family|maiden|birth)? ?names?|surnames?|forenames?|"
     rf"({_PERSON}) ?(names?|ids?|nos?|nrs?|nums?|numbers?|codes?|keys?)|"
@@ -55,7 +60,8 @@ _IDENTIFYING = re.compile(
     r"(social security|insurance|national|tax) (id|no|number)|"
     r"e ?mails?( address)?|(tele)?phones?( no| number)?|mobiles?( no| number)?|fax|"
     r"(home |postal )?address|streets?|"
-    r"(vor|nach|geburts|familien)?namen?|strasse|straße|anschrift|adresse|telefon(nummer)?|versichertennummer",
+    r"(vor|nach|geburts|familien)?namen?|strasse|straße|anschrift|adresse|telefon(nummer)?|"
+    rf"({_PERSON_IN_GERMAN}) ?(namen?|ids?|nr|nummern?|kennung|schl(ü|ue)ssel)",
     re.IGNORECASE,
 )
 """Names of columns that tell a person's name, number or address."""

@@ -304,6 +304,10 @@ PERSONAL = {
     "lastName": ["Miller", "Smith"],
     "patient_id": ["1", "2"],
     "Patient-Nr": ["7", "9"],
+    "caseNumber": ["7", "9"],
+    "Kundennummer": ["7", "9"],
+    "Fall-Nr": ["7", "9"],
+    "Versichertennummer": ["7", "9"],
     "contact": ["a@b.example", "c@d.example"],
     "phone": ["040123", "040124"],
     "remarks": ["none", "fine"],
@@ -318,6 +322,8 @@ HARMLESS = {
     "email": ["yes", "no"],
     "valid": ["true", "false"],
     "identity": ["x", "y"],
+    "cases": ["7", "9"],
+    "Fallzahl": ["7", "9"],
 }
 
 
