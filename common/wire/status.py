@@ -43,6 +43,15 @@ _STATUS: Mapping[str, grpc.StatusCode] = {
     "deadline": grpc.StatusCode.DEADLINE_EXCEEDED,
 }
 
+# gRPC itself says INTERNAL of a call that breaks while a message is sent.
+# A fault of the other side has our metadata.
+_BROKEN = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.INTERNAL,
+)
+
 _log = logging.getLogger(__name__)
 _M = TypeVar("_M", bound=Callable[..., Any])
 
@@ -106,7 +115,7 @@ def from_rpc_error(error: grpc.RpcError) -> TesseraError:
         except (ValueError, AttributeError, TypeError):
             return InternalError("the other side sent an error that cannot be read")
     code = error.code() if hasattr(error, "code") else None
-    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
+    if code in _BROKEN:
         return NotConnectedError("the other side cannot be reached", details={"status": code.name})
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         # Said by gRPC itself, before a message reaches us.

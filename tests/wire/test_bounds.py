@@ -149,7 +149,9 @@ async def test_an_upload_that_never_ends(launch, records, monkeypatch, habit):
         await for_ever.wait()
 
     error = await refused(owners[0].calls.Upload(chunks()))
-    assert error.code == ("not_connected" if habit in ("silent", "never begins") else "protocol")
+    # A call that breaks while a message is sent may lose the answer.
+    codes = {"empty": {"protocol"}, "endless": {"protocol", "not_connected"}}
+    assert error.code in codes.get(habit, {"not_connected"})
     ends = await asyncio.gather(*(owner.run() for owner in owners))
     assert [end.state for end in ends] == ["published", "published"]
 
