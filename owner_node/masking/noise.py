@@ -444,6 +444,20 @@ def mixed_draws(scales: Int64Array, drawn: GeometricDraws[np.int64], bits: Words
     return GeometricDraws(values, drawn.signs)
 
 
+def geometric(scales: Int64Array, bits: BitSource) -> Int64Array:
+    """Draw independent Y with P(Y = y) ∝ exp(-y/t), y >= 0.
+
+    Args:
+        scales: t, each from 1 to `LARGEST_SCALE`, `(n,)`.
+        bits: Source of random bits.
+
+    Returns:
+        The draws, `(n,)`, in the units of the scales.
+    """
+    own = bits.take(scales.size)
+    return mixed_draws(scales, _exponential_table().draw(own), own).magnitudes
+
+
 @cache
 def _exponential_table() -> Table[np.int64]:
     """Return the table of G, the same for all scales: it takes some milliseconds to make."""

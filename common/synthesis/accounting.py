@@ -1,0 +1,253 @@
+"""How the budget of a synthetic release becomes noise.
+
+Neighbours: one person's whole record is replaced, all its attributes, at all owners. The number of records,
+of all and of every owner, is public.
+
+There are two accountings. Without δ the release is ε-differentially private, every answer gets discrete
+Laplace noise, and budgets are parts of ε. With δ it is (ε, δ)-differentially private by way of
+ρ-zero-concentrated differential privacy, every answer gets discrete Gaussian noise, and budgets are parts of
+ρ. In both the parts of answers add up, also where an answer decides what is asked next.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Context, Decimal
+from enum import StrEnum
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil
+
+from common.errors import UsageError
+from common.model.privacy import SHARE_PLACES, plain, weighted_share
+
+# Sensitivities. One record r is replaced by s. In whole counts:
+#
+# Table. Its cells are a partition of the records. r leaves a cell and s enters one: two cells move by 1, or
+# none if it is the same cell. L1 = 2, L2² = 2. k tables: L1 = 2k, L2² = 2k. A table of sums over owners moves
+# like the table of the one owner that has the record.
+#
+# Score. S = Σ |T - E| over the cells of a table T, where E is public: it is made of earlier noisy answers and
+# the owner's number of records, which a replaced record leaves as it is. By the triangle inequality S moves
+# by at most Σ |T' - T| <= 2. The same with everything in units of 1/u of a record: S = Σ |u T - E| with whole
+# numbers E moves by at most 2u. As one number L1 = 2 and L2² = 4; k scores: L1 = 2k, L2² = 4k. Only the owner
+# that has the record answers otherwise, so this also holds for sums of scores.
+#
+# Noise. Discrete Laplace noise of scale t on every number of an answer of sensitivity L1: the privacy loss is
+# at most L1/t (Σ ||x| - |x - d||/t <= Σ |d|/t). Discrete Gaussian noise of parameter σ²: ρ = L2²/(2 σ²)
+# (Canonne, Kamath, Steinke 2020, Theorem 4). Scales are rounded up to whole numbers, so the loss is at most
+# the budget.
+#
+# Shares. Each of m owners adds a share, such that the shares of any h = m - c make up the whole noise, for at
+# most c owners that collude with the aggregator. The remaining shares are independent of these:
+# post-processing.
+# Laplace: a share is X - Y, X and Y negative binomial of order 1/h with q = exp(-1/t). The sum of h is
+# exactly discrete Laplace: orders add up, order 1 is geometric. Gaussian: σ² is divided by h and rounded up.
+# A sum of h discrete Gaussians of parameter v each is no discrete Gaussian, but its probabilities differ from
+# those of one by factors within exp(±τ), τ = 10 Σ_{j<h} exp(-2π² v j/(j + 1)) (Kairouz, Liu, Steinke 2021).
+# From v = 25 on τ < 10^-104 for up to 40 owners, so that all τ of 10^12 numbers together change ρ by less
+# than the 10^-12 by which `zcdp_rho` stays below what it could be.
+#
+# Beyond c colluders Gaussian noise degrades evenly: ρ grows by h/(h - 1), h/(h - 2) and so on. Laplace noise
+# collapses: with half of the shares missing the loss of one unit is 13 times the planned one at scale 30, and
+# 63 times at scale 200. So with h > 1 every owner also adds discrete Laplace noise of a third of the scale, a
+# floor: each owner's records keep 3 times the planned ε whoever colludes.
+#
+# References:
+#   Bun, Steinke 2016 (zero-concentrated differential privacy).
+#   Canonne, Kamath, Steinke 2020, "The discrete Gaussian for differential privacy", Theorem 4, Corollary 13.
+#   Kairouz, Liu, Steinke 2021, "The distributed discrete Gaussian mechanism".
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """By how much one replaced record moves one answer."""
+
+    l1: int
+    """Sum of the changes."""
+    l2_squared: int
+    """Sum of their squares."""
+
+
+TABLE = Sensitivity(2, 2)
+SCORE = Sensitivity(2, 4)
+
+ROUNDS = (Decimal("0.4"), Decimal("0.1"), Decimal("0.5"))
+"""What one-way counts, the choice of pairs, and the tables of the pairs get of the budget."""
+LEAST_SHARE_VARIANCE = 25
+"""Of Gaussian shares; see above."""
+MOST_VARIANCE = 2**30
+"""Of a Gaussian share: the sampler's integers have room for it."""
+MOST_SCALE = 2**30
+"""Of Laplace noise."""
+MOST_OWNERS = 40
+FLOOR = 3
+"""An owner's own noise has a scale of one in so many of the whole."""
+
+_SLACK = Decimal("1e-12")
+_EXACT = Context(prec=60)
+
+
+class Kind(StrEnum):
+    """The distribution of the noise."""
+
+    LAPLACE = "laplace"
+    GAUSSIAN = "gaussian"
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """The noise of every number of an answer."""
+
+    kind: Kind
+    """Its distribution."""
+    size: int
+    """Laplace: the scale t of the whole noise. Gaussian: the variance parameter of one share."""
+    honest: int = 1
+    """h: how many shares make up the whole noise."""
+    floor: int = 0
+    """Scale of the discrete Laplace noise that each owner adds to its share; 0 for none."""
+
+    def variance(self, n_shares: int) -> float:
+        """Return the variance of the sum of all shares that are added.
+
+        It is rounded to the nearest double from exact decimals: the same everywhere.
+        """
+        if self.kind is Kind.GAUSSIAN:
+            return float(self.size * n_shares)
+        whole = _EXACT.multiply(_laplace_variance(self.size), Decimal(n_shares))
+        own = _EXACT.multiply(_laplace_variance(self.floor), Decimal(n_shares)) if self.floor else Decimal(0)
+        return float(_EXACT.add(_EXACT.divide(whole, Decimal(self.honest)), own))
+
+
+def _laplace_variance(scale: int) -> Decimal:
+    """Return 2q/(1 - q)², q = exp(-1/t)."""
+    q = _EXACT.exp(_EXACT.divide(Decimal(-1), Decimal(scale)))
+    left = _EXACT.subtract(Decimal(1), q)
+    return _EXACT.divide(_EXACT.multiply(Decimal(2), q), _EXACT.multiply(left, left))
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What an answer, or several, may cost: a part of ε or of ρ."""
+
+    kind: Kind
+    """Which noise it buys."""
+    amount: Decimal
+    """ε for Laplace noise, ρ for Gaussian noise."""
+
+    @classmethod
+    def of(cls, epsilon: Decimal, delta: Decimal) -> "Budget":
+        """Return the whole budget of a release.
+
+        Args:
+            epsilon: ε.
+            delta: δ; 0 for ε-differential privacy.
+
+        Raises:
+            UsageError: If δ is not from 0 to below 1, or too small beside ε.
+        """
+        return cls(Kind.GAUSSIAN, zcdp_rho(epsilon, delta)) if delta else cls(Kind.LAPLACE, epsilon)
+
+    def divide(self, weights: Sequence[Decimal]) -> tuple["Budget", ...]:
+        """Divide the budget by weights; parts are rounded down, so they sum to at most the whole.
+
+        Raises:
+            UsageError: If nothing is left of a part.
+        """
+        whole = sum(weights, Decimal(0))
+        return tuple(Budget(self.kind, weighted_share(self.amount, each, whole)) for each in weights)
+
+    def noise(
+        self, sensitivity: Sensitivity, n_answers: int, honest: int = 1, unit: int = 1, *, floor: bool = True
+    ) -> Noise:
+        """Return the noise with which so many answers cost the budget.
+
+        Args:
+            sensitivity: Of one answer, in records.
+            n_answers: How many answers the budget pays for.
+            honest: h, how many owners' shares make up the noise.
+            unit: The answers are in units of one in so many of a record.
+            floor: Whether each of several owners also adds noise of its own to Laplace shares.
+
+        Raises:
+            UsageError: If the noise is too large to be drawn.
+        """
+        if self.kind is Kind.LAPLACE:
+            scale = ceil(Fraction(n_answers * sensitivity.l1 * unit) / Fraction(self.amount))
+            _check(scale, MOST_SCALE)
+            return Noise(self.kind, scale, honest, -(-scale // FLOOR) if floor and honest > 1 else 0)
+        whole = Fraction(n_answers * sensitivity.l2_squared * unit**2) / (2 * Fraction(self.amount))
+        variance = max(ceil(whole / honest), LEAST_SHARE_VARIANCE if honest > 1 else 1)
+        _check(variance, MOST_VARIANCE)
+        return Noise(self.kind, variance, honest)
+
+
+def _check(size: int, most: int) -> None:
+    if size > most:
+        raise UsageError(
+            f"the noise of this budget would have a size of {size}, more than {most}",
+            "choose a larger epsilon or fewer attributes",
+        )
+
+
+def honest_owners(owners: int, colluding: int) -> int:
+    """Return h, how many shares of the noise make up the whole.
+
+    Args:
+        owners: m, the owners whose answers are added.
+        colluding: The most of them that may collude with the aggregator.
+
+    Raises:
+        UsageError: If nobody would be left, or there are too many owners.
+    """
+    if not 1 <= owners <= MOST_OWNERS:
+        raise UsageError(f"{owners} owners of the same attributes", f"from 1 to {MOST_OWNERS} are possible")
+    if not 0 <= colluding < owners:
+        raise UsageError(
+            f"{colluding} of {owners} owners cannot collude against another one",
+            f"choose from 0 to {owners - 1}",
+        )
+    return owners - colluding
+
+
+def default_colluding(owners: int) -> int:
+    """Return how many owners the noise allows for unless the plan says otherwise."""
+    return 0 if owners == 1 else 1
+
+
+@lru_cache(16)
+def zcdp_rho(epsilon: Decimal, delta: Decimal) -> Decimal:
+    """Return the largest ρ, to 12 decimal places, that is known to imply (ε, δ)-differential privacy.
+
+    ρ-zCDP implies (ε, δ) if for any α > 1: δ >= exp((α - 1)(α ρ - ε))/(α - 1) · (1 - 1/α)^α. For a given α
+    the largest such ρ is
+
+        (ε + (ln δ + ln(α - 1) - α ln(1 - 1/α))/(α - 1))/α
+
+    and as every α yields a valid ρ, the best of a grid of them is taken. It is computed with 60 digits and
+    lowered by 10^-12, which is more than all rounding errors and than what sums of discrete Gaussians lack.
+
+    Raises:
+        UsageError: If δ is not between 0 and 1, or if no ρ of 12 decimal places is left.
+
+    References:
+        Canonne, Kamath, Steinke 2020, Corollary 13.
+    """
+    if not 0 < delta < 1:
+        raise UsageError(f"delta {delta} is not between 0 and 1", "choose, for example, 0.000001")
+    best = max(_rho(Decimal(step), epsilon, delta) for step in range(-400, 1400))
+    rho = (best - _SLACK).quantize(Decimal(1).scaleb(-SHARE_PLACES), rounding=ROUND_FLOOR, context=_EXACT)
+    if rho <= 0:
+        raise UsageError(
+            f"delta {delta} is too small for epsilon {epsilon}", "choose a larger epsilon or delta"
+        )
+    return plain(rho)
+
+
+def _rho(step: Decimal, epsilon: Decimal, delta: Decimal) -> Decimal:
+    """Return ρ for α = 1 + 1.01^step."""
+    beyond = _EXACT.power(Decimal("1.01"), step)
+    alpha = _EXACT.add(beyond, Decimal(1))
+    logarithm = _EXACT.ln(_EXACT.divide(beyond, alpha))
+    held = _EXACT.subtract(_EXACT.add(_EXACT.ln(delta), _EXACT.ln(beyond)), _EXACT.multiply(alpha, logarithm))
+    return _EXACT.divide(_EXACT.add(epsilon, _EXACT.divide(held, beyond)), alpha)

@@ -1,0 +1,119 @@
+"""Budgets of synthetic releases become noise that costs no more than them."""
+
+from decimal import Decimal
+from fractions import Fraction
+from math import exp, log
+
+import numpy as np
+import pytest
+
+from common.errors import UsageError
+from common.synthesis.accounting import (
+    LEAST_SHARE_VARIANCE,
+    ROUNDS,
+    SCORE,
+    TABLE,
+    Budget,
+    Kind,
+    Noise,
+    default_colluding,
+    honest_owners,
+    zcdp_rho,
+)
+
+PURE = Budget.of(Decimal(1), Decimal(0))
+CONCENTRATED = Budget.of(Decimal(1), Decimal("1e-6"))
+
+
+def delta_of_gaussian(variance: int, epsilon: float) -> float:
+    """The least δ of discrete Gaussian noise on a number that moves by 1, summed over all numbers."""
+    x = np.arange(-60 * variance, 60 * variance + 1)
+    weights = np.exp(-(x**2) / (2 * variance))
+    weights /= weights.sum()
+    gained = weights[1:] - exp(epsilon) * weights[:-1]
+    return float(gained[gained > 0].sum())
+
+
+def test_rho_of_one_in_a_million():
+    """The figure that Canonne, Kamath and Steinke's Corollary 13 gives."""
+    assert zcdp_rho(Decimal(1), Decimal("1e-6")) == Decimal("0.024355945347")
+    assert Budget(Kind.GAUSSIAN, Decimal("0.024355945347")) == CONCENTRATED
+
+
+@pytest.mark.parametrize("epsilon", ["0.01", "0.5", "1", "3", "20"])
+@pytest.mark.parametrize("delta", ["1e-12", "1e-6", "0.01"])
+def test_rho_is_valid_and_better_than_the_closed_form(epsilon, delta):
+    """It fulfils the condition for some α, which a search in doubles confirms, and no α allows much more."""
+    rho = float(zcdp_rho(Decimal(epsilon), Decimal(delta)))
+    e, d = float(epsilon), float(delta)
+    assert rho > (np.sqrt(e - log(d)) - np.sqrt(-log(d))) ** 2
+    a = 1 + np.exp(np.linspace(-7, 14, 200_001))
+
+    def least_log_delta(r):
+        return float(((a - 1) * (a * r - e) - np.log(a - 1) + a * np.log1p(-1 / a)).min())
+
+    assert least_log_delta(rho) <= log(d)
+    assert least_log_delta(rho * 1.001 + 2e-12) > log(d)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, "1e-6"), (2.0, "1e-4"), (0.5, "1e-3")])
+def test_discrete_gaussian_noise_keeps_delta(epsilon, delta):
+    """The exact δ of the noise that ρ buys is at most the δ that it was made from."""
+    rho = zcdp_rho(Decimal(epsilon), Decimal(delta))
+    variance = int(1 / (2 * rho)) + 1
+    assert 0 < delta_of_gaussian(variance, epsilon) <= float(delta)
+
+
+@pytest.mark.parametrize("budget", [PURE, CONCENTRATED])
+def test_parts_sum_to_no_more_than_the_whole(budget):
+    """Rounds, attributes and levels divide budgets exactly, downwards."""
+    rounds = budget.divide(ROUNDS)
+    assert sum(each.amount for each in rounds) <= budget.amount
+    parts = rounds[0].divide([Decimal(each).sqrt() for each in range(1, 100)])
+    assert sum(part.amount for part in parts) <= rounds[0].amount
+    assert sum(part.amount for part in parts) > rounds[0].amount * Decimal("0.999999")
+
+
+@pytest.mark.parametrize("sensitivity", [TABLE, SCORE])
+@pytest.mark.parametrize("n_answers", [1, 21, 435])
+@pytest.mark.parametrize("unit", [1, 4])
+def test_noise_costs_at_most_the_budget(sensitivity, n_answers, unit):
+    """The loss of all answers together, in exact fractions, is within the budget, and within 3 % of it."""
+    pure = PURE.noise(sensitivity, n_answers, unit=unit)
+    assert Fraction(97, 100) < Fraction(n_answers * sensitivity.l1 * unit, pure.size) <= 1
+    gaussian = CONCENTRATED.noise(sensitivity, n_answers, honest=3, unit=unit)
+    rho = Fraction(n_answers * sensitivity.l2_squared * unit**2, 2 * 3 * gaussian.size)
+    if gaussian.size > LEAST_SHARE_VARIANCE:
+        assert rho > Fraction(97, 100) * Fraction(CONCENTRATED.amount)
+    assert rho <= Fraction(CONCENTRATED.amount)
+
+
+def test_shares_of_several_owners():
+    """Shares of Gaussian noise are never too small to add up; Laplace noise has a floor of an owner's own."""
+    assert Budget.of(Decimal(1000), Decimal("1e-6")).noise(TABLE, 1, 3).size == LEAST_SHARE_VARIANCE
+    assert PURE.noise(TABLE, 8, 3) == Noise(Kind.LAPLACE, 16, 3, 6)
+    assert PURE.noise(TABLE, 8, 3, floor=False) == Noise(Kind.LAPLACE, 16, 3)
+    assert PURE.noise(TABLE, 8) == Noise(Kind.LAPLACE, 16)
+    assert Noise(Kind.LAPLACE, 16, 3).variance(4) == pytest.approx(2 * 16**2 * 4 / 3, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda: zcdp_rho(Decimal(1), Decimal(1)),
+        lambda: zcdp_rho(Decimal("1e-9"), Decimal("1e-12")),
+        lambda: Budget.of(Decimal("1e-9"), Decimal(0)).noise(TABLE, 10),
+        lambda: honest_owners(3, 3),
+        lambda: honest_owners(41, 1),
+        lambda: honest_owners(0, 0),
+    ],
+)
+def test_refused(refused):
+    """What cannot be has one clear error."""
+    with pytest.raises(UsageError):
+        refused()
+
+
+def test_colluding_owners():
+    """One owner has nobody to collude with; several count on one that does."""
+    assert [honest_owners(m, default_colluding(m)) for m in (1, 2, 4)] == [1, 1, 3]
