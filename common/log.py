@@ -7,8 +7,8 @@ the standard library: `logging.getLogger(__name__).info("connected", extra={"agg
 message is the name of the event; its fields go into `extra`. Errors of libraries quote the values that caused
 them, so tracebacks and warnings are written as places and types, without texts.
 
-What others cause can repeat without end, so of equal lines the first ones of a minute are written, and the
-others are counted.
+What others cause can repeat without end, and they choose what varies in it. So the first of equal lines, and
+of lines about one event from one source, are written, and the others are counted.
 """
 
 import json
@@ -141,21 +141,48 @@ class JournalFormatter(JsonFormatter):
         return for_journal(record.levelno, super().format(record))
 
 
-_SAME_SECONDS = 60.0
-"""Within which equal lines are counted."""
-MOST_SAME = 10
-"""Equal lines that are written in that time."""
-_CHOSEN = ("sequence", "version")
-"""Fields that the other side of a connection chooses: lines that differ in nothing else are equal."""
+_SOURCES = ("caller", "owner", "aggregator")
+"""Fields that name who caused a line; their values are names of certificates and of the configuration."""
 _MOST_COUNTED = 1000
-"""Different lines that are counted at a time."""
+"""Different lines, and different kinds of lines, that are counted at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineLimit:
+    """How many lines that are alike are written.
+
+    Attributes:
+        most: Lines that are written.
+        seconds: In this time, which begins with the first of them.
+        alike: Returns what lines that are alike have in common.
+    """
+
+    most: int
+    seconds: float
+    alike: Callable[[logging.LogRecord], Mapping[str, Any]]
+
+
+def _line(record: logging.LogRecord) -> Mapping[str, Any]:
+    return _fields(record) | {"name": record.name, "levelno": record.levelno, "msg": _event(record)}
+
+
+def _kind(record: logging.LogRecord) -> Mapping[str, Any]:
+    """Return what a line is about and who caused it: nothing that the cause chooses."""
+    sources = {name: _plain(getattr(record, name)) for name in _SOURCES if hasattr(record, name)}
+    event = str(record.msg).partition("\n")[0]
+    return sources | {"name": record.name, "levelno": record.levelno, "msg": event}
+
+
+SAME_LINES = LineLimit(10, 60.0, _line)
+SAME_KIND = LineLimit(600, 600.0, _kind)
+"""One line a second in the long run, more than ten releases a minute cause."""
 
 
 class CountingHandler(logging.StreamHandler[TextIO]):
-    """Writes the first `MOST_SAME` equal lines of a minute, and then one with how many were left out.
+    """Writes the lines that `SAME_LINES` and `SAME_KIND` allow, and then one with how many were left out.
 
-    Lines are equal if nothing but their time and `_CHOSEN` differs. The last one, with the field `left_out`,
-    is written before the first line that follows after the minute, or at the end.
+    The last one, with the field `left_out` and those that the lines had in common, is written before the
+    first line that follows after the time of the limit, or at the end.
 
     Args:
         stream: Where to write.
@@ -165,12 +192,13 @@ class CountingHandler(logging.StreamHandler[TextIO]):
     def __init__(self, stream: TextIO, clock: Callable[[], float] = monotonic) -> None:
         super().__init__(stream)
         self._clock = clock
-        self._counted: dict[str, _Counted] = {}
+        # In this order: equal lines that are left out use up nothing of their kind.
+        self._counts: dict[LineLimit, dict[str, _Counted]] = {SAME_LINES: {}, SAME_KIND: {}}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line, or count it."""
         try:
-            written = self._count(record) <= MOST_SAME
+            written = self._is_written(record)
         except Exception:  # noqa: BLE001 - as the library does: a line that cannot be formatted ends nothing
             self.handleError(record)
         else:
@@ -180,36 +208,37 @@ class CountingHandler(logging.StreamHandler[TextIO]):
     def close(self) -> None:
         """Write what was counted."""
         with self.lock or nullcontext():
-            for key in list(self._counted):
-                self._report(key)
+            for limit, counts in self._counts.items():
+                for key in list(counts):
+                    self._report(limit, key)
         super().close()
 
-    def _count(self, record: logging.LogRecord) -> int:
-        """Return how many lines of this minute are equal to one, itself included."""
+    def _is_written(self, record: logging.LogRecord) -> bool:
         now = self._clock()
-        # The oldest come first.
-        while self._counted:
-            oldest, same = next(iter(self._counted.items()))
-            if now - same.begun < _SAME_SECONDS and len(self._counted) < _MOST_COUNTED:
-                break
-            self._report(oldest)
-        about = {"name": record.name, "levelno": record.levelno, "msg": _event(record)}
-        fields = {name: value for name, value in _fields(record).items() if name not in _CHOSEN}
-        same = self._counted.setdefault(json.dumps(fields | about), _Counted(now))
-        same.number += 1
-        return same.number
+        for limit, counts in self._counts.items():
+            # The oldest come first.
+            while counts:
+                oldest, alike = next(iter(counts.items()))
+                if now - alike.begun < limit.seconds and len(counts) < _MOST_COUNTED:
+                    break
+                self._report(limit, oldest)
+            alike = counts.setdefault(json.dumps(limit.alike(record)), _Counted(now))
+            alike.number += 1
+            if alike.number > limit.most:
+                return False
+        return True
 
-    def _report(self, key: str) -> None:
-        same = self._counted.pop(key)
-        if same.number > MOST_SAME:
-            fields = json.loads(key) | {"left_out": same.number - MOST_SAME}
+    def _report(self, limit: LineLimit, key: str) -> None:
+        alike = self._counts[limit].pop(key)
+        if alike.number > limit.most:
+            fields = json.loads(key) | {"left_out": alike.number - limit.most}
             fields["levelname"] = logging.getLevelName(fields["levelno"])
             super().emit(logging.makeLogRecord(fields))
 
 
 @dataclass(slots=True)
 class _Counted:
-    """Equal lines."""
+    """Lines that are alike."""
 
     begun: float
     number: int = 0

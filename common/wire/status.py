@@ -94,7 +94,11 @@ async def _end(context: Any, fault: Exception) -> None:
         fault = ProtocolError("the message cannot be read", "both sides must run compatible versions")
     if isinstance(fault, TesseraError):
         level = logging.ERROR if isinstance(fault, InternalError) else logging.INFO
-        _log.log(level, "call refused", extra={"code": fault.code, "reason": fault.message})
+        about = {"code": fault.code, "reason": fault.message}
+        # Nobody at the control socket, where a caller has no certificate.
+        if caller := b", ".join(context.peer_identities() or ()).decode(errors="replace"):
+            about["caller"] = caller
+        _log.log(level, "call refused", extra=about)
         await abort(context, fault)
     _log.error("call failed", exc_info=fault)
     await abort(context, InternalError("an internal fault of the other side", "its log says where"))

@@ -243,7 +243,8 @@ class Connection:
             _log.warning("reservations not returned", extra=_why(error))
             return
         for release in forgotten:
-            _log.warning("the aggregator has forgotten a release", extra={"release": release})
+            extra = {"aggregator": self._aggregator.name, "release": release}
+            _log.warning("the aggregator has forgotten a release", extra=extra)
 
     async def _answered(
         self, client: AggregatorClient, poll: asyncio.Task[wire.PollResponse]
@@ -275,6 +276,7 @@ class Connection:
 
     async def _do(self, work: wire.Work, key: tuple[str, str]) -> None:
         rest = 0.0
+        about = {"aggregator": self._aggregator.name, "release": key[0], "step": key[1]}
         try:
             # One step of a release at a time, in the order of the requests.
             async with self._turns.setdefault(work.release, asyncio.Lock()):
@@ -291,21 +293,20 @@ class Connection:
         # First, since a source that cannot be reached is a kind of lost connection, too.
         except (SourceUnreachableError, *PASSING) as error:
             why = _why(error)
-            _log.error("cannot work now", extra={"release": key[0], "step": key[1], **why})
+            _log.error("cannot work now", extra=about | why)
             self._records.presence.note_wait(self._aggregator.name, work.release, why["reason"])
             rest = self._back_off(work.release)
         except NotConnectedError:
-            _log.info("not answered", extra={"release": key[0], "step": key[1]})
+            _log.info("not answered", extra=about)
             rest = _RETRY_SECONDS
         except NotTakenError as refusal:
             # The fault may be the aggregator's: a sealed fragment stays sealed, and is offered again.
-            extra = {"release": key[0], "step": key[1], "code": refusal.error.code}
-            _log.warning("answer not taken", extra=extra)
+            _log.warning("answer not taken", extra=about | {"code": refusal.error.code})
             rest = _REST_SECONDS
         except IntegrityError as error:
-            _log.error("no work is done", extra={"release": key[0], "step": key[1], "reason": error.message})
+            _log.error("no work is done", extra=about | {"reason": error.message})
         except Exception as error:  # noqa: BLE001 - the edge of a task; retried after a delay
-            _log.error("internal fault", exc_info=error, extra={"release": key[0], "step": key[1]})
+            _log.error("internal fault", exc_info=error, extra=about)
             rest = _REST_SECONDS
         finally:
             # The work stays busy until then, so that the aggregator does not repeat it at once.

@@ -130,7 +130,7 @@ class Worker:
             SpentError: If it cannot do it now, and the charge is spent already.
         """
         step = work.WhichOneof("step") or ""
-        extra = {"release": work.release, "step": step}
+        extra = {"aggregator": self._node.aggregator, "release": work.release, "step": step}
         outcome = WorkOutcome.REFUSED
         try:
             check_lengths(work)

@@ -70,6 +70,7 @@ class Node:
         trust: Trust,
         clock: Callable[[], datetime],
     ) -> None:
+        self.aggregator = aggregator
         self._cases = Cases(config, aggregator, records)
         self._signer = signer
         self._clock = clock
@@ -87,7 +88,7 @@ class Node:
 
         What is stored stays: a step that is done again continues from there.
         """
-        self._cases.records.presence.stop(self._cases.aggregator, release)
+        self._cases.records.presence.stop(self.aggregator, release)
         self._appraisal.forget(release)
 
     def head(self) -> SignedHead:
@@ -109,7 +110,7 @@ class Node:
         if state not in ENDS or not (_DIGEST.fullmatch(manifest_digest) or state != "published"):
             raise ProtocolError("a release does not end like that", "both sides must run compatible versions")
         records = self._cases.records
-        session = records.sessions.get(self._cases.aggregator, release)
+        session = records.sessions.get(self.aggregator, release)
         self._appraisal.forget(release)
         if session is None or session.state in FINAL:
             return
@@ -124,7 +125,7 @@ class Node:
             self._cases.note(tx, session, "ended", state=state, reason=reason[:_LONGEST_REASON])
         # A sealed fragment is paid for: the aggregator may continue with the release.
         if not session.fragment_digest:
-            records.outbox.destroy(self._cases.aggregator, release)
+            records.outbox.destroy(self.aggregator, release)
         records.drop_fragments()
         records.db.forget_removed()
 
@@ -139,7 +140,7 @@ class Node:
         """
         forgotten = [
             session.release
-            for session in self._cases.records.sessions.live(self._cases.aggregator)
+            for session in self._cases.records.sessions.live(self.aggregator)
             if session.release not in busy and self._clock() > self._kept_until(session)
         ]
         for release in forgotten:
@@ -172,7 +173,7 @@ class Node:
                 to end the session would lose the charge. The data are dropped, and loaded anew by a retry.
         """
         records = self._cases.records
-        session = records.sessions.get(self._cases.aggregator, release)
+        session = records.sessions.get(self.aggregator, release)
         if session is not None and session.state is SessionState.SPENT and error.code in SURROUNDINGS:
             self._appraisal.forget(release)
             hint = error.hint or "remove the cause: the charge is spent, and the step is tried again"
@@ -183,7 +184,7 @@ class Node:
         with records.db.transaction() as tx:
             if (mine and session is not None) or self._is_news(release, error):
                 records.history.record(
-                    tx, aggregator=self._cases.aggregator, release=release,
+                    tx, aggregator=self.aggregator, release=release,
                     event="refused" if mine else "rejected", decision="refuse", rule=error.message,
                     purpose=session.purpose if session else "",
                     epsilon=session.epsilon if session else "",
@@ -201,7 +202,7 @@ class Node:
             records.db.forget_removed()
             self._appraisal.forget(release)
             if session is not None and not session.fragment_digest:
-                records.outbox.destroy(self._cases.aggregator, release)
+                records.outbox.destroy(self.aggregator, release)
         return Failure.of(reported)
 
     def _is_news(self, release: str, error: TesseraError) -> bool:

@@ -18,6 +18,7 @@ from common.wire.software import software_here
 from common.wire.status import from_rpc_error
 from common.wire.v1 import owner_pb2 as wire
 from tests.fakes.scripted_owner import all_until
+from tests.wire.conftest import TRUST_DOMAIN
 from tests.wire.test_operations import pair, refused
 
 
@@ -206,6 +207,19 @@ async def test_an_owner_that_calls_without_end(launch, records, monkeypatch, cap
     assert len(lines) == 4 + n_taken + 1  # one for all that were refused
     assert not [record for record in caplog.records if record.getMessage() == "call refused"]
     await b.connect()
+
+
+async def test_a_refused_call_is_logged_with_its_caller(launch, records, caplog):
+    """Lines are counted by who causes them, which an owner cannot choose: its certificate says it."""
+    aggregator = await launch()
+    owners = [aggregator.owner(name, ["age"], records) for name in "ab"]
+    with caplog.at_level("INFO"):
+        for number in range(5):
+            for owner in owners:
+                key = wire.BlobKey(release=f"r{number}")
+                await refused(owner.calls.UploadState(wire.UploadStateRequest(blob=key)))
+    callers = [vars(each)["caller"] for each in caplog.records if each.getMessage() == "call refused"]
+    assert callers == [f"spiffe://{TRUST_DOMAIN}/owner/{name}" for name in "ab"] * 5
 
 
 async def test_a_schema_is_read_once(launch, records, monkeypatch):
