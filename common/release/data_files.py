@@ -47,8 +47,8 @@ def data_pieces(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
         n_records: Number of records of the release.
 
     Yields:
-        Pieces of the file as it is: from CSV, texts. The number of records of a CSV file is known, and
-        checked, after the last one.
+        Pieces of the file as it is: from CSV, texts. How many records the file has is checked after the
+        last one: what a footer states is only a claim.
 
     Raises:
         IntegrityError: If it has other columns, or another number of records.
@@ -56,11 +56,15 @@ def data_pieces(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
     try:
         if path.name == PARQUET_FILE:
             check_footer(path, plan, n_records)
-            with _open(path) as file:
-                for batch in file.iter_batches(PIECE_RECORDS):
-                    yield pa.Table.from_batches([batch])
+            pieces = _parquet_pieces(path)
         else:
-            yield from _csv_pieces(path, plan, n_records)
+            pieces = _csv_pieces(path, plan)
+        found = 0
+        for piece in pieces:
+            found += piece.num_rows
+            if found <= n_records:
+                yield piece
+        _check_count(path, found, n_records)
     except (pa.ArrowException, OSError, ValueError) as problem:
         # Arrow's own words can quote values.
         raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
@@ -84,7 +88,7 @@ def check_footer(path: Path, plan: Plan, n_records: int) -> pa.Schema:
         _check_count(path, metadata.num_rows, n_records)
         with path.open("rb") as stream:
             if not _are_plausible(stream, metadata, plan):
-                raise IntegrityError(f"{path.name} states sizes that such columns do not have")
+                raise IntegrityError(f"{path.name} states numbers or sizes that such columns do not have")
     except (pa.ArrowException, OSError, ValueError) as problem:
         raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
     return schema
@@ -99,34 +103,42 @@ def _check_count(path: Path, found: int, n_records: int) -> None:
         raise IntegrityError(f"{path.name} has {found} records, the owners stated {n_records}")
 
 
-def _csv_pieces(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
-    names, found = release_schema(plan).names, 0
+def _parquet_pieces(path: Path) -> Iterator[pa.Table]:
+    with _open(path) as file:
+        for batch in file.iter_batches(PIECE_RECORDS):
+            yield pa.Table.from_batches([batch])
+
+
+def _csv_pieces(path: Path, plan: Plan) -> Iterator[pa.Table]:
+    names = release_schema(plan).names
     for piece in _csv_tables(path):
         if piece.column_names != names:
             raise IntegrityError(f"the columns of {path.name} are not those of the plan")
-        found += piece.num_rows
-        if found <= n_records:
-            yield piece
-    _check_count(path, found, n_records)
+        yield piece
 
 
-def check_descriptions(schema: pa.Schema, plan: Plan, manifest: Mapping[str, Any]) -> None:
+def check_descriptions(schema: pa.Schema, plan: Plan, manifest: Mapping[str, Any]) -> bool:
     """Check what a Parquet file says about its release and its columns.
 
+    Returns:
+        Whether it describes the columns as this version does, word by word.
+
     Raises:
-        IntegrityError: If it names another release or manifest, or describes a column otherwise than the
-            plan.
+        IntegrityError: If it names another release or manifest, or was written by this version and describes
+            a column otherwise than the plan.
     """
     expected = release_schema(plan).with_metadata(file_metadata(plan, manifest))
     if not expected.metadata.items() <= (schema.metadata or {}).items():
         raise IntegrityError("it names another release or manifest than the folder's")
     # The wording may change between versions, as in `check_derived`.
-    if manifest["version"] == __version__ and not schema.equals(expected, check_metadata=True):
+    same: bool = schema.equals(expected, check_metadata=True)
+    if manifest["version"] == __version__ and not same:
         raise IntegrityError("it describes its columns otherwise than the plan")
+    return same
 
 
 def _are_plausible(stream: BinaryIO, metadata: pq.FileMetaData, plan: Plan) -> bool:
-    """Whether the pages of no column state more bytes than its records and labels can take."""
+    """Whether the columns have as many values as records, in no more bytes than these and labels can take."""
     labels = {each.name: sum(len(label.encode()) + 4 for label in each.categories) for each in plan.columns}
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     rows = [group.num_rows for group in groups]
@@ -136,6 +148,9 @@ def _are_plausible(stream: BinaryIO, metadata: pq.FileMetaData, plan: Plan) -> b
     if min(rows, default=0) < 0 or sum(rows) != metadata.num_rows or n_bytes > stream.seek(0, SEEK_END):
         return False
     for n_rows, chunk in chunks:
+        # Arrow passes over this number. Other readers may not, and would read other records.
+        if chunk.num_values != n_rows:
+            return False
         most = _PAGES_BYTES + _VALUE_BYTES * n_rows + labels.get(chunk.path_in_schema, 0)
         start = chunk.dictionary_page_offset or chunk.data_page_offset
         if unpacked_size(stream, start, chunk.total_compressed_size, n_rows) > most:
@@ -167,8 +182,9 @@ def check_values(pieces: Mapping[str, pa.Table], plan: Plan, start: int) -> dict
         for name, piece in pieces.items():
             units = _units(name, piece, attribute)
             ends = pc.min_max(units).as_py()
-            outside = len(units) and not attribute.lower <= ends["min"] <= ends["max"] <= attribute.upper
-            if units.null_count or outside:
+            if units.null_count or (
+                len(units) and not attribute.lower <= ends["min"] <= ends["max"] <= attribute.upper
+            ):
                 raise IntegrityError(f"{name} holds values of {attribute.name} that the plan does not have")
             if first is not None and not units.equals(first):
                 raise IntegrityError(f"{name} does not hold the same records as {next(iter(pieces))}")

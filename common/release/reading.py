@@ -23,7 +23,7 @@ from common.model.plan import is_trial
 from common.model.schema import Attribute, AttributeType
 from common.release import estimates
 from common.release.attenuation import Distortion, MaskedValues, Way
-from common.release.data_files import PARQUET_FILE, read_data
+from common.release.data_files import DATA_FILES, read_data
 from common.release.table import (
     RECORD_COLUMN,
     describe_domain,
@@ -65,12 +65,11 @@ def read_release(
 
 
 def _table(folder: Path, verified: Verified) -> pa.Table:
+    """Return the values of a release under the plan's own types and descriptions, whoever wrote the file."""
     plan, n_records = verified.plan, verified.n_records
-    if PARQUET_FILE in verified.files:
-        return read_data(folder / PARQUET_FILE, plan, n_records)
-    (name,) = (each for each in verified.files if each.startswith("data."))
-    texts = read_data(folder / name, plan, n_records)
-    units = {each: to_units(each, texts.column(each.name)).to_numpy() for each in plan.columns}
+    (name, *_) = (each for each in DATA_FILES if each in verified.files)
+    found = read_data(folder / name, plan, n_records)
+    units = {each: to_units(each, found.column(each.name)).to_numpy() for each in plan.columns}
     numbers = pa.array(np.arange(1, n_records + 1, dtype=np.int64))
     columns = [numbers, *(from_units(each, values) for each, values in units.items())]
     return pa.table(columns, schema=release_schema(plan))

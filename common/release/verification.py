@@ -155,7 +155,7 @@ class Verified:
     invariants: tuple[str, ...]
     """What is not hidden, likewise."""
     words_of: str
-    """Version whose wording the manifest has, if it is not what follows here; empty if it is."""
+    """Version whose wording manifest or data file have, if it is not what follows here; empty if it is."""
     report_of: str
     """Another version that wrote the report, which was not compared then; empty if it was, or is absent."""
 
@@ -180,8 +180,9 @@ class Verified:
     def _caveat_of_words(self) -> Iterator[str]:
         if self.words_of:
             yield (
-                f"version {self.words_of} wrote manifest and report, and other sentences about privacy than "
-                f"version {__version__} derives from the plan: rely on those of verify --json"
+                f"version {self.words_of} wrote manifest, report and descriptions of columns, and other "
+                f"sentences about privacy than version {__version__} derives from the plan: rely on those of "
+                "verify --json"
             )
 
     def _caveat_of_report(self) -> Iterator[str]:
@@ -334,8 +335,11 @@ def _verified(
         report_of = (
             "" if manifest["version"] == __version__ or REPORT_FILE not in files else str(manifest["version"])
         )
-        words_of = "" if _has_derived_texts(manifest, evidence) else str(manifest["version"])
-    n_records = _check_files(folder, files, evidence, manifest, workspace, progress, written=written)
+        worded = _has_derived_texts(manifest, evidence)
+    n_records, described = _check_files(
+        folder, files, evidence, manifest, workspace, progress, written=written
+    )
+    words_of = "" if worded and described else str(manifest["version"])
     guarantee, not_hidden = promised(evidence)
     return Verified(
         evidence.plan, evidence.addendum, evidence.owners, digest(data), published, n_records,
@@ -482,8 +486,12 @@ def _check_files(
     progress: Progress,
     *,
     written: bool,
-) -> int:
-    """Check that the folder holds exactly the listed files, unchanged; returns the number of records."""
+) -> tuple[int, bool]:
+    """Check that the folder holds exactly the listed files, unchanged.
+
+    Returns:
+        The number of records, and whether the data are described as this version does.
+    """
     if unknown := sorted(set(files) - {*DATA_FILES, REPORT_FILE}):
         raise IntegrityError(f"the manifest lists {', '.join(unknown)}, which no release has", _HINT)
     present = {path.name for path in folder.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
@@ -503,10 +511,11 @@ def _check_files(
     # A release may lack its report: data are not kept back for a page that could not be made.
     if not held:
         raise IntegrityError("the release has no data file", _HINT)
+    described = True
     if PARQUET_FILE in held:
         with _step(PARQUET_FILE):
             schema = check_footer(folder / PARQUET_FILE, evidence.plan, n_released)
-            check_descriptions(schema, evidence.plan, manifest)
+            described = check_descriptions(schema, evidence.plan, manifest)
     compared = REPORT_FILE in files and manifest["version"] == __version__ and not written
     read = held[:1] if written else held
     with ColumnSummaries(evidence.plan.attributes if compared else (), workspace) as summaries:
@@ -521,7 +530,7 @@ def _check_files(
             progress.advance(pieces[0].num_rows)
         if compared:
             _check_report(files[REPORT_FILE][0], evidence, manifest, summaries.finish(), held)
-    return n_released
+    return n_released, described
 
 
 def _stream(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:

@@ -119,7 +119,7 @@ def test_a_parquet_file_is_not_unpacked_before_its_counts_are_known(made, tmp_pa
     at = table.schema.get_field_index(label.name)
     pq.write_table(table.set_column(at, label, long), path, compression="zstd")
     assert path.stat().st_size < 100_000
-    with pytest.raises(IntegrityError, match="sizes that such columns do not have"):
+    with pytest.raises(IntegrityError, match="numbers or sizes that such columns do not have"):
         read_data(path, made.plan, 30)
 
 
@@ -144,7 +144,7 @@ def test_a_footer_cannot_hide_what_pages_unpack_to(made, tmp_path):
     assert data.count(stated) == 1
     path.write_bytes(data.replace(stated, _varint(1000, len(stated))))
     assert pq.read_metadata(path).row_group(0).column(at).total_uncompressed_size == 1000
-    with pytest.raises(IntegrityError, match="sizes that such columns do not have"):
+    with pytest.raises(IntegrityError, match="numbers or sizes that such columns do not have"):
         read_data(path, made.plan, 30)
 
 

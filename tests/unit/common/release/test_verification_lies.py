@@ -3,12 +3,14 @@
 import csv
 import io
 import json
+import re
 import shutil
 from base64 import b64encode
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,6 +20,7 @@ from common.canonical import canonical, digest
 from common.errors import IntegrityError
 from common.progress import Progress
 from common.release.evidence import Signed
+from common.release.reading import read_release
 from common.release.summary import manifest_document
 from common.release.table import file_metadata
 from common.release.verification import verify_release
@@ -146,7 +149,7 @@ def test_promises_in_the_words_of_another_version(made, folder):
 
     resigned(made, folder, change)
     verified = verify_release(folder)
-    assert any(note.startswith("version 99.0 wrote manifest and report") for note in verified.caveats)
+    assert any(note.startswith("version 99.0 wrote manifest, report") for note in verified.caveats)
     assert "Full anonymity" not in str(verified.to_document())
     assert list(verified.guarantee) == json.loads((made.folder / "manifest.json").read_bytes())["guarantee"]
     assert not verify_release(made.folder).words_of
@@ -356,6 +359,174 @@ def test_descriptions_against_the_plan(made, folder):
         resigned(made, folder, lambda manifest, changed=changed: replace_parquet(folder, manifest, changed))
         with pytest.raises(IntegrityError, match=expected):
             verify_release(folder)
+
+
+def written_anew(made, folder, write, **changes):
+    """Write the Parquet file of a copy again, with what describes it, and sign the manifest that lists it."""
+    path = folder / "data.parquet"
+
+    def listed(manifest):
+        manifest.update(changes)
+        table = pq.read_table(made.folder / "data.parquet")
+        write(table.replace_schema_metadata(file_metadata(made.plan, manifest)), path)
+        manifest["files"]["data.parquet"] = {
+            "digest": digest(path.read_bytes()), "size": str(path.stat().st_size)
+        }  # fmt: skip
+
+    resigned(made, folder, listed)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        *({"version": version} for version in ("1.0", "2.4", "2.6")),
+        *({"data_page_version": version} for version in ("1.0", "2.0")),
+        *({"compression": name} for name in ("none", "snappy", "gzip", "brotli", "lz4", "zstd")),
+        {"use_dictionary": False},
+        {"row_group_size": 1},
+        {"data_page_size": 1, "write_batch_size": 1},
+        {"write_page_index": True, "write_page_checksum": True},
+    ],
+    ids=str,
+)
+def test_the_same_values_in_every_form_of_parquet(made, folder, form):
+    """The layout of a file says nothing about its values: they are read and compared with the CSV file's."""
+    written_anew(made, folder, lambda table, path: pq.write_table(table, path, **form))
+    assert verify_release(folder).files == ("data.csv", "data.parquet", "report.html")
+    assert read_release(folder).frame.equals(read_release(made.folder).frame)
+
+
+def _with(name, kind=None, values=None):
+    """Write a column as another type, or with other values."""
+
+    def write(table, path):
+        place = table.schema.get_field_index(name)
+        column = table.column(name).cast(kind) if values is None else pa.array(values, kind)
+        field = table.schema.field(name).with_type(column.type).with_nullable(None in (values or ()))
+        pq.write_table(table.set_column(place, field, column), path)
+
+    return write
+
+
+def _stating(number, stated):
+    """Write one of the numbers of records and values in the footer otherwise."""
+
+    def write(table, path):
+        pq.write_table(table, path, compression="none")
+        data = path.read_bytes()
+        start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+        # 30 as a long integer of Thrift, in the field after the last one.
+        places = [start + each.start() + 1 for each in re.finditer(rb"\x16\x3c", data[start:])]
+        path.write_bytes(data[: places[number]] + bytes([2 * stated]) + data[places[number] + 1 :])
+
+    return write
+
+
+def _without_pages(table, path):
+    """Write pages that readers pass over, under a footer with the right number of records."""
+    pq.write_table(table, path, compression="none", use_dictionary=False)
+    data, group = bytearray(path.read_bytes()), pq.read_metadata(path).row_group(0)
+    for column in range(group.num_columns):
+        start = group.column(column).data_page_offset
+        assert data[start : start + 2] == b"\x15\x00"
+        data[start + 1] = 2  # an index page in place of a data page
+    path.write_bytes(data)
+
+
+def _under_another_schema(**types):
+    """Write the schema of Arrow beside the columns, with types that they do not have."""
+
+    def write(table, path):
+        fields = [each.with_type(types.get(each.name, each.type)) for each in table.schema]
+        claimed = pa.schema(fields, table.schema.metadata).serialize().to_pybytes()
+        name = b"ARROW-schema"
+        pq.write_table(
+            table.replace_schema_metadata({**table.schema.metadata, name: b64encode(claimed)}), path
+        )
+        data, true = path.read_bytes(), b"ARROW:schema"
+        assert data.count(name) == data.count(true) == 1
+        path.write_bytes(data.replace(true, b"ARROW.schema").replace(name, true))
+
+    return write
+
+
+WRITTEN = {
+    "fewer records": (lambda table, path: pq.write_table(table[:29], path), "has 29 records"),
+    "no records": (lambda table, path: pq.write_table(table[:0], path), "has 0 records"),
+    "stated: fewer records in the file": (_stating(0, 28), "has 28 records"),
+    "stated: fewer values in a column": (_stating(1, 28), "states numbers or sizes"),
+    "stated: more values in a column": (_stating(2, 60), "states numbers or sizes"),
+    "stated: no values in a column": (_stating(3, 0), "states numbers or sizes"),
+    "stated: fewer records in a group": (_stating(-1, 28), "states numbers or sizes"),
+    "no pages": (_without_pages, "has 0 records"),
+    "a column twice": (
+        lambda table, path: pq.write_table(table.append_column("age", table.column("age")), path),
+        "columns of",
+    ),
+    "no column": (lambda table, path: pq.write_table(table.drop_columns("age"), path), "columns of"),
+    "another order": (
+        lambda table, path: pq.write_table(table.select(table.column_names[::-1]), path), "columns of"
+    ),
+    "shorter integers": (_with("age", pa.int32()), "columns of"),
+    "doubles for integers": (_with("age", pa.float64()), "columns of"),
+    "plain labels": (_with("ward", pa.string()), "columns of"),
+    "no schema of Arrow": (lambda table, path: pq.write_table(table, path, store_schema=False), "columns of"),
+    "times, by Arrow's schema": (_under_another_schema(record=pa.duration("us")), "columns of"),
+    "short codes, by Arrow's schema": (
+        _under_another_schema(ward=pa.dictionary(pa.int8(), pa.string())), "columns of"
+    ),
+    "missing values": (_with("age", pa.int64(), [None] * 30), "describes its columns"),
+    "no numbers": (_with("income", pa.float64(), [float("nan")] * 30), "cannot be read"),
+    "infinity": (_with("income", pa.float64(), [float("inf")] * 30), "cannot be read"),
+    "between the steps of an attribute": (_with("income", pa.float64(), [1.00049] * 30), "cannot be read"),
+    "beyond the domain": (_with("age", pa.int64(), [10**6] * 30), "values of age that the plan does not"),
+    "other labels": (
+        _with("ward", pa.dictionary(pa.int32(), pa.string(), ordered=True), ["Zz"] * 30),
+        "values of ward that the plan does not",
+    ),
+    "no Parquet": (lambda _, path: path.write_bytes(b"{}"), "cannot be read"),
+    "encrypted": (
+        lambda table, path: (pq.write_table(table, path), path.write_bytes(path.read_bytes()[:-4] + b"PARE")),
+        "cannot be read",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRITTEN)
+def test_a_parquet_file_that_is_signed_and_wrong(made, folder, case):
+    """Counts, columns and values are checked under a valid signature, too, and reading verifies first."""
+    write, told = WRITTEN[case]
+    written_anew(made, folder, write)
+    for reading in (verify_release, read_release):
+        with pytest.raises(IntegrityError, match=told):
+            reading(folder)
+
+
+def test_missing_values_in_the_words_of_another_version(made, folder):
+    """What is not compared between versions are words. Values are."""
+    written_anew(made, folder, _with("age", pa.int64(), [None] * 30), version="0.0.1")
+    with pytest.raises(IntegrityError, match="values of age that the plan does not have"):
+        verify_release(folder)
+
+
+def test_descriptions_of_another_version(made, folder):
+    """They can promise anything: a note says so, and a table that is read has those of the plan."""
+    milder = {
+        "description": "differential privacy",
+        "epsilon": "0.001",
+        "ARROW:extension:name": "arrow.py_extension_type",
+        "ARROW:extension:metadata": "cos\nsystem\n(S'false'\ntR.",
+    }
+
+    def write(table, path):
+        schema = pa.schema([each.with_metadata(milder) for each in table.schema], table.schema.metadata)
+        pq.write_table(table.cast(schema), path)
+
+    written_anew(made, folder, write, version="0.0.1")
+    assert any("descriptions of columns" in each for each in verify_release(folder).caveats)
+    honest, read = read_release(made.folder).table, read_release(folder).table
+    assert read.schema.equals(honest.schema, check_metadata=True)
+    assert not read.schema.metadata
 
 
 def test_csv_against_the_plan(made, tmp_path):
