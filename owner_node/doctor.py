@@ -161,7 +161,7 @@ def _ledger(owner: OwnerConfig) -> Iterator[Finding]:
             raise halted
         yield passed("ledger", f"ledger and history hold, {book.head().sequence} ledger entries")
         book.check_totals({each.budget: each.total_epsilon for each in owner.datasets})
-        attempts = Attempts(History(db, utc_now), Sessions(db, utc_now), utc_now)
+        attempts = Attempts(Sessions(db, utc_now), utc_now)
         for each in attempts.allowances(owner):
             if each.blocked:
                 yield warned("attempts", str(each), "find out in owner-node history who asks so often")

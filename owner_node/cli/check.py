@@ -26,7 +26,6 @@ from owner_node.ledger.ledger import Ledger
 from owner_node.linking.match_check import HEADINGS, row
 from owner_node.release.attempts import Allowance, Attempts
 from owner_node.state.database import OwnerDatabase
-from owner_node.state.history import History
 from owner_node.state.sessions import Sessions
 from owner_node.views.budgets import unrecorded
 from owner_node.views.data import config_warnings, data_document, policy_lines, policy_parts
@@ -124,7 +123,7 @@ def _unrecorded(owner: OwnerConfig) -> TesseraError | None:
 
 def _attempts(owner: OwnerConfig) -> list[Allowance]:
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
-        attempts = Attempts(History(db, utc_now), Sessions(db, utc_now), utc_now)
+        attempts = Attempts(Sessions(db, utc_now), utc_now)
         return list(attempts.allowances(owner))
 
 

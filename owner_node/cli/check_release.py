@@ -24,16 +24,16 @@ from common.words.linking import allowed
 from common.words.numbers import OF_YOUR_DATA, bound_cell, bound_text, left_text
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.config.database import place_of
-from owner_node.consent.judge import Accept, Refuse, check_forecast, judge
+from owner_node.consent.judge import Accept, Refuse, judge
 from owner_node.consent.plan_rules import Request
-from owner_node.consent.policy_rules import foresee
+from owner_node.consent.policy_rules import forecast_objections
 from owner_node.engines.sampling import sampled
 from owner_node.ledger.ledger import Ledger
 from owner_node.masking.foreseen import Forecast
 from owner_node.release.attempts import Attempts
 from owner_node.release.preparation import prepare
+from owner_node.risk.foresee import foresee
 from owner_node.state.database import OwnerDatabase
-from owner_node.state.history import History
 from owner_node.state.own_keys import OwnKeys
 from owner_node.state.sessions import Sessions
 
@@ -171,10 +171,11 @@ def ask_policy(
         if isinstance(verdict, Refuse):
             raise verdict.error
         ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset))
-        attempts = Attempts(History(db, utc_now), Sessions(db, utc_now), utc_now)
+        attempts = Attempts(Sessions(db, utc_now), utc_now)
         attempts.check(owner, dataset.budget, asked.aggregator)
         forecast = _foreseen(owner, dataset, plan, ledger, OwnKeys(db, utc_now).known_source_key())
-    return _document(plan, assignment.owner, verdict, remaining, forecast)
+    exceeded = forecast_objections(forecast, owner.policy)
+    return {"exceeded": exceeded, **_document(plan, assignment.owner, verdict, remaining, forecast)}
 
 
 def _document(
@@ -204,14 +205,12 @@ def _document(
 def _foreseen(
     owner: OwnerConfig, dataset: DatasetConfig, plan: Plan, ledger: Ledger, source_key: bytes | None
 ) -> "Forecast":
-    """Forecast the effect of masking on the data, and check it against ledger and policy."""
+    """Forecast the effect of masking on the data, and check them against the ledger."""
     engine = owner.engine.kind, owner.workspace
     prepared = prepare(dataset, plan, plan.assignment_of(owner.owner.id), None, source_key, engine)
     with closing(prepared.pinned):
         ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset), prepared.known_by)
-        found = foresee(*sampled(prepared.records, prepared.tasks), owner.policy)
-    check_forecast(found, owner.policy)
-    return found
+        return foresee(*sampled(prepared.records, prepared.tasks), owner.policy)
 
 
 def show_answer(document: dict[str, Any]) -> None:
@@ -219,6 +218,8 @@ def show_answer(document: dict[str, Any]) -> None:
     says = {"accept": "would accept", "ask": "would ask a person about"}[document["answer"]]
     owners = ", ".join(document["owners"])
     console.print_line(f"the policy {says} a {document['layout']} release of {owners}, by {document['rule']}")
+    for rule in document["exceeded"]:
+        console.print_line(f"the data exceed {rule}")
     after = f"{left_text(document['remaining'])} left, {left_text(document['remaining_after'])} after it"
     console.print_line(
         f"charge {bound_text(document['charge'])} from budget {document['budget']!r} "

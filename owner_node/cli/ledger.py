@@ -24,7 +24,6 @@ from owner_node.config import OwnerConfig
 from owner_node.connection.recall import recall
 from owner_node.ledger.ledger import Entry, EntryKind, Ledger
 from owner_node.local.charge import LOCAL
-from owner_node.release.attempts import MOST, Attempts
 from owner_node.release.decisions import Decisions, checked_reason, this_person
 from owner_node.release.records import Records
 from owner_node.release.recovery import Recovery, Shown, assess, carry_out
@@ -151,34 +150,6 @@ def give_back(
         console.print_json({**names, "state": str(session.state), "reason": session.reason})
     else:
         console.print_line(f"{what} is returned")
-
-
-def reset_attempts(
-    name: NameArgument,
-    reason: ReasonOption,
-    config_file: ConfigOption = None,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Allow as many uncharged answers about the data of a budget again. Recorded with the reason."""
-    owner, reason = config.load(config_file), checked_reason(reason)
-    with OwnerDatabase(owner.owner.state_dir, make=False) as db:
-        check_known(owner, Ledger(db, utc_now), name)
-        attempts = Attempts(History(db, utc_now), Sessions(db, utc_now), utc_now)
-        for each in () if yes or as_json else attempts.allowances(owner, [name]):
-            console.note(str(each))
-        question = (
-            f"Allow another {MOST} uncharged answers about the data of budget {name!r}? Together with the "
-            "earlier ones they may disclose something about a person."
-        )
-        console.require_yes(question, yes=yes, otherwise=_UNCHANGED)
-        Decisions(db, utc_now).reset_attempts(name, this_person(), reason)
-        after = attempts.allowances(owner, [name])
-    if as_json:
-        console.print_json({"budget": name, "attempts": [each.to_document() for each in after]})
-    else:
-        for each in after:
-            console.print_line(str(each))
 
 
 ChargeOption = Annotated[
@@ -347,7 +318,6 @@ app = typer.Typer(
 )
 app.command()(budget)
 app.command("return")(give_back)
-app.command()(reset_attempts)
 app.command()(recover)
 
 DatasetOption = Annotated[

@@ -126,6 +126,7 @@ def brief(document: dict[str, Any]) -> list[str]:
     verdict = document["verdict"]
     n_attributes = len(verdict["attributes"])
     parts += [
+        *map(text, verdict["exceeded"]),
         text(
             f"{document['layout']} release with ε {bound_text(document['release_epsilon'])} of data set "
             f"{document['dataset']}: {shown_records(document['records'])} records, {n_attributes} attributes"
@@ -152,6 +153,8 @@ def brief(document: dict[str, Any]) -> list[str]:
 def _verdict(document: dict[str, Any], *, brief: bool = False) -> Iterator[Part]:
     """Yield what leaves unchanged, what intruders find, and what of the data is lost, as far as known."""
     verdict, preview = document["verdict"], document.get("preview") or {}
+    if not brief:
+        yield from map(text, verdict["exceeded"])
     if verdict["loss"]:
         yield text(verdict["loss"])
     if verdict["unchanged"]:

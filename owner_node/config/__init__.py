@@ -135,7 +135,7 @@ class OwnerConfig(_Tables):
                     yield f"policy.{key} names {name!r}, which no data set has", meant
         for key, listed, effect in (
             ("attributes", policy.attributes, "no release can use it"),
-            ("known", limited, "max_reidentified refuses no plan for it"),
+            ("known", limited, "max_reidentified judges no plan for it"),
         ):
             for dataset, names in declared.items():
                 if listed and not set(names) & set(listed):

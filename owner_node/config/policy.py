@@ -40,6 +40,19 @@ def _not_empty(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+_LIMITS_ON_DATA = (
+    "max_reidentified",
+    "max_unchanged_share",
+    "max_unchanged_record_share",
+    "max_zero_noise_share",
+)
+_NEEDS_A_PERSON = (
+    'needs approval = "manual": it depends on the data, so no automatic answer may depend on it. To keep a '
+    "risk without a person, owner-node explore --max-reidentified writes a rank_noise, which is public and "
+    "which every plan must keep"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyConfig(Section):
     """What the owner consents to, and when a person must approve.
@@ -102,16 +115,27 @@ class PolicyConfig(Section):
     total_rank_loss: Epsilon | None = None
     """Largest privacy loss of the record-to-rank assignment over all charges to a budget."""
 
+    max_attempts: Annotated[int, Field(ge=1)] = 10
+    """Most linkings of one budget within 30 days that end without a charge; aggregators share them."""
     max_open_releases: Annotated[int, Field(ge=1)] = 40
     """Most open releases of one aggregator: each is stored, and the aggregator can repeat its work."""
     max_plan_bytes: Annotated[int, Field(ge=1)] = LARGEST_PLAN
     """Largest size of a plan in bytes."""
 
     def __post_init__(self) -> None:
+        wrong = []
         if self.valid_from and self.valid_until and self.valid_from > self.valid_until:
-            raise Contradictions(
-                [("valid_until", f" = {self.valid_until}: before valid_from, {self.valid_from}")]
-            )
+            wrong.append(("valid_until", f" = {self.valid_until}: before valid_from, {self.valid_from}"))
+        if self.approval != "manual":
+            wrong += [(key, f" = {most}: {_NEEDS_A_PERSON}") for key, most in self.limits_on_data.items()]
+        if wrong:
+            raise Contradictions(wrong)
+
+    @property
+    def limits_on_data(self) -> Mapping[str, Decimal]:
+        """The limits on a forecast for the owner's data, by their keys; only those that are set."""
+        found = {key: getattr(self, key) for key in _LIMITS_ON_DATA}
+        return {key: most for key, most in found.items() if most is not None}
 
     @property
     def limits(self) -> Limits:

@@ -5,23 +5,17 @@ A new rule is a key of `[policy]` and a function here, listed in the tuple below
 itself. Layouts, aggregators, co-owners, purposes and linking concern releases only.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from common.planning.limits import by_charge, by_layout, by_matching, by_mechanism, by_rank_noise
 from owner_node.consent.plan_rules import Objection, PlannedWork, Request
 from owner_node.ledger.rank_losses import objection
-from owner_node.masking.foreseen import Forecast, Reidentification, as_share
+from owner_node.masking.foreseen import Forecast
 
 if TYPE_CHECKING:
     from owner_node.config import PolicyConfig
-    from owner_node.masking.engine import MemoryEngine
-    from owner_node.masking.tasks import AttributeTask
-
-DEVIATIONS = 4
-"""Standard errors that an estimate has to be away from a limit to be decisive."""
 
 
 def attributes(work: PlannedWork) -> Iterator[Objection]:
@@ -107,107 +101,29 @@ OF_RELEASES = (names, linking)
 # --- limits on a forecast --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Limit:
-    """One number of a forecast and the most that a policy allows."""
-
-    key: str
-    most: Decimal
-    found: Decimal
-    deviation: Decimal
-    what: str
-
-    @property
-    def objection(self) -> str:
-        return f"policy.{self.key} = {self.most}: {self.found} of {self.what}"
-
-
 def forecast_objections(forecast: Forecast, policy: "PolicyConfig") -> tuple[str, ...]:
     """Return every limit of a policy that a forecast exceeds, in full, for the owner only.
 
     The limits apply to an expectation, never to a fragment: refusing fragments by their noise would change
     the probabilities that the guarantee is about.
     """
-    return tuple(limit.objection for limit in _limits(forecast, policy) if limit.found > limit.most)
-
-
-def has_limits(policy: "PolicyConfig") -> bool:
-    """Whether a policy limits a forecast, so that an acceptance discloses data-dependent information."""
-    limits = (
-        policy.max_zero_noise_share,
-        policy.max_unchanged_share,
-        policy.max_unchanged_record_share,
-        policy.max_reidentified,
+    return tuple(
+        f"policy.{key} = {most}: {share} of {what}"
+        for key, share, what in (
+            ("max_zero_noise_share", forecast.zero_noise, "the values would get no noise"),
+            # It also bounds records: a record is unchanged only with all its values.
+            ("max_unchanged_share", forecast.unchanged_values, "the values are expected to leave unchanged"),
+            (
+                "max_unchanged_record_share",
+                forecast.unchanged_records,
+                "the records are expected to leave unchanged as a whole",
+            ),
+            (
+                "max_reidentified",
+                forecast.reidentified,
+                "the persons would be re-identified by an intruder who knows "
+                + (", ".join(policy.known) or "all attributes"),
+            ),
+        )
+        if (most := policy.limits_on_data.get(key)) is not None and share > most
     )
-    return any(each is not None for each in limits)
-
-
-def is_close(forecast: Forecast, policy: "PolicyConfig") -> bool:
-    """Whether sampling error could have put a number of a forecast on the wrong side of a limit."""
-    return any(
-        abs(limit.found - limit.most) <= DEVIATIONS * limit.deviation and limit.deviation > 0
-        for limit in _limits(forecast, policy)
-    )
-
-
-def _limits(forecast: Forecast, policy: "PolicyConfig") -> Iterator[_Limit]:
-    zero_noise, values, records = (
-        (forecast.zero_noise, Decimal(0), "the values would get no noise"),
-        (forecast.unchanged_values, forecast.deviation, "the values are expected to leave unchanged"),
-        (
-            forecast.unchanged_records,
-            # The share of whole records varies at most by about as much as the shares of all attributes do.
-            forecast.deviation * len(forecast.attributes),
-            "the records are expected to leave unchanged as a whole",
-        ),
-    )
-    reidentified = (
-        forecast.reidentified,
-        Decimal(0),
-        "the persons would be re-identified by an intruder who knows "
-        + (", ".join(policy.known) or "all attributes"),
-    )
-    for key, most, number in (
-        ("max_zero_noise_share", policy.max_zero_noise_share, zero_noise),
-        # It also bounds records: a record is unchanged only with all its values, so no more of them can be.
-        ("max_unchanged_share", policy.max_unchanged_share, values),
-        ("max_unchanged_record_share", policy.max_unchanged_record_share, records),
-        ("max_reidentified", policy.max_reidentified, reidentified),
-    ):
-        if most is not None:
-            yield _Limit(key, most, *number)
-
-
-def foresee(
-    records: "MemoryEngine",
-    tasks: "Sequence[AttributeTask]",
-    policy: "PolicyConfig",
-    *,
-    for_person: bool = False,
-) -> Forecast:
-    """Forecast the effect of masking on an owner's data, with higher precision near a limit.
-
-    The result depends on the data and is for their owner only.
-
-    Args:
-        records: The records.
-        tasks: How each attribute is masked.
-        policy: Its limits, and the intruder that it expects.
-        for_person: Whether a person decides by it. The intruder then attacks without a limit, too.
-    """
-    from owner_node.masking.forecast import forecast
-    from owner_node.risk.trials import Randomness, best_linking
-
-    found = forecast(records.columns, tasks)
-    if is_close(found, policy):
-        found = forecast(records.columns, tasks, closely=True)
-    if policy.max_reidentified is None and not (for_person and records.n_records > 1):
-        return found
-    risk = best_linking(records.columns, tasks, policy.known, Randomness.of_system())
-    if risk is None:
-        return found
-    names = [task.attribute.name for task in tasks]
-    shares = map(as_share, (risk.rate.mean, risk.rate.low, risk.rate.high, risk.without_release))
-    known = tuple(each for each in names if each in (policy.known or names))
-    intruder = Reidentification(known, risk.attack, *shares)
-    return replace(found, reidentified=intruder.share, intruder=intruder)

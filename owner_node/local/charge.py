@@ -19,7 +19,6 @@ from common.errors import BalanceError, ConflictError, InternalError, RefusedErr
 from common.progress import Progress
 from owner_node.consent.judge import check_forecast, check_local
 from owner_node.consent.plan_rules import PlannedWork
-from owner_node.consent.policy_rules import has_limits
 from owner_node.masking.foreseen import Forecast
 from owner_node.release.approvals import Person
 from owner_node.release.records import Records
@@ -139,7 +138,7 @@ class LocalCharges:
             ledger.check_budget(work.budget, total, work.place, work.data.known_by)
             if work.charge > (left := self.remaining(work)):
                 raise BalanceError(work.budget, format(work.charge, "f"), format(left, "f"))
-            if foresee is not None and has_limits(asked.policy):
+            if foresee is not None and asked.policy.limits_on_data:
                 check_forecast(foresee(), asked.policy)
         except RefusedError as refusal:
             self._note_refusal(work, refusal)

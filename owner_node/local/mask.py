@@ -26,7 +26,6 @@ from common.wire.decoding import decoded_batches
 from common.words.guarantee import invariants, promises
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.plan_rules import PlannedWork
-from owner_node.consent.policy_rules import foresee
 from owner_node.engines.pinned import AnyEngine
 from owner_node.engines.sampling import sampled
 from owner_node.local.charge import LOCAL, LocalCharges, LocalWork, Standing
@@ -35,6 +34,7 @@ from owner_node.masking.arrays import SystemBits
 from owner_node.masking.foreseen import Forecast
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask, mask_tasks
+from owner_node.risk.foresee import foresee
 
 if TYPE_CHECKING:
     from owner_node.engines.pinned import PinnedData

@@ -29,14 +29,10 @@ FEWEST_PAIRS = 2
 MOST_PAIRS = 8
 DRAWS = 2**16
 """Number of clusters times draws to reach: with more clusters fewer draws suffice, shares being averaged."""
-CLOSER = 16
-"""Factor by which a close forecast takes more draws."""
 FEWEST_MOVES = 2
 MOST_MOVES = 8
 MOVED = 2**17
 """Number of records times draws of the assignment to reach: with more records fewer draws suffice."""
-CLOSER_MOVES = 4
-"""Factor by which a close forecast takes more of these; each sorts all records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +102,6 @@ def forecast(
     columns: Mapping[str, Int64Array],
     tasks: Sequence[AttributeTask],
     bits: BitSource | None = None,
-    *,
-    closely: bool = False,
 ) -> Forecast:
     """Forecast the effect of `mask_table`, in about two to three times its time.
 
@@ -115,26 +109,23 @@ def forecast(
         columns: As in `check_table`, which accepts them.
         tasks: As in `mask_table`.
         bits: Source of random bits for the draws of the forecast; None for the operating system's.
-        closely: Whether to take more draws, to decide reliably whether a number is beyond a limit.
     """
     source = SystemBits() if bits is None else bits
     whole, turn = np.ones(columns[tasks[0].attribute.name].size), Lock()
 
     def foreseen(task: AttributeTask) -> _Foreseen:
         values = columns[task.attribute.name]
-        return _foreseen(
-            values, task, source.spawn(), _draws(values.size, task, closely=closely), whole, turn
-        )
+        return _foreseen(values, task, source.spawn(), _draws(values.size, task), whole, turn)
 
     return _combined(for_each(foreseen, tasks, whole.size), whole)
 
 
-def _draws(n_records: int, task: AttributeTask, *, closely: bool) -> Draws:
+def _draws(n_records: int, task: AttributeTask) -> Draws:
     """Return how many draws to take: fewer for more clusters or records, since shares are averaged."""
     # Without clusters, few counts are drawn, and averaging over them does not help.
     n_pairs = min(MOST_PAIRS, max(FEWEST_PAIRS, DRAWS * (task.k or n_records) // n_records))
     n_moves = min(MOST_MOVES, max(FEWEST_MOVES, MOVED // n_records))
-    return Draws(n_pairs * (CLOSER if closely else 1), n_moves * (CLOSER_MOVES if closely else 1))
+    return Draws(n_pairs, n_moves)
 
 
 def _combined(found: Sequence[_Foreseen], whole: Float64Array) -> Forecast:

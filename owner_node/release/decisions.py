@@ -1,4 +1,4 @@
-"""Decisions of a person, recorded in owner.db: on plans, on unspent reservations, on attempts."""
+"""Decisions of a person, recorded in owner.db: on plans and on unspent reservations."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,6 @@ from common.files import user_name
 from owner_node.ledger.ledger import Ledger
 from owner_node.masking.foreseen import Forecast
 from owner_node.release.approvals import Approval, Approvals, Person
-from owner_node.release.attempts import Attempts
 from owner_node.state.answers import PERSON
 from owner_node.state.database import Clock, OwnerDatabase, Transaction
 from owner_node.state.history import History
@@ -65,7 +64,6 @@ class Decisions:
         self._history, self._sessions = History(db, clock), Sessions(db, clock)
         self.ledger = Ledger(db, clock)
         """The ledger, which decisions about reservations write."""
-        self._attempts = Attempts(self._history, self._sessions, clock)
         self.approvals = Approvals(self._history, clock)
 
     def waiting(self) -> tuple[Session, ...]:
@@ -238,11 +236,6 @@ class Decisions:
                 self._note(tx, session, event, f"returned by {person.name}: {reason}", person)
             text = f"returned by {person.name}: {reason}"
             return self._sessions.advance(tx, session, SessionEvent.REFUSE, reason=text, refusal=PERSON)
-
-    def reset_attempts(self, budget: str, person: Person, reason: str) -> None:
-        """Record that earlier uncharged answers about the data of a budget no longer count."""
-        with self._db.transaction() as tx:
-            self._attempts.reset(tx, budget, person, reason)
 
     def _epsilon(self, session: Session) -> str:
         """Return the epsilon that the history recorded when the person was asked."""

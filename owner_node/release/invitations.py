@@ -19,7 +19,7 @@ from owner_node.config.database import place_of
 from owner_node.consent.judge import Accept, Refuse, Verdict, judge
 from owner_node.consent.plan_rules import Request, check_texts
 from owner_node.linking.tokens import ReleaseKey
-from owner_node.release.appraisal import Appraisal, Appraised
+from owner_node.release.appraisal import Appraisal
 from owner_node.release.approvals import ACCEPTED, Approval
 from owner_node.release.cases import Cases, read
 from owner_node.sources import check_sendable, count_records, schema_of
@@ -138,7 +138,7 @@ class Invitations:
             None while a person has to decide.
 
         Raises:
-            RefusedError: If policy, balance or data do not allow it; nothing is reserved.
+            RefusedError: If policy or balance do not allow it; nothing is reserved.
             RefusedBeforeError: If this owner, or a person there, has refused it.
             ConflictError: If the release has another plan here.
             ProtocolError: If the plan cannot be decoded, or is not for this release.
@@ -182,8 +182,7 @@ class Invitations:
         """Judge a plan now, and accept it if no person has to decide; return whether it was accepted.
 
         Raises:
-            RefusedError: If policy, balance or data do not allow it.
-            DataError: If the data cannot be used.
+            RefusedError: If policy or balance do not allow it.
         """
         records = self._cases.records
         verdict = self._judge(plan, assignment, session)
@@ -198,29 +197,30 @@ class Invitations:
             with records.db.transaction() as tx:
                 self._wait(tx, session, verdict)
             return False
-        # No person is asked about data that cannot be used, or that the policy refuses.
-        with self._appraisal.holding_answer(session):
-            found = self._appraisal.appraise(session, plan, assignment, key, for_person=bool(verdict.asks))
-            try:
-                waits = self._settle(plan, session, verdict, found, key)
-            except (RefusedError, ProtocolError) as error:
-                self._appraisal.count_passed(session, found, error.message)
-                raise
+        # Only a person learns about the data before linking: no answer depends on them.
+        found = self._appraisal.appraise(session, plan, assignment, key) if verdict.asks else None
+        waits = self._settle(plan, session, verdict, found, key)
         if waits:
             # A decision may take days. The data are loaded again afterwards, and must be the same.
             self._appraisal.forget(plan.release)
         return not waits
 
     def _settle(
-        self, plan: Plan, session: Session, verdict: Accept, found: Appraised, key: ReleaseKey | None
+        self,
+        plan: Plan,
+        session: Session,
+        verdict: Accept,
+        found: dict[str, Any] | None,
+        key: ReleaseKey | None,
     ) -> bool:
-        """Store the appraisal, and accept or wait; return whether a person has to decide."""
+        """Store what was found about the data, and accept or wait; return whether a person has to decide."""
         records = self._cases.records
         with records.db.transaction() as tx:
             # Read again: a person may have approved or refused in the meantime.
             session = self._cases.open(plan.release, plan.digest)
-            others = session.source_digest not in ("", found.source_digest)
-            session = records.sessions.foresee(tx, session, **found.facts)
+            others = found is not None and session.source_digest not in ("", found["source_digest"])
+            if found is not None:
+                session = records.sessions.foresee(tx, session, **found)
             approvals = self._approvals(session) if verdict.asks else ()
             waits = bool(verdict.asks) and not approvals
             if waits:
@@ -365,6 +365,8 @@ def _agreed_with(key: ReleaseKey | None) -> dict[str, Any]:
 
 
 def _found(session: Session) -> dict[str, Any]:
-    """Return the appraisal of a session's data for the history, since a person decides by it."""
+    """Return what was found about a session's data for the history, since a person decides by it."""
+    if not session.forecast:
+        return {}
     forecast = json.loads(session.forecast)
     return {"source": session.source_digest, "records": session.n_records, "forecast": forecast}

@@ -118,7 +118,6 @@ class Node:
             self._published(session, manifest_digest)
             return
         with records.db.transaction() as tx:
-            self._appraisal.count_end(tx, session, state)
             self._cases.give_back(tx, session)
             text = f"{state}: {reason}" if reason else state
             records.sessions.advance(tx, session, SessionEvent.END, reason=text[:_LONGEST_REASON])
@@ -193,7 +192,6 @@ class Node:
                 )  # fmt: skip
             stopped = mine and session is not None and session.state not in FINAL
             if stopped and session is not None:
-                self._appraisal.count_end(tx, session, error.code)
                 self._cases.give_back(tx, session)
                 event = SessionEvent.END if session.state in CHARGED else SessionEvent.REFUSE
                 reason = error.message[:_LONGEST_REASON]

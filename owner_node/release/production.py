@@ -6,7 +6,6 @@ the second transaction the fragment is the only answer to its plan.
 """
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +41,7 @@ class Production:
         return bool(self._cases.config.policy.co_owners)
 
     def link(self, release: str, plan_digest: str, co_owners: Sequence[CoOwner] = ()) -> LinkAnswer:
-        """Return the number of records and the tokens of the source, which was loaded and pinned at consent.
+        """Load and pin the source, and return its number of records and its tokens.
 
         Args:
             release: Release id.
@@ -51,8 +50,9 @@ class Production:
 
         Raises:
             RefusedError: If the policy lists co-owners and their consents are missing or invalid, or if the
-                limit of uncharged answers is reached.
-            DataChangedError: If the source changed since consent, or can no longer be used.
+                limit of linkings without a charge is reached.
+            UnusableDataError: If the source cannot be used or masked as planned.
+            DataChangedError: If the source changed since consent.
         """
         session, plan, assignment = self._cases.accepted(release, plan_digest)
         config, since = self._cases.config, datetime.fromisoformat(session.created)
@@ -60,23 +60,23 @@ class Production:
             plan, config.owner.id, session.key_check, config.policy, co_owners, self._trust, since
         )
         first = session.state is SessionState.RESERVED
-        # Whether the source changed is also an answer about the data.
-        with self._appraisal.holding_answer(session) if first else nullcontext():
-            prepared = self._appraisal.prepared(session, plan, assignment)
-            if first:
-                self._appraisal.check_charged(session, prepared)
+        if first:
             with self._cases.records.db.transaction() as tx:
-                if first:
-                    self._appraisal.check_linking(session)
-                    left_out: dict[str, Any] = {"dropped": prepared.dropped} if prepared.dropped else {}
-                    self._cases.note(
-                        tx, session, "linked", records=prepared.n_records, source=prepared.source_digest,
-                        co_owners=proved, **left_out,
-                    )  # fmt: skip
-                self._cases.records.sessions.advance(
-                    tx, session, SessionEvent.LINK, source_digest=prepared.source_digest,
-                    n_records=prepared.n_records, answered=True,
+                session = self._cases.records.attempts.begin(tx, config, session)
+        prepared = self._appraisal.prepared(session, plan, assignment)
+        if first:
+            self._appraisal.check_charged(session, prepared)
+        with self._cases.records.db.transaction() as tx:
+            if first:
+                left_out: dict[str, Any] = {"dropped": prepared.dropped} if prepared.dropped else {}
+                self._cases.note(
+                    tx, session, "linked", records=prepared.n_records, source=prepared.source_digest,
+                    co_owners=proved, **left_out,
                 )  # fmt: skip
+            self._cases.records.sessions.advance(
+                tx, session, SessionEvent.LINK, source_digest=prepared.source_digest,
+                n_records=prepared.n_records,
+            )  # fmt: skip
         return LinkAnswer(prepared.n_records, prepared.pinned.token_list())
 
     def mask(
@@ -103,16 +103,13 @@ class Production:
             ProtocolError: If the addendum contradicts the plan or the number of records that were linked.
             IntegrityError: If the selection does not have the digest in the addendum.
             UnusableDataError: If too few records are selected to be masked as planned.
-            RefusedError: If the forecast for the selected records exceeds a limit of the policy.
         """
         self._cases.resume(release, plan_digest)
         session, plan, assignment = self._cases.accepted(release, plan_digest)
         found = self._checked_addendum(session, plan, addendum)
         self._check_signed(session, Domain.ADDENDUM, addendum, signature, certificate)
         if session.state in (SessionState.LINKED, SessionState.SPENT):
-            prepared = self._selected(
-                session, self._appraisal.prepared(session, plan, assignment), found, selection
-            )
+            prepared = self._selected(self._appraisal.prepared(session, plan, assignment), found, selection)
             session = self._spend(session, plan, assignment, prepared, found, signature)
             session = self._seal(session, plan, assignment, prepared, found)
         if session.addendum != addendum or session.fragment_signature is None:
@@ -226,18 +223,13 @@ class Production:
             raise ProtocolError("the addendum does not fit the plan: its match counts are impossible")
         return found
 
-    def _selected(
-        self, session: Session, prepared: "Prepared", addendum: Addendum, selection: bytes
-    ) -> "Prepared":
+    def _selected(self, prepared: "Prepared", addendum: Addendum, selection: bytes) -> "Prepared":
         """Return the records to mask: all of them, or those that all groups hold."""
         if not addendum.selections:
             return prepared
         owner = self._cases.config.owner.id
         expected = addendum.records[owner], addendum.selections[owner]
-        selected = prepared.selected(selection, *expected)
-        if session.state is SessionState.LINKED:
-            self._appraisal.check_selected(session, selected)
-        return selected
+        return prepared.selected(selection, *expected)
 
     def _spend(
         self,

@@ -40,7 +40,7 @@ class Records:
     """Keys that this owner signed with, and its key of column digests."""
     approvals: Approvals
     attempts: Attempts
-    """Answers that disclosed data-dependent information without a charge."""
+    """Linkings without a charge."""
     clock: Clock
 
     @classmethod
@@ -58,7 +58,7 @@ class Records:
             DaemonPresence(db, clock),
             OwnKeys(db, clock),
             Approvals(history, clock),
-            Attempts(history, sessions, clock),
+            Attempts(sessions, clock),
             clock,
         )
 

@@ -68,7 +68,7 @@ class Session:
     forecast: str = ""
     """Forecast of masking (`owner_node.masking.foreseen`); empty while unknown."""
     answered: bool = False
-    """Whether data-dependent information was disclosed, without a charge so far (`release.attempts`)."""
+    """Whether it was asked to link (`release.attempts`)."""
     reason: str = ""
     """Why the session was refused or ended."""
     refusal: str = ""
@@ -220,9 +220,8 @@ class Sessions:
         session: Session,
         *,
         source_digest: str,
-        n_records: int,
+        n_records: int | None,
         forecast: str,
-        answered: bool,
     ) -> Session:
         """Store the appraisal of an undecided session's data; it replaces an earlier one.
 
@@ -230,9 +229,8 @@ class Sessions:
             tx: The transaction.
             session: The session; its stored state counts.
             source_digest: Pin of the source.
-            n_records: Exact number of records.
-            forecast: Forecast of masking.
-            answered: Whether continuing discloses data-dependent information; once disclosed, it stays.
+            n_records: Exact number of records; None if the data cannot be used.
+            forecast: Forecast of masking; empty if the data cannot be used.
 
         Returns:
             The session as stored.
@@ -242,11 +240,17 @@ class Sessions:
             raise InternalError("an appraisal needs an undecided session and a transaction")
         found: dict[str, Any] = {
             "source_digest": source_digest, "n_records": n_records, "forecast": forecast,
-            "answered": answered or stored.answered,
         }  # fmt: skip
         if all(getattr(stored, name) == value for name, value in found.items()):
             return stored
         return self._store(tx, replace(stored, **found), found)
+
+    def begin_answer(self, tx: Transaction, session: Session) -> Session:
+        """Store that a session is asked to link; idempotent."""
+        stored = self.get(session.aggregator, session.release)
+        if stored is None or not tx.in_transaction:
+            raise InternalError("a session's step needs a stored session and a transaction")
+        return stored if stored.answered else self._store(tx, replace(stored, answered=True), ("answered",))
 
     def live(self, aggregator: str | None = None) -> tuple[Session, ...]:
         """Return the sessions that have not ended, of one aggregator or of all, oldest first."""
@@ -260,15 +264,11 @@ class Sessions:
         """Return the sessions of one release id, which several aggregators may use."""
         return tuple(self._select("WHERE release = ? ORDER BY created, aggregator", (release,)))
 
-    def uncharged(self, datasets: Sequence[str]) -> tuple[Session, ...]:
-        """Return the sessions that disclosed something about data sets, uncharged and not noted as ended.
-
-        They may still be charged or end; or a person refused them, which the daemon does not note.
-        """
-        names, states = ", ".join("?" * len(datasets)), sorted(UNSPENT)
-        held = f"state IN ({', '.join('?' * len(states))})"
-        where = f"WHERE answered AND dataset IN ({names}) AND ({held} OR (state = ? AND refusal = ?))"
-        return tuple(self._select(where, (*datasets, *states, SessionState.REFUSED, PERSON)))
+    def uncharged(self, aggregator: str, datasets: Sequence[str]) -> tuple[Session, ...]:
+        """Return an aggregator's sessions that were asked to link data sets, and charged nothing so far."""
+        names = ", ".join("?" * len(datasets))
+        where = f"WHERE answered AND addendum IS NULL AND aggregator = ? AND dataset IN ({names})"
+        return tuple(self._select(where, (aggregator, *datasets)))
 
     def aggregator_chain(self, aggregator: str) -> bytes | None:
         """Return the certificate chain (PEM) that an aggregator signed its newest kept plan with."""

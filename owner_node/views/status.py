@@ -16,7 +16,6 @@ from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
 from owner_node.release.attempts import Attempts
 from owner_node.state.database import OwnerDatabase
-from owner_node.state.history import History
 from owner_node.state.presence import DaemonPresence, DaemonState
 from owner_node.state.sessions import Session, Sessions
 from owner_node.views.budgets import balances
@@ -26,7 +25,7 @@ def status_document(owner: OwnerConfig, db: OwnerDatabase, ledger: Ledger | None
     """Return what `owner-node status` shows."""
     daemon, ledger = DaemonPresence(db, utc_now).state(), ledger or Ledger(db, utc_now)
     halted, sessions = ledger.losses.reason(), Sessions(db, utc_now)
-    attempts = Attempts(History(db, utc_now), sessions, utc_now)
+    attempts = Attempts(sessions, utc_now)
     return {
         "owner": owner.owner.id,
         "running": daemon.running,

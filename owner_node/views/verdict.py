@@ -100,6 +100,15 @@ def limit_text(limit: Mapping[str, Any], number: Any) -> str:
     return bound_text(Decimal(number)) if limit["unit"] == "epsilon" else f"{number}"
 
 
+def exceeded_text(limit: Mapping[str, Any]) -> str:
+    """Return what a plan has beyond a limit, for a person."""
+    bound = "at least" if limit["least"] else "at most"
+    return (
+        f"exceeds a limit of this organisation: {limit['what']} {limit_text(limit, limit['found'])}, "
+        f"policy.{limit['rule']} allows {bound} {limit_text(limit, limit['limit'])}"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Counted:
     """A number of records or persons whose shares are shown as numbers, too."""
@@ -129,9 +138,9 @@ def verdict_of(
         preview: The trial of the plan, as `owner_node.views.plan.preview_of` returns it; None without one.
 
     Returns:
-        `{attributes, records, co_owners, unchanged, intruder, others, mostly_lost, worthless, loss, limits,
-        unset, unset_says}`. `unchanged` and `intruder` are null where they are not known. Texts for people
-        are `says` of a part, `loss` and `unset_says`.
+        `{exceeded, attributes, records, co_owners, unchanged, intruder, others, mostly_lost, worthless, loss,
+        limits, unset, unset_says}`. `unchanged` and `intruder` are null where they are not known. Texts for
+        people are `exceeded`, `says` of a part, `loss` and `unset_says`.
     """
     n = plan["records"].get("exact")
     persons = _Counted(n, "persons" if plan["max_records_per_person"] == 1 else "records")
@@ -139,6 +148,7 @@ def verdict_of(
     limits = limits_of(plan, policy)
     names = [each["name"] for each in plan["attributes"]]
     return {
+        "exceeded": [exceeded_text(each) for each in limits if each["kept"] is False],
         "attributes": names,
         "records": n,
         "co_owners": [each["id"] for each in plan["co_owners"]],

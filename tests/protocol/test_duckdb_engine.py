@@ -172,10 +172,10 @@ def test_cancelling_ends_a_query_that_runs(offering: Offering, monkeypatch: pyte
 
 
 def test_a_source_that_changes_while_it_is_pinned(offering: Offering) -> None:
-    """What was consented to is masked, whatever becomes of the source: linking and masking do not read it."""
+    """What was linked is masked, whatever becomes of the source: masking does not read it."""
     plan = agreed(offering, "horizontal")
-    offering.source.unlink()
     offering.node.production.link("r1", plan.digest)
+    offering.source.unlink()
     sealed = offering.node.production.mask("r1", plan.digest, *signed(offering, disjoint(plan)))
     assert sealed.n_records == N_RECORDS
 

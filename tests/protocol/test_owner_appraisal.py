@@ -1,4 +1,4 @@
-"""The owner looks at its data before it consents: loaded once, foreseen, and limited by its policy."""
+"""The owner's data: foreseen for a person who decides, loaded once, and pinned when they are linked."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import DataChangedError, RefusedError, UnusableDataError
+from common.errors import DataChangedError, RefusedError
 from owner_node.config import PolicyConfig
 from owner_node.masking.foreseen import Forecast
 from owner_node.release.appraisal import MOST_KEPT
@@ -29,7 +29,10 @@ def offering(tmp_path: Path) -> Iterator[Offering]:
 
 def test_the_owner_is_told_what_to_expect(offering: Offering) -> None:
     """The forecast is in the session and in the history before anything is spent, and reads back."""
+    under(offering, approval="manual")
     plan = offered(offering)
+    assert not consent(offering, plan)
+    approve(offering)
     assert consent(offering, plan)
     found = Forecast.from_text(session(offering).forecast)
     assert [each.name for each in found.attributes] == ["age"]
@@ -43,43 +46,23 @@ def test_what_is_worth_less_than_its_means_is_warned_of(
     offering: Offering, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With an epsilon too small for the data the log says so before consent, by name and without numbers."""
-    assert consent(offering, offered(offering, epsilon="0.01"))
+    under(offering, approval="manual")
+    assert not consent(offering, offered(offering, epsilon="0.01"))
     (record,) = [each for each in caplog.records if each.name == "owner_node.release.appraisal"]
     assert record.getMessage() == "the fragment is expected to be worth less than its means"
     assert record.__dict__["attributes"] == ["age"]
     caplog.clear()
-    assert consent(offering, offered(offering, "r2", epsilon="1"))
+    assert not consent(offering, offered(offering, "r2", epsilon="1"))
     assert not [each for each in caplog.records if each.name == "owner_node.release.appraisal"]
 
 
-@pytest.mark.parametrize("what", ["values", "shrunk"])
-def test_unusable_data_are_found_before_anything_is_reserved(offering: Offering, what: str) -> None:
-    """Values outside the domain or too few records end the release at consent, without a reservation."""
-    plan = offered(offering, k="30")
-    value, n_records = (500, N_RECORDS) if what == "values" else (5, 20)
-    offering.source.write_text("person,age\n" + "".join(f"p{i},{value}\n" for i in range(n_records)))
-    with pytest.raises(UnusableDataError) as caught:
-        consent(offering, plan)
-    failure = offering.node.fail("r1", caught.value)
-    assert failure == Failure.of("unusable_data")
-    assert events(offering, "attempt") == [caught.value.message]
-    assert "500" not in caught.value.message
-    assert str(n_records) not in failure.message
-    assert (offering.kinds(), session(offering).state) == ([], SessionState.REFUSED)
-
-
-def test_fewer_than_k_records_is_an_answer_that_counts(offering: Offering) -> None:
-    """Whether the exact number reaches k is an answer about the data, so it is counted."""
-    plan = offered(offering, k="65")
-    with pytest.raises(UnusableDataError):
-        consent(offering, plan)
-    assert len(events(offering, "attempt")) == 1
-
-
 def test_data_that_changed_since_consent(offering: Offering) -> None:
-    """What the owner consented to is what is linked: other data after a restart stop the release, unspent."""
+    """What a person agreed to is what is linked: other data after a restart stop the release, unspent."""
+    under(offering, approval="manual")
     plan = offered(offering)
     consent(offering, plan)
+    approve(offering)
+    assert consent(offering, plan)
     offering.restart()
     offering.write_source(seed=2)
     with pytest.raises(DataChangedError) as caught:
@@ -98,7 +81,7 @@ def test_nothing_that_is_kept_confirms_a_guess_of_the_data(offering: Offering) -
     assert session(offering).source_digest not in ("", digest)
     assert [line.details["source"] for line in lines if "source" in line.details] == [
         session(offering).source_digest
-    ] * 2
+    ]
     assert digest not in str(lines)
 
 
@@ -154,9 +137,10 @@ def test_a_release_of_one_column_is_charged_for_all(offering: Offering) -> None:
     assert set(offering.records.ledger.lines()[-1].note["columns"]) == {"age", "pay", "person"}
     with pytest.raises(RefusedError, match="charged to budget 'cohort'"):
         offering.node.production.link("r2", copies[0].digest)
+    assert consent(offering, copies[1])
     with pytest.raises(RefusedError, match="charged to budget 'cohort'"):
-        consent(offering, copies[1])
-    assert offering.kinds() == ["reserve", "reserve", "spend"]
+        offering.node.production.link("r3", copies[1].digest)
+    assert offering.kinds() == ["reserve", "reserve", "spend", "reserve"]
 
 
 def test_memory_holds_the_data_of_few_releases(offering: Offering) -> None:
@@ -164,6 +148,9 @@ def test_memory_holds_the_data_of_few_releases(offering: Offering) -> None:
     plans = [offered(offering, f"r{index}", epsilon="0.1") for index in range(MOST_KEPT + 3)]
     for plan in plans:
         consent(offering, plan)
+    assert not offering.node._appraisal._kept
+    for plan in plans:
+        offering.node.production.link(plan.release, plan.digest)
     assert len(offering.node._appraisal._kept) == MOST_KEPT
     assert offering.node.production.link("r0", plans[0].digest).n_records == N_RECORDS
 

@@ -16,6 +16,7 @@ from common.errors import (
     ProtocolError,
     RefusedError,
     TesseraError,
+    UnusableDataError,
     UsageError,
 )
 from common.trust.signing import Domain, Signer, load_chain
@@ -224,10 +225,10 @@ def test_a_source_that_changed_after_linking_is_not_masked(offering: Offering) -
 
 
 def test_a_running_node_masks_what_it_linked(offering: Offering) -> None:
-    """The source is loaded once, for consent: a file that changes while the node runs makes no difference."""
+    """The source is loaded once, to be linked: changes while the node runs make no difference."""
     plan = accepted(offering)
-    offering.source.unlink()
     offering.node.production.link("r1", plan.digest)
+    offering.source.unlink()
     done = offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
     assert done.n_records == N_RECORDS
 
@@ -309,11 +310,11 @@ def test_a_refusal_tells_the_owner_all_and_the_aggregator_little(
 
 
 def test_unusable_data_return_the_reservation(offering: Offering) -> None:
-    """Data that became unusable since consent cost nothing, and no count reaches the aggregator."""
+    """Data that cannot be used cost nothing, and no count reaches the aggregator."""
     plan = accepted(offering)
     offering.restart()
     offering.source.write_text("person,age\n" + "".join(f"p{i},500\n" for i in range(N_RECORDS)))
-    with pytest.raises(DataChangedError) as caught:
+    with pytest.raises(UnusableDataError) as caught:
         offering.node.production.link("r1", plan.digest)
     failure = offering.node.fail("r1", caught.value)
     assert str(N_RECORDS) not in failure.message
@@ -326,9 +327,9 @@ def test_fewer_than_k_records_at_linking(offering: Offering) -> None:
     plan = accepted(offering)
     offering.restart()
     offering.source.write_text("person,age\np1,5\np2,6\n")
-    with pytest.raises(DataChangedError) as caught:
+    with pytest.raises(UnusableDataError) as caught:
         offering.node.production.link("r1", plan.digest)
-    assert offering.node.fail("r1", caught.value).code == "data_changed"
+    assert offering.node.fail("r1", caught.value).code == "unusable_data"
     assert offering.kinds() == ["reserve", "return"]
 
 

@@ -4,23 +4,22 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from common.errors import BalanceError, DataError, RefusedError, TesseraError
+from common.errors import DataError, RefusedError, TesseraError
 from common.model.plan import Plan
 from common.model.schema import Schema, most_records
 from common.planning.arguments import parse_arguments
 from common.planning.planner import make_plan
 from owner_node.config import PolicyConfig
-from owner_node.release import attempts, invitations, preparation
+from owner_node.release import invitations, preparation
 from owner_node.state.answers import Failure, RefusedBeforeError
 from owner_node.state.session import SessionState
-from tests.fakes.offered_plans import consent, events, offered, session, under
+from tests.fakes.offered_plans import consent, offered, session, under
 from tests.fakes.offering import N_RECORDS, Offering
 
 UNUSABLE = Failure.of("unusable_data")
@@ -53,6 +52,22 @@ def answer(offering: Offering, plan: Plan) -> str:
     except TesseraError as error:
         failure = offering.node.fail(plan.release, error)
         return f"{failure.code}: {failure.message}"
+
+
+def linked(offering: Offering, plan: Plan) -> str:
+    """Offer a plan, which is accepted, and link it; return what the aggregator hears of the linking."""
+    assert consent(offering, plan)
+    try:
+        offering.node.production.link(plan.release, plan.digest)
+    except TesseraError as error:
+        failure = offering.node.fail(plan.release, error)
+        return f"{failure.code}: {failure.message}"
+    return "linked"
+
+
+def used(offering: Offering) -> int:
+    """Return how many linkings count."""
+    return offering.records.attempts.allowances(offering.config)[0].used
 
 
 def stating(offering: Offering, release: str, number: int, *, throughout: bool, **arguments: str) -> Plan:
@@ -117,7 +132,6 @@ def test_the_number_in_a_plan_is_no_threshold(tmp_path: Path, looks: list[str], 
     for n_records in (237, 238, 250):
         with owner(tmp_path / str(n_records), n_records, PER_CENTROID) as offering:
             transcripts.append(_transcript(offering, looks, mechanism))
-            assert events(offering, "attempt") == []
             assert offering.kinds() == ["reserve"]
     assert transcripts[0] == transcripts[1] == transcripts[2]
     assert transcripts[0][-1] == "accepted"
@@ -149,7 +163,6 @@ def test_what_was_sent_is_what_counts(tmp_path: Path, looks: list[str]) -> None:
         offering.node.invitations.describe("r3", "cohort")
         write(offering, 400)
         assert answer(offering, plan) == "accepted"
-        assert events(offering, "attempt") == []
 
 
 def test_a_description_that_failed_is_not_made_again(tmp_path: Path, looks: list[str]) -> None:
@@ -224,7 +237,6 @@ def test_every_choice_of_attributes_is_accepted(tmp_path: Path, mechanism: str) 
             plans = [of_attributes(offering, f"r{i}", names, **arguments) for i, names in enumerate(CHOICES)]
             heard.append([answer(offering, plan) for plan in plans])
             offering.node.conclude("r0", "cancelled", "", "")
-            assert events(offering, "attempt") == []
             n_linked = [
                 offering.node.production.link(plan.release, plan.digest).n_records for plan in plans[1:]
             ]
@@ -234,19 +246,17 @@ def test_every_choice_of_attributes_is_accepted(tmp_path: Path, mechanism: str) 
 
 def test_bounds_that_count_clusters_are_a_question_that_counts(tmp_path: Path) -> None:
     """Where a joint bound holds for so many records only, having more of them for a choice of attributes is
-    refused like other unusable data; going on says as much as a refusal, and either counts once.
+    refused at linking like other unusable data; linking says as much as a refusal, and either counts once.
     """
     for number, counts in enumerate(COMPLETE):
         with leaving_out(tmp_path / str(number), *counts) as offering:
             for index, names in enumerate(CHOICES):
                 release = f"r{index}"
-                said = answer(offering, of_attributes(offering, release, names, mechanism="idp-cbls", k="3"))
+                said = linked(offering, of_attributes(offering, release, names, mechanism="idp-cbls", k="3"))
                 fits = counts[index] <= most_records(40)
-                assert said == ("accepted" if fits else f"{UNUSABLE.code}: {UNUSABLE.message}")
+                assert said == ("linked" if fits else f"{UNUSABLE.code}: {UNUSABLE.message}")
                 offering.node.conclude(release, "cancelled", "", "")
-            assert len(events(offering, "attempt")) == 2
-            noted = offering.records.history.entries(event="attempt")
-            assert [line.release for line in noted] == ["r0", "r1"]
+                assert used(offering) == index + 1
 
 
 # --- answers that depend on the data: as many as may be ----------------------------------------------------
@@ -281,47 +291,20 @@ FOUND = {"bad values": _bad_values, "fewer than k": _fewer_than_k, "shrunk": _sh
 
 @pytest.mark.parametrize("what", FOUND)
 def test_what_loading_finds_is_one_answer_and_counts(tmp_path: Path, looks: list[str], what: str) -> None:
-    """Whatever loading finds before consent, the aggregator hears one sentence, and no more often than
-    answers are given; afterwards nothing is loaded.
+    """Whatever loading finds, consent is given and linking says one sentence, no more often than answers are
+    given; afterwards nothing is loaded.
     """
     with owner(tmp_path / "a", N_RECORDS, PER_CENTROID) as offering:
-        for index in range(attempts.MOST):
-            offering.later += timedelta(hours=12)
-            said = answer(offering, FOUND[what](offering, f"r{index}"))
-            assert said == f"{UNUSABLE.code}: {UNUSABLE.message}"
-            assert len(events(offering, "attempt")) == index + 1
+        for index in range(offering.config.policy.max_attempts):
+            plan = FOUND[what](offering, f"r{index}")
+            assert linked(offering, plan) == f"{UNUSABLE.code}: {UNUSABLE.message}"
+            assert used(offering) == index + 1
             write(offering, N_RECORDS)
         plan = FOUND[what](offering, "last")
         looks.clear()
-        assert answer(offering, plan) == f"{POLICY.code}: {POLICY.message}"
+        assert linked(offering, plan) == f"{POLICY.code}: {POLICY.message}"
         assert looks == []
-        assert offering.kinds() == []
-
-
-def test_a_source_that_changed_since_consent_is_an_answer_that_counts(
-    tmp_path: Path, looks: list[str]
-) -> None:
-    """That data changed between consent and linking tells something of them: one sentence, counted, and after
-    as many as may be the source is not loaded to find out.
-    """
-    with owner(tmp_path / "a", N_RECORDS) as offering:
-        plans = [offered(offering, f"r{index}", epsilon="0.01") for index in range(attempts.MOST + 1)]
-        for plan in plans:
-            assert consent(offering, plan)
-        offering.restart()
-        offering.later += timedelta(days=1)
-        for index, plan in enumerate(plans[:-1]):
-            offering.later += timedelta(hours=12)
-            write(offering, N_RECORDS + 1, "500" if index % 2 else "5")
-            with pytest.raises(TesseraError) as caught:
-                offering.node.production.link(plan.release, plan.digest)
-            assert offering.node.fail(plan.release, caught.value) == Failure.of("data_changed")
-            assert len(events(offering, "attempt")) == index + 1
-        looks.clear()
-        with pytest.raises(TesseraError) as caught:
-            offering.node.production.link(plans[-1].release, plans[-1].digest)
-        assert offering.node.fail(plans[-1].release, caught.value) == POLICY
-        assert looks == []
+        assert offering.kinds() == ["reserve", "return"] * (offering.config.policy.max_attempts + 1)
 
 
 def test_data_that_were_charged_to_another_budget_are_an_answer_that_counts(tmp_path: Path) -> None:
@@ -339,32 +322,9 @@ def test_data_that_were_charged_to_another_budget_are_an_answer_that_counts(tmp_
         offering.config = replace(offering.config, datasets=(cohort, other))
         offering.restart()
         schema = offering.node.invitations.describe("r2", "copy")
-        assert (
-            answer(offering, offering.plan(schema, "r2", dataset="copy"))
-            == f"{POLICY.code}: {POLICY.message}"
-        )
-        (line,) = offering.records.history.entries(event="attempt")
-        assert (line.details["budget"], line.release) == ("copy", "r2")
-
-
-@pytest.mark.parametrize("limited", [True, False])
-def test_another_refusal_after_the_data_passed_counts_like_an_acceptance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, limited: bool
-) -> None:
-    """A budget that other releases used up meanwhile refuses what the data did not: that they did not is an
-    answer where a limit could have refused.
-    """
-    with owner(tmp_path / "a", N_RECORDS) as offering:
-        under(offering, **({"max_unchanged_share": Decimal("0.99")} if limited else {}))
-
-        def used_up(*_arguments: Any, **_others: Any) -> None:
-            raise BalanceError("cohort", "1", "0")
-
-        plan = offered(offering, epsilon="0.1")
-        monkeypatch.setattr(offering.records.ledger, "reserve", used_up)
-        failure = Failure.of("balance")
-        assert answer(offering, plan) == f"{failure.code}: {failure.message}"
-        assert len(events(offering, "attempt")) == limited
+        said = linked(offering, offering.plan(schema, "r2", dataset="copy"))
+        assert said == f"{POLICY.code}: {POLICY.message}"
+        assert [each.used for each in offering.records.attempts.allowances(offering.config)] == [0, 1]
 
 
 def test_a_policy_that_names_attributes_of_other_data_sets(tmp_path: Path) -> None:

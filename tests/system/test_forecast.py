@@ -1,10 +1,10 @@
 """What an owner is told about its own data before it consents, and what it lets others know of that."""
 
 import json
-import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from common.errors import ExitCode
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
 from tests.system.small_owners import (
+    answer_of,
     ask,
     declared,
     identifiers,
@@ -20,8 +21,8 @@ from tests.system.small_owners import (
     logs,
     people,
     policy,
-    released,
     spends,
+    start_release,
     write,
 )
 
@@ -35,7 +36,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     folder: Path = tmp_path_factory.mktemp("forecast")
     for position, owner in enumerate(("a", "b")):
         write(folder, owner, "patients", people(identifiers(SIZE * position, SIZE), seed=position))
-    limits = policy(max_unchanged_share=LIMIT)
+    limits = policy(approval="manual", max_unchanged_share=LIMIT)
     make_setup(folder, {"a": limits + declared("patients"), "b": declared("patients")})
     share_linkage_key(folder, ["a", "b"])
     with LocalCluster(folder) as running:
@@ -49,19 +50,29 @@ def history(cluster: LocalCluster, release: str, event: str) -> list[dict[str, A
     return [line for line in lines if line["event"] == event]
 
 
-def test_a_limit_ends_a_release_and_says_no_more_than_that(cluster: LocalCluster) -> None:
-    """The owner reads rule and share, others that a policy refused; nothing is spent."""
-    code, document = released(cluster, "limited", attributes="emergency,severity", epsilon="20", k="5")
-    assert code == ExitCode.REFUSED
-    assert "a: refused by owner policy" in json.dumps(document)
-    (line,) = history(cluster, "limited", "refused")
-    found = re.fullmatch(
-        rf"policy\.max_unchanged_share = {LIMIT}: (0\.\d+) of the values are expected to leave unchanged",
-        line["rule"],
+def asked(cluster: LocalCluster, release: str, **options: str) -> tuple[Popen[str], dict[str, Any]]:
+    """Start a release; return its command and the plan that the person at owner a sees."""
+    command = start_release(cluster, release, **options)
+    cluster.owner("a").wait_for("waiting for a person", release=release)
+    code, plan = ask(cluster, "owner-node", "show", release, "--no-preview", owner="a")
+    assert code == ExitCode.DONE, plan
+    return command, plan
+
+
+def test_a_limit_is_said_first_and_others_learn_nothing_of_it(cluster: LocalCluster) -> None:
+    """The person reads limit and share, and refuses; others hear that, and nothing is spent."""
+    command, plan = asked(cluster, "limited", attributes="emergency,severity", epsilon="20", k="5")
+    (said,) = plan["verdict"]["exceeded"]
+    share = format(Decimal(plan["forecast"]["unchanged_values"]), "f")
+    assert Decimal(share) > Decimal(LIMIT)
+    assert "policy.max_unchanged_share allows at most 30 %" in said
+    assert (
+        ask(cluster, "owner-node", "refuse", "limited", "--reason", "too much", owner="a")[0] == ExitCode.DONE
     )
-    assert found is not None, line["rule"]
+    code, document = answer_of(command)
+    assert code == ExitCode.REFUSED
     told_to_others = json.dumps(document) + (cluster.folder / "logs" / "aggregator.log").read_text()
-    assert found[1] not in told_to_others
+    assert share not in told_to_others
     assert "unchanged" not in told_to_others
     for owner in ("a", "b"):
         assert spends(cluster, owner) == []
@@ -71,8 +82,11 @@ def test_a_limit_ends_a_release_and_says_no_more_than_that(cluster: LocalCluster
 
 
 def test_within_the_limit_the_forecast_is_in_the_history(cluster: LocalCluster) -> None:
-    """An accepted release has the owner's own figures in its history, and they are nowhere else."""
-    code, document = released(cluster, "useful", attributes="income,admitted", epsilon="1", k="20")
+    """An approved release has the owner's own figures in its history, and they are nowhere else."""
+    command, plan = asked(cluster, "useful", attributes="income,admitted", epsilon="1", k="20")
+    assert plan["verdict"]["exceeded"] == []
+    assert ask(cluster, "owner-node", "approve", "useful", "--yes", owner="a")[0] == ExitCode.DONE
+    code, document = answer_of(command)
     assert code == ExitCode.DONE, document
     (line,) = history(cluster, "useful", "accepted")
     foreseen = line["details"]["forecast"]
@@ -86,7 +100,10 @@ def test_within_the_limit_the_forecast_is_in_the_history(cluster: LocalCluster) 
 
 
 def test_data_without_use_are_warned_of(cluster: LocalCluster) -> None:
-    """An epsilon so small that the means would do is warned of in the owner's log, before it is charged."""
-    code, _ = released(cluster, "useless", attributes="income,admitted", epsilon="0.01", k="5")
-    assert code == ExitCode.DONE
+    """An epsilon so small that the means would do is warned of in the owner's log, before a person agrees."""
+    command, _ = asked(cluster, "useless", attributes="income,admitted", epsilon="0.01", k="5")
     assert "the fragment is expected to be worth less than its means" in logs(cluster)
+    assert (
+        ask(cluster, "owner-node", "approve", "useless", "--yes", "--anyway", owner="a")[0] == ExitCode.DONE
+    )
+    assert answer_of(command)[0] == ExitCode.DONE

@@ -134,8 +134,9 @@ def test_a_policy_that_knows_no_attribute(folder, capsys):
     """A mistyped name would leave an intruder with less, or nothing: no plan would exceed the limit."""
     owner = OWNER.replace("[[dataset]]", '[policy]\nknown = ["Weigth"]\n\n[[dataset]]', 1)
     unknown = "policy.known names 'Weigth', which no data set has"
-    told = "policy.known names no attribute of data set 'patients'; max_reidentified refuses no plan for it"
-    for limit, words in (("", {unknown}), ("max_reidentified = 0.05\n", {unknown, told})):
+    told = "policy.known names no attribute of data set 'patients'; max_reidentified judges no plan for it"
+    limited = 'approval = "manual"\nmax_reidentified = 0.05\n'
+    for limit, words in (("", {unknown}), (limited, {unknown, told})):
         (folder / "owner.toml").write_text(owner.replace("[policy]\n", f"[policy]\n{limit}"))
         assert run() == 0
         printed = capsys.readouterr().out

@@ -137,10 +137,11 @@ def test_every_rule_that_objects(asked) -> None:
 
 
 def test_what_the_data_would_give(asked) -> None:
-    """A limit on what the data would let leave unchanged is looked at, too."""
-    code, document = asked("--epsilon", "1", policy="max_unchanged_share = 0.0")
-    assert code == ExitCode.REFUSED
-    assert "max_unchanged_share" in document["error"]["message"]
+    """A limit on what the data would let leave unchanged is told; a person would decide."""
+    code, document = asked("--epsilon", "1", policy='approval = "manual"\nmax_unchanged_share = 0.0')
+    assert (code, document["release"]["answer"]) == (0, "ask")
+    (rule,) = document["release"]["exceeded"]
+    assert rule.startswith("policy.max_unchanged_share = 0.0: ")
 
 
 def test_the_balance(asked) -> None:

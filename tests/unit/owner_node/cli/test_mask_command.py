@@ -42,6 +42,7 @@ print(code, *(each.hex() for each in inverted), flush=True)
 sys.stdin.read()
 """
 """Masks in a process of its own, remembers the keys of the noise with every bit inverted, and waits."""
+MANUAL = 'approval = "manual"\n'
 COMMAND = ("mask", "--dataset", "patients", "--epsilon", "1")
 
 
@@ -197,9 +198,9 @@ def test_what_cannot_be_done_costs_nothing(folder, capsys, arguments, code):
         ('mechanisms = ["idp-joint"]', ("--mechanism", "dp"), "policy.mechanisms"),
         ('attributes = ["age"]', ("--attributes", "age,ward"), "policy.attributes does not list 'ward'"),
         ("valid_until = 2020-01-01", (), "policy.valid_until"),
-        ("max_unchanged_share = 0.01", ("--attributes", "emergency"), "policy.max_unchanged_share"),
+        (f"{MANUAL}max_unchanged_share = 0.01", ("--attributes", "emergency"), "policy.max_unchanged_share"),
         (
-            "max_zero_noise_share = 0",
+            f"{MANUAL}max_zero_noise_share = 0",
             ("--attributes", "stage", "--mechanism", "idp-cbls", "--epsilon", "0.1"),
             "policy.max_zero_noise_share",
         ),

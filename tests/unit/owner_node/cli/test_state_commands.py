@@ -21,7 +21,6 @@ from owner_node import config
 from owner_node.cli import application
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
-from owner_node.release.attempts import EVENT
 from owner_node.release.decisions import Decisions
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
@@ -433,28 +432,21 @@ def test_approve_asks_unless_a_digest_is_named(used: Path, capsys) -> None:
 
 
 def test_attempts_are_shown_wherever_one_looks(used: Path, capsys) -> None:
-    """What is left of uncharged answers, and when, is in every overview; resetting them is recorded."""
+    """What is left of linkings without a charge, and when, is in every overview."""
     with OwnerDatabase(used / "state") as db:
-        history = History(db, lambda: datetime.now(UTC))
-        for release in ("a", "b", "c", "d", "e"):
+        sessions = Sessions(db, lambda: datetime.now(UTC))
+        for release in "abcdefghij":
             with db.transaction() as tx:
-                history.record(
-                    tx, aggregator="hub", release=release, event=EVENT, details={"budget": "people"}
-                )
+                session = sessions.begin_answer(tx, sessions.open(tx, "hub", release, "patients"))
+                sessions.advance(tx, session, SessionEvent.REFUSE)
     (used / "patients.csv").write_text("age\n" + "5\n" * 20)
     (used / "visits.csv").write_text("ward\n" + "A\n" * 20)
     for command in ("status", "check", "doctor"):
         shown = "".join(_run(capsys, command)[1:])
-        assert "attempts 5 of 10, next free on 20" in shown, command
+        assert "attempts 10 of 10, next free on 20" in shown, command
         assert "attempts 0 of 10, next free now (aggregator 'hub', budget 'visits')" in shown, command
     (people, _) = _json(capsys, "status")[1]["attempts"]
-    assert (people["used"], people["limit"], people["blocked"]) == (5, 10, True)
-    reset = ("ledger", "reset-attempts", "people", "--reason", "a fault of ours")
-    assert _json(capsys, *reset)[0] == 2
-    code, document = _json(capsys, *reset, "--yes")
-    assert (code, document["attempts"][0]["used"]) == (0, 0)
-    assert _json(capsys, "history")[1]["history"][-1]["rule"] == "a fault of ours"
-    assert _json(capsys, "ledger", "reset-attempts", "none", "--reason", "x", "--yes")[0] == 2
+    assert (people["used"], people["limit"], people["blocked"]) == (10, 10, True)
 
 
 def test_return_of_a_reservation(used: Path, capsys) -> None:

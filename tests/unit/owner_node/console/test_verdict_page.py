@@ -2,14 +2,11 @@
 
 from decimal import Decimal
 
-import pytest
-
 from common.clock import utc_now
-from common.errors import RefusedError
-from owner_node.config import PolicyConfig
+from owner_node.cli.requests import brief
 from owner_node.release.decisions import Decisions
 from owner_node.views.plan import plan_document
-from tests.fakes.offering import N_RECORDS, Offering
+from tests.fakes.offering import N_RECORDS
 from tests.fakes.owner_console import owner_console
 
 PLAN = "/plans/hub/r1"
@@ -51,16 +48,20 @@ def test_a_plan_that_a_person_refused_keeps_its_verdict(tmp_path):
         assert "The strongest attack: re-identified by" in pages[1]
 
 
-def test_a_plan_that_the_policy_refused_keeps_its_verdict(tmp_path):
-    """What the policy found is there afterwards, with the limit that is not kept."""
-    offering = Offering(tmp_path, PolicyConfig(approval="manual", max_reidentified=Decimal("0.0001")))
-    plan = offering.plan(offering.node.invitations.describe("r1", "cohort"), "r1", k="5")
-    with pytest.raises(RefusedError, match="max_reidentified") as caught:
-        offering.node.invitations.consent("r1", plan.digest, offering.offer(plan))
-    offering.node.fail("r1", caught.value)
-    decisions = Decisions(offering.records.db, utc_now)
-    found = plan_document(decisions.find("r1"), offering.config, decisions)["verdict"]
-    offering.records.db.close()
-    assert found["intruder"]["kept"] is False
-    (line,) = [each for each in found["limits"] if each["rule"] == "max_reidentified"]
-    assert (line["kept"], line["found"]) == (False, found["intruder"]["share"])
+def test_a_limit_that_is_exceeded_is_said_first(tmp_path):
+    """A plan beyond a limit on data waits for a person; page, decision and text begin with that."""
+    with owner_console(tmp_path, max_reidentified=Decimal("0.0001")) as console:
+        console.sign_in()
+        decisions = Decisions(console.offering.records.db, utc_now)
+        document = plan_document(decisions.find("r1"), console.offering.config, decisions)
+        found = document["verdict"]
+        assert found["intruder"]["kept"] is False
+        (line,) = [each for each in found["limits"] if each["rule"] == "max_reidentified"]
+        assert (line["kept"], line["found"]) == (False, found["intruder"]["share"])
+        (said,) = found["exceeded"]
+        assert said.startswith("exceeds a limit of this organisation: persons re-identified ")
+        assert said in " ".join(brief(document)[1:5])
+        pages = [" ".join(console.ask("GET", path).body.split()) for path in (PLAN, f"{PLAN}/decision")]
+        for page in pages:
+            comes_down_to = page[page.index("What it comes down to") :]
+            assert said[1:] in comes_down_to[:400]

@@ -1,0 +1,35 @@
+"""The forecast of a plan, with the intruder that the policy expects."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from owner_node.config import PolicyConfig
+from owner_node.masking.engine import MemoryEngine
+from owner_node.masking.forecast import forecast
+from owner_node.masking.foreseen import Forecast, Reidentification, as_share
+from owner_node.masking.tasks import AttributeTask
+from owner_node.risk.trials import Randomness, best_linking
+
+
+def foresee(
+    records: MemoryEngine, tasks: Sequence[AttributeTask], policy: PolicyConfig, *, for_person: bool = False
+) -> Forecast:
+    """Forecast the effect of masking on an owner's data. It depends on the data, and is for their owner only.
+
+    Args:
+        records: The records.
+        tasks: How each attribute is masked.
+        policy: Its limits, and the intruder that it expects.
+        for_person: Whether a person decides by it. The intruder then attacks without a limit, too.
+    """
+    found = forecast(records.columns, tasks)
+    if policy.max_reidentified is None and not (for_person and records.n_records > 1):
+        return found
+    risk = best_linking(records.columns, tasks, policy.known, Randomness.of_system())
+    if risk is None:
+        return found
+    names = [task.attribute.name for task in tasks]
+    shares = map(as_share, (risk.rate.mean, risk.rate.low, risk.rate.high, risk.without_release))
+    known = tuple(each for each in names if each in (policy.known or names))
+    intruder = Reidentification(known, risk.attack, *shares)
+    return replace(found, reidentified=intruder.share, intruder=intruder)
