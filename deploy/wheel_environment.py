@@ -68,7 +68,8 @@ def programs_of(wheel: Path, kept: Path = KEPT) -> Path:
     """Return the folder of the programs that a wheel of another version installs, made if absent.
 
     Args:
-        wheel: The wheel; its dependencies are those of the present lock file.
+        wheel: The wheel; its dependencies are those of the present lock file, and of one beside the wheel,
+            which has its name and the suffix `.lock`, where it needs more.
         kept: Where environments are kept.
 
     Raises:
@@ -77,10 +78,13 @@ def programs_of(wheel: Path, kept: Path = KEPT) -> Path:
     kept.mkdir(parents=True, exist_ok=True)
     with _locked(kept / "lock"):
         dependencies = _dependencies(kept)
-        made = kept / f"programs-{_digest(wheel, PROJECT / 'requirements.lock')}"
+        further = [lock for lock in [wheel.with_suffix(".lock")] if lock.is_file()]
+        made = kept / f"programs-{_digest(wheel, PROJECT / 'requirements.lock', *further)}"
         _use(made)
         if not (made / _COMPLETE).exists():
             _make_environment(made)
+            for lock in further:
+                _install_locked(lock, made)
             _install(wheel, made, dependencies)
     return made / "bin"
 
@@ -141,11 +145,15 @@ def _dependencies(kept: Path) -> Path:
     made = kept / f"dependencies-{_digest(lock)}"
     if not (made / _COMPLETE).exists():
         _make_environment(made)
-        # Modules are compiled on first import: compiling all of them takes longer than the rest.
-        install = ("install", "--no-compile", "--require-hashes", "--requirement", lock)
-        _run(*_PIP, "--python", made / "bin" / "python", *install)
+        _install_locked(lock, made)
         (made / _COMPLETE).touch()
     return made
+
+
+def _install_locked(lock: Path, made: Path) -> None:
+    # Modules are compiled on first import: compiling all of them takes longer than the rest.
+    install = ("install", "--no-compile", "--require-hashes", "--requirement", lock)
+    _run(*_PIP, "--python", made / "bin" / "python", *install)
 
 
 def _note_sources(source: Path, made: Path) -> None:

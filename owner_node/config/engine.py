@@ -25,16 +25,19 @@ class EngineKind(StrEnum):
     """What holds the records."""
 
     AUTO = "auto"
-    """Memory while the table fits, else DuckDB."""
+    """Memory while the table fits, else disk."""
     MEMORY = "memory"
     """Arrays in memory."""
-    DUCKDB = "duckdb"
-    """Files in scratch that DuckDB sorts."""
+    DISK = "disk"
+    """Files in scratch, sorted there."""
     SPARK = "spark"
     """Files in scratch that a Spark cluster sorts and masks."""
 
 
 def _kind(value: object) -> EngineKind:
+    if value == "duckdb":
+        # The name of `disk` in configurations from when a library of that name sorted the files.
+        return EngineKind.DISK
     try:
         return EngineKind(cast("str", value))
     except ValueError:

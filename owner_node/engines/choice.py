@@ -31,7 +31,7 @@ class EngineChoice:
     """The engine of a data set."""
 
     engine: EngineKind | None
-    """Memory, DuckDB or Spark; None if that is decided while the data set is loaded."""
+    """Memory, disk or Spark; None if that is decided while the data set is loaded."""
     why: str
     table_bytes: int | None
     """About the size of the loaded table; None if it is not known."""
@@ -60,7 +60,7 @@ class EngineChoice:
         written = size_text(self.scratch_bytes) if self.scratch_bytes else ""
         needs = written and f"; a release writes about {written} to scratch"
         guessed = " (guessed from the size of its files)" if self.guessed else ""
-        return f"{self.engine or 'memory or duckdb'}: {self.why}{needs}{guessed}"
+        return f"{self.engine or 'memory or disk'}: {self.why}{needs}{guessed}"
 
 
 def engine_of(
@@ -93,15 +93,15 @@ def engine_of(
         lacking = missing(settings) or unreachable(settings)
         why = f'engine.kind = "spark", master {settings.master}' + (f"; {lacking}" if lacking else "")
         return EngineChoice(EngineKind.SPARK, why, table, scratch, guessed=guessed)
-    if section.kind is EngineKind.DUCKDB:
-        return EngineChoice(EngineKind.DUCKDB, 'engine.kind = "duckdb"', table, scratch, guessed=guessed)
+    if section.kind is EngineKind.DISK:
+        return EngineChoice(EngineKind.DISK, 'engine.kind = "disk"', table, scratch, guessed=guessed)
     if table is None:
         return EngineChoice(None, "decided while it is loaded, by its size", None, None)
     needed = f"a table of {size_text(table)} takes {TABLES_IN_MEMORY} times that in memory"
     limit = f"engine.memory_limit is {size_text(workspace.memory)}"
     if table * TABLES_IN_MEMORY <= workspace.memory:
         return EngineChoice(EngineKind.MEMORY, f"{needed}; {limit}", table, 0, guessed=guessed)
-    return EngineChoice(EngineKind.DUCKDB, f"{needed}; {limit}", table, scratch, guessed=guessed)
+    return EngineChoice(EngineKind.DISK, f"{needed}; {limit}", table, scratch, guessed=guessed)
 
 
 def _to_match(

@@ -3,10 +3,11 @@
 Both read fragments some records at a time, so that neither needs memory for all of them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, BinaryIO
 
+import numpy as np
 import pyarrow as pa
 
 from common.arrays import order_of
@@ -17,7 +18,7 @@ from common.workspace import Workspace
 from owner_node.engines.choice import TABLES_IN_MEMORY
 from owner_node.engines.sharing import TURNS
 from owner_node.engines.snapshot import watched, write_shuffled
-from owner_node.engines.sorting import Sorter
+from owner_node.engines.sorting import RunSums, Sorter
 from owner_node.engines.streamed import Desk
 from owner_node.masking.arrays import Purpose, SystemBits
 
@@ -78,10 +79,19 @@ def count_missing(
         workspace: What it may use of the machine.
         progress: Advanced by the records of both.
     """
-    with workspace.folder("verify") as folder, closing(Sorter(workspace, folder)) as sorter:
-        schema = pa.schema([(name, pa.int64()) for name in names])
-        mine, others = (
-            (batch.select(list(names)).cast(schema) for batch in watched(each, progress or Progress()))
-            for each in (own, released)
-        )
-        return sorter.count_missing(mine, others, schema, names)
+    keys = [str(number) for number in range(len(names))]
+    schema = pa.schema([(key, pa.int64()) for key in (*keys, "weight")])
+    sums, missing = RunSums(), 0
+
+    def weighed() -> Iterator[Any]:
+        for batches, weight in ((own, 1), (released, -1)):
+            for batch in watched(batches, progress or Progress()):
+                columns = [batch.column(name).cast(pa.int64()) for name in names]
+                weights = pa.array(np.full(len(batch), weight))
+                yield pa.record_batch([*columns, weights], schema=schema)
+
+    with closing(Sorter(workspace)) as sorter:
+        for batch in sorter.sort(weighed(), schema, keys):
+            *columns, weights = (column.to_numpy() for column in batch.columns)
+            missing += int(np.maximum(sums.add(columns, weights), 0).sum())
+    return missing + max(0, int(sums.finish()[0]))

@@ -1,8 +1,8 @@
 """The records of a release, pinned once they are loaded: linking, masking and sealing read nothing else.
 
 `pin` loads a data set into memory or, if it does not fit, into a snapshot in the scratch folder
-(`owner_node.engines.snapshot`), from which DuckDB or Spark mask it. All give the same tokens, digests and
-fragments.
+(`owner_node.engines.snapshot`), from which the disk engine or Spark masks it. All give the same tokens,
+digests and fragments.
 """
 
 from collections.abc import Mapping, Sequence
@@ -181,7 +181,7 @@ def pin(
         DataError, SourceUnreachableError, ConfigurationError: As `sources.load` says.
         OSError, CannotStoreError: If the scratch folder is full, or memory does not suffice.
     """
-    named = {EngineKind.MEMORY: None, EngineKind.DUCKDB: 0, EngineKind.SPARK: 0}
+    named = {EngineKind.MEMORY: None, EngineKind.DISK: 0, EngineKind.SPARK: 0}
     most = named.get(kind, workspace.memory // TABLES_IN_MEMORY)
     spark = dataset.spark if kind is EngineKind.SPARK else None
     progress = progress or Progress()

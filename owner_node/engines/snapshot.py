@@ -26,9 +26,9 @@ from common.wire.encoding import BATCH_RECORDS, encode_batches
 from common.workspace import Workspace
 from owner_node.config.engine import SparkSettings
 from owner_node.engines.column_files import ColumnFile, integers_between
-from owner_node.engines.sorting import together
+from owner_node.engines.sorting import RunSums, together
 from owner_node.engines.spark import Cluster, SparkEngine
-from owner_node.engines.streamed import Desk, DuckDBEngine, filtered
+from owner_node.engines.streamed import Desk, DiskEngine, filtered
 from owner_node.ledger.budget_terms import Column
 from owner_node.ledger.columns import streamed_columns_of
 from owner_node.linking.tokens import KEY_SIZE, tokens
@@ -62,7 +62,7 @@ class TokenFiles:
 class SnapshotRecords:
     """Records in a snapshot: `PinnedRecords` for tables that do not fit into memory."""
 
-    engine: DuckDBEngine | SparkEngine
+    engine: DiskEngine | SparkEngine
     """The original records."""
     tokens: TokenFiles | None
     """None where the plan has none."""
@@ -241,30 +241,16 @@ class _Runs:
     """Counts the tokens that occur more often than allowed, in sorted tokens."""
 
     def __init__(self, limit: int) -> None:
-        self._limit, self._last, self._length = limit, (-1, -1), 0
+        self._limit, self._lengths = limit, RunSums()
         self.persons = self.records = self.most = 0
 
     def add(self, first: Any, second: Any) -> None:
         """Add the next tokens, by their halves."""
-        if not first.size:
-            return
-        new = np.append(True, (first[1:] != first[:-1]) | (second[1:] != second[:-1]))
-        starts = np.flatnonzero(new)
-        lengths = np.diff(starts, append=first.size)
-        if (int(first[0]), int(second[0])) == self._last:
-            lengths[0] += self._length
-        else:
-            self._close()
-        self._last, self._length = (int(first[-1]), int(second[-1])), int(lengths[-1])
-        self._count(lengths[:-1])
+        self._count(self._lengths.add((first, second), np.ones(first.size, dtype=np.int64)))
 
     def finish(self) -> None:
         """Count the last run."""
-        self._close()
-
-    def _close(self) -> None:
-        self._count(np.array([self._length]))
-        self._length = 0
+        self._count(self._lengths.finish())
 
     def _count(self, lengths: Int64Array) -> None:
         above = lengths[lengths > self._limit]
@@ -307,7 +293,7 @@ class SnapshotWriter:
         release_key: Key of the release's tokens; None where the plan has none.
         batch_records: Records that are processed at a time.
         progress: Advanced by whatever reads, sorts or writes the records from then on.
-        spark: How the Spark session is started that masks the records; None for DuckDB.
+        spark: How the Spark session is started that masks the records; None for the disk engine.
     """
 
     def __init__(
@@ -320,7 +306,7 @@ class SnapshotWriter:
         spark: SparkSettings | None = None,
     ) -> None:
         self._reading, self._release_key = reading, release_key
-        self._engine_of: Callable[[Mapping[str, ColumnFile]], DuckDBEngine | SparkEngine]
+        self._engine_of: Callable[[Mapping[str, ColumnFile]], DiskEngine | SparkEngine]
         # Without tokens, persons with too many records are recognised under a temporary key.
         self._key = release_key or os.urandom(KEY_SIZE)
         with ExitStack() as removing:
@@ -328,7 +314,7 @@ class SnapshotWriter:
             self._desk = Desk.at(folder, workspace, batch_records, progress)
             removing.callback(self._desk.sorter.close)
             if spark is None:
-                self._engine_of = partial(DuckDBEngine, self._desk)
+                self._engine_of = partial(DiskEngine, self._desk)
             else:
                 cluster = Cluster(spark, folder, progress)
                 removing.callback(cluster.close)

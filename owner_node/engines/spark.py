@@ -1,7 +1,7 @@
 """The engine for tables that do not fit into a machine: Spark sorts, numbers and writes the records.
 
-Columns are files of the snapshot, as for DuckDB; the number of a record is its row. An attribute with rank
-noise takes three sorts:
+Columns are files of the snapshot, as for the disk engine; the number of a record is its row. An attribute
+with rank noise takes three sorts:
 
     records with value, tie-breaker and noise  → by (value, tie-breaker, record)   statistics, positions
     records with noisy position and tie        → by (noisy position, tie, record)  places of the list

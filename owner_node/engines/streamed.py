@@ -24,17 +24,10 @@ from common.errors import CannotStoreError, DataError, UnusableDataError
 from common.progress import Progress
 from common.words.numbers import size_text
 from common.workspace import Workspace
-from owner_node.engines.buckets import even_splits
 from owner_node.engines.choice import masking_bytes
 from owner_node.engines.column_files import ColumnFile, ColumnWriter, integers_between
-from owner_node.engines.sorting import (
-    BATCH_RECORDS,
-    Key,
-    Sorter,
-    ascending_from,
-    together,
-)
-from owner_node.masking.arrays import BitSource, Int64Array, PositionArray, Purpose, SystemBits
+from owner_node.engines.sorting import BATCH_RECORDS, Key, Sorter, ascending_from, together
+from owner_node.masking.arrays import BitSource, Int64Array, PositionArray, Purpose
 from owner_node.masking.clusters import Clusters, StreamedStatistics
 from owner_node.masking.engine import EachMasked, MemoryEngine, random_records
 from owner_node.masking.lists import ListMechanism, ReleasedList, Statistics, StreamedList
@@ -54,8 +47,6 @@ STATISTICS_SHARE = 4
 """Statistics of clusters get one part in so many of the memory."""
 STATISTICS_FACTOR = 4
 """Memory that statistics of clusters take while scales and sums are computed, in sizes of their own."""
-_SAMPLED_PER_BUCKET = 256
-"""Values of each bucket that decide where it begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +71,8 @@ class Desk:
         batch_records: int = BATCH_RECORDS,
         progress: Progress | None = None,
     ) -> "Desk":
-        """Start a sorter that spills into a folder."""
-        sorter = Sorter(workspace, folder / "spilled", batch_records)
+        """Start a sorter for the files of a folder."""
+        sorter = Sorter(workspace, batch_records)
         return cls(folder, sorter, workspace.memory, batch_records, progress or Progress())
 
     def column(self, kind: Any, *, distinct: bool = False) -> ColumnWriter:
@@ -182,8 +173,8 @@ class StreamedEngine:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class DuckDBEngine(StreamedEngine):
-    """Records as column files, masked by sorting streams with DuckDB."""
+class DiskEngine(StreamedEngine):
+    """Records as column files, masked by sorting streams in this process."""
 
     def in_order(self, task: AttributeTask, bits: BitSource) -> "_Ordered":
         """As `Engine.in_order`."""
@@ -198,13 +189,9 @@ class DuckDBEngine(StreamedEngine):
         pairs = together(assignment, released.blocks())
         unsorted = ((records, values - lower) for records, values in pairs)
 
-        def splits() -> Int64Array:
-            n_buckets = self.desk.sorter.n_buckets(self.n_records)
-            return even_splits(0, key.joined(self.n_records, 0) - 1, n_buckets)
-
         with self._masked(task) as writer:
             first = 0
-            for records, values in key.sorted_by(self.desk.sorter, unsorted, splits):
+            for records, values in key.sorted_by(self.desk.sorter, unsorted):
                 first += ascending_from(records, first).size
                 writer.write(values + lower)
                 self.desk.progress.advance(records.size / passes_of(task))
@@ -226,7 +213,7 @@ class _Ordered:
     """The records in the order of one attribute: sorted when the list is made, assigned afterwards."""
 
     def __init__(
-        self, engine: DuckDBEngine, task: AttributeTask, bits: BitSource, order: IndexOrder | None
+        self, engine: DiskEngine, task: AttributeTask, bits: BitSource, order: IndexOrder | None
     ) -> None:
         self.order = order
         self._engine, self._task, self._bits = engine, task, bits
@@ -273,7 +260,6 @@ class _Ordered:
         """Return the records in order."""
         noisy, record_bits = bool(self._task.rank_noise), self._record_bits
         key = Key((self._task.attribute.n_values - 1).bit_length(), record_bits + TIE_BITS * noisy)
-        sorter = self._engine.desk.sorter
 
         def unsorted() -> Iterator[tuple[Int64Array, Int64Array]]:
             first = 0
@@ -286,18 +272,7 @@ class _Ordered:
                 first += values.size
                 self._passed(values)
 
-        def splits() -> Int64Array:
-            n_buckets = sorter.n_buckets(self._n_records)
-            if n_buckets == 1:
-                return np.zeros(0, dtype=np.int64)
-            # Any few of the records say where keys are frequent; equal values are told apart by the low bits.
-            every = max(1, self._n_records // (n_buckets * _SAMPLED_PER_BUCKET))
-            some = np.concatenate([values[::every] for values in self._values()])
-            low = SystemBits().words(some.size) >> np.uint64(64 - key.low_bits)
-            keys = np.sort(key.joined(some, low.astype(np.int64)))
-            return keys[np.arange(1, n_buckets) * keys.size // n_buckets]
-
-        for values, low in key.sorted_by(sorter, unsorted(), splits):
+        for values, low in key.sorted_by(self._engine.desk.sorter, unsorted()):
             statistics.add(values)
             self._passed(values)
             yield low & ((1 << record_bits) - 1)
@@ -307,7 +282,6 @@ class _Ordered:
         record_bits, drawn = self._record_bits, PositionNoise.of(self._task.rank_noise, self._n_records)
         noise_bits, tie_bits = self._bits.of(Purpose.RANK_NOISE), self._bits.of(Purpose.RANK_TIES)
         key = Key((drawn.width - 1).bit_length(), TIE_BITS + record_bits)
-        sorter = self._engine.desk.sorter
 
         def unsorted() -> Iterator[tuple[Int64Array, Int64Array]]:
             first = 0
@@ -317,13 +291,7 @@ class _Ordered:
                 yield positions, (ties << record_bits) | records
                 first += records.size
 
-        def splits() -> Int64Array:
-            # About one record has each noisy position up to n; few have one beyond either end.
-            n_buckets = sorter.n_buckets(self._n_records)
-            begin = key.joined(-drawn.lowest, 0)
-            return even_splits(begin, key.joined(self._n_records - drawn.lowest, 0) - 1, n_buckets)
-
-        for _, low in key.sorted_by(sorter, unsorted(), splits):
+        for _, low in key.sorted_by(self._engine.desk.sorter, unsorted()):
             self._passed(low)
             yield low & ((1 << record_bits) - 1)
 

@@ -1,6 +1,6 @@
 """One masking from Parquet to Parquet, in a process of its own: prints its seconds and peak memory as JSON.
 
-`make FILE RECORDS ATTRIBUTES` writes the table; `memory|duckdb|sql|spark|job FILE OUT BYTES` does the work:
+`make FILE RECORDS ATTRIBUTES` writes the table; `memory|disk|sql|spark|job FILE OUT BYTES` does the work:
 `sql` and `job` by hand.
 """
 
@@ -120,12 +120,13 @@ def sort_by_hand(path: Path, out: Path, memory: int) -> None:
 
 
 def measured(action: Callable[[], None]) -> None:
-    """Print the seconds that an action takes, and the peak resident memory of this process in bytes."""
+    """Print the seconds that an action takes, those of a processor, and the peak resident memory in bytes."""
     began = time.perf_counter()
     action()
     seconds = time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"seconds": seconds, "peak": peak}))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    processor, peak = used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
+    print(json.dumps({"seconds": seconds, "processor": processor, "peak": peak}))
 
 
 def main(verb: str, file: str, *rest: str) -> None:

@@ -1,6 +1,6 @@
 """Crash releases at random moments, and check after every run that nothing was lost or spent twice.
 
-Owners hold their records in memory, or in scratch with DuckDB or Spark. Processes are killed or halted,
+Owners hold their records in memory, or in scratch, where Spark may mask them. Processes are killed or halted,
 releases are cancelled or refused, disks are full, clocks are set, a database is away, networks are cut,
 second daemons are started, and old state is put back. What a machine lacks is printed (`tests.needs`).
 

@@ -108,12 +108,12 @@ def campaign(
 
 
 def _possible(schedule: Schedule, result: Result) -> Schedule:
-    """Return a schedule with engines that this machine has: DuckDB stands in for Spark."""
+    """Return a schedule with engines that this machine has: disk stands in for Spark."""
     lacking = PROBES["spark"]() if EngineKind.SPARK in schedule.engines.values() else None
     if lacking is None:
         return schedule
     result.skipped[f"spark: {lacking}"] += 1
-    others = {EngineKind.SPARK: EngineKind.DUCKDB}
+    others = {EngineKind.SPARK: EngineKind.DISK}
     return replace(schedule, engines={o: others.get(each, each) for o, each in schedule.engines.items()})
 
 

@@ -15,7 +15,7 @@ PARTIES = (*OWNERS, AGGREGATOR)
 SQL_OWNER = "a"
 """The owner that has its records in a database, where there is one."""
 LAYOUTS = ("horizontal", "vertical")
-ENGINES = {EngineKind.MEMORY: 3, EngineKind.DUCKDB: 3, EngineKind.SPARK: 1}
+ENGINES = {EngineKind.MEMORY: 3, EngineKind.DISK: 3, EngineKind.SPARK: 1}
 """What owners hold their records in, and how often: a session of Spark takes long to start."""
 _SPARK_PATIENCE = 3
 """How many times as long a step may take where Spark starts."""

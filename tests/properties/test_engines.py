@@ -146,7 +146,7 @@ def test_engines_give_the_same_fragment_byte_for_byte(table, chosen, seed, batch
             return pin(dataset, NAMES, kind, workspace, RELEASE_KEY, SOURCE_KEY, batch_records)
 
         memory = outcome(lambda: pinned(EngineKind.MEMORY))
-        streamed = outcome(lambda: pinned(EngineKind.DUCKDB))
+        streamed = outcome(lambda: pinned(EngineKind.DISK))
         if isinstance(memory, tuple):
             assert streamed == memory
             return

@@ -243,7 +243,7 @@ def test_of_many_attributes_some_are_inferred(capsys):
     assert f"{trial.MOST_INFERRED} of 12 attributes" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("kind", [EngineKind.MEMORY, EngineKind.DUCKDB])
+@pytest.mark.parametrize("kind", [EngineKind.MEMORY, EngineKind.DISK])
 def test_a_sample_is_said(tmp_path, capsys, monkeypatch, kind):
     """Of a long table so many records are tried, with earlier releases too, and their number is said."""
     made = Offering(tmp_path, PolicyConfig(approval="manual"))

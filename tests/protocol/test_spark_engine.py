@@ -11,7 +11,7 @@ from common.workspace import Workspace
 from owner_node.config import PolicyConfig
 from owner_node.config.engine import EngineKind, OwnerEngineSection, SparkSettings
 from tests.fakes.offering import N_RECORDS, Offering
-from tests.protocol.test_duckdb_engine import agreed, disjoint, scratch, signed
+from tests.protocol.test_disk_engine import agreed, disjoint, scratch, signed
 from tests.spark_cluster import QUIET, SMALL
 
 pytestmark = QUIET

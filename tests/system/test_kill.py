@@ -38,7 +38,7 @@ OWNERS = ("a", "b")
 SIZES = {"a": 12_000, "b": 8_000}
 MEMBERS = 9_000
 SPLIT = {"a": ("age", "income", "admitted"), "b": ("ward", "severity", "emergency")}
-ENGINES = {"a": "duckdb", "b": "memory"}
+ENGINES = {"a": "disk", "b": "memory"}
 """What each owner holds its records in."""
 LAYOUTS = {"horizontal": "patients", "vertical": "members"}
 """The data set of each layout."""

@@ -326,8 +326,8 @@ def test_problems_of_all_tables_come_together(tmp_path):
         ('conf = { "executor.memory" = "1g" }', '"spark.executor.memory"'),
         ('conf = { "spark.master" = "local" }', "extra_jars of [engine] are for that"),
         ('conf = { "spark.task.cpus" = [1] }', "expected a text, a number or a boolean"),
-        ('kind = "duckdbb"', "did you mean"),
-        ("kind = 1", "duckdb"),
+        ('kind = "disc"', "did you mean"),
+        ("kind = 1", "disk"),
         ('memory_limit = "1 byte"', '"256MB"'),
     ],
 )
@@ -337,6 +337,14 @@ def test_an_engine_that_does_not_exist_is_refused(tmp_path, line, told):
     path.write_text((SAMPLES / "owner.minimal.toml").read_text() + f"\n[engine]\n{line}\n")
     with pytest.raises(ConfigurationError, match=re.escape(told)):
         load(path)
+
+
+@pytest.mark.parametrize("name", ["disk", "duckdb"])
+def test_the_disk_engine_keeps_its_old_name(tmp_path, name):
+    """Configurations of earlier versions stay valid."""
+    path = tmp_path / "owner.toml"
+    path.write_text((SAMPLES / "owner.minimal.toml").read_text() + f'\n[engine]\nkind = "{name}"\n')
+    assert load(path).engine.kind is EngineKind.DISK
 
 
 def test_spark_is_started_as_the_engine_table_says(tmp_path):

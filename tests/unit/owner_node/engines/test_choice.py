@@ -30,9 +30,9 @@ def dataset(source: str) -> DatasetConfig:
     ("kind", "n_records", "engine", "writes"),
     [
         (EngineKind.AUTO, 8 * 10**6, EngineKind.MEMORY, False),
-        (EngineKind.AUTO, 9 * 10**6, EngineKind.DUCKDB, True),
+        (EngineKind.AUTO, 9 * 10**6, EngineKind.DISK, True),
         (EngineKind.MEMORY, 10**9, EngineKind.MEMORY, False),
-        (EngineKind.DUCKDB, 10, EngineKind.DUCKDB, True),
+        (EngineKind.DISK, 10, EngineKind.DISK, True),
     ],
 )
 def test_four_tables_have_to_fit_into_memory(kind, n_records, engine, writes):
@@ -47,7 +47,7 @@ def test_four_tables_have_to_fit_into_memory(kind, n_records, engine, writes):
 def test_the_size_of_a_file_is_a_guess_and_that_of_a_database_is_not_known(tmp_path):
     """No record is read for it, and the text says so."""
     section = OwnerEngineSection(memory_limit=WORKSPACE.memory, threads=2)
-    named = replace(section, kind=EngineKind.DUCKDB)
+    named = replace(section, kind=EngineKind.DISK)
     (tmp_path / "cohort.csv").write_bytes(b"1" * 1000)
     for each in (section, named):
         assert "guessed" in engine_of(dataset(str(tmp_path / "cohort.csv")), each, WORKSPACE).text
@@ -68,7 +68,7 @@ MATCHED = replace(
     [
         (EngineKind.AUTO, 240_000, False),
         (EngineKind.AUTO, 260_000, True),
-        (EngineKind.DUCKDB, 260_000, True),
+        (EngineKind.DISK, 260_000, True),
         (EngineKind.MEMORY, 10**9, False),
     ],
 )

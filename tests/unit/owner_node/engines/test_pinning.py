@@ -60,8 +60,8 @@ def dataset(tmp_path: Path) -> DatasetConfig:
 
 
 def in_scratch(dataset: DatasetConfig, workspace: Workspace) -> PinnedData:
-    """Pin by DuckDB, in batches that do not divide the number of records."""
-    return pin(dataset, None, EngineKind.DUCKDB, workspace, b"r" * 32, batch_records=999)
+    """Pin on disk, in batches that do not divide the number of records."""
+    return pin(dataset, None, EngineKind.DISK, workspace, b"r" * 32, batch_records=999)
 
 
 def test_a_folder_is_read_in_the_order_of_its_files(dataset, workspace):
@@ -136,7 +136,7 @@ def test_persons_with_too_many_records_are_counted(dataset, workspace, tmp_path)
         pa.table({"id": ["p1", "p1", "p5000"], "age": [1, 2, 3]}), tmp_path / "cohort" / "part-9.parquet"
     )
     errors = []
-    for kind in (EngineKind.MEMORY, EngineKind.DUCKDB):
+    for kind in (EngineKind.MEMORY, EngineKind.DISK):
         with pytest.raises(DataError, match="2 persons have more than 1") as caught:
             pin(dataset, None, kind, workspace, b"r" * 32, batch_records=7)
         errors.append(caught.value.message)
@@ -165,9 +165,9 @@ def test_a_closed_snapshot_stops_what_works_on_it(dataset, workspace):
         mask_table(records.engine, [TASK])
 
 
-def test_a_sort_that_runs_is_interrupted(workspace, tmp_path):
-    """Closing the records while DuckDB takes them in ends the work with an error that says so."""
-    sorter = Sorter(workspace, tmp_path / "spilled", 1000)
+def test_a_sort_that_runs_is_interrupted(workspace):
+    """Closing the records while they are taken in ends the work with an error that says so."""
+    sorter = Sorter(workspace, 1000)
     schema = pa.schema([("key", pa.int64())])
     begun = Event()
 

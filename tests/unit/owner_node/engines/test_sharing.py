@@ -1,7 +1,7 @@
 """Works of one process share the memory limit: turns for what needs much, a fourth for tables in memory."""
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from decimal import Decimal
@@ -43,7 +43,7 @@ def sort(sorter: Sorter, stream: Iterator[Any]) -> list[int]:
 @pytest.fixture
 def sorters(tmp_path: Path) -> Iterator[list[Sorter]]:
     """Sorters of three releases."""
-    made = [Sorter(Workspace(MEMORY, tmp_path, 1), tmp_path / str(number)) for number in range(3)]
+    made = [Sorter(Workspace(MEMORY, tmp_path, 1)) for _ in range(3)]
     yield made
     for each in made:
         each.close()
@@ -109,32 +109,18 @@ def no_collection() -> Iterator[None]:
     gc.enable()
 
 
-def in_buckets(sorter: Sorter, stream: Iterator[Any]) -> Iterator[Any]:
-    """Sort a stream of integers on disk."""
-    return sorter.sort_keys(stream, np.array([2]))
-
-
-def by_duckdb(sorter: Sorter, stream: Iterator[Any]) -> Iterator[Any]:
-    """Sort a stream of integers in DuckDB."""
-    records = (pa.record_batch([pa.array(each)], schema=SCHEMA) for each in stream)
-    return (batch.column(0).to_numpy() for batch in sorter.sort(records, SCHEMA, ["value"]))
-
-
 @pytest.mark.usefixtures("no_collection")
-@pytest.mark.parametrize("way", [in_buckets, by_duckdb])
-def test_a_cancelled_sort_and_the_one_that_feeds_it_give_their_turn_back(
-    sorters: list[Sorter], way: Callable[[Sorter, Iterator[Any]], Iterator[Any]]
-) -> None:
+def test_a_cancelled_sort_and_the_one_that_feeds_it_give_their_turn_back(sorters: list[Sorter]) -> None:
     """The inner one is suspended when the outer one is cancelled, and nothing may keep it."""
     sorter = sorters[0]
 
     def cancelled() -> Iterator[Any]:
-        for batch in way(sorter, iter([np.array([2, 1])])):
+        for batch in sorter.sort(batches([2, 1]), SCHEMA, ["value"]):
             sorter.close()
             yield batch
 
     with suppress(CancelledError):
-        list(way(sorter, cancelled()))
+        list(sorter.sort(cancelled(), SCHEMA, ["value"]))
         pytest.fail("it was not cancelled")
     assert TURNS.wait_for_queue(0, 0)
 

@@ -55,18 +55,18 @@ def choose(folder: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("out", ["masked.csv", "masked.parquet"])
 def test_a_mask_has_the_same_bytes(folder, capsys, monkeypatch, known_keys, out):
-    """DuckDB, with batches of a few records, writes the file that memory writes, and clears scratch."""
+    """On disk, batches of a few records give the file that memory writes, and scratch is cleared."""
     monkeypatch.setattr("owner_node.local.masked_tables._GROUP_RECORDS", 700)
     made = {}
-    for kind in ("memory", "duckdb"):
+    for kind in ("memory", "disk"):
         choose(folder, kind)
         known_keys()
         code, document = ask_mask(capsys, "--out", f"{kind}-{out}", "--id", kind, "--k", "20")
         assert (code, document["report"]["records"]) == (0, str(N_RECORDS))
         made[kind] = Path(f"{kind}-{out}").read_bytes()
-    assert made["memory"] == made["duckdb"]
+    assert made["memory"] == made["disk"]
     assert len(spends(folder)) == 2
-    assert pq.ParquetFile(folder / "state" / "masked" / "duckdb.parquet").num_row_groups == 5
+    assert pq.ParquetFile(folder / "state" / "masked" / "disk.parquet").num_row_groups == 5
     assert not list((folder / "state" / "scratch").iterdir())
     assert sorted(path.name for path in (folder / "state" / "masked").glob("*fragment*")) == []
 
@@ -76,7 +76,7 @@ def test_a_query_has_the_same_answer(folder, capsys, known_keys, question):
     """Order statistics, sums and counts are computed from a streamed column as from an array."""
     kind, attribute, *more = question
     found = []
-    for engine in ("memory", "duckdb"):
+    for engine in ("memory", "disk"):
         choose(folder, engine)
         known_keys()
         command = ["query", kind, "--dataset", "patients", "--attribute", attribute, "--epsilon", "0.5"]
@@ -92,7 +92,7 @@ def test_a_mask_that_fails_leaves_no_fragment(folder, capsys, monkeypatch):
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    choose(folder, "duckdb")
+    choose(folder, "disk")
     with monkeypatch.context() as failing:
         failing.setattr("owner_node.local.masked_tables.in_pieces", full)
         assert ask_mask(capsys, "--out", "masked.csv", "--id", "one", "--k", "20")[0] != 0

@@ -278,7 +278,7 @@ def test_a_quote_that_is_never_closed(dataset, content):
     ],
     ids=["delimiter", "field-too-many", "ragged-line", "quote", "header-only"],
 )
-@pytest.mark.parametrize("kind", [EngineKind.MEMORY, EngineKind.DUCKDB])
+@pytest.mark.parametrize("kind", [EngineKind.MEMORY, EngineKind.DISK])
 def test_a_file_that_gives_no_batch_for_persons(dataset, tmp_path, content, found, kind):
     """Nothing to look for repeated persons in is not a fault, whoever reads the file."""
     settings = dataset(content, identifier=("patient",), normalise=("trim",))

@@ -72,7 +72,7 @@ def check(settings: DatasetConfig, expected: int | str, scratch: Path) -> None:
         "load": lambda: load(settings).n_records,
         "count": lambda: count_records(settings),
         "memory": lambda: pin(settings, None, EngineKind.MEMORY, workspace).n_records,
-        "duckdb": lambda: pin(settings, None, EngineKind.DUCKDB, workspace).n_records,
+        "disk": lambda: pin(settings, None, EngineKind.DISK, workspace).n_records,
     }
     for way, read in ways.items():
         if isinstance(expected, int):

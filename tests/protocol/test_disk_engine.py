@@ -38,7 +38,7 @@ from owner_node.state.answers import SpentError
 from owner_node.state.session import SessionState
 from tests.fakes.offering import DOMAIN, N_RECORDS, Offering
 
-SECTION = OwnerEngineSection(memory_limit=256 * 10**6, threads=2, kind=EngineKind.DUCKDB)
+SECTION = OwnerEngineSection(memory_limit=256 * 10**6, threads=2, kind=EngineKind.DISK)
 
 
 @pytest.fixture
