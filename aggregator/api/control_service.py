@@ -137,27 +137,13 @@ class ControlService(ControlServiceServicer):
         """Start a release, or find the one of that id and those arguments."""
         release = request.release or self._new_id(request.dataset)
         with self._noted(context, "plan" if request.dry_run else "release", release, request) as action:
-            asked = parse_arguments(
-                release=release,
-                dataset=request.dataset,
-                layout=request.layout,
-                groups=[tuple(group.owners) for group in request.groups],
-                epsilon=request.epsilon,
-                k=request.k,
-                mechanism=request.mechanism,
-                attributes=tuple(request.attributes),
-                budget_split=request.budget_split,
-                weights=tuple(request.weights),
-                rank_noise=tuple(request.rank_noise),
-                max_overlap=request.max_overlap,
-                on_mismatch=request.on_mismatch,
-                min_common=request.min_common,
-                owner_column=request.owner_column,
-                purpose=request.purpose,
-                formats=tuple(request.formats),
-                out=request.out,
-                dry_run=request.dry_run,
-            )
+            sent = {
+                name: getattr(request, name)
+                for name in request.DESCRIPTOR.fields_by_name
+                if name != "confirmed"
+            }
+            groups = [group.owners for group in request.groups]
+            asked = parse_arguments(**sent | {"release": release, "groups": groups})
             return self._view(self._operations.start(asked, action, confirmed=request.confirmed))
 
     @raises

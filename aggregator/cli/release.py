@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -12,21 +11,7 @@ from aggregator.control.asking import start_request
 from aggregator.control.connection import daemon, stated_user
 from aggregator.control.documents import COLUMNS, document, error_of, has_ended, is_over, iso, rows, state
 from common.cli import console
-from common.cli.release_options import (
-    Attributes,
-    Dataset,
-    Epsilon,
-    Groups,
-    K,
-    LayoutName,
-    MaxOverlap,
-    MechanismId,
-    OnMismatch,
-    Owners,
-    Purpose,
-    RankNoise,
-    Weights,
-)
+from common.cli.release_options import takes_release_arguments
 from common.errors import ExitCode, NotConnectedError, UsageError
 from common.model.plan import Plan
 from common.wire.v1.control_pb2 import ReleaseRequest
@@ -39,94 +24,30 @@ if TYPE_CHECKING:
     from common.wire.v1.control_pb2_grpc import ControlServiceStub
 
 
-Split = Annotated[
-    str,
-    typer.Option(
-        "--budget-split",
-        help="How ε is split among owners and attributes.",
-        metavar="owner|attribute|weights",
-    ),
-]
-Formats = Annotated[
-    str, typer.Option("--format", help="Formats of the data: parquet, csv or both.", metavar="LIST")
-]
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", help="Empty or absent folder for a copy of the release.", show_default=False),
-]
-ReleaseId = Annotated[
-    str | None, typer.Option("--id", help="Id of the release; default: chosen.", show_default=False)
-]
 Trial = Annotated[
     bool, typer.Option("--trial", help="Try it on simulated records: no charge, no attempt, no real data.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Stop after the plan; no owner is asked.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Start the release and return without waiting.")]
-OwnerColumn = Annotated[
-    bool, typer.Option("--owner-column", help="Add a column with the owner of every record.")
-]
 Details = Annotated[bool, typer.Option("--details", help="Show the whole plan, not one page.")]
-MinCommon = Annotated[
-    str,
-    typer.Option(
-        "--min-common", help="With intersect: least number of common persons; default: the largest k.",
-        metavar="N", show_default=False,
-    ),
-]  # fmt: skip
 
 
+@takes_release_arguments
 def plan(
-    dataset: Dataset,
-    layout: LayoutName,
-    epsilon: Epsilon,
-    k: K = "auto",
-    owners: Owners = "",
-    groups: Groups = "",
-    mechanism: MechanismId = "",
-    attributes: Attributes = "",
-    budget_split: Split = "owner",
-    weights: Weights = "",
-    purpose: Purpose = "",
-    formats: Formats = "parquet,csv",
-    out: Out = None,
-    release_id: ReleaseId = None,
-    rank_noise: RankNoise = "",
-    max_overlap: MaxOverlap = "1",
-    on_mismatch: OnMismatch = "stop",
-    min_common: MinCommon = "",
-    owner_column: OwnerColumn = False,
+    *,
     details: Details = False,
     config: console.ConfigOption = None,
     as_json: console.JsonOption = False,
+    **stated: Any,
 ) -> None:
     """Check the owners' schemas and show the plan, without a charge to any budget."""
-    release(
-        dataset, layout, epsilon, k, owners, groups, mechanism, attributes, budget_split, weights, purpose,
-        formats, out, release_id, rank_noise, max_overlap, on_mismatch, min_common, owner_column,
-        dry_run=True, details=details, config=config, as_json=as_json,
-    )  # fmt: skip
+    with daemon(config) as calls:
+        _drive(calls, start_request(dry_run=True, **stated), details=details, as_json=as_json)
 
 
+@takes_release_arguments
 def release(
-    dataset: Dataset,
-    layout: LayoutName,
-    epsilon: Epsilon,
-    k: K = "auto",
-    owners: Owners = "",
-    groups: Groups = "",
-    mechanism: MechanismId = "",
-    attributes: Attributes = "",
-    budget_split: Split = "owner",
-    weights: Weights = "",
-    purpose: Purpose = "",
-    formats: Formats = "parquet,csv",
-    out: Out = None,
-    release_id: ReleaseId = None,
-    rank_noise: RankNoise = "",
-    max_overlap: MaxOverlap = "1",
-    on_mismatch: OnMismatch = "stop",
-    min_common: MinCommon = "",
-    owner_column: OwnerColumn = False,
+    *,
     trial: Trial = False,
     dry_run: DryRun = False,
     yes: console.YesOption = False,
@@ -134,32 +55,10 @@ def release(
     details: Details = False,
     config: console.ConfigOption = None,
     as_json: console.JsonOption = False,
+    **stated: Any,
 ) -> None:
     """Make a release: plan it, ask for confirmation, then wait for all owners and show their progress."""
-    request = start_request(
-        release=release_id,
-        dataset=dataset,
-        layout=layout,
-        owners=owners,
-        groups=groups,
-        epsilon=epsilon,
-        k=k,
-        mechanism=mechanism,
-        attributes=attributes,
-        budget_split=budget_split,
-        weights=weights,
-        rank_noise=rank_noise,
-        max_overlap=max_overlap,
-        on_mismatch=on_mismatch,
-        min_common=min_common,
-        owner_column=owner_column,
-        purpose=purpose,
-        formats=formats,
-        out=str(out.absolute()) if out else "",
-        trial=trial,
-        dry_run=dry_run,
-        confirmed=yes,
-    )
+    request = start_request(trial=trial, dry_run=dry_run, confirmed=yes, **stated)
     if not (yes or dry_run) and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("there is no terminal to ask at", "add --yes to continue without being asked")
     if detach and not (yes or dry_run):

@@ -1,27 +1,20 @@
 """The form for a new release: its fields as texts, and the request that they make."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aggregator.control.asking import start_request
-from common.model.mechanisms import AUTO, REQUESTABLE
-from common.model.plan import ON_MISMATCH, BudgetSplit, Layout
-from common.planning.arguments import FORMATS, split_names
+from common.model.plan import Layout
+from common.planning.arguments import ARGUMENTS, FORMATS, Argument, Kind, split_names
 from common.wire.v1.control_pb2 import StartRequest
 
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "layout": tuple(map(str, Layout)),
-    "mechanism": (AUTO, *REQUESTABLE),
-    "budget_split": tuple(map(str, BudgetSplit)),
-    "on_mismatch": tuple(ON_MISMATCH),
-    "formats": FORMATS,
-}
-"""What each field with a choice accepts, the usual choice first."""
-_TEXTS = (
-    "dataset", "release", "layout", "groups", "epsilon", "k", "mechanism", "rank_noise", "attributes",
-    "budget_split", "weights", "purpose", "max_overlap", "on_mismatch", "min_common",
-)  # fmt: skip
+_NO_TEXT = ("owners", "formats", "out")
+"""Arguments without a text of their own: owners and formats are ticked one by one, a copy is not offered."""
+_TEXTS = [name for name, each in ARGUMENTS.items() if each.kind is not Kind.FLAG and name not in _NO_TEXT]
+_FLAGS = [name for name, each in ARGUMENTS.items() if each.kind is Kind.FLAG]
+_PLACED = frozenset({"dataset", "layout", "epsilon", "attributes", "purpose", "groups", "release"})
+"""Arguments that the page shows where they matter; it lists the others below each other."""
 _OWNER, _FORMAT, _ATTRIBUTE = "owner:", "format:", "attribute:"
 _NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
 _LONGEST_NAME = 40
@@ -37,7 +30,8 @@ class Form:
     """Owners that are ticked."""
     formats: frozenset[str]
     """Data formats that are ticked."""
-    owner_column: bool = False
+    flags: frozenset[str] = frozenset()
+    """Other arguments that are ticked, by name."""
     trial: bool = False
     plan_only: bool = False
     """Whether to stop at the plan."""
@@ -48,9 +42,19 @@ class Form:
         return frozenset(split_names(self.texts["attributes"]))
 
     @property
-    def choices(self) -> Mapping[str, tuple[str, ...]]:
-        """What each field with a choice accepts."""
-        return CHOICES
+    def arguments(self) -> Mapping[str, Argument]:
+        """How each argument is stated."""
+        return ARGUMENTS
+
+    @property
+    def listed(self) -> Sequence[str]:
+        """Names of the texts without a place of their own on the page."""
+        return [name for name in _TEXTS if name not in _PLACED]
+
+    @property
+    def offered_flags(self) -> Sequence[str]:
+        """Names of the arguments that can be ticked."""
+        return _FLAGS
 
 
 def fitting_groups(schemas: Mapping[str, Mapping[str, Any]]) -> tuple[Layout, str]:
@@ -89,9 +93,8 @@ def empty_form(
         groups: Its owners by group, for a mixed one.
     """
     name = "".join(each if each in _NAME_LETTERS else "-" for each in dataset.lower())[:_LONGEST_NAME]
-    usual = {name: accepted[0] for name, accepted in CHOICES.items() if name in _TEXTS}
-    texts = dict.fromkeys(_TEXTS, "") | usual | {"dataset": dataset, "release": f"{day}-{name}-{mark}"}
-    texts |= {"layout": str(layout), "groups": groups}
+    texts = {each: str(next(iter(ARGUMENTS[each].choices), "")) for each in _TEXTS}
+    texts |= {"dataset": dataset, "release": f"{day}-{name}-{mark}", "layout": str(layout), "groups": groups}
     return Form(texts, frozenset(), frozenset(FORMATS))
 
 
@@ -108,7 +111,7 @@ def form_values(sent: Mapping[str, str]) -> Form:
         texts,
         frozenset(name.removeprefix(_OWNER) for name in sent if name.startswith(_OWNER)),
         frozenset(name.removeprefix(_FORMAT) for name in sent if name.startswith(_FORMAT)),
-        owner_column="owner_column" in sent,
+        frozenset(name for name in _FLAGS if name in sent),
         trial="trial" in sent,
         plan_only=sent.get("what", "plan") == "plan",
     )
@@ -124,11 +127,11 @@ def request_of(form: Form) -> StartRequest:
     """
     mixed = form.texts["layout"] == Layout.MIXED
     texts: dict[str, Any] = {name: text for name, text in form.texts.items() if name != "groups"}
+    texts |= dict.fromkeys(form.flags, True)
     return start_request(
         **texts,
         owners="" if mixed else ",".join(sorted(form.owners)),
         groups=form.texts["groups"] if mixed else "",
-        owner_column=form.owner_column,
         formats=",".join(sorted(form.formats)),
         trial=form.trial,
         dry_run=form.plan_only,

@@ -5,52 +5,57 @@ from typing import Any
 
 from common.errors import UsageError
 from common.model.plan import TRIAL, is_trial
-from common.planning.arguments import split_groups, split_names
+from common.planning.arguments import ARGUMENTS, Kind, split_groups, split_names
 from common.wire.v1.control_pb2 import OwnerGroup, StartRequest
 
 
-def named_id(named: str | None, *, trial: bool) -> str:
+def named_id(named: str, *, trial: bool) -> str:
     """Return the id of a release, which says whether it is a trial; empty to have one chosen."""
     if not trial:
-        if named is not None and is_trial(named):
+        if is_trial(named):
             raise UsageError(
                 f"ids that begin with {TRIAL!r} are those of trials", "add --trial, or choose another id"
             )
-        return named or ""
-    return named if named is not None and is_trial(named) else f"{TRIAL}{named or secrets.token_hex(4)}"
+        return named
+    return named if is_trial(named) else f"{TRIAL}{named or secrets.token_hex(4)}"
 
 
 def start_request(
     *,
-    release: str | None,
-    layout: str,
     owners: str,
     groups: str,
-    attributes: str,
-    weights: str,
-    rank_noise: str,
-    formats: str,
+    release: str,
     trial: bool = False,
     confirmed: bool = False,
     dry_run: bool = False,
-    **as_they_are: Any,
+    **stated: Any,
 ) -> StartRequest:
-    """Return the request for a release, from texts as the options of `aggregator release` take them.
+    """Return the request for a release, from what the options of `aggregator release` hold.
 
-    Options that need no conversion are passed as fields of the request (`as_they_are`).
+    Args:
+        owners: Owner ids, separated by commas; empty where `groups` are stated.
+        groups: Owner ids by group.
+        release: Id of the release; empty to have one chosen.
+        trial: Whether it is a trial.
+        confirmed: Whether the operator agrees to the plan without seeing it.
+        dry_run: Whether to stop at the plan.
+        stated: The other arguments (`common.planning.arguments.ARGUMENTS`).
 
     Raises:
         UsageError: If a list names nothing, owners are not named once, or the id is that of a trial.
     """
     return StartRequest(
         release=named_id(release, trial=trial),
-        layout=layout,
-        groups=[OwnerGroup(owners=group) for group in split_groups(layout, owners, groups)],
-        attributes=split_names(attributes),
-        weights=split_names(weights),
-        rank_noise=split_names(rank_noise),
-        formats=split_names(formats),
+        groups=[OwnerGroup(owners=group) for group in split_groups(stated["layout"], owners, groups)],
         confirmed=confirmed and not dry_run,
         dry_run=dry_run,
-        **as_they_are,
+        **{name: _field(ARGUMENTS[name].kind, value) for name, value in stated.items()},
     )
+
+
+def _field(kind: Kind, value: Any) -> Any:
+    if kind is Kind.NAMES:
+        return split_names(value)
+    if kind is Kind.FOLDER:
+        return str(value.absolute()) if value else ""
+    return value

@@ -1,101 +1,60 @@
 """Options that describe a release, and arguments that name one, worded once for all commands that take them.
 
-The options are texts here: `common.planning.arguments` reads them, with the defaults that are shown.
+The options are texts here: `common.planning.arguments` has the table of them, and reads them.
 """
 
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from common.model.mechanisms import AUTO, REQUESTABLE
+from common.planning.arguments import ARGUMENTS, Kind
 
-Dataset = Annotated[str, typer.Option("--dataset", help="Name of the data set, the same at every owner.")]
-LayoutName = Annotated[
-    str, typer.Option("--layout", help="How owners hold the data: horizontal, vertical or mixed.")
-]
-Owners = Annotated[
-    str,
-    typer.Option("--owners", help="Ids of the owners that take part.", metavar="A,B,C", show_default=False),
-]
-Groups = Annotated[
-    str,
-    typer.Option(
-        "--groups", help="Ids of the owners by group of attributes.", metavar="'A,B;C,D'", show_default=False
-    ),
-]
-Epsilon = Annotated[
-    str,
-    typer.Option(
-        "--epsilon", help="Privacy budget for all attributes together, a decimal.", show_default=False
-    ),
-]
-K = Annotated[
-    str,
-    typer.Option(
-        "--k",
-        help="Minimum cluster size; auto chooses it for every attribute.",
-        metavar="auto|N",
-        show_default="auto",
-    ),
-]
-MechanismId = Annotated[
-    str,
-    typer.Option(
-        "--mechanism",
-        help=f"How values are masked: {', '.join((AUTO, *REQUESTABLE))}.",
-        metavar="ID",
-        show_default="auto",
-    ),
-]
-RankNoise = Annotated[
-    str,
-    typer.Option(
-        "--rank-noise",
-        help="Noise on the ranks of records, as a share of all ranks.",
-        metavar="W|A=W,B=W",
-        show_default="0.03",
-    ),
-]
-Attributes = Annotated[
-    str,
-    typer.Option(
-        "--attributes",
-        help="Release only these attributes, in this order.",
-        metavar="A,B",
-        show_default=False,
-    ),
-]
-Weights = Annotated[
-    str,
-    typer.Option(
-        "--weights",
-        help="Weight of every attribute in the split of ε.",
-        metavar="A=2,B=1",
-        show_default=False,
-    ),
-]
-Purpose = Annotated[
-    str, typer.Option("--purpose", help="Purpose of the release, one line.", show_default=False)
-]
-MaxOverlap = Annotated[
-    str,
-    typer.Option(
-        "--max-overlap",
-        help="Most owners of a group that may hold the same person.",
-        metavar="M",
-        show_default="1",
-    ),
-]
-OnMismatch = Annotated[
-    str,
-    typer.Option(
-        "--on-mismatch",
-        help="If groups hold different persons: stop, or mask only the common ones.",
-        metavar="stop|intersect",
-        show_default="stop",
-    ),
-]
+
+def option(name: str) -> Any:
+    """Return the option of an argument of a release, for an annotation."""
+    each = ARGUMENTS[name]
+    shown = each.shown or (each.kind is not Kind.FLAG and bool(each.default))
+    return typer.Option(each.option_of(name), help=each.help, metavar=each.metavar, show_default=shown)
+
+
+def takes_release_arguments(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for every argument of a release, before its own; it takes them as keywords.
+
+    Args:
+        command: Takes keywords alone, and any (`**stated`); what it declares itself are its own options.
+    """
+    types = {Kind.FLAG: bool, Kind.FOLDER: Path | None}
+    usual: dict[Kind, object] = {Kind.FLAG: False, Kind.FOLDER: None}
+    table = [
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if each.default is None else usual.get(each.kind, each.default),
+            annotation=Annotated[types.get(each.kind, str), option(name)],
+        )
+        for name, each in ARGUMENTS.items()
+    ]
+    own = [each for each in signature(command).parameters.values() if each.kind is Parameter.KEYWORD_ONLY]
+    command.__signature__ = Signature([*table, *own])  # type: ignore[attr-defined]  # typer reads it
+    return command
+
+
+Dataset = Annotated[str, option("dataset")]
+LayoutName = Annotated[str, option("layout")]
+Owners = Annotated[str, option("owners")]
+Groups = Annotated[str, option("groups")]
+Epsilon = Annotated[str, option("epsilon")]
+K = Annotated[str, option("k")]
+MechanismId = Annotated[str, option("mechanism")]
+RankNoise = Annotated[str, option("rank_noise")]
+Attributes = Annotated[str, option("attributes")]
+Weights = Annotated[str, option("weights")]
+Purpose = Annotated[str, option("purpose")]
+MaxOverlap = Annotated[str, option("max_overlap")]
+OnMismatch = Annotated[str, option("on_mismatch")]
 
 ReleaseId = Annotated[str, typer.Argument(metavar="ID", help="Release id.", show_default=False)]
 ReleaseFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.", show_default=False)]

@@ -4,10 +4,12 @@ Used by both command lines, the aggregator's daemon and notebooks.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
-from typing import Any
+from enum import Enum
+from functools import partial
+from typing import Annotated, Any, get_type_hints
 
 from common.errors import UsageError
 from common.model.mechanisms import (
@@ -93,15 +95,14 @@ NONE = RankNoise(NO_RANK_NOISE)
 """No rank noise, as in the papers."""
 
 
-def parse_rank_noise(texts: Sequence[str], mechanism: str = DEFAULT_MECHANISM) -> RankNoise:
+def parse_rank_noise(texts: Sequence[str]) -> RankNoise:
     """Read rank noise as an operator wrote it.
 
     Args:
         texts: `w` for all attributes and `name=w` for single ones; empty for the default.
-        mechanism: The mechanism that is requested with it.
 
     Raises:
-        UsageError: If one is no rank noise, an attribute is named twice, or the mechanism takes none.
+        UsageError: If one is no rank noise, or an attribute is named twice.
     """
     everywhere, named = None, dict[str, Decimal]()
     for text in texts:
@@ -115,9 +116,6 @@ def parse_rank_noise(texts: Sequence[str], mechanism: str = DEFAULT_MECHANISM) -
             raise UsageError(f"{text!r} names no attribute", _HINT)
         else:
             everywhere = share
-    fault = fault_of_rank_noise(mechanism, max([everywhere or NO_RANK_NOISE, *named.values()]))
-    if fault:
-        raise UsageError(f"mechanism {fault}", "leave --rank-noise out, or choose another mechanism")
     return RankNoise(everywhere, tuple(named.items()))
 
 
@@ -145,15 +143,14 @@ def parse_id(text: str) -> str:
     return text
 
 
-def parse_mechanism(text: str, k: int | None = None) -> str:
+def parse_mechanism(text: str) -> str:
     """Read a mechanism that may be requested.
 
     Args:
         text: A mechanism id; empty for the default.
-        k: The minimum cluster size that is requested with it.
 
     Raises:
-        UsageError: If there is none of that id, it makes no release, or it takes no k.
+        UsageError: If there is none of that id, or it makes no release.
     """
     if text in MECHANISMS and text not in REQUESTABLE:
         raise UsageError(
@@ -165,11 +162,7 @@ def parse_mechanism(text: str, k: int | None = None) -> str:
             f"mechanism {text} is for evaluation only and makes no release: {EVALUATION_ONLY[text]}",
             f"accepted: {', '.join((AUTO, *REQUESTABLE))}",
         )
-    chosen = one_of("mechanism", text or DEFAULT_MECHANISM, (AUTO, *REQUESTABLE))
-    fault = None if k is None else fault_of_k(chosen, k, 1)
-    if fault:
-        raise UsageError(f"mechanism {fault}", "leave --k out, or choose a mechanism that makes clusters")
-    return chosen
+    return one_of("mechanism", text or DEFAULT_MECHANISM, (AUTO, *REQUESTABLE))
 
 
 def parse_k(text: str) -> int | None:
@@ -244,48 +237,220 @@ FORMATS = ("parquet", "csv")
 """Formats that a release can be published in."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseArguments:
-    """The arguments of a release, checked as far as possible without any owner.
+def _dataset(text: str) -> str:
+    if not text:
+        raise UsageError("no data set is named", "name one with --dataset")
+    return text
 
-    A masking that an owner makes for itself has the same arguments: one group with this owner alone.
+
+def _purpose(text: str) -> str:
+    if not is_purpose(text):
+        raise UsageError(
+            "no owner accepts this purpose",
+            f"write one line of at most {LONGEST_PURPOSE} printable characters, with single spaces",
+        )
+    return text
+
+
+def _tuples(groups: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(group) for group in groups)
+
+
+def _count(option: str, usual: int, text: str) -> int:
+    if text and not _COUNT.fullmatch(text):
+        raise UsageError(f"--{option} {text!r} is no count", "write a whole number from 1 on")
+    return int(text or usual)
+
+
+class Kind(Enum):
+    """What an operator states an argument by."""
+
+    TEXT = "text"
+    NAMES = "texts, separated by commas"
+    FLAG = "yes or no"
+    FOLDER = "folder"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """How an operator states one argument: by an option, in the console's form, as a field of the request."""
+
+    help: str
+    read: Callable[[Any], Any] = str
+    """Takes the field of the request, where an empty one means the default."""
+    restore: Callable[[Any], Any] = lambda stored: tuple(stored) if isinstance(stored, list) else stored
+    """Takes what `ReleaseArguments.to_document` wrote."""
+    option: str = ""
+    """Name of the option where it is not that of the argument."""
+    metavar: str | None = None
+    kind: Kind = Kind.TEXT
+    default: str | None = ""
+    """What the option is without being given; None if it must be given."""
+    shown: str = ""
+    """What an argument that is left out means, where `default` does not say it."""
+    choices: tuple[str, ...] = ()
+    """What is accepted, the usual choice first; empty if not only these are."""
+    label: str = ""
+    """Name of the field in the form."""
+    hint: str = ""
+    """What the form says below the field."""
+    keyboard: str = "text"
+    """`inputmode` of the field."""
+
+    def option_of(self, name: str) -> str:
+        """Return the option of the argument of this name."""
+        return self.option or f"--{name.replace('_', '-')}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseArguments:
+    """The arguments of a release, checked as far as possible without any owner, and how each is stated.
+
+    This is the table that the command line, the console's form, the request and the journal read, in the
+    order of `--help`. A masking that an owner makes for itself has the same arguments: one group with this
+    owner alone.
     """
 
-    release: str
-    dataset: str
-    layout: Layout
-    groups: tuple[tuple[str, ...], ...]
-    """Owner ids by attribute group: one group in horizontal, one owner each in vertical layout; in mixed
-    layout an owner can be in several."""
-    epsilon: Decimal
-    k: int | None = None
-    """Minimum cluster size of every attribute; None to have it chosen for each owner and attribute."""
-    mechanism: str = DEFAULT_MECHANISM
-    """Mechanism id, or "auto"."""
-    attributes: tuple[str, ...] = ()
-    """Attributes to release, in the order of the columns; empty for all."""
-    budget_split: BudgetSplit = BudgetSplit.OWNER
-    """How epsilon is divided among groups and attributes."""
-    weights: tuple[tuple[str, Decimal], ...] = ()
-    """Attributes and their weights, for a budget split by weights; empty for any other."""
-    rank_noise: RankNoise = RankNoise()
-    max_overlap: int = 1
-    """Most owners of one group that may hold the same person."""
-    on_mismatch: str = "stop"
-    """What happens if groups hold different persons (`common.model.plan.ON_MISMATCH`)."""
-    min_common: int = 0
-    """Fewest common persons to continue with where groups are intersected; 0: the largest k."""
-    owner_column: bool = False
-    """Whether the release states the owner of every record."""
-    purpose: str = ""
-    formats: tuple[str, ...] = FORMATS
-    """Data formats of the release folder."""
-    out: str = ""
-    """Folder for a finished copy; empty for none."""
+    dataset: Annotated[
+        str, Argument("Name of the data set, the same at every owner.", _dataset, default=None)
+    ]
+    layout: Annotated[
+        Layout,
+        Argument(
+            "How owners hold the data: horizontal, vertical or mixed.",
+            lambda text: Layout(one_of("layout", text, tuple(Layout))), Layout,
+            default=None, choices=tuple(Layout), label="Layout",
+            hint="horizontal: same attributes, other records. vertical: same records, other attributes.",
+        ),
+    ]  # fmt: skip
+    epsilon: Annotated[
+        Decimal,
+        Argument(
+            "Privacy budget for all attributes together, a decimal.", parse_epsilon, Decimal, default=None,
+            label="ε for all attributes together", hint="A decimal, such as 1 or 0.5.", keyboard="decimal",
+        ),
+    ]  # fmt: skip
+    k: Annotated[
+        int | None,
+        Argument(
+            "Minimum cluster size; auto chooses it for every attribute.", parse_k, metavar="auto|N",
+            default="auto", shown="auto", label="k, the smallest cluster",
+            hint="Empty to have it chosen for every attribute.",
+        ),
+    ] = None  # fmt: skip
+    """None to have it chosen for each owner and attribute."""
+    owners: Annotated[tuple[str, ...], Argument("Ids of the owners that take part.", metavar="A,B,C")] = (
+        field(init=False, compare=False)
+    )
+    """Owner ids, each once, group by group. An operator states them, or `groups`."""
+    groups: Annotated[
+        tuple[tuple[str, ...], ...],
+        Argument(
+            "Ids of the owners by group of attributes.", _tuples, _tuples, metavar="'A,B;C,D'",
+            label="Owners by group, for layout mixed", hint="In place of the ticks above: a,b;c,d",
+        ),
+    ]  # fmt: skip
+    """One group in horizontal, one owner each in vertical layout; in mixed an owner can be in several."""
+    mechanism: Annotated[
+        str,
+        Argument(
+            f"How values are masked: {', '.join((AUTO, *REQUESTABLE))}.", parse_mechanism, metavar="ID",
+            shown="auto", choices=(AUTO, *REQUESTABLE), label="Mechanism",
+        ),
+    ] = DEFAULT_MECHANISM  # fmt: skip
+    attributes: Annotated[
+        tuple[str, ...],
+        Argument(
+            "Release only these attributes, in this order.", partial(distinct, "attribute"), metavar="A,B",
+            kind=Kind.NAMES, label="Attributes",
+            hint="Names separated by commas, in the order of the columns; empty for all.",
+        ),
+    ] = ()  # fmt: skip
+    budget_split: Annotated[
+        BudgetSplit,
+        Argument(
+            "How ε is split among owners and attributes.",
+            lambda text: BudgetSplit(one_of("budget split", text or "owner", tuple(BudgetSplit))),
+            BudgetSplit,
+            metavar="owner|attribute|weights", default="owner", choices=tuple(BudgetSplit),
+            label="How ε is split",
+        ),
+    ] = BudgetSplit.OWNER  # fmt: skip
+    weights: Annotated[
+        tuple[tuple[str, Decimal], ...],
+        Argument(
+            "Weight of every attribute in the split of ε.", parse_weights,
+            lambda stored: tuple((name, Decimal(weight)) for name, weight in stored),
+            metavar="A=2,B=1", kind=Kind.NAMES, label="Weights of attributes",
+            hint="With weights: age=2,income=1.",
+        ),
+    ] = ()  # fmt: skip
+    purpose: Annotated[
+        str,
+        Argument(
+            "Purpose of the release, one line.", _purpose,
+            label="Purpose", hint="One line, which every owner reads before it decides.",
+        ),
+    ] = ""  # fmt: skip
+    formats: Annotated[
+        tuple[str, ...],
+        Argument(
+            "Formats of the data: parquet, csv or both.",
+            lambda texts: tuple(one_of("format", each, FORMATS) for each in distinct("format", texts))
+            or FORMATS,
+            option="--format", metavar="LIST", kind=Kind.NAMES, default=",".join(FORMATS), choices=FORMATS,
+        ),
+    ] = FORMATS  # fmt: skip
+    out: Annotated[str, Argument("Empty or absent folder for a copy of the release.", kind=Kind.FOLDER)] = ""
+    release: Annotated[
+        str,
+        Argument(
+            "Id of the release; default: chosen.", parse_id, option="--id", label="Id of the release",
+            hint="The same id with the same fields goes on with the same release.",
+        ),
+    ]  # fmt: skip
+    rank_noise: Annotated[
+        RankNoise,
+        Argument(
+            "Noise on the ranks of records, as a share of all ranks.", parse_rank_noise, parse_rank_noise,
+            metavar="W|A=W,B=W", kind=Kind.NAMES, shown=str(DEFAULT), label="Rank noise",
+            hint="A share of all ranks, or by attribute: age=0.1,ward=0.",
+        ),
+    ] = RankNoise()  # fmt: skip
+    max_overlap: Annotated[
+        int,
+        Argument(
+            "Most owners of a group that may hold the same person.", partial(_count, "max-overlap", 1),
+            metavar="M", default="1", shown="1", label="Most owners that hold the same person",
+            keyboard="numeric",
+        ),
+    ] = 1  # fmt: skip
+    on_mismatch: Annotated[
+        str,
+        Argument(
+            "If groups hold different persons: stop, or mask only the common ones.",
+            lambda text: one_of("--on-mismatch", text or "stop", ON_MISMATCH), metavar="stop|intersect",
+            default="stop", shown="stop", choices=ON_MISMATCH, label="If groups hold different persons",
+        ),
+    ] = "stop"  # fmt: skip
+    min_common: Annotated[
+        int,
+        Argument(
+            "With intersect: least number of common persons; default: the largest k.",
+            partial(_count, "min-common", 0), metavar="N", label="Least number of common persons",
+            hint="With intersect.", keyboard="numeric",
+        ),
+    ] = 0  # fmt: skip
+    """0: the largest k."""
+    owner_column: Annotated[
+        bool,
+        Argument(
+            "Add a column with the owner of every record.", bool, kind=Kind.FLAG,
+            label="A column with the owner of every record",
+        ),
+    ] = False  # fmt: skip
     dry_run: bool = False
     """Whether the release ends with its plan."""
-    owners: tuple[str, ...] = field(init=False, compare=False)
-    """Owner ids, each once, group by group."""
 
     def __post_init__(self) -> None:
         named = dict.fromkeys(owner for group in self.groups for owner in group)
@@ -293,111 +458,50 @@ class ReleaseArguments:
 
     def to_document(self) -> dict[str, Any]:
         """Return the arguments as JSON-serialisable values."""
-        document = asdict(self)
-        del document["owners"]
-        weights = [(name, format(weight, "f")) for name, weight in self.weights]
-        plain = {"epsilon": format(self.epsilon, "f"), "rank_noise": self.rank_noise.to_texts()}
-        return document | plain | {"weights": weights}
+        return {each.name: _stored(getattr(self, each.name)) for each in fields(self) if each.init}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "ReleaseArguments":
         """Read arguments that `to_document` wrote."""
-        changed = {
-            "layout": Layout(document["layout"]),
-            "groups": tuple(tuple(group) for group in document["groups"]),
-            "epsilon": Decimal(document["epsilon"]),
-            "attributes": tuple(document["attributes"]),
-            "budget_split": BudgetSplit(document["budget_split"]),
-            "formats": tuple(document["formats"]),
-            "weights": tuple((name, Decimal(weight)) for name, weight in document["weights"]),
-            # Arguments from before rank noise existed have none.
-            "rank_noise": parse_rank_noise(document["rank_noise"]) if "rank_noise" in document else NONE,
-        }
-        return cls(**{**document, **changed})
+        # Arguments from before rank noise existed have none.
+        stored = {"rank_noise": NONE.to_texts(), **document}
+        known = {name: each.restore(stored.pop(name)) for name, each in ARGUMENTS.items() if name in stored}
+        return cls(**known, **stored)
 
 
-def parse_arguments(
-    *,
-    release: str,
-    dataset: str,
-    layout: str,
-    groups: Sequence[Sequence[str]],
-    epsilon: str,
-    k: str = "",
-    mechanism: str = "",
-    attributes: Sequence[str] = (),
-    budget_split: str = "",
-    weights: Sequence[str] = (),
-    rank_noise: Sequence[str] = (),
-    max_overlap: str = "",
-    on_mismatch: str = "",
-    min_common: str = "",
-    owner_column: bool = False,
-    purpose: str = "",
-    formats: Sequence[str] = (),
-    out: str = "",
-    dry_run: bool = False,
-) -> ReleaseArguments:
+ARGUMENTS: Mapping[str, Argument] = {
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(ReleaseArguments, include_extras=True).items()
+    if hasattr(hint, "__metadata__")
+}
+"""How an operator states each argument, by its name."""
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, RankNoise):
+        return value.to_texts()
+    if isinstance(value, tuple):
+        return [_stored(each) for each in value]
+    return format(value, "f") if isinstance(value, Decimal) else value
+
+
+def parse_arguments(**sent: Any) -> ReleaseArguments:
     """Read the arguments of a release as an operator wrote them.
 
     Args:
-        release: Release id.
-        dataset: Name of the data set.
-        layout: Layout.
-        groups: Owner ids by group.
-        epsilon: Decimal text.
-        k: An integer as text; empty or "auto" to have it chosen.
-        mechanism: A mechanism id; empty for the default.
-        attributes: Attribute names; empty for all.
-        budget_split: How epsilon is divided; empty for the default.
-        weights: Attributes with their weights, `name=weight` each; only for a split by weights.
-        rank_noise: `w` for all attributes, `name=w` for single ones; empty for the default.
-        max_overlap: How many owners of a group may hold the same person, as text; empty for one.
-        on_mismatch: "stop" or "intersect"; empty for stop.
-        min_common: Fewest common persons, as text; only with "intersect"; empty for the largest k.
-        owner_column: Whether the release states the owner of every record.
-        purpose: What the release is for, as `common.model.plan.is_purpose` wants it.
-        formats: Data formats; empty for all.
-        out: Folder for a copy; empty for none.
-        dry_run: Whether to stop at the plan.
+        sent: Fields of a request by name: texts, lists of texts, booleans. One that is empty or absent means
+            the default; release, dataset, layout, groups and epsilon are required.
 
     Raises:
         UsageError: Saying which argument cannot be used and what is accepted.
     """
-    parse_id(release)
-    if not dataset:
-        raise UsageError("no data set is named", "name one with --dataset")
-    if not is_purpose(purpose):
-        raise UsageError(
-            "no owner accepts this purpose",
-            f"write one line of at most {LONGEST_PURPOSE} printable characters, with single spaces",
-        )
-    kind = Layout(one_of("layout", layout, tuple(Layout)))
-    split = BudgetSplit(one_of("budget split", budget_split or "owner", tuple(BudgetSplit)))
-    size = parse_k(k)
-    chosen = parse_mechanism(mechanism, size)
-    mismatch = one_of("--on-mismatch", on_mismatch or "stop", ON_MISMATCH)
-    return ReleaseArguments(
-        release=release,
-        dataset=dataset,
-        layout=kind,
-        groups=_groups(kind, groups),
-        epsilon=parse_epsilon(epsilon),
-        k=size,
-        mechanism=chosen,
-        attributes=distinct("attribute", attributes),
-        budget_split=split,
-        weights=_weights(split, weights),
-        rank_noise=parse_rank_noise(rank_noise, chosen),
-        max_overlap=_overlap(max_overlap, groups),
-        on_mismatch=mismatch,
-        min_common=_common(min_common, mismatch, groups),
-        owner_column=_owner_column(owner_column, groups),
-        purpose=purpose,
-        formats=tuple(one_of("format", each, FORMATS) for each in distinct("format", formats)) or FORMATS,
-        out=out,
-        dry_run=dry_run,
-    )
+    known = {name: each.read(sent.pop(name)) for name, each in ARGUMENTS.items() if name in sent}
+    asked = ReleaseArguments(**known, **sent)
+    _check_groups(asked.layout, asked.groups)
+    _check_mechanism(asked)
+    _check_weights(asked)
+    _check_linking(asked)
+    return asked
 
 
 def parse_own_arguments(
@@ -421,7 +525,7 @@ def parse_own_arguments(
     )  # fmt: skip
 
 
-def _groups(layout: Layout, groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+def _check_groups(layout: Layout, groups: Sequence[Sequence[str]]) -> None:
     owners = [owner for group in groups for owner in group]
     if not owners or not all(groups):
         raise UsageError("no owners are named", "name them with --owners a,b,c")
@@ -441,7 +545,6 @@ def _groups(layout: Layout, groups: Sequence[Sequence[str]]) -> tuple[tuple[str,
         )
     if layout is Layout.VERTICAL and len(groups) != len(owners):
         raise UsageError("in a vertical release every owner is a group", "name them with --owners a,b,c")
-    return tuple(tuple(group) for group in groups)
 
 
 def _check_mixed(groups: Sequence[Sequence[str]]) -> None:
@@ -462,56 +565,47 @@ def _check_mixed(groups: Sequence[Sequence[str]]) -> None:
         )
 
 
-def _overlap(text: str, groups: Sequence[Sequence[str]]) -> int:
-    """Read how many owners of a group may hold the same person."""
-    found = _count("max-overlap", text or "1")
-    largest = max(len(group) for group in groups)
-    if found > largest:
+def _check_mechanism(asked: ReleaseArguments) -> None:
+    """Check that the mechanism takes the requested k and rank noise."""
+    fault = None if asked.k is None else fault_of_k(asked.mechanism, asked.k, 1)
+    if fault:
+        raise UsageError(f"mechanism {fault}", "leave --k out, or choose a mechanism that makes clusters")
+    noise = asked.rank_noise
+    most = max([noise.everywhere or NO_RANK_NOISE, *dict(noise.by_attribute).values()])
+    if fault := fault_of_rank_noise(asked.mechanism, most):
+        raise UsageError(f"mechanism {fault}", "leave --rank-noise out, or choose another mechanism")
+
+
+def _check_weights(asked: ReleaseArguments) -> None:
+    by_weights = asked.budget_split is BudgetSplit.WEIGHTS
+    if asked.weights and not by_weights:
         raise UsageError(
-            f"--max-overlap {found} is more than the owners of any group, {largest} at most",
+            f"weights go with another budget split than {asked.budget_split}", "add --budget-split weights"
+        )
+    if by_weights and not asked.weights:
+        raise UsageError("a budget split by weights needs weights", "add --weights age=2,income=1")
+
+
+def _check_linking(asked: ReleaseArguments) -> None:
+    """Check what linking may find, and a column of owners, against the groups."""
+    largest = max(len(group) for group in asked.groups)
+    if asked.max_overlap > largest:
+        raise UsageError(
+            f"--max-overlap {asked.max_overlap} is more than the owners of any group, {largest} at most",
             "a person can be at no more owners of a group than there are: give a smaller number",
         )
-    return found
-
-
-def _common(text: str, mismatch: str, groups: Sequence[Sequence[str]]) -> int:
-    """Read how many persons have to be common; 0 if that is left to k."""
-    if mismatch == "stop":
-        if text:
-            raise UsageError(
-                "--min-common goes with groups that are intersected", "add --on-mismatch intersect"
-            )
-        return 0
-    if len(groups) == 1:
+    if asked.min_common and asked.on_mismatch == "stop":
+        raise UsageError("--min-common goes with groups that are intersected", "add --on-mismatch intersect")
+    if asked.on_mismatch != "stop" and len(asked.groups) == 1:
         raise UsageError(
             "one group of owners has nothing to be intersected with",
             "leave --on-mismatch out, or name several groups",
         )
-    return _count("min-common", text) if text else 0
-
-
-def _owner_column(wanted: bool, groups: Sequence[Sequence[str]]) -> bool:  # noqa: FBT001 - as it was asked
-    """Check that a column of owners has something to say."""
-    if wanted and all(len(owners) == 1 for owners in groups):
+    if asked.owner_column and largest == 1:
         raise UsageError(
             "every attribute has one owner, which the plan states: a column of owners would add nothing",
             "leave --owner-column out",
         )
-    return wanted
-
-
-def _count(option: str, text: str) -> int:
-    if not _COUNT.fullmatch(text):
-        raise UsageError(f"--{option} {text!r} is no count", "write a whole number from 1 on")
-    return int(text)
-
-
-def _weights(split: BudgetSplit, texts: Sequence[str]) -> tuple[tuple[str, Decimal], ...]:
-    if split is not BudgetSplit.WEIGHTS and texts:
-        raise UsageError(f"weights go with another budget split than {split}", "add --budget-split weights")
-    if split is BudgetSplit.WEIGHTS and not texts:
-        raise UsageError("a budget split by weights needs weights", "add --weights age=2,income=1")
-    return parse_weights(texts)
 
 
 def split_names(text: str | None) -> list[str]:

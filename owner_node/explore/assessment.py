@@ -114,7 +114,8 @@ def plan_cell(setting: GridSetting, schema: Schema, taxonomies: Mapping[str, Tax
         taxonomies: Taxonomies by attribute.
     """
     arguments = ReleaseArguments(
-        "explore", "data", Layout.HORIZONTAL, (("owner",),), setting.epsilon, setting.k, setting.mechanism,
+        release="explore", dataset="data", layout=Layout.HORIZONTAL, groups=(("owner",),),
+        epsilon=setting.epsilon, k=setting.k, mechanism=setting.mechanism,
         rank_noise=RankNoise(setting.rank_noise, setting.own_rank_noises),
     )  # fmt: skip
     try:

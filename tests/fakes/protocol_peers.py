@@ -34,7 +34,9 @@ RECORDS = 40
 
 def request(*owners: str, **changes: Any) -> ReleaseArguments:
     """Return a horizontal request."""
-    base = ReleaseArguments("r1", "cohort", Layout.HORIZONTAL, (owners,), Decimal(1), 5)
+    base = ReleaseArguments(
+        release="r1", dataset="cohort", layout=Layout.HORIZONTAL, groups=(owners,), epsilon=Decimal(1), k=5
+    )
     return replace(base, **changes) if changes else base
 
 

@@ -97,15 +97,15 @@ async def test_the_whole_way_without_a_record(
     ("named", "trial", "chosen"),
     [
         ("study", False, "study"),
-        (None, False, ""),
+        ("", False, ""),
         ("study", True, "trial-study"),
         ("trial-x", True, "trial-x"),
     ],
 )
-def test_the_id_says_that_it_is_a_trial(named: str | None, trial: bool, chosen: str) -> None:
+def test_the_id_says_that_it_is_a_trial(named: str, trial: bool, chosen: str) -> None:
     """Folder, manifest and every signed document have the id; a release cannot have that of a trial."""
     assert named_id(named, trial=trial) == chosen
-    assert is_trial(named_id(None, trial=True))
+    assert is_trial(named_id("", trial=True))
     with pytest.raises(UsageError, match="ids that begin with 'trial-'"):
         named_id("trial-x", trial=False)
 

@@ -15,6 +15,7 @@ from common.planning.arguments import (
     RankNoise,
     ReleaseArguments,
     parse_arguments,
+    parse_own_arguments,
     parse_rank_noise,
 )
 from common.planning.planner import make_plan
@@ -77,11 +78,16 @@ def test_what_is_no_rank_noise_is_refused(texts, words):
 @pytest.mark.parametrize("mechanism", ["dp", "idp"])
 def test_mechanisms_without_a_list_take_none(mechanism):
     """Asked for by name it is refused; 0 and the default are no rank noise there."""
-    for texts in (["0.03"], ["age=0.1"]):
+
+    def asked(*texts: str) -> RankNoise:
+        own = parse_own_arguments("north", "m1", "d", epsilon="1", mechanism=mechanism, rank_noise=texts)
+        return own.rank_noise
+
+    for text in ("0.03", "age=0.1"):
         with pytest.raises(UsageError, match="takes no rank noise"):
-            parse_rank_noise(texts, mechanism)
-    for texts in ([], ["0"]):
-        assert parse_rank_noise(texts, mechanism).of("age", mechanism) == 0
+            asked(text)
+    for texts in ((), ("0",)):
+        assert asked(*texts).of("age", mechanism) == 0
 
 
 def test_the_default_carries_few_values_by_counts_and_has_rank_noise():
