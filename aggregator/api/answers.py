@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from aggregator.api.statements import Statements
+from aggregator.drive.stages import product_of
 from aggregator.protocol.events import Acknowledged, Consented, Described, Linked, OwnerEvent, Sealed, Waiting
 from aggregator.protocol.release import Release, apply
 from aggregator.store.intake import Blob, BlobKind, Intake
@@ -222,8 +223,7 @@ def most_linked(assignment: Assignment) -> int:
 
 
 def _size_limit(release: Release, owner: str) -> int:
-    from common.wire.encoding import size_limit
-
     addendum = release.addendum
     records = addendum.records[owner] if addendum else 0
-    return size_limit(release.the_plan().assignment_of(owner), records)
+    plan = release.the_plan()
+    return product_of(plan).most_bytes(plan.assignment_of(owner), records)

@@ -10,6 +10,7 @@ import logging
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,6 @@ from common.files import remove_leftover, write_atomic
 from common.model.compatibility import check_features, common_protocol, features_of
 from common.model.fragment import Addendum, Consent
 from common.model.schema import Schema
-from common.model.task import Assignment
 from common.planning.attributes import check_records
 from common.planning.limits import check_limits
 from common.planning.planner import make_plan
@@ -35,21 +35,23 @@ from common.trust.signing import Domain, SignerSource
 from common.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
-
     from aggregator.release.linking import LinkingResult
+    from aggregator.release.masked import Masked
     from common.model.plan import Plan
     from common.wire.decoding import FragmentCheck
 
 _log = logging.getLogger(__name__)
-_SHARE_OF_PIECE = 8
-"""A piece of the released table takes one part in so many of the memory."""
 _SMALLEST_CONSENT = 700
 """Bytes: signature and certificate. Those of all owners are one document."""
 _SHARE_OF_LINKING = 2
 """The tokens that are compared at once take one part in so many of the memory."""
+
+
+def product_of(_plan: "Plan") -> "Masked":
+    """Return what makes the product of a plan; numpy and pyarrow are loaded with it."""
+    from aggregator.release.masked import MASKED
+
+    return MASKED
 
 
 def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
@@ -190,9 +192,8 @@ def _check_workspace(plan: "Plan", linked: "LinkingResult", workspace: Workspace
     Raises:
         UsageError: If memory or scratch folder are too small; the release ends with nothing spent.
     """
-    from aggregator.release.assembly import needed_in_memory, needed_on_disk
-
-    needed = needed_in_memory(plan)
+    product = product_of(plan)
+    needed = product.needed_memory(plan)
     if needed > workspace.memory:
         raise UsageError(
             f"joining takes {needed >> 20:,} MB of memory, [engine] memory_limit allows "
@@ -201,7 +202,7 @@ def _check_workspace(plan: "Plan", linked: "LinkingResult", workspace: Workspace
             {"needed": needed, "memory_limit": workspace.memory},
         )
     n_records = linked.released or sum(linked.records[owner] for owner in plan.owners_of(0))
-    missing = _missing_room(workspace, needed_on_disk(plan, linked.records, n_records, workspace))
+    missing = _missing_room(workspace, product.needed_room(plan, linked.records, n_records, workspace))
     if missing:
         raise UsageError(
             f"{workspace.scratch} is too small: {missing}",
@@ -220,12 +221,10 @@ def fragment_check(release: Release, owner: str) -> "FragmentCheck":
     Raises:
         IntegrityError: If no fragment of this owner has the size that it stated.
     """
-    from common.wire.decoding import FragmentCheck
-
     statement, plan = release.statement(owner), release.the_plan()
     if statement is None:
         raise InternalError(f"owner {owner} has not sealed")
-    return FragmentCheck(plan, plan.assignment_of(owner), statement.records, statement.size)
+    return product_of(plan).check(plan, plan.assignment_of(owner), statement.records, statement.size)
 
 
 def publish_release(
@@ -260,12 +259,11 @@ def publish_release(
             it, or its folder holds something else.
         OSError: If the release folder or the scratch folder cannot be written.
     """
-    from aggregator.release.assembly import assemble, needed_on_disk
     from aggregator.release.publication import publish, published_digest
-    from aggregator.release.records import to_release
     from common.release.summary import n_records
 
     plan, evidence = release.the_plan(), _evidence(release)
+    product = product_of(plan)
     # At once: this attempt may fail, and an operator who then ends the release wants nothing of it to stay.
     remove_leftover(release_dir / release.id)
     # After a crash the folder may be there, and the fragments may be gone.
@@ -273,14 +271,13 @@ def publish_release(
     if kept is not None:
         return kept
     counts, n_released = evidence.addendum.records, n_records(plan, evidence.addendum)
-    missing = _missing_room(workspace, needed_on_disk(plan, counts, n_released, workspace))
+    missing = _missing_room(workspace, product.needed_room(plan, counts, n_released, workspace))
     if missing:
         raise OSError(errno.ENOSPC, missing, str(workspace.scratch))
-    fragments = {owner: _fragment(release, own, intake) for owner, own in plan.assignments.items()}
+    fragments = {owner: partial(_fragment, release, owner, intake) for owner in plan.owners}
     # Every record of a fragment is read, and every record of the release is written; then it is verified.
     progress.begin("publishing", sum(counts.values()) + n_released)
-    with closing(assemble(plan, fragments, counts, n_released, workspace, progress.advance)) as records:
-        pieces = to_release(plan, records, workspace.memory // _SHARE_OF_PIECE)
+    with closing(product.join(plan, fragments, counts, n_released, workspace, progress.advance)) as pieces:
         key = signer.current_signer()
         return publish(
             release_dir,
@@ -303,11 +300,13 @@ def _missing_room(workspace: Workspace, needed: int) -> str:
     return f"joining writes {needed >> 20:,} MB there, {free >> 20:,} MB are free"
 
 
-def _fragment(release: Release, assignment: Assignment, intake: Intake) -> "Iterator[pa.RecordBatch]":
-    """Read a fragment that was checked when it arrived, if it is still the one that its owner sealed."""
-    from common.wire.decoding import decoded_batches
+def _fragment(release: Release, owner: str, intake: Intake) -> Path:
+    """Return the file of a fragment that was checked when it arrived; it is still the one that was sealed.
 
-    statement, owner = release.statement(assignment.owner), assignment.owner
+    Raises:
+        LostFragmentError: If it is not.
+    """
+    statement = release.statement(owner)
     if statement is None:
         raise InternalError(f"owner {owner} has not sealed")
     path = intake.path(release.id, owner, BlobKind.FRAGMENT)
@@ -322,7 +321,7 @@ def _fragment(release: Release, assignment: Assignment, intake: Intake) -> "Iter
             "check that disk, and who may write to its state directory",
             {"owner": owner, "sealed": statement.fragment_digest, "found": found},
         )
-    yield from decoded_batches(path, release.the_plan(), assignment, statement.records)
+    return path
 
 
 def has_appeared(release: Release, folder: Path) -> bool:

@@ -48,7 +48,7 @@ def _load_libraries() -> None:
     import scipy.sparse  # noqa: F401
 
     import owner_node.masking.forecast
-    import owner_node.release.preparation  # noqa: F401
+    import owner_node.release.masked  # noqa: F401
 
 
 def _failure(failure: Failure) -> wire.AnswerRequest:

@@ -23,7 +23,7 @@ from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
 
 if TYPE_CHECKING:
-    from owner_node.release.preparation import Prepared
+    from owner_node.release.masked import Prepared
 
 MOST_KEPT = 2
 """Releases of one aggregator whose original data are kept in memory at a time."""
@@ -56,9 +56,6 @@ class Appraisal:
         Returns:
             The fields that `Sessions.foresee` stores.
         """
-        from owner_node.engines.sampling import sampled
-        from owner_node.risk.foresee import foresee
-
         try:
             prepared = self._load(session, plan, assignment, key)
             self.check_charged(session, prepared)
@@ -72,8 +69,7 @@ class Appraisal:
             return {"source_digest": "", "n_records": None, "forecast": ""}
         pinned, text = self._pinned(session, prepared), session.forecast
         if not text or session.source_digest != pinned:
-            records, tasks = sampled(prepared.records, prepared.tasks)
-            text = foresee(records, tasks, self._cases.config.policy, for_person=True).to_text()
+            text = self._cases.product(plan).forecast(prepared, self._cases.config.policy).to_text()
         self._warn(session, Forecast.from_text(text))
         return {"source_digest": pinned, "n_records": prepared.n_records, "forecast": text}
 
@@ -126,8 +122,6 @@ class Appraisal:
     def _load(
         self, session: Session, plan: Plan, assignment: Assignment, key: ReleaseKey | None
     ) -> "Prepared":
-        from owner_node.release.preparation import prepare
-
         check = "" if key is None else key.check
         with self._lock:
             made_with, found = self._kept.get(plan.release, ("", None))
@@ -137,7 +131,9 @@ class Appraisal:
         source_key = self._cases.records.own_keys.source_key()
         engine = self._cases.config.engine.kind, self._cases.config.workspace
         release_key, progress = None if key is None else key.key, self._cases.progress(plan.release)
-        prepared = prepare(dataset, plan, assignment, release_key, source_key, engine, progress)
+        prepared = self._cases.product(plan).prepare(
+            dataset, plan, assignment, release_key, source_key, engine, progress
+        )
         with self._lock:
             dropped = [self._kept.pop(plan.release)[1]] if plan.release in self._kept else []
             self._kept[plan.release] = (check, prepared)

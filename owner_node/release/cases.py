@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from common.errors import ConfigurationError, ProtocolError
 from common.model.plan import Plan
@@ -17,6 +17,9 @@ from owner_node.state.answers import Failure, RefusedBeforeError
 from owner_node.state.database import Transaction
 from owner_node.state.session import FINAL, UNDECIDED, SessionEvent, SessionState
 from owner_node.state.sessions import Session
+
+if TYPE_CHECKING:
+    from owner_node.release.masked import Masked
 
 
 class _Readable(Protocol):
@@ -55,6 +58,12 @@ class Cases:
         It stays at this owner. Of masking alone, the aggregator gets the share that is done and an estimate.
         """
         return self.records.presence.progress(self.aggregator, release)
+
+    def product(self, _plan: Plan) -> "Masked":
+        """Return what makes the product of a plan; the libraries of masking are loaded with it."""
+        from owner_node.release.masked import MASKED
+
+        return MASKED
 
     def open(self, release: str, plan_digest: str | None = None) -> Session:
         """Return a session that has not ended.

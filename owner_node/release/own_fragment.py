@@ -5,19 +5,16 @@ received these bytes. Its records in the data, with the same multiplicity, show 
 does not verify which values of other owners stand beside them.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from common.errors import IntegrityError, UsageError
 from common.files import file_digest
 from common.progress import Progress
 from common.release.data_files import DATA_FILES, unit_batches
 from common.release.verification import Verified
-from common.wire.decoding import decoded_batches
 from common.workspace import Workspace
-from owner_node.engines.fragments import count_missing
+from owner_node.release.masked import MASKED
 from owner_node.state.sessions import Session
 
 _HINT = "ask the aggregator's operator; keep the fragment, the release folder and owner.db as they are"
@@ -95,18 +92,16 @@ def verify_own(
     assignment = verified.plan.assignment_of(owner)
     names = [attribute.name for attribute in assignment.attributes]
     _check_digest(fragment, kept_digest or fragment_digest)
-    tokens = False if kept_digest else None
-
-    def own() -> Iterator[Any]:
-        return decoded_batches(fragment, verified.plan, assignment, stated.statement.records, tokens=tokens)
-
     for name in DATA_FILES:
         if name not in verified.files:
             continue
         released = unit_batches(folder / name, verified.plan, names, verified.n_records)
         progress = progress or Progress()
         progress.begin(f"comparing with {name}", stated.statement.records + verified.n_records)
-        absent = count_missing(own(), released, names, workspace, progress)
+        absent = MASKED.count_absent(
+            fragment, released, verified.plan, assignment, stated.statement.records, workspace, progress,
+            tokens=not kept_digest,
+        )  # fmt: skip
         if absent:
             raise IntegrityError(
                 f"{absent:,} of this owner's {stated.statement.records:,} masked records are not in {name}",

@@ -25,7 +25,7 @@ from owner_node.state.sessions import Session
 from owner_node.trust import Trust
 
 if TYPE_CHECKING:
-    from owner_node.release.preparation import Prepared
+    from owner_node.release.masked import Prepared
 
 
 class Production:
@@ -132,15 +132,12 @@ class Production:
         path = records.outbox.path(session.aggregator, session.release)
         if data is None or session.addendum is None or not path.exists():
             return ""
-        from common.wire.encoding import has_tokens
-        from owner_node.release.preparation import SealedFile, drop_tokens
+        from owner_node.release.masked import SealedFile
 
         plan, owner = Plan.from_bytes(data), self._cases.config.owner.id
-        if not has_tokens(plan):
-            return ""
         n_records = Addendum.from_bytes(session.addendum).records[owner]
         sealed = SealedFile(path, session.fragment_digest, session.fragment_size or 0, n_records)
-        return drop_tokens(
+        return self._cases.product(plan).drop_tokens(
             records.outbox,
             session.aggregator,
             plan,
@@ -156,13 +153,11 @@ class Production:
         Raises:
             ProtocolError: If the addendum cannot be decoded.
         """
-        from owner_node.release.preparation import size_of
-
         self._cases.resume(release, plan_digest)
         session, plan, _ = self._cases.accepted(release, plan_digest)
         found = read(Addendum, addendum)
         needed = session.state in (SessionState.LINKED, SessionState.SPENT) and bool(found.selections)
-        return size_of(session.n_records or 0, plan) if needed else 0
+        return self._cases.product(plan).selection_size(session.n_records or 0, plan) if needed else 0
 
     def fragment(self, release: str, plan_digest: str) -> Fragment:
         """Return the sealed fragment.
@@ -267,10 +262,9 @@ class Production:
         self, session: Session, plan: Plan, assignment: Assignment, prepared: "Prepared", addendum: Addendum
     ) -> Session:
         """Mask and seal; the charge is spent."""
-        from owner_node.release.preparation import seal
-
         outbox, progress = self._cases.records.outbox, self._cases.progress(plan.release)
-        sealed = seal(outbox, self._cases.aggregator, plan, assignment, prepared, progress)
+        product = self._cases.product(plan)
+        sealed = product.produce(outbox, self._cases.aggregator, plan, assignment, prepared, progress)
         statement = FragmentStatement(
             plan.release, self._cases.config.owner.id, plan.digest, addendum.digest, sealed.digest,
             sealed.size, prepared.n_records,

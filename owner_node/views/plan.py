@@ -19,7 +19,7 @@ from owner_node.explore.preview import FEWEST_TRIED, Earlier, most_records, prev
 from owner_node.masking.foreseen import Forecast, Reidentification
 from owner_node.masking.tasks import AttributeTask, mask_tasks
 from owner_node.release.decisions import Decisions
-from owner_node.release.preparation import Prepared, prepare
+from owner_node.release.masked import MASKED, Prepared
 from owner_node.release.request_view import request_view
 from owner_node.risk.attacks import LINKING, WORDS
 from owner_node.risk.trials import Randomness
@@ -168,7 +168,7 @@ def _tried(
         return {"problem": f"it would take long with so many values: owner-node explore --dataset {dataset}"}
     progress(0, 1)
     engine = owner.engine.kind, owner.workspace
-    prepared = prepare(owner.dataset(dataset), plan, asked, None, None, engine, loading)
+    prepared = MASKED.prepare(owner.dataset(dataset), plan, asked, None, None, engine, loading)
     with closing(prepared.pinned):
         records, tasks = sampled(prepared.records, prepared.tasks, most)
         earlier = _earlier(owner, owner.dataset(dataset), prepared, released, most, loading)

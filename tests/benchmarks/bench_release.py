@@ -17,8 +17,7 @@ from common.release.verification import verify_release
 from deploy.local_cluster import LocalCluster
 from owner_node.config import load as load_config
 from owner_node.masking.mask import mask_table
-from owner_node.release.preparation import Prepared
-from owner_node.release.preparation import prepare as prepare_masking
+from owner_node.release.masked import MASKED, Prepared
 from tests.benchmarks.result import Result
 from tests.needs import missing_data
 from tests.papers.prepare import DATASET, prepare
@@ -61,7 +60,7 @@ def _releases(cluster: LocalCluster, owners: list[str]) -> tuple[Path, float, fl
 
 def _prepared(folder: Path, plan: Plan, owner: str) -> Prepared:
     config = load_config(folder / "owners" / owner / "owner.toml")
-    return prepare_masking(config.dataset(DATASET), plan, plan.assignment_of(owner), None)
+    return MASKED.prepare(config.dataset(DATASET), plan, plan.assignment_of(owner), None)
 
 
 def _masking(fragments: list[Prepared]) -> float:

@@ -32,7 +32,7 @@ from owner_node.config import DatasetConfig, KnownAggregator, OwnerConfig, Owner
 from owner_node.daemon import OwnerDaemon, OwnerMetrics
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
-from owner_node.release.preparation import seal
+from owner_node.release.masked import MASKED
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.outbox import Outbox
 from owner_node.state.presence import ConnectionState, DaemonPresence, is_running
@@ -41,6 +41,8 @@ from owner_node.state.sessions import Sessions
 from tests.wire.conftest import TRUST_DOMAIN
 
 ATTRIBUTE = Attribute("age", AttributeType.INTEGER, 0, 1000)
+
+produce = MASKED.produce
 
 
 def owner(folder: Path, name: str, address: str, certificates: Path, first: int = 0) -> OwnerConfig:
@@ -235,9 +237,9 @@ async def test_stopping_waits_for_what_is_being_masked(
         if state in outbox.path("hub", "r1").parents:
             masking.set()
             go_on.wait(20)
-        return seal(outbox, *arguments)
+        return produce(outbox, *arguments)
 
-    monkeypatch.setattr("owner_node.release.preparation.seal", slow)
+    monkeypatch.setattr("owner_node.release.masked.MASKED.produce", slow)
     async with running(configs[1]):
         daemon = asyncio.create_task(OwnerDaemon(configs[0]).run(stopping))
         await heard.wait_for("connected", times=2)
@@ -278,9 +280,9 @@ async def test_operators_see_how_far_masking_is(
         progress.begin("masking", 100)
         progress.reach(43)
         assert go_on.wait(20)
-        return seal(*arguments)
+        return produce(*arguments)
 
-    monkeypatch.setattr("owner_node.release.preparation.seal", slow)
+    monkeypatch.setattr("owner_node.release.masked.MASKED.produce", slow)
     async with asyncio.timeout(20), running(*configs):
         await heard.wait_for("connected", times=2)
         await aggregator.start("a", "b")
@@ -312,7 +314,7 @@ async def test_cancelling_does_not_wait_for_what_is_being_masked(
         while not over.wait(0.01):
             reach(0)
 
-    monkeypatch.setattr("owner_node.release.preparation.mask_table", endless)
+    monkeypatch.setattr("owner_node.release.masked.mask_table", endless)
     async with running(*configs):
         await heard.wait_for("connected", times=2)
         await aggregator.start("a", "b")

@@ -23,8 +23,8 @@ from common.wire.decoding import decode
 from common.workspace import Workspace
 from owner_node.cli import application as owner_application
 from owner_node.engines.fragments import count_missing
+from owner_node.release.masked import MASKED, SealedFile
 from owner_node.release.own_fragment import verify_own
-from owner_node.release.preparation import SealedFile, drop_tokens
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.outbox import Outbox
 from owner_node.state.session import SessionEvent
@@ -150,7 +150,10 @@ def test_tokens_go_after_publication_and_the_values_stay(made, tmp_path, memory)
         sealed = SealedFile(path, stated.fragment_digest, stated.size, stated.records)
         before = decode(path, plan, assignment, stated.records)
         workspace = Workspace(memory, tmp_path / "scratch", 2)
-        kept = [drop_tokens(outbox, "hub", plan, assignment, sealed, workspace, Progress()) for _ in range(2)]
+        kept = [
+            MASKED.drop_tokens(outbox, "hub", plan, assignment, sealed, workspace, Progress())
+            for _ in range(2)
+        ]
         assert kept[0] == kept[1] != stated.fragment_digest
         assert own(made, owner, fragment=path, kept=kept[0]).n_records == stated.records
         if plan.n_groups > 1:

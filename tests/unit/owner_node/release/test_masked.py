@@ -16,7 +16,7 @@ from common.workspace import Workspace
 from owner_node.config import DatasetConfig
 from owner_node.config.engine import EngineKind
 from owner_node.engines.choice import match_bytes
-from owner_node.release.preparation import prepare
+from owner_node.release.masked import MASKED
 from tests.fakes.releases import make_plan
 
 AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
@@ -45,7 +45,7 @@ def with_k(k, records_rounded=1000, **changes):
 
 def test_several_records_of_a_person_are_prepared_with_one_token(dataset):
     """Each person's records have the same token, and masking is told how many there may be."""
-    prepared = prepare(dataset, PLAN, with_k(5), KEY)
+    prepared = MASKED.prepare(dataset, PLAN, with_k(5), KEY)
     assert prepared.n_records == 12
     tokens = prepared.pinned.token_list()
     assert isinstance(tokens, bytes)
@@ -58,18 +58,18 @@ def test_a_source_that_has_grown_is_not_masked(dataset):
     not, they make no difference, and no answer tells of them.
     """
     counting = {"mechanism": "idp-cbls", "epsilon_joint": Decimal(2)}
-    assert prepare(dataset, PLAN, with_k(5, 10, **counting), KEY).n_records == 12
+    assert MASKED.prepare(dataset, PLAN, with_k(5, 10, **counting), KEY).n_records == 12
     with pytest.raises(DataChangedError, match="more records than the joint bounds") as caught:
-        prepare(dataset, PLAN, with_k(5, 9, **counting), KEY)
+        MASKED.prepare(dataset, PLAN, with_k(5, 9, **counting), KEY)
     assert caught.value.details == {"records": 12, "planned": 9}
     for changes in ({"mechanism": "idp-joint"}, {**counting, "epsilon_joint": None}):
-        assert prepare(dataset, PLAN, with_k(5, 9, **changes), KEY).n_records == 12
+        assert MASKED.prepare(dataset, PLAN, with_k(5, 9, **changes), KEY).n_records == 12
 
 
 def test_fewer_records_than_k_stop_before_the_spend(dataset):
     """The exact number of records is known only now."""
     with pytest.raises(UnusableDataError, match="12 records, k = 13"):
-        prepare(dataset, PLAN, with_k(13), KEY)
+        MASKED.prepare(dataset, PLAN, with_k(13), KEY)
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def test_identifiers_that_the_version_before_writes_otherwise(dataset, tmp_path,
     typed = replace(dataset, source=str(path))
     old = replace(PLAN, identifier=IdentifierRules(1, ("trim",)))
     new = replace(PLAN, identifier=IdentifierRules(1, ("trim",), texts=2))
-    assert prepare(typed, new, with_k(5), KEY).n_records == 12
+    assert MASKED.prepare(typed, new, with_k(5), KEY).n_records == 12
     if not count:
-        assert prepare(typed, old, with_k(5), KEY).n_records == 12
+        assert MASKED.prepare(typed, old, with_k(5), KEY).n_records == 12
         return
     with pytest.raises(DataError, match="written otherwise by another version") as caught:
-        prepare(typed, old, with_k(5), KEY)
+        MASKED.prepare(typed, old, with_k(5), KEY)
     assert [each["count"] for each in caught.value.details["problems"]] == [count]
     assert "upgrade the aggregator and every owner" in (caught.value.hint or "")
 
@@ -108,11 +108,11 @@ def test_match_keys_are_compared_with_the_memory_limit_while_records_are_loaded(
     needed = match_bytes(0, 12, 1)
     for kind in EngineKind:
         arguments = matched, plan, with_k(5), KEY, KEY
-        assert prepare(*arguments, (kind, Workspace(2 * needed, Path()))).n_records == 12
+        assert MASKED.prepare(*arguments, (kind, Workspace(2 * needed, Path()))).n_records == 12
         too_small = kind, Workspace(needed, Path())
         if kind is EngineKind.MEMORY:
-            assert prepare(*arguments, too_small).n_records == 12
+            assert MASKED.prepare(*arguments, too_small).n_records == 12
             continue
         with pytest.raises(UnusableDataError, match="match keys need all records in memory") as caught:
-            prepare(*arguments, too_small)
+            MASKED.prepare(*arguments, too_small)
         assert caught.value.details["needed"] > needed == caught.value.details["memory_limit"]

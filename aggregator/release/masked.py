@@ -1,0 +1,90 @@
+"""The product of masked records at the aggregator: all of a release that depends on what it is made of.
+
+Documents, signatures, states and the release folder are the same for every product.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+
+from aggregator.release.assembly import assemble, needed_in_memory, needed_on_disk
+from aggregator.release.records import to_release
+from common.model.plan import Plan
+from common.model.task import Assignment
+from common.wire.decoding import FragmentCheck, decoded_batches
+from common.wire.encoding import size_limit
+from common.workspace import Workspace
+
+_SHARE_OF_PIECE = 8
+"""A piece of the released table takes one part in so many of the memory."""
+
+
+class Masked:
+    """Fragments of masked values, which are joined into one table."""
+
+    def needed_memory(self, plan: Plan) -> int:
+        """Return the bytes of memory that `join` takes at least."""
+        return needed_in_memory(plan)
+
+    def needed_room(self, plan: Plan, counts: Mapping[str, int], n_records: int, workspace: Workspace) -> int:
+        """Return the bytes that `join` writes to the scratch folder.
+
+        Args:
+            plan: The plan.
+            counts: The number of records of every fragment, by owner.
+            n_records: How many records the release has.
+            workspace: Memory and scratch folder.
+        """
+        return needed_on_disk(plan, counts, n_records, workspace)
+
+    def most_bytes(self, assignment: Assignment, n_records: int) -> int:
+        """Return the largest size in bytes of a fragment of `n_records` records."""
+        return size_limit(assignment, n_records)
+
+    def check(self, plan: Plan, assignment: Assignment, n_records: int, size: int) -> FragmentCheck:
+        """Return what checks every byte of a fragment as it arrives.
+
+        Raises:
+            IntegrityError: If no fragment of this owner has that size.
+        """
+        return FragmentCheck(plan, assignment, n_records, size)
+
+    def join(
+        self,
+        plan: Plan,
+        fragments: Mapping[str, Callable[[], Path]],
+        counts: Mapping[str, int],
+        n_records: int,
+        workspace: Workspace,
+        advance: Callable[[int], None],
+    ) -> Generator[pa.Table]:
+        """Join fragments into the released table, in random order.
+
+        Args:
+            plan: The plan.
+            fragments: Returns the file of an owner's fragment, checked again, when its turn comes.
+            counts: The number of records of every fragment, by owner.
+            n_records: How many records the release has.
+            workspace: Memory and scratch folder.
+            advance: Called with the number of records that were read, again and again.
+
+        Yields:
+            Pieces of the table in release types.
+
+        Raises:
+            IntegrityError: If a fragment cannot be used, or they do not fit together.
+            OSError: If the scratch folder cannot be used.
+        """
+
+        def batches(assignment: Assignment) -> Iterator[pa.RecordBatch]:
+            path = fragments[assignment.owner]()
+            yield from decoded_batches(path, plan, assignment, counts[assignment.owner])
+
+        decoded = {owner: batches(assignment) for owner, assignment in plan.assignments.items()}
+        with closing(assemble(plan, decoded, counts, n_records, workspace, advance)) as records:
+            yield from to_release(plan, records, workspace.memory // _SHARE_OF_PIECE)
+
+
+MASKED = Masked()

@@ -1,0 +1,303 @@
+"""The product of masked records at an owner: load the source, select its common records, mask, write to disk.
+
+Before anything is spent, `prepare` loads the source once, pins it, and checks all that masking could fail on.
+`read_selection` reads which of the owner's records all groups hold: bits in the order of its sorted tokens,
+checked as untrusted input against the digest in the signed addendum. `produce` masks the prepared records
+into a fragment on disk; it is called only once the charge is spent.
+"""
+
+from collections.abc import Iterable
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.canonical import digest
+from common.errors import DataChangedError, IntegrityError
+from common.files import file_digest
+from common.model.plan import Plan
+from common.model.task import Assignment
+from common.progress import MASKING, Progress
+from common.wire.decoding import decoded_batches
+from common.wire.encoding import has_tokens
+from common.workspace import Workspace
+from owner_node.config import DatasetConfig, PolicyConfig
+from owner_node.config.engine import EngineKind
+from owner_node.engines.fragments import count_missing, write_in_random_order
+from owner_node.engines.matched import PERSON_BYTES, MatchedRecords, pin_to_match, read_persons
+from owner_node.engines.pinned import IN_MEMORY, AnyEngine, PinnedRecords, pin
+from owner_node.engines.sampling import sampled
+from owner_node.engines.sharing import TURNS
+from owner_node.ledger.budget_terms import Column
+from owner_node.masking.arrays import SystemBits
+from owner_node.masking.foreseen import Forecast
+from owner_node.masking.mask import mask_table
+from owner_node.masking.tasks import AttributeTask, mask_tasks
+from owner_node.release.trial import placed
+from owner_node.risk.foresee import foresee
+from owner_node.state.outbox import Outbox
+
+
+def _size_of_bits(n_records: int) -> int:
+    return (n_records + 7) // 8
+
+
+def read_selection(
+    selection: bytes, n_records: int, n_selected: int, expected_digest: str
+) -> NDArray[np.bool_]:
+    """Read a selection.
+
+    Args:
+        selection: One bit per record, the first in the highest bit of the first byte; unused bits of the last
+            byte are 0.
+        n_records: Number of the owner's records.
+        n_selected: Number of selected records, from the addendum.
+        expected_digest: SHA-256 of the selection, from the addendum.
+
+    Returns:
+        Whether each record is selected, in the order of their tokens; shape (n_records,).
+
+    Raises:
+        IntegrityError: If its digest, length or number of selected records differs.
+    """
+    if digest(selection) != expected_digest:
+        raise _other("its digest differs from the addendum's")
+    if len(selection) != _size_of_bits(n_records):
+        raise _other(f"it has {len(selection)} bytes for {n_records} records")
+    bits = np.unpackbits(np.frombuffer(selection, dtype=np.uint8)).astype(np.bool_)
+    chosen, rest = bits[:n_records], bits[n_records:]
+    if rest.any() or int(chosen.sum()) != n_selected:
+        raise _other(f"it does not select {n_selected} of {n_records} records")
+    return chosen
+
+
+def _other(what: str) -> IntegrityError:
+    return IntegrityError(
+        f"the selection of common records does not fit the addendum: {what}",
+        "both sides must run compatible versions; nothing was spent",
+    )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Prepared:
+    """A loaded data set that can be masked for one plan."""
+
+    pinned: PinnedRecords
+    """The original records, and their tokens; in record order."""
+    tasks: tuple[AttributeTask, ...]
+    """How each attribute is masked."""
+    source_digest: str
+    """Digest of the loaded data; owners store a keyed form of it (`owner_node.release.appraisal`)."""
+    known_by: tuple[Column, ...] = ()
+    """Digests that identify all declared columns, including the identifiers."""
+    dropped: int = 0
+    """Number of records that were left out for a missing value."""
+
+    @property
+    def records(self) -> AnyEngine:
+        """The original records."""
+        return self.pinned.engine
+
+    @property
+    def n_records(self) -> int:
+        """Exact number of records."""
+        return self.records.n_records
+
+    def selected(self, selection: bytes, n_selected: int, expected_digest: str) -> "Prepared":
+        """Return a copy with the selected records, checked again for all that masking could fail on.
+
+        Args:
+            selection: As the aggregator sent it: a bit per record, or with match keys its person's number.
+            n_selected: Number of selected records, from the addendum.
+            expected_digest: SHA-256 of the selection, from the addendum.
+
+        Raises:
+            IntegrityError: If it is not the selection of the addendum.
+            UnusableDataError: If too few records are left to be masked as planned.
+        """
+        expected = self.n_records, n_selected, expected_digest
+        records: PinnedRecords
+        if isinstance(self.pinned, MatchedRecords):
+            records = self.pinned.numbered(read_persons(selection, *expected))
+        else:
+            records = self.pinned.selected(read_selection(selection, *expected))
+        found = replace(self, pinned=records)
+        found.records.check(self.tasks)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class SealedFile:
+    """A fragment under its final name."""
+
+    path: Path
+    digest: str
+    """SHA-256 of its bytes."""
+    size: int
+    """Size in bytes."""
+    n_records: int
+    """Number of records in it."""
+
+
+class Masked:
+    """What of a release of masked records depends on what it is made of, for an owner."""
+
+    def prepare(
+        self,
+        dataset: DatasetConfig,
+        plan: Plan,
+        assignment: Assignment,
+        release_key: bytes | None,
+        source_key: bytes | None = None,
+        engine: tuple[EngineKind, Workspace] | None = None,
+        progress: Progress | None = None,
+    ) -> Prepared:
+        """Load a data set, and check that it can be masked as planned.
+
+        Args:
+            dataset: Settings of the data set.
+            plan: The accepted plan.
+            assignment: This owner's share of it.
+            release_key: Key of the release's tokens; None where the plan has none.
+            source_key: Key of the column digests; None where nothing is to be charged.
+            engine: What holds the records, and what it may use; None for memory.
+            progress: Shows how far loading is, and later what works on the records.
+
+        Raises:
+            DataError: If the source cannot be used.
+            DataChangedError: If it has more records than its joint bounds were planned for.
+            UnusableDataError: If it cannot be masked as planned, fewer than k records included, or match
+                keys of so many records do not fit into memory.
+            OSError, CannotStoreError: If memory or scratch do not suffice.
+        """
+        names = [attribute.name for attribute in assignment.attributes]
+        dataset = placed(dataset, plan, assignment.owner)
+        if plan.identifier is not None:
+            dataset = replace(dataset, texts_version=plan.identifier.texts)
+        kind, workspace = engine or IN_MEMORY
+        progress = progress or Progress()
+        progress.begin("loading", assignment.records_rounded)
+        if plan.passes and release_key is not None and source_key is not None:
+            data = pin_to_match(dataset, names, kind, workspace, plan, release_key, source_key, progress)
+        else:
+            data = pin(dataset, names, kind, workspace, release_key, source_key, progress=progress)
+        with ExitStack() as removing:
+            removing.callback(data.records.close)
+            n_records = data.records.engine.n_records
+            if assignment.most_records is not None and n_records > assignment.most_records:
+                # The number of clusters, and with it the joint bound, was planned for at most that many.
+                raise DataChangedError(
+                    f"data set {dataset.name!r} has more records than the joint bounds were planned for",
+                    "start the release again, or use a mechanism whose bound does not count clusters; with "
+                    'missing = "drop", some attributes have more records than all of them together',
+                    {"records": n_records, "planned": assignment.records_rounded},
+                )
+            tasks = mask_tasks(plan, assignment.attributes, dataset.taxonomies)
+            data.records.engine.check(tasks)
+            removing.pop_all()
+        return Prepared(data.records, tasks, data.digest, data.known_by, data.counts.dropped)
+
+    def forecast(self, prepared: Prepared, policy: PolicyConfig) -> Forecast:
+        """Forecast the effect of masking, for a person who decides; a large table is sampled."""
+        return foresee(*sampled(prepared.records, prepared.tasks), policy, for_person=True)
+
+    def selection_size(self, n_records: int, plan: Plan) -> int:
+        """Return the size in bytes of a selection of `n_records` records, or of their persons' numbers."""
+        return PERSON_BYTES * n_records if plan.numbers_persons else _size_of_bits(n_records)
+
+    def produce(
+        self,
+        outbox: Outbox,
+        aggregator: str,
+        plan: Plan,
+        assignment: Assignment,
+        prepared: Prepared,
+        progress: Progress | None = None,
+    ) -> SealedFile:
+        """Draw noise and write the fragment, once the charge is spent and only then.
+
+        The file of an earlier, interrupted attempt is destroyed first: its noise was never disclosed.
+        `progress` shows how far that is.
+
+        Raises:
+            OSError: If it cannot be written; no partial file stays.
+        """
+        outbox.destroy(aggregator, plan.release)
+        progress = progress or Progress()
+        shuffle = None if has_tokens(plan) else SystemBits()
+        # Records that are not in memory have a turn for each attribute.
+        with TURNS.turn() if prepared.records.in_memory else nullcontext():
+            progress.begin(MASKING, prepared.n_records * len(prepared.tasks))
+            masked = mask_table(prepared.records, prepared.tasks, progress.reach)
+            # Streamed records pass into a sort, and out of it.
+            progress.begin("sealing", 2 * prepared.n_records)
+            with outbox.begin(aggregator, plan.release) as stream:
+                prepared.pinned.write_fragment(stream, assignment, masked, shuffle)
+        path = outbox.path(aggregator, plan.release)
+        return SealedFile(path, file_digest(path), path.stat().st_size, prepared.n_records)
+
+    def drop_tokens(
+        self,
+        outbox: Outbox,
+        aggregator: str,
+        plan: Plan,
+        assignment: Assignment,
+        sealed: SealedFile,
+        workspace: Workspace,
+        progress: Progress,
+    ) -> str:
+        """Write a published fragment anew without its tokens, in random order, to verify the release by it.
+
+        Args:
+            outbox: Where it is.
+            aggregator: Name of the aggregator.
+            plan: Its plan.
+            assignment: This owner's share of it.
+            sealed: The fragment as it was sealed. If the file is another one by now, it was rewritten before.
+            workspace: What it may use of the machine.
+            progress: Shows how far that is.
+
+        Returns:
+            The digest of the new file; empty where fragments of the plan have no tokens.
+        """
+        if not has_tokens(plan):
+            return ""
+        if file_digest(sealed.path) == sealed.digest:
+            batches = decoded_batches(sealed.path, plan, assignment, sealed.n_records)
+            with outbox.begin(aggregator, plan.release) as stream:
+                write_in_random_order(stream, assignment, batches, sealed.n_records, workspace, progress)
+        return file_digest(sealed.path)
+
+    def count_absent(
+        self,
+        fragment: Path,
+        released: Iterable[Any],
+        plan: Plan,
+        assignment: Assignment,
+        n_records: int,
+        workspace: Workspace,
+        progress: Progress,
+        *,
+        tokens: bool,
+    ) -> int:
+        """Return how many records of a fragment are not in a release, counted with their multiplicity.
+
+        Args:
+            fragment: The fragment's file.
+            released: Record batches of the release, in resolution units.
+            plan: The plan.
+            assignment: This owner's share of it.
+            n_records: Number of records of the fragment.
+            workspace: What it may use of the machine.
+            progress: Shows how many records have been compared.
+            tokens: Whether the fragment has its tokens still, where the plan has tokens.
+        """
+        own = decoded_batches(fragment, plan, assignment, n_records, tokens=None if tokens else False)
+        names = [attribute.name for attribute in assignment.attributes]
+        return count_missing(own, released, names, workspace, progress)
+
+
+MASKED = Masked()
