@@ -2,15 +2,10 @@
 
 Released values are made from noisy sums by free post-processing, which sees only public numbers.
 
-A list is made to ascend by isotonic regression with pooling. Neighbours that do not ascend have the same
-value in the nearest list, in whatever order they are pooled. So all of them are pooled at once, and again
-while there are any, which takes a few rounds. scipy does the same pair by pair, but loading its optimisation
-module takes longer than masking a table of some ten thousand records.
-
 References:
     Dwork and Roth 2014, Proposition 2.1 (post-processing).
-    Robertson, Wright and Dykstra 1988, Order Restricted Statistical Inference, section 1.2: violators may be
-    pooled in any order.
+    Robertson, Wright and Dykstra 1988, Order Restricted Statistical Inference, section 1.2 (isotonic
+    regression).
 """
 
 from abc import ABC, abstractmethod
@@ -20,24 +15,15 @@ from typing import Self, TypeAlias
 
 import numpy as np
 
-from owner_node.masking.arrays import (
-    LARGEST_INT64,
-    BitSource,
-    BoolArray,
-    Float64Array,
-    Int64Array,
-)
+from owner_node.masking.arrays import BitSource, BoolArray, Float64Array, Int64Array
 from owner_node.masking.clusters import Clusters, ClusterStatistics, Setting
 
-HALF = 32
 SEARCHED = 32
 """Records per value from which on searching for values takes less time than counting records."""
 PLACES_PER_BLOCK = 2**17
 """Places of a list that are written at a time where records are streamed."""
 MOST_EXACT = 2**53
 """Integers up to it are doubles."""
-MOST_ROUNDS = 32
-"""Most rounds of pooling. Some lists would take as many rounds as they have values: scipy handles these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,57 +250,6 @@ class DrawnExpectation:
         return Expectation(float(self._squares.mean()), self._hits / (2.0 * n_pairs), deviation, zero_noise)
 
 
-def nearest_ascending(sums: Int64Array, weights: Int64Array, begins: BoolArray | None = None) -> Float64Array:
-    """Return the ascending list with the least weighted squared distance from `sums / weights`.
-
-    Args:
-        sums: The values multiplied by their weights, `(n,)`.
-        weights: Positive weights, `(n,)`, whose sum fits into 63 bits.
-        begins: True at the first element of each list, `(n,)`, if several lists follow each other; None for
-            one list.
-
-    Returns:
-        The list, or each list by itself, `(n,)`.
-    """
-    edges, reached, reached_weights = np.arange(sums.size + 1), _running_totals(sums), _running_total(weights)
-    means = sums / weights
-    if begins is None:
-        begins = edges[:-1] == 0
-    for _ in range(MOST_ROUNDS):
-        ascends = begins.copy()
-        ascends[1:] |= means[1:] > means[:-1]
-        firsts = np.flatnonzero(ascends)
-        if firsts.size == means.size:
-            break
-        edges, begins = edges[np.append(firsts, means.size)], begins[firsts]
-        pooled = sum(unit * np.diff(total[edges]) for total, unit in reached)
-        means = pooled / np.diff(reached_weights[edges])
-    else:
-        means = _by_pairs(means, np.diff(reached_weights[edges]), begins)
-    return np.repeat(means, np.diff(edges))
-
-
-def _running_totals(sums: Int64Array) -> list[tuple[Int64Array, float]]:
-    """Return the exact totals of the first q sums for every q, in two parts if one would exceed 63 bits."""
-    if max(int(sums.max()), -int(sums.min())) <= LARGEST_INT64 // sums.size:
-        return [(_running_total(sums), 1.0)]
-    return [(_running_total(sums >> HALF), 2.0**HALF), (_running_total(sums & (2**HALF - 1)), 1.0)]
-
-
-def _running_total(numbers: Int64Array) -> Int64Array:
-    total = np.zeros(numbers.size + 1, dtype=np.int64)
-    np.cumsum(numbers, out=total[1:])
-    return total
-
-
-def _by_pairs(means: Float64Array, weights: Int64Array, begins: BoolArray) -> Float64Array:
-    from scipy.optimize import isotonic_regression
-
-    starts = np.flatnonzero(begins)[1:]
-    lists = zip(np.split(means, starts), np.split(weights, starts), strict=True)
-    return np.concatenate([isotonic_regression(each, weights=weight).x for each, weight in lists])
-
-
 def round_centroids(noisy_sums: Int64Array, divisors: Int64Array, n_values: int) -> Int64Array:
     """Divide noisy sums, round to the nearest resolution unit and clamp to the domain, in integers.
 
@@ -355,10 +290,12 @@ def ascending_centroids(noisy_sums: Int64Array, divisors: Int64Array) -> Float64
     Returns:
         Centroids, of the same shape, ascending in each list.
     """
-    begins = np.zeros(noisy_sums.shape, dtype=np.bool_)
-    begins[..., 0] = True
-    ascending = nearest_ascending(noisy_sums.ravel(), divisors.ravel(), begins.ravel())
-    return ascending.reshape(noisy_sums.shape)
+    # The module takes longer to load than a small table to mask, and not every mechanism needs it.
+    from scipy.optimize import isotonic_regression
+
+    noisy = noisy_sums / divisors
+    lists = zip(np.atleast_2d(noisy), np.atleast_2d(divisors), strict=True)
+    return np.reshape([isotonic_regression(each, weights=weights).x for each, weights in lists], noisy.shape)
 
 
 def round_to_domain(values: Float64Array, n_values: int) -> Int64Array:

@@ -43,6 +43,16 @@ def test_monotone_centroids_are_the_nearest_ascending_list():
     assert round_to_domain(ascending_centroids(noisy, sizes), 100).tolist() == [10, 25, 25]
 
 
+def test_several_lists_ascend_each_by_itself():
+    """Nothing is pooled across the end of a list; sums that are cut at 63 bits do not wrap around."""
+    sizes = np.array([1, 1, 2])
+    noisy = np.array([[9, 1, 12], [0, 8, -4], [2**63 - 1, 2**63 - 1, -(2**62)]])
+    found = ascending_centroids(noisy, np.broadcast_to(sizes, noisy.shape))
+    assert found.tolist()[:2] == [[5, 5, 6], [0, 4 / 3, 4 / 3]]
+    np.testing.assert_allclose(found[2], np.full(3, 3 * 2.0**60))
+    assert found.tolist() == [ascending_centroids(each, sizes).tolist() for each in noisy]
+
+
 def test_monotone_centroids_stay_within_a_domain_wider_than_doubles():
     """The domain's end is not a double here; its rounded-up neighbour must not be released."""
     n_values = 2**60 - 1
