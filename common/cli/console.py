@@ -9,20 +9,17 @@ out, most options mean "all" or "the default". An empty value would mean the sam
 released where one was meant, or a new id and a new charge at each run.
 """
 
-import atexit
 import errno
 import json
 import logging
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO, TypeVar
 
 import typer
@@ -142,36 +139,6 @@ def _numeric(n_columns: int, rows: Rows) -> list[bool]:
     return [numbers(position) for position in range(n_columns)]
 
 
-def refuse_blank(command: Any) -> None:
-    """Make a command and all its subcommands refuse options with a blank value.
-
-    Args:
-        command: What `typer.main.get_command` returns; changed.
-    """
-    for each in getattr(command, "commands", {}).values():
-        refuse_blank(each)
-    for parameter in command.params:
-        if parameter.param_type_name == "option" and not parameter.is_flag:
-            _check_values(parameter)
-
-
-def _check_values(parameter: Any) -> None:
-    # As text: once it is a path, nothing is the current folder.
-    consume = parameter.consume_value
-
-    def consume_checked(context: Any, texts: Any) -> Any:
-        given = texts.get(parameter.name)
-        for value in given if isinstance(given, list | tuple) else [given]:
-            if isinstance(value, str) and not value.strip():
-                raise UsageError(
-                    f"{max(parameter.opts, key=len)} is empty",
-                    "give it a value, or leave it out; in a script, check whether a variable is not set",
-                )
-        return consume(context, texts)
-
-    parameter.consume_value = consume_checked
-
-
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", help="Configuration file.", show_default=False, metavar="FILE"),
@@ -208,7 +175,6 @@ PortOption = Annotated[
 ]
 OpenOption = Annotated[bool, typer.Option("--open", help="Open the link in the browser.")]
 
-_AGAIN_SECONDS = 0.05
 _E = TypeVar("_E", bound=BaseException)
 _log = logging.getLogger(__name__)
 
@@ -220,8 +186,6 @@ def main(make: Callable[[], Any], name: str) -> NoReturn:
         make: Returns the command line, as `program.program` makes it.
         name: The program's name, for usage lines.
     """
-    sys.unraisablehook = repeat_interrupt
-    _replace_closed_streams()
     # Before a command imports gRPC, which would write lines of its own into the log: it is read as JSON.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
@@ -234,40 +198,7 @@ def main(make: Callable[[], Any], name: str) -> NoReturn:
         sys.stderr.flush()
     except OSError:
         _discard(sys.stderr)
-    # All output is written. While Python exits, Ctrl-C would only add a traceback. Pressed again after an
-    # interruption, it does not wait for threads, which finish their current work.
-    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, _leave if code == ExitCode.INTERRUPTED else signal.SIG_IGN)
     sys.exit(code)
-
-
-def _replace_closed_streams() -> None:
-    """Put a stream where the process was started without one, as by `>&-`.
-
-    The first file that is opened would take its number otherwise. Standard output fails when it is written
-    to, so that no result is lost unnoticed.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            descriptor = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
-            setattr(sys, name, os.fdopen(descriptor, mode))
-
-
-def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
-    os._exit(ExitCode.INTERRUPTED)
-
-
-def repeat_interrupt(dropped: "sys.UnraisableHookArgs") -> None:
-    """Repeat a Ctrl-C a moment after Python dropped it; for `sys.unraisablehook`.
-
-    Nothing can be raised out of finalisers, nor where some libraries read arguments.
-    """
-    if dropped.exc_type is KeyboardInterrupt:
-        again = threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
-        again.daemon = True
-        again.start()
-    else:
-        sys.__unraisablehook__(dropped)
 
 
 def run(command: Any, name: str, argv: Sequence[str] | None = None) -> int:
@@ -284,6 +215,7 @@ def run(command: Any, name: str, argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in arguments
     try:
+        _check_given(arguments)
         result = command.main(args=arguments, prog_name=name, standalone_mode=False)
         with _printing():
             sys.stdout.flush()
@@ -299,6 +231,23 @@ def run(command: Any, name: str, argv: Sequence[str] | None = None) -> int:
             _discard(sys.stdout)
         return report(error, as_json=as_json)
     return result if isinstance(result, int) and not isinstance(result, bool) else ExitCode.DONE
+
+
+def _check_given(arguments: Sequence[str]) -> None:
+    """Refuse empty arguments: an unset variable of a script, and an empty path would be the current folder.
+
+    Raises:
+        UsageError: Naming the option.
+    """
+    for before, argument in pairwise(["", *arguments]):
+        option, mark, value = before, "=", argument
+        if argument.startswith("--"):
+            option, mark, value = argument.partition("=")
+        if mark and not value.strip():
+            raise UsageError(
+                f"{option or 'an argument'} is empty",
+                "give it a value, or leave it out; in a script, check whether a variable is not set",
+            )
 
 
 def _reader_left() -> int:

@@ -13,7 +13,7 @@ import typer
 from typer.completion import completion_init  # type: ignore[attr-defined]
 from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
-from common.cli.console import print_line, refuse_blank
+from common.cli.console import print_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,7 @@ def _make(name: str, place: str) -> Any:
     else:
         app.command(name)(target)
     made = typer.main.get_command(app)
-    command = getattr(made, "commands", {name: made})[name]
-    refuse_blank(command)
-    return command
+    return getattr(made, "commands", {name: made})[name]
 
 
 class _Program(TyperGroup):
@@ -124,6 +122,5 @@ def program(name: str, about: str, version: str, commands: Mapping[str, Command]
 
     options.__doc__ = about
     group = typer.main.get_command(app)
-    refuse_blank(group)
     group.commands = _Commands(commands)  # type: ignore[attr-defined]
     return group

@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import sys
-import threading
 from decimal import Decimal
 from typing import Any
 
@@ -53,28 +52,6 @@ def pause() -> None:
     signal.pause()
 
 
-class _Forgotten:
-    """Something that waits for a signal when it is forgotten, where Python drops what is raised."""
-
-    def __del__(self) -> None:
-        """Be forgotten."""
-        console.print_line("waiting")
-        signal.pause()
-
-
-def forget() -> None:
-    """Wait for a signal where it cannot end the command, and go on."""
-    _Forgotten()
-    signal.pause()
-
-
-def compute() -> None:
-    """Wait for a signal beside a thread that never ends."""
-    threading.Thread(target=threading.Event().wait).start()
-    console.print_line("waiting")
-    signal.pause()
-
-
 def flood() -> None:
     """Print more than any pipe holds."""
     for _ in range(100_000):
@@ -106,7 +83,7 @@ def ask(yes: console.YesOption = False) -> None:
 
 def application() -> Any:
     """Return the program with its commands."""
-    commands = ("end", "wait", "pause", "forget", "compute", "flood", "show", "ask")
+    commands = ("end", "wait", "pause", "flood", "show", "ask")
     listed = {name: Command(f"{__name__}:{name}", "Shows something.") for name in commands}
     return program("program", "Shows what the frame does.", "1.2.3", listed)
 

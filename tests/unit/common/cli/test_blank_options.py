@@ -33,7 +33,7 @@ app = program("program", "Takes options.", "1.2.3", {"take": Command(f"{__name__
     [
         ("--name", ["--name", ""]),
         ("--name", ["--name="]),
-        ("--name", ["-n", " "]),
+        ("-n", ["-n", " "]),
         ("--out", ["--out", ""]),
         ("--many", ["--many", "a", "--many", ""]),
     ],
