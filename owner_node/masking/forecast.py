@@ -1,6 +1,6 @@
 """The forecast of a fragment: the expected effects of its masking, computed by its owner before it consents.
 
-Nothing here uses the noise of a release: a forecast that needs draws makes its own. Only expectations over
+Nothing here uses the noise of a release: a forecast draws its own. Only expectations over
 the noise are reported, never anything about a fragment that was drawn: refusing some of the fragments that
 were drawn would break the promise.
 
@@ -103,7 +103,7 @@ def forecast(
     tasks: Sequence[AttributeTask],
     bits: BitSource | None = None,
 ) -> Forecast:
-    """Forecast the effect of `mask_table`, in about two to three times its time.
+    """Forecast the effect of `mask_table`, in about two to five times its time.
 
     Args:
         columns: As in `check_table`, which accepts them.
@@ -122,8 +122,9 @@ def forecast(
 
 def _draws(n_records: int, task: AttributeTask) -> Draws:
     """Return how many draws to take: fewer for more clusters or records, since shares are averaged."""
-    # Without clusters, few counts are drawn, and averaging over them does not help.
-    n_pairs = min(MOST_PAIRS, max(FEWEST_PAIRS, DRAWS * (task.k or n_records) // n_records))
+    # A list without clusters has few counts, and averaging over them does not help.
+    size = task.k or (n_records if task.rules.listed else 1)
+    n_pairs = min(MOST_PAIRS, max(FEWEST_PAIRS, DRAWS * size // n_records))
     n_moves = min(MOST_MOVES, max(FEWEST_MOVES, MOVED // n_records))
     return Draws(n_pairs, n_moves)
 

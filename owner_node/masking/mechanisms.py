@@ -4,19 +4,7 @@ A mechanism turns sorted values into the rank-ordered list of released values. I
 promise, is in `common.model.mechanisms`: a new mechanism is one entry there and one here. A mechanism that
 adds noise to sums of clusters is a `SumMechanism`; one that makes its list differently has its own file.
 
-The forecast has a closed form if noise is not mixed between clusters: Y = 2^f T + DL(t) is rounded to v or
-above exactly if the noise is at least an integer m(v), which grows by D = 2^f |C| from v to v + 1, and
-P(DL(t) >= m) = q^m/(1 + q) for m >= 0, q = exp(-1/t). So the distance of the released value from the
-noise-free one, z0, has geometric tails on both sides, cut at the ends of the domain:
-
-    P(Z >= z0 + j) = q^a R^(j-1)/(1 + q)     a = m(z0 + 1), from 1 to D     R = exp(-D/t)
-    P(Z <= z0 - j) = q^b R^(j-1)/(1 + q)     b = D + 1 - a
-
-Isotonic regression mixes all clusters. There the forecast is a mean over noise drawn for the forecast alone.
-Forecasts use doubles, since nothing computed there is released.
-
-References:
-    Canonne, Kamath, Steinke 2020 (the distribution of discrete Laplace noise).
+A forecast is a mean over noise drawn for it alone, in doubles, since nothing computed there is released.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -67,9 +55,6 @@ DRAWS_PER_BLOCK = 2**17
 """Draws made at a time: drawing needs several times the memory of its result."""
 RECORDS_PER_BLOCK = 2**16
 """Records, or clusters of one record, that a forecast reads at a time: they stay in the caches."""
-_NO_NOISE = 1e-3
-"""Replaces a scale of 0: such noise differs from 0 with a probability too small for a double."""
-_NEARLY_UNIFORM = 1e-5
 Scales = Callable[[ClusterStatistics, Setting, int, int], Int64Array]
 """Maps statistics, setting, h and f to scales, `(n_clusters,)`, in 2^-f resolution units."""
 
@@ -287,37 +272,8 @@ class SumMechanism(ListMechanism):
         bits: BitSource,
         n_pairs: int,
     ) -> Expectation:
-        """Sum closed forms, or draw the noise of all clusters several times if post-processing mixes them."""
+        """Draw the noise of all clusters several times; squared errors come from sums computed once."""
         exact = self.exact_sums(sorted_values, setting)
-        if self.monotone:
-            return self._expect_by_draws(
-                exact, assigned, setting, exact.repeated_noise(bits, n_pairs), n_pairs
-            )
-        n_records, divisors = assigned.size, exact.divisors
-        unchanged, squares = np.empty(n_records), 0.0
-        for clusters, ranks, shape in Clusters(n_records, setting.k).blocks(RECORDS_PER_BLOCK):
-            outcome = ListOutcome.of(
-                exact.sums[clusters], divisors[clusters], exact.scales[clusters], setting.n_values
-            )
-            distances = assigned[ranks].reshape(shape) - outcome.centre[:, None]
-            once, twice = outcome.moments()
-            # Σ (J - j)² over the records of a cluster, j their own distances from z0.
-            own = distances.astype(np.float64)
-            squares += float(
-                (shape[1] * twice - 2 * once * own.sum(axis=1) + np.square(own).sum(axis=1)).sum()
-            )
-            unchanged[ranks] = outcome.probability(distances).ravel()
-        return Expectation(squares, unchanged, 0.0, exact.n_without_noise)
-
-    def _expect_by_draws(
-        self,
-        exact: ExactSums,
-        assigned: Int64Array,
-        setting: Setting,
-        noise: Iterator[Int64Array],
-        n_pairs: int,
-    ) -> Expectation:
-        """Average over drawn lists; squared errors come cluster by cluster from sums computed once."""
         divisors = exact.divisors
         centre = (exact.sums + divisors // 2) // divisors
         blocks = list(Clusters(assigned.size, setting.k).blocks(RECORDS_PER_BLOCK))
@@ -329,7 +285,8 @@ class SumMechanism(ListMechanism):
             first[block] = own.sum(axis=1, dtype=np.float64)
             second[block] = np.square(own, dtype=np.float64).sum(axis=1)
         found = DrawnExpectation(assigned.size, n_pairs)
-        drawn = (self._both_signs(exact, each, setting.n_values) for each in noise)
+        noises = exact.repeated_noise(bits, n_pairs)
+        drawn = (self._both_signs(exact, each, setting.n_values) for each in noises)
         for number, values in enumerate(chain.from_iterable(drawn)):
             pair, moved = number // 2, values - centre
             far = moved.astype(np.float64)
@@ -453,75 +410,6 @@ class QuantileMechanism(ListMechanism):
                 found.add_same(pair, slice(None), moved == 0)
         # At least the deviation if clusters were unchanged or not as a whole, independently.
         return found.mean(0.5 / clusters.n_clusters**0.5, exact.n_without_noise)
-
-
-@dataclass(frozen=True, slots=True)
-class ListOutcome:
-    """Distribution of the released value of each cluster, as Z = z0 + J; all arrays `(n_clusters,)`."""
-
-    centre: Int64Array
-    """z0, the released value without noise."""
-    log_up: Float64Array
-    """Logarithm of P(J >= 1)."""
-    log_down: Float64Array
-    """Logarithm of P(J <= -1)."""
-    step: Float64Array
-    """D/t: each tail falls by exp(-D/t) from one value to the next."""
-    room_up: Int64Array
-    """Number of values of the domain above z0."""
-    room_down: Int64Array
-    """Number of values of the domain below z0."""
-
-    @classmethod
-    def of(cls, sums: Int64Array, divisors: Int64Array, scales: Int64Array, n_values: int) -> "ListOutcome":
-        """Return the distributions from noise-free sums, their divisors, scales, and V."""
-        half = divisors // 2
-        centre = (sums + half) // divisors
-        # m(z0 + 1): the least noise for the next value.
-        above = divisors - half - (sums - centre * divisors)
-        scale = np.where(scales > 0, scales, _NO_NOISE)
-        normal = np.log1p(np.exp(-1 / scale))
-        return cls(
-            centre,
-            -above / scale - normal,
-            -(divisors + 1 - above) / scale - normal,
-            divisors / scale,
-            n_values - 1 - centre,
-            centre,
-        )
-
-    def moments(self) -> tuple[Float64Array, Float64Array]:
-        """Return E[J] and E[J²]."""
-        up, down = np.exp(self.log_up), np.exp(self.log_down)
-        up_once, up_twice = _geometric_sums(self.step, self.room_up)
-        down_once, down_twice = _geometric_sums(self.step, self.room_down)
-        # E[X] = Σ P(X >= j) and E[X²] = Σ (2j - 1) P(X >= j), j >= 1.
-        second = up * (2 * up_twice - up_once) + down * (2 * down_twice - down_once)
-        return up * up_once - down * down_once, second
-
-    def probability(self, distances: Int64Array) -> Float64Array:
-        """Return P(J = j) for the j of each cluster's records, `(n_clusters, size)`."""
-        j = distances.astype(np.float64)
-        upward = j > 0
-        first = np.where(upward, self.log_up[:, None], self.log_down[:, None])
-        np.abs(j, out=j)
-        tail = np.exp(first - np.maximum(j - 1, 0) * self.step[:, None])
-        room = np.where(upward, self.room_up[:, None], self.room_down[:, None])
-        # An end of the domain collects all that would lie beyond it.
-        tail *= np.where(j == room, 1.0, -np.expm1(-self.step)[:, None])
-        stays = 1 - np.where(self.room_up > 0, np.exp(self.log_up), 0)
-        stays -= np.where(self.room_down > 0, np.exp(self.log_down), 0)
-        return np.where(j == 0, stays[:, None], tail)
-
-
-def _geometric_sums(step: Float64Array, n_terms: Int64Array) -> tuple[Float64Array, Float64Array]:
-    """Return Σ R^(j-1) and Σ j R^(j-1) over j = 1…h, R = exp(-step)."""
-    h = n_terms.astype(np.float64)
-    once = np.expm1(-h * step) / np.expm1(-step)
-    twice = (once - h * np.exp(-h * step)) / -np.expm1(-step)
-    # If the tail hardly falls within the domain, the difference above would be lost to rounding.
-    flat = h * (h + 1) / 2 - step * (h + 1) * h * (h - 1) / 3
-    return once, np.where(h * step < _NEARLY_UNIFORM, flat, twice)
 
 
 # --- all mechanisms -------------------------------------------------------------------------------------
