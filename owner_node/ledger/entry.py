@@ -73,7 +73,7 @@ class Entry:
     note: Mapping[str, Any] = field(default_factory=dict)
     """Further content: the recorded total, the place of the source, digests, a reason, lost heads."""
     rank_loss: Decimal | None = None
-    """Privacy loss of the record-to-rank assignment; None where it is unbounded or was not recorded."""
+    """Privacy loss of the record-to-rank assignment; None where it is unbounded."""
 
 
 @dataclass(frozen=True, slots=True)

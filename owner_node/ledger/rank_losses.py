@@ -2,8 +2,7 @@
 
 A release with rank noise w has a rank loss of at most 2g/w per attribute (`common.model.privacy.rank_loss`),
 and the losses of releases of the same data add up. A release without rank noise, with an order of categories
-that comes from the data, or by a version that recorded none, has no bound: it is counted separately, since no
-sum can include it.
+that comes from the data, has no bound: it is counted separately, since no sum can include it.
 """
 
 from collections.abc import Iterable
@@ -21,7 +20,7 @@ class RankLosses:
     bounded: Decimal
     """Sum of the bounded rank losses of reservations and spends."""
     unbounded: int
-    """Number of charges without a bound, or without a recorded one."""
+    """Number of charges without a bound."""
 
 
 def rank_losses(lines: Iterable[Entry]) -> RankLosses:

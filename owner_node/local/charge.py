@@ -233,9 +233,7 @@ class LocalCharges:
 
     def _check_same(self, work: LocalWork, lines: Mapping[str, Line]) -> None:
         spent = lines.get("spent")
-        # Older versions recorded the digest of the data itself.
-        former = document_digest({**work.document, _DATA: work.data.digest})
-        if spent is None or spent.plan_digest in (self._digest(work), former):
+        if spent is None or spent.plan_digest == self._digest(work):
             return
         before, now = spent.details.get("asked", {}), json.loads(canonical(self._document(work)))
         differing = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))

@@ -67,7 +67,7 @@ class Appraisal:
                 extra={"release": session.release},
             )
             return {"source_digest": "", "n_records": None, "forecast": ""}
-        pinned, text = self._pinned(session, prepared), session.forecast
+        pinned, text = self._cases.records.own_keys.pin(prepared.source_digest), session.forecast
         if not text or session.source_digest != pinned:
             text = self._cases.product(plan).forecast(prepared, self._cases.config.policy).to_text()
         self._warn(session, Forecast.from_text(text))
@@ -91,7 +91,7 @@ class Appraisal:
             # The cause depends on the data and on the attributes that a plan names: one code for all causes.
             kind = DataChangedError if session.source_digest else UnusableDataError
             raise kind(error.message, error.hint, error.details) from None
-        pinned = self._pinned(session, prepared)
+        pinned = self._cases.records.own_keys.pin(prepared.source_digest)
         if session.source_digest not in ("", pinned):
             self.forget(session.release)
             raise DataChangedError(
@@ -142,15 +142,6 @@ class Appraisal:
         for each in dropped:
             each.pinned.close()
         return prepared
-
-    def _pinned(self, session: Session, prepared: "Prepared") -> str:
-        """Return the keyed digest that pins loaded data: it is stored, and copied to every audit sink.
-
-        A session that an older version opened is pinned by the plain digest until its end.
-        """
-        if session.source_digest == prepared.source_digest:
-            return session.source_digest
-        return self._cases.records.own_keys.pin(prepared.source_digest)
 
     def _warn(self, session: Session, forecast: Forecast) -> None:
         """Log the names of attributes no more accurate than their means; the history has the numbers."""

@@ -24,7 +24,7 @@ class Session:
     purpose: str = ""
     """What the release is for, from its plan."""
     schema: bytes | None = None
-    """The schema that was sent, canonical bytes; None before that, and of sessions of older versions."""
+    """The schema that was sent, canonical bytes; None before that."""
     plan_digest: str = ""
     """SHA-256 of the plan's canonical bytes, hexadecimal; `Sessions.plan` returns these."""
     epsilon: str = ""

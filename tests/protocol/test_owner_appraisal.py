@@ -85,27 +85,6 @@ def test_nothing_that_is_kept_confirms_a_guess_of_the_data(offering: Offering) -
     assert digest not in str(lines)
 
 
-@pytest.mark.parametrize("same", [True, False])
-def test_a_session_of_an_older_version_goes_on(offering: Offering, same: bool) -> None:
-    """A session that was pinned by the digest itself links the same data, and stops for others."""
-    plan = offered(offering)
-    consent(offering, plan)
-    with offering.records.db.transaction() as tx:
-        tx.execute(
-            "UPDATE sessions SET source_digest = ?", (load(offering.config.datasets[0], ["age"]).digest,)
-        )
-    offering.restart()
-    if not same:
-        offering.write_source(seed=2)
-        with pytest.raises(DataChangedError):
-            offering.node.production.link("r1", plan.digest)
-        return
-    for _ in range(2):
-        assert offering.node.production.link("r1", plan.digest).n_records == N_RECORDS
-    offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
-    assert session(offering).state is SessionState.SEALED
-
-
 def test_a_release_of_one_column_is_charged_for_all(offering: Offering) -> None:
     """What is charged are the persons: all declared columns are known afterwards, and a copy with another one
     under another budget is not consented to, nor linked if it was before.

@@ -124,32 +124,6 @@ def test_what_is_kept_tells_no_guess_of_the_data(records):
     assert document_digest({**WORK.document, "data": asked["data"]}) == kept[0].plan_digest
 
 
-def test_work_of_an_older_version_is_known_again(records):
-    """An id that was charged when digests of data were kept as they are stands for the same result."""
-    charges = LocalCharges(records, ANNA)
-    former = {**WORK.document, "data": DATA}
-    digest = document_digest(former)
-    with records.db.transaction() as tx:
-        records.ledger.reserve(
-            tx, budget=WORK.budget, total_epsilon=Decimal(2), charge=Decimal("0.5"), aggregator=LOCAL,
-            release=WORK.id, plan_digest=digest,
-        )  # fmt: skip
-        records.ledger.spend(tx, LOCAL, WORK.id, digest)
-        records.history.record(
-            tx,
-            aggregator=LOCAL,
-            release=WORK.id,
-            event="spent",
-            plan_digest=digest,
-            details={"asked": former},
-        )
-    assert charges.standing(WORK) is Standing.SPENT
-    charges.spend(WORK)
-    assert len(spent(records)) == 1
-    with pytest.raises(ConflictError, match="other data"):
-        charges.standing(replace(WORK, data=replace(WORK.data, digest="e" * 64)))
-
-
 def test_what_does_not_fit_is_not_charged(records):
     """A refused charge leaves neither an entry nor a line that says it was spent."""
     charges = LocalCharges(records, ANNA)
