@@ -47,6 +47,8 @@ def differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
         ):
             if Decimal(ours).scaleb(-expected.decimals) != Decimal(theirs).scaleb(-seen.decimals):
                 yield f"{end} is {seen.text(theirs)}, {expected.text(ours)}"
+    if expected.keeps_missing != seen.keeps_missing:
+        yield f'missing = "category" is {"declared, but not" if seen.keeps_missing else "not declared, but"}'
     if expected.outside != seen.outside:
         yield f"outside is {seen.outside!r}, {expected.outside!r}"
 

@@ -33,7 +33,7 @@ def record_type(attributes: Sequence[Attribute], *, tokens: bool) -> np.dtype[An
 
 
 def _field_type(attribute: Attribute) -> type[np.integer[Any]]:
-    span = attribute.upper - attribute.lower
+    span = attribute.highest - attribute.lower
     narrow = (kind for kind in (np.uint8, np.uint16, np.uint32) if span <= np.iinfo(kind).max)
     return next(narrow, np.int64)
 

@@ -35,6 +35,7 @@ class Feature:
 FEATURES: Mapping[str, Feature] = {
     "intersect": Feature("0.1.0", lambda plan: plan.linking.intersects),
     "match-keys": Feature("0.1.0", lambda plan: bool(plan.passes)),
+    "missing-values": Feature("0.2.0", lambda plan: any(each.keeps_missing for each in plan.attributes)),
     "overlap": Feature("0.1.0", lambda plan: plan.linking.max_overlap > 1),
     "owner-column": Feature("0.1.0", lambda plan: plan.owner_column),
     "rank-noise": Feature("0.1.0", lambda plan: plan.has_rank_noise),

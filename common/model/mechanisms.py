@@ -337,7 +337,8 @@ class Mechanism:
 
     def goes_with(self, attribute: Attribute) -> bool:
         """Whether an attribute is declared for this mechanism, or for none and this needs no declaration."""
-        return declared_mechanism(attribute) == (self.id if self.declared_by else None)
+        declared = declared_mechanism(attribute)
+        return declared == self.id or (declared is None and not self.declared_by)
 
     def smallest_k(self, g: int) -> int | None:
         """Return the smallest k: 3, or more where centroids are trimmed; None if it takes no k."""
@@ -571,7 +572,12 @@ def fault_of_rank_noise(name: str, rank_noise: Decimal | None) -> str | None:
 
 
 def declared_mechanism(attribute: Attribute) -> str | None:
-    """Return the mechanism that an attribute is declared for; None if it is declared for none."""
+    """Return the mechanism that an attribute is declared for; None if it is declared for none.
+
+    Missing numbers and dates have no place among the others, so they cannot be averaged, only counted.
+    """
+    if attribute.keeps_missing:
+        return HISTOGRAM
     fitting = (each.id for each in MECHANISMS.values() if each.declared_by)
     return next((name for name in fitting if MECHANISMS[name].declared_by is attribute.method), None)
 
@@ -655,6 +661,8 @@ def carrier_reason(attribute: Attribute, name: str, public: PublicNumbers) -> st
         return f"{carrier}, as asked for{_ARBITRARY_ORDER}"
     if rules.carrier not in (COUNTS, QUANTILES):
         return carrier
+    if attribute.keeps_missing:
+        return f"{carrier}: missing values are kept, and they can only be counted"
     asked = "" if name == choose(attribute, public) else ", as asked for"
     if has_no_order(attribute):
         return f"{carrier}{asked}: its categories have no order"

@@ -125,6 +125,8 @@ class Attribute(Document):
     """SHA-256 of the categories' hierarchy, lower-case hexadecimal; empty if there is none."""
     method: TaxonomyMethod = TaxonomyMethod.RANK
     """How masking uses the taxonomy."""
+    keeps_missing: bool = False
+    """Whether a missing number, integer or date is a value of its own: the one after `upper`."""
     derived: ClassVar[tuple[str, ...]] = ("min", "max")
 
     def __post_init__(self) -> None:
@@ -140,6 +142,8 @@ class Attribute(Document):
             raise ValueError(f"attribute {self.name!r}: the method {self.method} needs a taxonomy")
         if self.taxonomy and self.by_frequency:
             raise ValueError(f"attribute {self.name!r}: a taxonomy has an order of its own")
+        if self.keeps_missing and self.is_categorical:
+            raise ValueError(f"attribute {self.name!r}: categories have a label for missing values")
 
     @property
     def min(self) -> str:
@@ -153,8 +157,13 @@ class Attribute(Document):
 
     @property
     def n_values(self) -> int:
-        """V, the number of values of the declared domain at its resolution."""
-        return self.upper - self.lower + 1
+        """V, the number of values of the declared domain in units, with the one for missing values."""
+        return self.highest - self.lower + 1
+
+    @property
+    def highest(self) -> int:
+        """The largest integer that stands for a value: `upper`, or the one after it for a missing value."""
+        return self.upper + self.keeps_missing
 
     @property
     def is_categorical(self) -> bool:
@@ -167,7 +176,9 @@ class Attribute(Document):
         return self.is_categorical and self.order is CategoryOrder.FREQUENCY
 
     def text(self, units: int) -> str:
-        """Return a domain end, given in resolution units, as a person would write it."""
+        """Return a value or domain end, given in resolution units, as a person would write it."""
+        if self.keeps_missing and units == self.highest:
+            return MISSING_CATEGORY
         if self.type is AttributeType.DATE:
             return date.fromordinal(units + _EPOCH).isoformat()
         if self.type is AttributeType.NUMBER:
@@ -189,6 +200,8 @@ class Attribute(Document):
             document |= {"min": self.min, "max": self.max}
         if self.type is AttributeType.NUMBER:
             document["decimals"] = str(self.decimals)
+        if self.keeps_missing:
+            document["missing"] = "category"
         return document
 
     @classmethod
@@ -214,7 +227,8 @@ class Attribute(Document):
             return cls(name, kind, 0, 1, 0, outside)
         decimals = int(document.get("decimals", "0"))
         lower, upper = (to_units(kind, document[end], decimals) for end in ("min", "max"))
-        return cls(name, kind, lower, upper, decimals, outside)
+        keeps_missing = "missing" in document and bool(_one_of(document["missing"], ("category",)))
+        return cls(name, kind, lower, upper, decimals, outside, keeps_missing=keeps_missing)
 
 
 def to_units(kind: AttributeType, text: str, decimals: int = 0) -> int:
@@ -386,7 +400,7 @@ def excesses(schema: Schema) -> Iterator[tuple[str, str]]:
         )
     if not 0 <= schema.limits.min_k <= _MOST_RECORDS:
         yield "the smallest k that the owner accepts is none", "correct policy.min_k"
-    if any(not -_INT64 <= end < _INT64 for each in schema.attributes for end in (each.lower, each.upper)):
+    if any(not -_INT64 <= end < _INT64 for each in schema.attributes for end in (each.lower, each.highest)):
         yield "a domain is wider than 64-bit integers", "declare fewer decimals"
 
 

@@ -220,6 +220,8 @@ class MaskedValues:
         rules = [way.planned.rules for way in self._ways]
         if not all(each.listed for each in rules):
             return "every record has noise of its own, clamped to the domain"
+        if self._attribute.keeps_missing:
+            return "it has missing values, which have no place among the others"
         if (
             any(each.declared_by for each in rules)
             or self._attribute.taxonomy

@@ -8,7 +8,7 @@ values are counted in memory, as far as they fit, and then in sorted runs in the
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -20,7 +20,7 @@ from typing import Protocol, Self
 import numpy as np
 
 from common.arrays import Int64Array
-from common.model.schema import Attribute, AttributeType
+from common.model.schema import MISSING_CATEGORY, Attribute, AttributeType
 from common.runs import ArrayRun, Records, Run, RunFile, in_ranges
 from common.words.charts import round_step
 from common.workspace import Workspace
@@ -174,7 +174,10 @@ class _Numbers:
     """
 
     def __init__(self, attribute: Attribute, most: int, scratch: Callable[[], RunFile]) -> None:
-        self._attribute = attribute
+        # Edges of bins can lie where missing values have their number.
+        self._attribute = replace(attribute, keeps_missing=False)
+        self._keeps_missing = attribute.keeps_missing
+        self._missing = 0
         self._most = most
         self._scratch = scratch
         self._recent: list[Records] = []
@@ -182,6 +185,10 @@ class _Numbers:
         self._n_records = 0
 
     def add(self, units: Int64Array) -> None:
+        if self._keeps_missing:
+            present = units[units <= self._attribute.upper]
+            self._missing += len(units) - len(present)
+            units = present
         # Sorted and not hashed: as fast for many different values as for few.
         ordered = np.sort(units)
         starts = _starts(ordered)
@@ -205,6 +212,8 @@ class _Numbers:
             yield np.ascontiguousarray(merged["value"]), np.ascontiguousarray(merged["records"])
 
     def summary(self) -> ColumnSummary:
+        if not self._n_records:
+            return ColumnSummary(1, ((MISSING_CATEGORY, self._missing),))
         attribute, shares = self._attribute, [share for _, share in _QUARTILES]
         lowest, first, *quartiles, last, highest = self._at([0, _EDGE, *shares, 1 - _EDGE, 1])
         first, width, n_bins = _bins(attribute, first, last)
@@ -231,9 +240,10 @@ class _Numbers:
             *((name, attribute.text(each)) for (name, _), each in zip(_QUARTILES, quartiles, strict=True)),
             ("highest", attribute.text(highest)),
             ("mean", _mean(attribute, Fraction(total, self._n_records))),
+            *([("missing", f"{self._missing:,}")] if self._keeps_missing else []),
         )
         return ColumnSummary(
-            different,
+            different + (self._missing > 0),
             tuple((label, int(count)) for label, count in zip(labels, counts, strict=True)),
             facts,
             tuple(_edge(attribute, end, width) for end in ends),

@@ -1,6 +1,6 @@
 """The data files of a release, read as untrusted input: columns, number of records, numbering and values."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from os import SEEK_END
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -111,7 +111,7 @@ def _parquet_pieces(path: Path) -> Iterator[pa.Table]:
 
 def _csv_pieces(path: Path, plan: Plan) -> Iterator[pa.Table]:
     names = release_schema(plan).names
-    for piece in _csv_tables(path):
+    for piece in _csv_tables(path, {each.name for each in plan.attributes if each.keeps_missing}):
         if piece.column_names != names:
             raise IntegrityError(f"the columns of {path.name} are not those of the plan")
         yield piece
@@ -183,7 +183,7 @@ def check_values(pieces: Mapping[str, pa.Table], plan: Plan, start: int) -> dict
             units = _units(name, piece, attribute)
             ends = pc.min_max(units).as_py()
             if units.null_count or (
-                len(units) and not attribute.lower <= ends["min"] <= ends["max"] <= attribute.upper
+                len(units) and not attribute.lower <= ends["min"] <= ends["max"] <= attribute.highest
             ):
                 raise IntegrityError(f"{name} holds values of {attribute.name} that the plan does not have")
             if first is not None and not units.equals(first):
@@ -230,8 +230,10 @@ def unit_batches(path: Path, plan: Plan, names: Sequence[str], n_records: int) -
         yield from units.combine_chunks().to_batches()
 
 
-def _csv_tables(path: Path) -> Iterator[pa.Table]:
+def _csv_tables(path: Path, optional: Collection[str]) -> Iterator[pa.Table]:
     """Read a CSV file in pieces, every column as text: what it must be is known from the plan.
+
+    In `optional` columns an empty field is a missing value.
 
     By pandas: Arrow's reader loses the line break of a quoted value where its blocks meet within CR LF.
     """
@@ -243,6 +245,7 @@ def _csv_tables(path: Path) -> Iterator[pa.Table]:
         for piece in pieces:
             table = pa.Table.from_pandas(piece, preserve_index=False)
             # No released value is an empty text, so an empty one was missing in the file.
-            if any(column.null_count or pc.any(pc.equal(column, "")).as_py() for column in table.columns):
+            whole = table.drop_columns([name for name in table.column_names if name in optional])
+            if any(column.null_count or pc.any(pc.equal(column, "")).as_py() for column in whole.columns):
                 raise ValueError("a record has fewer values than there are columns")
             yield table

@@ -291,6 +291,11 @@ class Release:
         for name in names:
             if name not in declared:
                 raise UsageError(f"no attribute {name!r}", f"attributes: {', '.join(declared)}")
+            if self.verified.plan.attribute(name).keeps_missing:
+                raise UsageError(
+                    f"attribute {name!r} has missing values, which no estimate here allows for",
+                    "leave it out, or analyse the table, and state what becomes of missing values",
+                )
         if len(set(names)) != len(names):
             raise UsageError("an attribute is named twice", "name every attribute once")
         return names
@@ -382,7 +387,7 @@ def to_frame(table: pa.Table, attributes: Sequence[Attribute], index: "pd.Index"
 
     Integers become int64, numbers doubles and dates datetime64[s]; booleans stay booleans; categories become
     a Categorical with all declared categories, ordered if they are. A number whose domain has too many digits
-    for a double stays an exact decimal of Arrow.
+    for a double stays an exact decimal of Arrow. Missing values become NaN, NaT or NA; such integers Int64.
 
     Args:
         table: The table.
@@ -403,7 +408,11 @@ def _column(attribute: Attribute, column: pa.ChunkedArray) -> "pd.Series":
             return pd.Series(pd.array(column.combine_chunks(), dtype=pd.ArrowDtype(column.type)))
         case AttributeType.DATE:
             days = to_units(attribute, column).to_numpy()
-            return pd.Series(days.astype("datetime64[D]").astype("datetime64[s]"))
+            dates = pd.Series(days.astype("datetime64[D]").astype("datetime64[s]"))
+            return dates.mask(days > attribute.upper) if attribute.keeps_missing else dates
+        case AttributeType.INTEGER if attribute.keeps_missing:
+            integers = to_units(attribute, column).to_numpy()
+            return pd.Series(integers, dtype="Int64").mask(integers > attribute.upper)
         case AttributeType.CATEGORY:
             labels = pd.CategoricalDtype(list(attribute.categories), ordered=attribute.ordered)
             units = to_units(attribute, column).to_numpy()

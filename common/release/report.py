@@ -17,7 +17,7 @@ from common.model.schema import Attribute
 from common.model.task import PlannedAttribute
 from common.release.column_summary import ColumnSummary
 from common.release.evidence import Evidence
-from common.release.table import span
+from common.release.table import describe_domain, span
 from common.words import charts
 from common.words.linking import compared_as, found, missed
 from common.words.numbers import rounded_up
@@ -181,7 +181,7 @@ def _domain(attribute: Attribute) -> str:
     if attribute.is_categorical:
         return "true, false"
     places = f", {attribute.decimals} decimal places" if attribute.decimals else ""
-    return f"{attribute.text(attribute.lower)} to {attribute.text(attribute.upper)}{places}"
+    return describe_domain(attribute)["domain"] + places
 
 
 def _parameters(attribute: Attribute, plan: Plan) -> tuple[tuple[str, PlannedAttribute], ...]:

@@ -78,7 +78,8 @@ def _field(attribute: Attribute, ways: Sequence[PlannedAttribute]) -> pa.Field:
     metadata = {"description": f"{', '.join(domain.values())}; masked with {words}", **domain, **masking}
     if attribute.type is AttributeType.NUMBER:
         metadata["decimals"] = str(attribute.decimals)
-    return pa.field(attribute.name, release_type(attribute), nullable=False, metadata=metadata)
+    nullable = attribute.keeps_missing
+    return pa.field(attribute.name, release_type(attribute), nullable=nullable, metadata=metadata)
 
 
 def describe_domain(attribute: Attribute) -> dict[str, str]:
@@ -90,7 +91,8 @@ def describe_domain(attribute: Attribute) -> dict[str, str]:
     day = attribute.type is AttributeType.DATE
     return {
         "type": str(attribute.type),
-        "domain": f"{attribute.text(attribute.lower)} to {attribute.text(attribute.upper)}",
+        "domain": f"{attribute.text(attribute.lower)} to {attribute.text(attribute.upper)}"
+        + (", or missing" if attribute.keeps_missing else ""),
         "resolution": "1 day" if day else f"{Decimal(1).scaleb(-attribute.decimals):f}",
     }
 
@@ -137,8 +139,16 @@ def from_units(attribute: Attribute, units: Int64Array) -> pa.Array:
         units: Values in resolution units within the attribute's domain, shape (n_records,).
 
     Returns:
-        An array of `release_type(attribute)`.
+        An array of `release_type(attribute)`, with nulls for missing values.
     """
+    if attribute.keeps_missing:
+        missing = units > attribute.upper
+        present = _from_units(attribute, np.where(missing, attribute.lower, units))
+        return pc.if_else(pa.array(missing), pa.scalar(None, present.type), present)
+    return _from_units(attribute, units)
+
+
+def _from_units(attribute: Attribute, units: Int64Array) -> pa.Array:
     kind = release_type(attribute)
     whole = pa.array(units, pa.int64())
     match attribute.type:
@@ -173,6 +183,19 @@ def to_units(attribute: Attribute, column: pa.ChunkedArray) -> pa.ChunkedArray:
     Raises:
         pyarrow.ArrowException: If a value is none of the attribute's type.
     """
+    if not attribute.keeps_missing:
+        return _to_units(attribute, column)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
+    units = np.full(len(column), attribute.highest, dtype=np.int64)
+    present = _to_units(attribute, column.drop_null()).to_numpy()
+    if present.size and present.max() > attribute.upper:
+        raise pa.ArrowInvalid("a value is beyond the domain, where missing values have their number")
+    units[column.is_valid().to_numpy()] = present
+    return pa.chunked_array([units])
+
+
+def _to_units(attribute: Attribute, column: pa.ChunkedArray) -> pa.ChunkedArray:
     match attribute.type:
         case AttributeType.INTEGER:
             return pc.cast(column, pa.int64())
@@ -241,11 +264,11 @@ def write_csv_records(stream: BinaryIO, table: pa.Table) -> None:
 
     Args:
         stream: A binary file open for writing.
-        table: The records, without missing values. The metadata of a field of doubles says how many decimal
-            places its values have (`release_schema`).
+        table: The records; a missing value becomes an empty field. The metadata of a field of doubles says
+            how many decimal places its values have (`release_schema`).
     """
     for batch in table.to_batches(max_chunksize=_BATCH_RECORDS):
-        columns = [_text(*each) for each in zip(batch.columns, table.schema, strict=True)]
+        columns = [_cells(*each) for each in zip(batch.columns, table.schema, strict=True)]
         columns[-1] = pc.binary_join_element_wise(columns[-1], "\r\n", "")
         lines = pc.binary_join_element_wise(*columns, ",")
         stream.write(_content(lines))
@@ -257,6 +280,14 @@ def _content(texts: pa.Array) -> memoryview:
     ends = pa.Array.from_buffers(pa.int32(), len(texts) + 1, [None, offsets], offset=texts.offset)
     first, last = ends[0].as_py(), ends[len(texts)].as_py()
     return memoryview(texts.buffers()[2])[first:last]
+
+
+def _cells(column: pa.Array, field: pa.Field) -> pa.Array:
+    if not column.null_count:
+        return _text(column, field)
+    # Only numbers and dates can be missing; their texts are made of present values alone.
+    present = _text(column.drop_null(), field)
+    return pc.replace_with_mask(pa.array([""] * len(column), pa.string()), column.is_valid(), present)
 
 
 def _text(column: pa.Array, field: pa.Field) -> pa.Array:

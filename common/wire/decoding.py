@@ -373,7 +373,7 @@ class _Domain:
         if not len(values):
             return
         ends = pc.min_max(values)
-        if ends["min"].as_py() < self._attribute.lower or ends["max"].as_py() > self._attribute.upper:
+        if ends["min"].as_py() < self._attribute.lower or ends["max"].as_py() > self._attribute.highest:
             raise IntegrityError(f"attribute {self._attribute.name!r} has values outside its domain")
 
 

@@ -463,7 +463,7 @@ def invariants(plan: Plan) -> tuple[str, ...]:
         "The exact number of records, of the release and of every owner.",
         "That a record exists: the values of a record are protected, not its existence.",
         *_shown_of_owners(plan),
-        "Which values are missing, where a record was left out or a category stands for a missing value.",
+        "Which values are missing, where a record was left out or a missing value was kept.",
         *(["That the owners' attributes are about the same records."] if several else []),
         *([_INTERSECTED] if plan.linking.intersects else []),
         *_shown_by_scales(plan),

@@ -463,6 +463,8 @@ def _attribute(column: ColumnGuess, guess: FileGuess, decimals: int) -> Iterator
         else:
             yield "# That is an error, unless these records are left out."
             yield '# missing = "drop"'
+            if column.type != "boolean":
+                yield '# Or "category" keeps them as missing, and the attribute is counted (dp-hist).'
     yield f"type = {toml(column.type)}"
     if column.type == "category":
         yield from _categories(column)

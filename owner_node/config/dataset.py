@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo
 
 from common.daemon.settings import Duration, Epsilon, Label, Names, OneOrSeveralNames, Share, one_of
+from common.model.mechanisms import MOST_HISTOGRAM_VALUES
 from common.model.privacy import read_decimal
 from common.model.schema import (
     MISSING_CATEGORY,
@@ -115,7 +116,9 @@ class AttributeTable(Section):
     outside: Literal["error", "clamp"] = "error"
     """What happens to a value outside the domain: "error" or "clamp"."""
     missing: Missing | None = None
-    """What happens to a missing value: "error", "drop" or "category"; without it as the data set says."""
+    """What happens to a missing value: "error", "drop", or "category", which keeps it: as a label of
+    a category, or as a null of a number or date, whose values are then counted. Without it as the data set
+    says."""
     categories: Annotated[Names, Field(min_length=1)] | None = None
     """Labels in their declared order; required for categories without a taxonomy."""
     ordered: bool = False
@@ -176,6 +179,12 @@ class AttributeTable(Section):
             return
         if units["min"] > units["max"]:
             yield "min", f" = {self.min}: above max, {self.max}"
+        elif self.missing == "category" and units["max"] - units["min"] + 2 > MOST_HISTOGRAM_VALUES:
+            most = f'"category" goes with at most {MOST_HISTOGRAM_VALUES - 1:,} possible values'
+            yield (
+                "missing",
+                f"{most}, since these can only be counted; declare a narrower domain or fewer decimals",
+            )
         elif units["min"] < _SMALLEST or units["max"] > _LARGEST or units["max"] - units["min"] >= _LARGEST:
             yield "", "the domain from min to max has more values than 64-bit integers can count"
 
@@ -219,7 +228,10 @@ class AttributeTable(Section):
                 method=TaxonomyMethod(self.method or TaxonomyMethod.RANK),
             )
         lower, upper = (self._units(end or "") for end in (self.min, self.max))
-        return Attribute(name, kind, lower, upper, self.decimals or 0, self.outside)
+        keeps_missing = self.missing == "category"
+        return Attribute(
+            name, kind, lower, upper, self.decimals or 0, self.outside, keeps_missing=keeps_missing
+        )
 
 
 def _unfitting(table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
@@ -236,8 +248,8 @@ def _unfitting(table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             yield key, f"goes with type {' or '.join(kinds)}, not with {kind}"
     if table.get("outside") == "clamp" and kind not in _RANGED:
         yield "outside", f'"clamp" goes with type {" or ".join(_RANGED)}, not with {kind}'
-    if table.get("missing") == "category" and kind != "category":
-        yield "missing", f'"category" goes with type category, not with {kind}; use "drop" or "error"'
+    if table.get("missing") == "category" and kind == "boolean":
+        yield "missing", '"category" does not go with type boolean; use "drop" or "error"'
     for key in _NEEDED[kind]:
         if key not in table and (key, "taxonomy" in table) != ("categories", True):
             yield key, f"missing; type {kind} needs it"
@@ -406,7 +418,8 @@ class DatasetSettings(Section):
     max_records_per_person: Annotated[int, Field(ge=1)] = 1
     """Most records that one identifier may have."""
     missing: Missing = "error"
-    """What happens to missing identifiers, and to missing values of attributes without a `missing`."""
+    """What happens to missing identifiers, and to missing values of attributes without a `missing`. Here
+    "category" holds for categories only."""
     rank_noise: Share | None = None
     """Smallest rank noise of its attributes in any plan, which aggregators see."""
     csv: CsvOptions = field(default_factory=CsvOptions)
@@ -519,9 +532,14 @@ class DatasetConfig(DatasetSettings):
         return replace(self, missing_in={**self.missing_in, **errors})
 
     def fills(self, attribute: Attribute) -> bool:
-        """Return whether missing values of an attribute are a category of their own."""
+        """Return whether missing values of an attribute are a value of their own: a category, or a null.
+
+        What the data set says is for categories: it does not decide how numbers and dates are masked.
+        """
         treatment = self.missing_in.get(attribute.name, self.missing)
-        return attribute.type is AttributeType.CATEGORY and treatment == "category"
+        return attribute.keeps_missing or (
+            attribute.type is AttributeType.CATEGORY and treatment == "category"
+        )
 
     @property
     def passes(self) -> tuple[MatchPass, ...]:

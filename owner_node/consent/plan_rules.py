@@ -125,7 +125,8 @@ def settings(request: Request) -> Iterator[Objection]:
         elif plan.attribute(name) != own:
             yield Objection(f"attribute {name!r} is planned with other settings than declared here")
         elif not planned.rules.goes_with(own):
-            yield Objection(f"method of {name!r} is {own.method} here, not mechanism {planned.mechanism}")
+            key, declared = ("missing", '"category"') if own.keeps_missing else ("method", own.method)
+            yield Objection(f"{key} of {name!r} is {declared} here, not mechanism {planned.mechanism}")
     for task in request.assignment.tasks:
         if task.records_rounded != schema.records_rounded:
             yield Objection(

@@ -320,7 +320,7 @@ class SnapshotWriter:
                 removing.callback(cluster.close)
                 self._engine_of = partial(SparkEngine, self._desk, cluster=cluster)
             self._columns = [
-                self._desk.column(integers_between(each.lower, each.upper)) for each in reading.attributes
+                self._desk.column(integers_between(each.lower, each.highest)) for each in reading.attributes
             ]
             self._identifiers = [self._desk.column(pa.string()) for _ in reading.dataset.person_columns]
             self._others = {name: self._desk.column(pa.int64()) for name in reading.others}

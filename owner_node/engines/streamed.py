@@ -117,7 +117,7 @@ class StreamedEngine:
         for task in tasks:
             check_setting(self.n_records, task)
             column, name = self.columns[task.attribute.name], task.attribute.name
-            if column.lowest < task.attribute.lower or column.highest > task.attribute.upper:
+            if column.lowest < task.attribute.lower or column.highest > task.attribute.highest:
                 raise DataError(
                     f"attribute {name!r}: values are outside the declared domain",
                     'correct the source, declare a wider domain, or set outside = "clamp"',
@@ -169,7 +169,7 @@ class StreamedEngine:
         return order_from_counts(counts, task)
 
     def _masked(self, task: AttributeTask) -> ColumnWriter:
-        return self.desk.column(integers_between(task.attribute.lower, task.attribute.upper), distinct=True)
+        return self.desk.column(integers_between(task.attribute.lower, task.attribute.highest), distinct=True)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -297,7 +297,7 @@ def _by_class(
     labels = attribute.categories or tuple(
         ("false", "true")
         if attribute.is_categorical
-        else map(attribute.text, range(attribute.lower, attribute.upper + 1))
+        else map(attribute.text, range(attribute.lower, attribute.highest + 1))
     )
     by_class = zip(labels, zip(*recognised, strict=True), originals, strict=True)
     return tuple(

@@ -74,6 +74,8 @@ def _of_attribute(attribute: Attribute, before: Int64Array, columns: Sequence[In
     }
     flags = [key for key in ("zeros", "most_frequent") if found[key] and _moved(found[key]) >= SHARE]
     if numbers:
+        before, *columns = (column[column <= attribute.upper] for column in (before, *columns))
+    if numbers and all(map(len, (before, *columns))):
         unit = 10**-attribute.decimals
         means = float(before.mean()), float(np.mean([column.mean() for column in columns]))
         moved, spread = abs(means[1] - means[0]), float(before.std())

@@ -86,6 +86,19 @@ class Whole(Generic[_Values]):
         yield self._values
 
 
+class _Present:
+    """The values of a column that are not missing, as where records without a value are left out."""
+
+    def __init__(self, column: Chunks[Int64Array], upper: int) -> None:
+        self._column, self._upper = column, upper
+
+    def __len__(self) -> int:
+        return sum(map(len, self))
+
+    def __iter__(self) -> Iterator[Int64Array]:
+        return (some[some <= self._upper] for some in self._column)
+
+
 def streamed_columns_of(
     values: Mapping[str, Chunks[Int64Array]],
     attributes: Sequence[Attribute],
@@ -98,8 +111,10 @@ def streamed_columns_of(
     """
     by_name = {attribute.name: attribute for attribute in attributes}
     columns = []
-    for name, column in values.items():
-        exponent, plain = _plain(by_name[name], column, key)
+    for name, whole in values.items():
+        attribute = by_name[name]
+        column = _Present(whole, attribute.upper) if attribute.keeps_missing else whole
+        exponent, plain = _plain(attribute, column, key)
         columns.append(_column(name, exponent, len(column), plain, key))
     for name, found in identifiers.items():
         codes = (_codes(texts, key) for texts in found)

@@ -226,6 +226,8 @@ class Setting:
     """The taxonomy of its categories; None if the attribute has none."""
     ordered: bool = True
     """Whether the order of its values means something."""
+    keeps_missing: bool = False
+    """Whether V - 1 stands for a missing value, which has no place in the order."""
 
     def __post_init__(self) -> None:
         if not self.epsilon.is_finite() or self.epsilon <= 0:

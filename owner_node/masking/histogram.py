@@ -58,6 +58,8 @@ _FEWEST_VALUES = 24
 _MOST_VALUES = 2**17
 """Beyond it a draw takes a second, and forecasts draw several times."""
 _PASSES = 4
+_FEWEST_PRESENT = 0.5
+"""With fewer values that are not missing, all records get a missing one."""
 MOST_RECORDS = 2**34
 """The largest number of records that a fragment can have."""
 
@@ -120,7 +122,9 @@ class HistogramMechanism(ListMechanism):
         noisy = add_saturating(counts << f, noise, TAIL * ceil(_scale(setting)) << f)
         n_records = int(counts.sum())
         drawn = noisy / 2.0**f
-        if setting.ordered:
+        if setting.keeps_missing:
+            nearest = _apart_from_missing(drawn, n_records, float(_scale(setting)))
+        elif setting.ordered:
             nearest = without_stray_counts(drawn, n_records, float(_scale(setting)))
         else:
             nearest = nearest_counts(drawn, n_records)
@@ -183,7 +187,18 @@ def nearest_counts(noisy: Float64Array, n_records: float) -> Float64Array:
     return nearest
 
 
-def without_stray_counts(noisy: Float64Array, n_records: int, scale: float) -> Float64Array:
+def _apart_from_missing(noisy: Float64Array, n_records: int, scale: float) -> Float64Array:
+    """Project noisy counts of which the last one, of missing values, has no neighbours.
+
+    The arguments are those of `without_stray_counts`.
+    """
+    n_missing = float(nearest_counts(noisy, n_records)[-1])
+    if n_records - n_missing < _FEWEST_PRESENT:
+        return np.append(np.zeros(noisy.size - 1), n_records)
+    return np.append(without_stray_counts(noisy[:-1], n_records - n_missing, scale), n_missing)
+
+
+def without_stray_counts(noisy: Float64Array, n_records: float, scale: float) -> Float64Array:
     """Project noisy counts onto those of the regions that are not empty, by the sums of noisy counts.
 
     Args:

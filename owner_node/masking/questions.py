@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from common.errors import UsageError
 from common.model.privacy import parse_epsilon
-from common.model.schema import Attribute, AttributeType, to_units
+from common.model.schema import MISSING_CATEGORY, Attribute, AttributeType, to_units
 
 _BOOLEANS = ("false", "true")
 
@@ -89,9 +89,14 @@ class Question:
                 f"attribute {attribute.name!r} has no {kind}: it is no number",
                 "ask for its median or a histogram",
             )
+        if not kind.counts and attribute.keeps_missing:
+            raise UsageError(
+                f"attribute {attribute.name!r} has no {kind}: missing values have no place in its order",
+                'ask for a count or a histogram, or set missing = "drop" for it',
+            )
         if (kind is QuestionKind.QUANTILE) != (self.share is not None and 0 < self.share < 1):
             raise UsageError("a quantile needs a share above 0 and below 1", "for example --share 0.9")
-        whole = Range(attribute.lower, attribute.upper + 1)
+        whole = Range(attribute.lower, attribute.highest + 1)
         if kind is QuestionKind.COUNT and (len(self.ranges) != 1 or self.ranges[0] == whole):
             raise UsageError(
                 "a count needs a condition: the number of all records is not protected",
@@ -121,6 +126,8 @@ def units_of(attribute: Attribute, text: str) -> int:
                 f"{text!r} is no value of attribute {attribute.name!r}", f"accepted: {', '.join(labels)}"
             )
         return labels.index(text)
+    if attribute.keeps_missing and text == MISSING_CATEGORY:
+        return attribute.highest
     ends = f"{attribute.text(attribute.lower)} to {attribute.text(attribute.upper)}"
     try:
         units = to_units(attribute.type, text, attribute.decimals)
@@ -185,6 +192,8 @@ def histogram_ranges(attribute: Attribute, bins: Sequence[str]) -> tuple[Range, 
     edges = [attribute.lower, *(cut for cut in cuts if cut != attribute.lower), attribute.upper + 1]
     if any(first >= end for first, end in pairwise(edges)):
         raise UsageError("--bins must ascend", "name each value once, smallest first: --bins 20,40,60")
+    if attribute.keeps_missing:
+        edges.append(attribute.highest + 1)
     return tuple(Range(first, end) for first, end in pairwise(edges))
 
 
@@ -239,10 +248,11 @@ def _share_of(text: str | None) -> Decimal | None:
 def range_texts(question: Question) -> tuple[dict[str, str], ...]:
     """Return the counted ranges as documents."""
     attribute = question.attribute
-    if attribute.is_categorical and all(each.end == each.first + 1 for each in question.ranges):
-        return tuple({"equals": text_of(attribute, each.first)} for each in question.ranges)
+    single = attribute.is_categorical and all(each.end == each.first + 1 for each in question.ranges)
     return tuple(
-        {"first": text_of(attribute, each.first), "last": text_of(attribute, each.end - 1)}
+        {"equals": text_of(attribute, each.first)}
+        if single or each.first > attribute.upper
+        else {"first": text_of(attribute, each.first), "last": text_of(attribute, each.end - 1)}
         for each in question.ranges
     )
 

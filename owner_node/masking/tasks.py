@@ -97,7 +97,14 @@ class AttributeTask:
         attribute, g = self.attribute, self.max_records_per_person
         ordered = not has_no_order(attribute)
         return Setting(
-            attribute.name, attribute.n_values, self.epsilon, self.k or 1, g, self.taxonomy, ordered
+            attribute.name,
+            attribute.n_values,
+            self.epsilon,
+            self.k or 1,
+            g,
+            self.taxonomy,
+            ordered,
+            attribute.keeps_missing,
         )
 
 
@@ -114,7 +121,8 @@ def mechanism_of(task: AttributeTask) -> ListMechanism:
     if not task.rules.goes_with(task.attribute):
         raise UsageError(
             f"attribute {task.attribute.name!r}: mechanism {task.mechanism} does not go with its method",
-            'mechanism exponential goes with method = "exponential" of a taxonomy, and only with it',
+            'mechanism exponential goes with method = "exponential" of a taxonomy, and only with it; numbers '
+            'and dates with missing = "category" go with dp-hist',
         )
     return MECHANISMS[task.mechanism]
 
@@ -236,9 +244,9 @@ def check_domain(values: Int64Array, attribute: Attribute) -> None:
     """
     if values.dtype != np.int64 or values.ndim != 1:
         raise DataError(f"attribute {attribute.name!r}: not a column of 64-bit integers")
-    if int(values.min()) >= attribute.lower and int(values.max()) <= attribute.upper:
+    if int(values.min()) >= attribute.lower and int(values.max()) <= attribute.highest:
         return
-    outside = int(np.count_nonzero((values < attribute.lower) | (values > attribute.upper)))
+    outside = int(np.count_nonzero((values < attribute.lower) | (values > attribute.highest)))
     raise DataError(
         f"attribute {attribute.name!r}: {outside} of {values.size} values are outside the declared domain",
         'correct the source, declare a wider domain, or set outside = "clamp"',

@@ -103,7 +103,8 @@ def _domain(attribute: Attribute) -> str:
         return f"{attribute.n_values} categories"
     if attribute.type is AttributeType.BOOLEAN:
         return "false, true"
-    return f"{attribute.text(attribute.lower)} … {attribute.text(attribute.upper)}"
+    missing = ", or missing" if attribute.keeps_missing else ""
+    return f"{attribute.text(attribute.lower)} … {attribute.text(attribute.upper)}{missing}"
 
 
 def _leaves(plan: Plan, assignment: Assignment) -> list[str]:

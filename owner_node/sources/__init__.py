@@ -198,7 +198,7 @@ def schema_of(
         n_records: Exact number of records; the schema holds it rounded.
         limits: What the owner's policy states; None for the widest.
     """
-    declared = _with_missing_category(dataset)
+    declared = _with_missing_values(dataset)
     return Schema(
         tuple(attribute for attribute in declared if not allowed or attribute.name in allowed),
         _identifier_rules(dataset),
@@ -224,7 +224,7 @@ def _identifier_rules(dataset: DatasetConfig) -> IdentifierRules | None:
 
 
 def _chosen(dataset: DatasetConfig, names: Sequence[str] | None) -> tuple[Attribute, ...]:
-    declared = _with_missing_category(dataset)
+    declared = _with_missing_values(dataset)
     if names is None:
         return declared
     unknown = sorted(set(names) - {attribute.name for attribute in declared})
@@ -240,7 +240,7 @@ def _chosen(dataset: DatasetConfig, names: Sequence[str] | None) -> tuple[Attrib
 def others_of(dataset: DatasetConfig, chosen: Sequence[Attribute]) -> tuple[Attribute, ...]:
     """Return the declared attributes that were not chosen."""
     names = {attribute.name for attribute in chosen}
-    return tuple(each for each in _with_missing_category(dataset) if each.name not in names)
+    return tuple(each for each in _with_missing_values(dataset) if each.name not in names)
 
 
 def _known_by(dataset: DatasetConfig, chosen: Sequence[Attribute]) -> tuple[Attribute, ...]:
@@ -249,14 +249,14 @@ def _known_by(dataset: DatasetConfig, chosen: Sequence[Attribute]) -> tuple[Attr
     The chosen attributes determine which records are dropped. If records can be dropped, the data are
     recognised by all values of all columns, so that another choice of attributes does not hide a copy.
     """
-    return _with_missing_category(dataset) if dataset.dropping else others_of(dataset, chosen)
+    return _with_missing_values(dataset) if dataset.dropping else others_of(dataset, chosen)
 
 
-def _with_missing_category(dataset: DatasetConfig) -> tuple[Attribute, ...]:
-    """Return the declared attributes, with the additional category even if no value is missing."""
+def _with_missing_values(dataset: DatasetConfig) -> tuple[Attribute, ...]:
+    """Return the declared attributes, with the value for missing ones even if none is."""
     return tuple(
         replace(attribute, categories=(*attribute.categories, MISSING_CATEGORY), upper=attribute.upper + 1)
-        if dataset.fills(attribute)
+        if attribute.categories and dataset.fills(attribute)
         else attribute
         for attribute in dataset.attributes
     )

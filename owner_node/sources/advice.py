@@ -49,8 +49,9 @@ def _about_attribute(attribute: Attribute, loaded: LoadedData) -> Iterator[str]:
     if attribute.is_categorical:
         return
     values = loaded.columns[attribute.name]
-    width, spread = attribute.upper - attribute.lower, int(values.max()) - int(values.min())
-    if width > WIDE * spread:
+    values = values[values <= attribute.upper]
+    width = attribute.upper - attribute.lower
+    if values.size and width > WIDE * (int(values.max()) - int(values.min())):
         yield (
             f"attribute {attribute.name!r}: the declared domain is more than {WIDE} times as wide as "
             "the data; the noise of idp-ls grows with it"

@@ -27,7 +27,7 @@ class _Batch:
     """Some records, after missing values were dropped or filled."""
 
     values: list[Any]
-    """One Arrow array per attribute, without nulls."""
+    """One Arrow array per attribute; with nulls only where missing values are kept."""
     identifiers: list[Any]
     """One Arrow string array per identifier column, without nulls."""
     n_records: int
@@ -125,9 +125,8 @@ class Reading:
         if not texts.is_readable(array.type):
             return None
         column, problems = texts.plain(array), Findings()
-        if column.null_count and self.dataset.fills(attribute):
-            column = pc.fill_null(texts.as_text(column), MISSING_CATEGORY)
-        parsed = parse(attribute, column.drop_null(), self.dataset.csv, problems)
+        column = _filled(attribute, column) if self.dataset.fills(attribute) else column.drop_null()
+        parsed = parse(attribute, column, self.dataset.csv, problems)
         return None if problems else parsed.units
 
 
@@ -367,7 +366,7 @@ def _complete(needed: Sequence[Any], n_records: int) -> Any:
 def _fill(
     dataset: DatasetConfig, attributes: Sequence[Attribute], found: dict[str, Any], findings: Findings
 ) -> None:
-    """Replace missing categories by their own category; every other missing value is a problem."""
+    """Replace missing categories by their own category; a missing value that is not kept is a problem."""
     for name in filter(found.__contains__, dataset.identifier):
         _find_missing_identifiers(name, found[name].null_count, findings)
         found[name] = found[name].drop_null()
@@ -376,10 +375,17 @@ def _fill(
         if array is None or not array.null_count:
             continue
         if dataset.fills(attribute):
-            found[attribute.name] = pc.fill_null(texts.as_text(array), MISSING_CATEGORY)
+            found[attribute.name] = _filled(attribute, array)
             continue
         _find_missing_values(attribute, array.null_count, findings)
         found[attribute.name] = array.drop_null()
+
+
+def _filled(attribute: Attribute, array: Any) -> Any:
+    """Return values with the missing ones as they are kept: as a label, or as nulls."""
+    if attribute.keeps_missing or not array.null_count:
+        return array
+    return pc.fill_null(texts.as_text(array), MISSING_CATEGORY)
 
 
 def _find_missing_identifiers(name: str, n_missing: int, findings: Findings) -> None:
@@ -389,7 +395,7 @@ def _find_missing_identifiers(name: str, n_missing: int, findings: Findings) -> 
 
 def _find_missing_values(attribute: Attribute, n_missing: int, findings: Findings) -> None:
     hint = 'complete them, or set missing = "drop"'
-    if attribute.type is AttributeType.CATEGORY:
+    if attribute.type is not AttributeType.BOOLEAN:
         hint += ' or missing = "category"'
     findings.add(attribute.name, "missing value", n_missing, hint)
 

@@ -43,7 +43,7 @@ class SimulatedSource(Source):
         attribute = self._attributes[name]
         draw = np.random.default_rng([crc32(name.encode()), place])
         return from_units(
-            attribute, draw.integers(attribute.lower, attribute.upper, RECORDS, np.int64, endpoint=True)
+            attribute, draw.integers(attribute.lower, attribute.highest, RECORDS, np.int64, endpoint=True)
         )
 
     def _people(self, name: str, first: int) -> Any:

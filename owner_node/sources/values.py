@@ -42,10 +42,20 @@ def parse(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings
 
     Args:
         attribute: The declared attribute.
-        array: Arrow array of a readable, plain type without nulls, shape (n_records,).
+        array: Arrow array of a readable, plain type, shape (n_records,); with nulls only where the attribute
+            keeps missing values.
         form: Format of numbers and dates in text.
         findings: Collects every problem.
     """
+    if not (attribute.keeps_missing and array.null_count):
+        return _parsed(attribute, array, form, findings)
+    parsed = _parsed(attribute, array.drop_null(), form, findings)
+    units = np.full(len(array), attribute.highest, dtype=np.int64)
+    units[bools(array.is_valid())] = parsed.units
+    return Parsed(units, parsed.rounded, parsed.clamped)
+
+
+def _parsed(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings) -> Parsed:
     if attribute.type is AttributeType.DATE:
         return _date(attribute, array, form, findings)
     if attribute.type is AttributeType.BOOLEAN:

@@ -115,6 +115,8 @@ def _settings_text(attribute: Attribute) -> str:
         settings.append(f"decimals = {attribute.decimals}")
     if attribute.outside == "clamp":
         settings.append("clamps")
+    if attribute.keeps_missing:
+        settings.append("keeps missing values, by counts")
     if attribute.ordered:
         settings.append("ordered")
     if attribute.order is CategoryOrder.FREQUENCY:
@@ -208,16 +210,18 @@ def _policy_warnings(owner: OwnerConfig) -> Iterator[str]:
     yield from (f"{text}; {hint}" for text, hint in owner.unmatched_attributes())
     allowed = owner.policy.mechanisms
     refused = {
-        f"{dataset.name}.{attribute.name}": attribute.method
+        f"{dataset.name}.{attribute.name}": 'missing = "category"'
+        if attribute.keeps_missing
+        else f'method = "{attribute.method}"'
         for dataset in owner.datasets
         for attribute in dataset.attributes
         if declared_mechanism(attribute) not in (None, *allowed)
     }
     if refused:
-        methods = ", ".join(f'method = "{each}"' for each in dict.fromkeys(refused.values()))
+        settings = ", ".join(dict.fromkeys(refused.values()))
         yield (
-            f"releases of {', '.join(refused)} are refused: declared to be drawn from a taxonomy "
-            f"({methods}), which policy.mechanisms does not list"
+            f"releases of {', '.join(refused)} are refused: {settings} asks for a mechanism "
+            "that policy.mechanisms does not list"
         )
 
 

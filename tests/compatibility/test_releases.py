@@ -15,6 +15,7 @@ from deploy.local_process import run_program
 from deploy.local_setup import make_setup, share_linkage_key
 from tests.system.small_owners import (
     ATTRIBUTES,
+    Attributes,
     ask,
     declared,
     identifiers,
@@ -117,3 +118,24 @@ def test_identifiers_that_versions_write_otherwise(cluster):
     assert newer in shown["error"]["message"]
     said = ask(cluster, "owner-node", "show", "numbers", owner=newer)[1]
     assert "written otherwise by another version of the software in this release" in json.dumps(said)
+
+
+@pytest.mark.parametrize(("older", "code", "said"), [("b", 3, "missing-values"), ("", 4, "owner a")])
+def test_missing_numbers_that_one_version_keeps(before, tmp_path, older, code, said):
+    """An owner that does not know of them is named, an aggregator that does not is refused, uncharged."""
+    with make_owners(tmp_path) as cluster:
+        table = people(identifiers(2000, SIZE), seed=3)
+        table.loc[:30, "age"] = None
+        kept: dict[str, Attributes] = {
+            "a": {"age": {**ATTRIBUTES["age"], "missing": "category"}},
+            "b": {"ward": ATTRIBUTES["ward"]},
+        }
+        for owner, attributes in kept.items():
+            write(tmp_path, owner, "gaps", table)
+            with cluster.owner(owner).config.open("a") as stream:
+                stream.write(declared("gaps", attributes=attributes))
+        (cluster.owner(older) if older else cluster.aggregator).programs = before
+        cluster.start()
+        found, shown = released(cluster, "gaps", dataset="gaps", layout="vertical")
+        assert (found, said in shown["error"]["message"]) == (code, True), shown
+        assert not spends(cluster, "a")

@@ -84,7 +84,7 @@ def random_columns(
 ) -> dict[str, Int64Array]:
     """Return values within the domains of the attributes."""
     return {
-        each.name: rng.integers(each.lower, each.upper, n_records, dtype=np.int64, endpoint=True)
+        each.name: rng.integers(each.lower, each.highest, n_records, dtype=np.int64, endpoint=True)
         for each in attributes
     }
 

@@ -37,6 +37,7 @@ AGE = Attribute("age", AttributeType.INTEGER, -3, 9)
 PAY = Attribute("pay", AttributeType.NUMBER, 0, 10**9, 2)
 FAR = Attribute("far", AttributeType.INTEGER, -(2**40), 2**40)
 BORN = Attribute("born", AttributeType.DATE, 0, 20000)
+LAB = Attribute("lab", AttributeType.NUMBER, 0, 400, 1, keeps_missing=True)
 COLOUR = Attribute("colour", AttributeType.CATEGORY, 0, 3, categories=COLOURS)
 OFTEN = Attribute("often", AttributeType.CATEGORY, 0, 3, categories=COLOURS, order=CategoryOrder.FREQUENCY)
 DRAWN = Attribute(
@@ -48,7 +49,7 @@ DRAWN = Attribute(
     taxonomy=TAXONOMY.digest,
     method=TaxonomyMethod.EXPONENTIAL,
 )  # fmt: skip
-ATTRIBUTES = (AGE, PAY, FAR, BORN, COLOUR, OFTEN, DRAWN)
+ATTRIBUTES = (AGE, PAY, FAR, BORN, LAB, COLOUR, OFTEN, DRAWN)
 NAMES = [attribute.name for attribute in ATTRIBUTES]
 PLAN = make_plan([(NAMES, ["north"])], attributes=ATTRIBUTES)
 CLUSTERED = ("dp-ir", "idp-ls", "idp-cbls", "idp-joint", "idp-quantiles", "dp-quantiles")
@@ -59,6 +60,7 @@ RECORDS = st.tuples(
     st.decimals(0, 10**7, places=2),
     st.integers(-(2**40), 2**40),
     st.dates(min_value=date(1970, 1, 1), max_value=date(2020, 1, 1)),
+    st.sampled_from(("", "0", "7.5", "40")),
     st.sampled_from(COLOURS),
     st.sampled_from(("red", "red", "blue")),
     st.sampled_from((*COLOURS, "")),
@@ -78,7 +80,7 @@ def tables(draw: Any) -> tuple[DatasetConfig, str]:
     dataset = DatasetConfig(
         name="cohort", source="", budget="people", total_epsilon=Decimal(3), identifier=("id",),
         normalise=("trim",), max_records_per_person=most, attributes=ATTRIBUTES, missing="drop",
-        taxonomies={"drawn": TAXONOMY},
+        missing_in={"lab": "category"}, taxonomies={"drawn": TAXONOMY},
     )  # fmt: skip
     return dataset, "\n".join([",".join(("id", *NAMES)), *lines, ""])
 
@@ -91,6 +93,8 @@ def tasks(draw: Any) -> tuple[AttributeTask, ...]:
         mechanisms: tuple[str, ...] = (*CLUSTERED, *BY_RECORD)
         if attribute.name == "drawn":
             mechanisms = ("exponential",)
+        elif attribute.keeps_missing:
+            mechanisms = ("dp-hist",)
         elif attribute.name not in ("pay", "far"):
             mechanisms = (*mechanisms, "dp-hist")
         mechanism = draw(st.sampled_from(mechanisms))

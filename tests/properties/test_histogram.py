@@ -1,5 +1,6 @@
 """`dp-hist`: what it promises by brute force, its steps against a solver, its noise against its scale."""
 
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from itertools import combinations, product
@@ -131,6 +132,31 @@ def test_what_stands_out_is_left_as_it_is():
     spike[0] = 900
     noisy = spike + np.random.default_rng(4).laplace(0, 8, 1000)
     assert without_stray_counts(noisy, 900, 8)[0] > 890
+
+
+def test_missing_values_are_no_neighbours():
+    """Their count stays beside an empty end of the domain, and does not hide that it is empty."""
+    counts = np.zeros(1000, dtype=np.int64)
+    counts[:40], counts[-1] = 50, 300
+    setting = replace(setting_of(1000), keeps_missing=True)
+    for seed in range(20):
+        drawn = MECHANISM.list_of(counts, MECHANISM.noise(setting, SeededBits(seed)), setting)
+        found = np.zeros(1000, dtype=np.int64)
+        found[drawn.values] = drawn.sizes
+        assert found.sum() == counts.sum()
+        assert abs(found[-1] - 300) < 40
+        assert found[100:-1].sum() < 20
+
+
+@pytest.mark.parametrize("n_records", [1, 5, 3000])
+def test_all_values_can_be_missing(n_records):
+    """The noise may leave no present value, or some; the counts are of all records either way."""
+    setting = replace(setting_of(30, "50"), keeps_missing=True)
+    counts = np.append(np.zeros(29, dtype=np.int64), n_records)
+    for seed in range(20):
+        drawn = MECHANISM.list_of(counts, MECHANISM.noise(setting, SeededBits(seed)), setting)
+        assert drawn.sizes.sum() == n_records
+        assert drawn.sizes[drawn.values == 29] == n_records
 
 
 def test_stray_counts_are_those_of_values_with_an_order():

@@ -132,6 +132,7 @@ FIXED = {
     "pay": ("idp-quantiles", "0.05"),
     "far": ("idp-joint", "0.5"),
     "born": ("dp", "0"),
+    "lab": ("dp-hist", "0.05"),
     "colour": ("dp-quantiles", "0"),
     "often": ("idp-ls", "0.01"),
     "drawn": ("exponential", "0.05"),
@@ -143,15 +144,15 @@ def test_every_kind_of_mechanism_gives_the_same_fragment(spark, tmp_path):
     draw = random.Random(1)
     rows = [
         f"p{row},{draw.randint(-3, 9)},{draw.randint(0, 999)}.5,{draw.randint(-5, 2**40)},"
-        f"19{draw.randint(70, 99)}-01-01,{draw.choice(COLOURS)},{draw.choice(COLOURS[:2])},"
-        f"{draw.choice((*COLOURS, ''))}"
+        f"19{draw.randint(70, 99)}-01-01,{draw.choice(('', '7.5'))},{draw.choice(COLOURS)},"
+        f"{draw.choice(COLOURS[:2])},{draw.choice((*COLOURS, ''))}"
         for row in range(57)
     ]
     (tmp_path / "cohort.csv").write_text("\n".join([",".join(("id", *NAMES)), *rows, ""]))
     dataset = DatasetConfig(
         name="cohort", source=str(tmp_path / "cohort.csv"), budget="people", total_epsilon=Decimal(3),
-        identifier=("id",), attributes=ATTRIBUTES, missing="drop", taxonomies={"drawn": TAXONOMY},
-        spark=spark,
+        identifier=("id",), attributes=ATTRIBUTES, missing="drop", missing_in={"lab": "category"},
+        taxonomies={"drawn": TAXONOMY}, spark=spark,
     )  # fmt: skip
     chosen = []
     for attribute in ATTRIBUTES:

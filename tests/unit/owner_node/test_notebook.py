@@ -23,12 +23,14 @@ from owner_node.ledger.ledger import EntryKind
 from owner_node.notebook import Workspace
 from tests.fakes.owner_folder import make_owner_folder
 
+AGE = {"type": "integer", "min": 0, "max": 120}
+DAY = {"type": "date", "min": "2020-01-01", "max": "2026-12-31"}
 SCHEMA = {
-    "age": {"type": "integer", "min": 0, "max": 120},
+    "age": AGE,
     "pay": {"type": "number", "min": -5.5, "max": 900, "decimals": 2},
     "ward": {"type": "category", "categories": ("A", "B")},
     "stage": {"type": "category", "categories": ["mild", "bad", "worse"], "ordered": True},
-    "day": {"type": "date", "min": "2020-01-01", "max": "2026-12-31"},
+    "day": DAY,
     "flag": {"type": "boolean"},
 }
 
@@ -162,7 +164,11 @@ def test_missing_values(workspace, frame):
         anyway=True,
     )
     assert list(masked.frame["ward"].cat.categories) == ["A", "B", "(missing)"]
-    assert len(spends(workspace)) == 2
+    kept = {"age": {**AGE, "missing": "category"}, "day": {**DAY, "missing": "category"}}
+    masked = workspace.mask(frame, kept, epsilon="1", anyway=True)
+    assert masked.frame.dtypes.astype(str).to_dict() == {"age": "Int64", "day": "datetime64[s]"}
+    assert masked.frame.index.tolist() == frame.index.tolist()
+    assert len(spends(workspace)) == 3
 
 
 def test_several_records_per_person(workspace, frame):

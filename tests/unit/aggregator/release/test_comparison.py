@@ -13,9 +13,15 @@ WARD = Attribute("ward", AttributeType.CATEGORY, 0, 1, categories=("u", "v"), ta
 MISSING = replace(WARD, categories=("u", "v", "(missing)"), upper=2)
 
 
+AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
+KEPT = replace(AGE, keeps_missing=True)
+
+
 @pytest.mark.parametrize(
     ("expected", "seen", "told"),
     [
+        (AGE, KEPT, ['missing = "category" is declared, but not']),
+        (KEPT, replace(AGE, upper=121), ["max is 121, 120", 'missing = "category" is not declared, but']),
         (WARD, WARD, []),
         (
             WARD,

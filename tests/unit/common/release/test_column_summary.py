@@ -1,6 +1,7 @@
 """Summaries of released columns against counting record by record."""
 
 from bisect import bisect_right
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -137,3 +138,14 @@ def test_ordered_labels_keep_their_order():
     assert [label for label, _ in summary_of(ordered, [2, 2, 0, 1, 2]).bins] == ["low", "mid", "high"]
     boolean = Attribute("b", AttributeType.BOOLEAN, 0, 1)
     assert [label for label, _ in summary_of(boolean, [1, 1, 0]).bins] == ["false", "true"]
+
+
+@pytest.mark.parametrize("attribute", [each for each in NUMERIC if each.name != "dose"], ids=lambda e: e.name)
+def test_missing_values_are_counted_apart(attribute):
+    """All other figures are those of the present values; where there are none, the missing ones are all."""
+    kept = replace(attribute, keeps_missing=True)
+    units = random_columns(np.random.default_rng(1), (attribute,), 500)[attribute.name]
+    present, found = summary_of(attribute, units), summary_of(kept, np.append(units, [kept.highest] * 70))
+    assert found.facts == (*present.facts, ("missing", "70"))
+    assert replace(found, facts=present.facts, different=present.different) == present
+    assert summary_of(kept, [kept.highest] * 9).bins == (("(missing)", 9),)

@@ -39,6 +39,7 @@ min = 0.5
 max = 250
 decimals = 1
 outside = "clamp"
+missing = "category"
 [dataset.attributes."día de alta"]
 type = "date"
 min = 2015-01-01

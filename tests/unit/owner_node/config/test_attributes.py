@@ -71,6 +71,11 @@ def test_the_settings_of_attributes_are_kept(tmp_path):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("type = 'boolean'\nmissing = 'category'", '.missing: "category" does not go with type boolean'),
+        (
+            f"type = 'integer'\nmin = 1\nmax = {2**22}\nmissing = 'category'",
+            '.missing: "category" goes with at most 4,194,303 possible values',
+        ),
         ("type = 'integer'\nmin = 3\nmax = 1", ".min = 3: above max, 1"),
         ("type = 'category'\ncategories = ['=1+1', 'b']", '.categories = "=1+1": starts like a formula'),
         ("type = 'integer'\nmin = 0.5\nmax = 1", ".min = 0.5: expected a whole number"),

@@ -253,7 +253,7 @@ def test_the_label_of_missing_values_cannot_be_a_category_of_its_own(tmp_path):
 
 
 def test_an_attribute_treats_missing_values_in_its_own_way(tmp_path):
-    """An attribute's own `missing` wins over the data set's; a category is for type category only."""
+    """An attribute's own `missing` wins over the data set's, which is for categories."""
     sex = '[dataset.attributes.sex]\ntype = "category"\ncategories = ["f", "m"]\n'
     text = DATASET + '\nmissing = "category"\n'
     dataset = _load(tmp_path, HEAD, text, AGE, 'missing = "drop"', sex).datasets[0]
@@ -261,11 +261,9 @@ def test_an_attribute_treats_missing_values_in_its_own_way(tmp_path):
     assert dataset.fills(dataset.attributes[1])
     dataset = _load(tmp_path, HEAD, text, AGE, 'missing = "drop"', sex, 'missing = "error"').datasets[0]
     assert not dataset.fills(dataset.attributes[1])
-    (problem,) = _problems(tmp_path, HEAD, DATASET, AGE, 'missing = "category"')
-    assert problem == (
-        'dataset[adult].attributes.age.missing: "category" goes with type category, not with integer; '
-        'use "drop" or "error"'
-    )
+    assert not _load(tmp_path, HEAD, text, AGE).datasets[0].fills(dataset.attributes[0])
+    (kept,) = _load(tmp_path, HEAD, DATASET, AGE, 'missing = "category"').datasets[0].attributes
+    assert (kept.keeps_missing, kept.upper, kept.n_values) == (True, 120, 122)
 
 
 def _two(first: str, second: str) -> str:

@@ -118,6 +118,23 @@ def test_drawn_categories_are_the_owners_declaration() -> None:
     assert only_rule(judged(ranked)) == "method of 'age' is rank here, not mechanism exponential"
 
 
+def test_missing_values_are_kept_as_the_owner_declares() -> None:
+    """An attribute that keeps them is only counted, and only a plan that says so is accepted."""
+    kept = replace(AGE, keeps_missing=True)
+    own = schema(attributes=(kept, WARD))
+    plan = replace(PLAN, attributes=(kept, WARD))
+    assert (
+        only_rule(judged(plan, schema=own))
+        == "missing of 'age' is \"category\" here, not mechanism idp-joint"
+    )
+    assert (
+        only_rule(judged(PLAN, schema=own))
+        == "attribute 'age' is planned with other settings than declared here"
+    )
+    counted = with_attribute(mechanism="dp-hist", k=None)
+    assert isinstance(judged(replace(counted, attributes=(kept, WARD)), schema=own), Accept)
+
+
 def test_unbounded_charge_needs_per_centroid_accounting() -> None:
     """What has no joint bound is refused, unless the owner counts as the papers do."""
     unbounded = with_task(attributes=(planned("age"), planned("ward", epsilon_joint=None)))

@@ -42,6 +42,16 @@ def test_what_is_kept_is_not_flagged():
     assert warnings([found]) == []
 
 
+def test_means_are_of_present_values():
+    """A missing value is no number; where no value is present there is no mean."""
+    lab = Attribute("lab", AttributeType.INTEGER, 0, 99, keeps_missing=True)
+    values = np.append(np.full(N // 2, 10), np.full(N // 2 + 1, lab.highest))
+    found = tried(lab, values, "dp-hist", None)
+    assert found["mean"]["before"] == 10
+    assert found["most_frequent"]["value"] == "(missing)"
+    assert tried(lab, np.full(N, lab.highest), "dp-hist", None)["mean"] is None
+
+
 def test_labels_and_numbers_are_shown_as_they_are_written():
     """A mean has the attribute's unit; a category is named by its label and has neither mean nor zeros."""
     dose = Attribute("dose", AttributeType.NUMBER, 1_000, 9_000, decimals=3)

@@ -102,6 +102,26 @@ def test_a_copy_where_other_records_are_left_out(folder: Path, capsys: Any) -> N
     assert len(spends(folder)) == 1
 
 
+@pytest.mark.parametrize("first", ["patients", "copy"])
+def test_a_copy_that_keeps_missing_values(folder: Path, capsys: Any, first: str) -> None:
+    """Columns are known whether their missing values are kept or their records left out."""
+    table = pd.read_csv("patients.csv", dtype=str)
+    table.loc[20:29, "income"] = None
+    table.to_csv("patients.csv", index=False)
+    declare_copy(folder)
+    whole, copy = Path("owner.toml").read_text().split('name = "copy"')
+    whole = whole.replace("total_epsilon", 'missing = "drop"\ntotal_epsilon')
+    copy = copy.replace("decimals = 2", 'decimals = 2\nmissing = "category"').replace(
+        "max = 9000", "max = 9500"
+    )
+    Path("owner.toml").write_text(f'{whole}name = "copy"{copy}')
+    count = ("query", "count", "--attribute", "income", "--equals", "5")
+    other = {"patients": "copy", "copy": "patients"}[first]
+    assert ask(capsys, *count, "--dataset", first)[0] == 0
+    assert ask(capsys, *count, "--dataset", other)[0] == 4
+    assert len(spends(folder)) == 1
+
+
 def test_the_same_persons_with_other_values(folder: Path, capsys: Any) -> None:
     """Equal identifiers that are no serial numbers are the same persons, whatever else the file says."""
     table = pd.read_csv("patients.csv", dtype=str)

@@ -22,6 +22,7 @@ AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
 PAY = Attribute("pay", AttributeType.NUMBER, -100, 90_000, 2)
 DAY = Attribute("day", AttributeType.DATE, 16_436, 20_818)
 WARD = Attribute("ward", AttributeType.CATEGORY, 0, 1, categories=("A", "B, C"))
+LAB = Attribute("lab", AttributeType.NUMBER, 0, 90, 1, keeps_missing=True)
 STAGE = Attribute("stage", AttributeType.CATEGORY, 0, 2, categories=("mild", "bad", "worse"), ordered=True)
 FLAG = Attribute("flag", AttributeType.BOOLEAN, 0, 1)
 
@@ -30,7 +31,7 @@ FLAG = Attribute("flag", AttributeType.BOOLEAN, 0, 1)
     ("attribute", "text", "units"),
     [
         (AGE, "17", 17), (PAY, "-1", -100), (PAY, "12.5", 1250), (DAY, "2020-01-01", 18_262),
-        (WARD, "B, C", 1), (STAGE, "worse", 2), (FLAG, "true", 1),
+        (WARD, "B, C", 1), (LAB, "9.0", 90), (LAB, "(missing)", 91), (STAGE, "worse", 2), (FLAG, "true", 1),
     ],
 )  # fmt: skip
 def test_values_as_people_write_them(attribute, text, units):
@@ -41,7 +42,17 @@ def test_values_as_people_write_them(attribute, text, units):
 
 @pytest.mark.parametrize(
     ("attribute", "text"),
-    [(AGE, "121"), (AGE, "-1"), (AGE, "1.5"), (PAY, "0.001"), (DAY, "2020-02-30"), (WARD, "a"), (FLAG, "1")],
+    [
+        (AGE, "121"),
+        (AGE, "-1"),
+        (AGE, "1.5"),
+        (PAY, "0.001"),
+        (PAY, "(missing)"),
+        (LAB, "9.1"),
+        (DAY, "2020-02-30"),
+        (WARD, "a"),
+        (FLAG, "1"),
+    ],
 )
 def test_values_that_are_none(attribute, text):
     """A value that the domain does not have is a usage error that says what is accepted."""
@@ -58,6 +69,8 @@ def test_ranges_of_counts():
     assert counted_range(WARD, "B, C", None, None) == (Range(1, 2),)
     assert counted_range(STAGE, None, "bad", None) == (Range(1, 3),)
     assert counted_range(AGE, None, None, None) == ()
+    assert counted_range(LAB, "(missing)", None, None) == (Range(91, 92),)
+    assert counted_range(LAB, None, "0", None) == (Range(0, 91),)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +87,7 @@ def test_ranges_of_histograms():
     """They cut the domain: every value is in one of them, so the counts are of all records."""
     assert histogram_ranges(AGE, ["20", "40"]) == (Range(0, 20), Range(20, 40), Range(40, 121))
     assert histogram_ranges(AGE, ["0", "20"]) == (Range(0, 20), Range(20, 121))
+    assert histogram_ranges(LAB, ["5"]) == (Range(0, 50), Range(50, 91), Range(91, 92))
     assert histogram_ranges(FLAG, []) == (Range(0, 1), Range(1, 2))
     for bins in (["40", "20"], ["20", "20"]):
         with pytest.raises(UsageError):
@@ -87,6 +101,7 @@ def test_ranges_of_histograms():
     [
         (QuestionKind.MEDIAN, WARD, ()),
         (QuestionKind.MAXIMUM, FLAG, ()),
+        (QuestionKind.MEAN, LAB, ()),
         (QuestionKind.COUNT, AGE, ()),
         (QuestionKind.COUNT, AGE, (Range(0, 121),)),
         (QuestionKind.HISTOGRAM, AGE, (Range(0, 121),)),
@@ -107,6 +122,10 @@ def test_ranges_as_they_are_told():
         {"first": "-1.00", "last": "9.99"},
         {"first": "10.00", "last": "900.00"},
     )
+    present, missing = range_texts(
+        Question(QuestionKind.HISTOGRAM, LAB, Decimal(1), 1, histogram_ranges(LAB, []))
+    )
+    assert (present, missing) == ({"first": "0.0", "last": "9.0"}, {"equals": "(missing)"})
 
 
 def test_promises():

@@ -6,6 +6,7 @@ import resource
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -21,7 +22,7 @@ from owner_node.config import DatasetConfig
 from owner_node.connection.worker import PASSING
 from owner_node.sources import count_records, load, schema_of
 from tests.postgres_server import PASSWORD, PostgresServer, postgres_server
-from tests.unit.owner_node.sources.conftest import AGE, ALL, SEX, WEIGHT
+from tests.unit.owner_node.sources.conftest import AGE, ALL, SEEN, SEX, WEIGHT
 
 Table = Mapping[str, Sequence[object]]
 Make = Callable[..., DatasetConfig]
@@ -196,6 +197,24 @@ def test_missing_categories_are_a_category_and_other_values_are_not(make):
     assert count_records(settings) == 2
     settings = make(table | {"age": [None, 2]}, attributes=(AGE, SEX), missing="category")
     assert found(settings) == found(settings, count_records) == [("age", "missing value", 1)]
+
+
+def test_missing_numbers_and_dates_are_kept(make):
+    """They are the value above the highest, at every kind of source, even if no value is there."""
+    attributes = tuple(replace(each, keeps_missing=True) for each in (AGE, WEIGHT, SEEN))
+    missing_in = dict.fromkeys(("age", "weight", "seen"), "category")
+    table = {
+        "age": [34, None, 81],
+        "weight": [None, Decimal("10.5"), None],
+        "seen": [date(1970, 1, 2), None, date(1970, 1, 1)],
+    }
+    settings = make(table, attributes=attributes, missing_in=missing_in, missing="drop")
+    expected = {"age": [34, 121, 81], "weight": [20_001, 1050, 20_001], "seen": [1, 30_001, 0]}
+    assert columns(settings) == expected
+    assert (load(settings).counts.dropped, count_records(settings)) == (0, 3)
+    assert schema_of(settings, None, 3).attributes == attributes
+    nothing = make({"age": [None, None], "id": [1, 2]}, attributes=attributes[:1], missing_in=missing_in)
+    assert columns(nothing) == {"age": [121, 121]}
 
 
 def test_attributes_have_treatments_of_their_own(make):

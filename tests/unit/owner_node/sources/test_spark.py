@@ -84,6 +84,10 @@ def test_the_order_of_files_and_records_means_nothing(dataset, spark, tmp_path):
         assert each.counts.dropped == 1
         assert not [path for path in spark.workspace.scratch.iterdir() if "source" in path.name]
     assert count_records(replace(dataset, source=sources[0])) == 3
+    kept = replace(PAY, keeps_missing=True)
+    keeping = replace(dataset, attributes=(AGE, kept), missing_in={"pay": "category"}, source=sources[1])
+    assert sorted(load(keeping).columns["pay"].tolist()) == [50, 50, 125, kept.highest]
+    assert count_records(keeping) == 4
 
 
 @pytest.mark.parametrize("kind", ["float64", "decimal", "timestamp", "string"])
