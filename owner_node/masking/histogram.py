@@ -20,9 +20,7 @@ this compares with the projection alone, over shapes, numbers of records and wid
 docs/decisions.md.
 
 References:
-    Balinski and Young 1982, "Fair Representation" (largest remainders).
     Donoho and Johnstone 1994, "Ideal spatial adaptation by wavelet shrinkage" (thresholds of dyadic sums).
-    Duchi, Shalev-Shwartz, Singer, Chandra 2008, "Efficient projections onto the l1-ball", Figure 1.
     Dwork, McSherry, Nissim, Smith 2006, Example 3 (histograms).
     Hay, Rastogi, Miklau, Suciu 2010, "Boosting the accuracy of differentially private histograms through
     consistency" (sums of intervals as post-processing).
@@ -35,6 +33,7 @@ from math import ceil
 import numpy as np
 
 from common.errors import UnusableDataError
+from common.model.counts import nearest_counts, whole_counts
 from common.model.largest import TAIL
 from common.model.mechanisms import MOST_HISTOGRAM_VALUES
 from owner_node.masking.arrays import LARGEST_INT64, BitSource, BoolArray, Float64Array, Int64Array
@@ -166,27 +165,6 @@ def counts_of(values: Int64Array, setting: Setting) -> Int64Array:
     return np.bincount(values, minlength=setting.n_values)
 
 
-def nearest_counts(noisy: Float64Array, n_records: float) -> Float64Array:
-    """Project noisy counts onto those that are not negative and sum to a number of records.
-
-    Args:
-        noisy: Noisy counts, `(V,)`.
-        n_records: What they are to sum to.
-
-    Returns:
-        The nearest such counts in squared distance, `(V,)`, not whole yet.
-
-    References:
-        Duchi et al. 2008, Figure 1.
-    """
-    falling = np.sort(noisy)[::-1]
-    beyond = np.cumsum(falling) - n_records
-    places = np.arange(1, noisy.size + 1)
-    last = int(np.flatnonzero(falling * places > beyond)[-1])
-    nearest: Float64Array = np.maximum(noisy - beyond[last] / places[last], 0)
-    return nearest
-
-
 def _apart_from_missing(noisy: Float64Array, n_records: int, scale: float) -> Float64Array:
     """Project noisy counts of which the last one, of missing values, has no neighbours.
 
@@ -271,19 +249,3 @@ def _divided(totals: Float64Array, level: Float64Array, variance: float) -> tupl
     found = np.where(empty | (size == 0), 0, np.where(whole | (rest == 0), totals, by_nearest))
     halves = np.maximum(np.stack([found, totals - found], axis=1).ravel(), 0)
     return halves, np.stack([empty, whole], axis=1).ravel()
-
-
-def whole_counts(counts: Float64Array, n_records: int) -> Int64Array:
-    """Round counts to whole numbers that sum to a number of records, largest remainders up.
-
-    Args:
-        counts: Not negative, of that sum, `(V,)`.
-        n_records: n.
-
-    Returns:
-        Whole counts, `(V,)`; of equal remainders the first ones are rounded up.
-    """
-    whole = np.floor(counts).astype(np.int64)
-    missing = n_records - int(whole.sum())
-    whole[np.argsort(whole - counts, kind="stable")[:missing]] += 1
-    return whole

@@ -16,9 +16,10 @@ from types import MappingProxyType
 
 import numpy as np
 
+from common.model.counts import nearest_counts, whole_counts
 from common.model.schema import Attribute, AttributeType
 from owner_node.masking.arrays import Float64Array, SystemBits
-from owner_node.masking.histogram import nearest_counts, whole_counts, without_stray_counts
+from owner_node.masking.histogram import without_stray_counts
 from owner_node.risk.draws import SortedAttribute
 from tests.papers.data_sets import DataSet
 from tests.papers.in_process import Setting, task_of

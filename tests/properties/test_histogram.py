@@ -13,6 +13,7 @@ from scipy import stats
 from scipy.optimize import minimize
 
 from common.errors import UnusableDataError
+from common.model.counts import nearest_counts, whole_counts
 from common.model.mechanisms import MOST_HISTOGRAM_VALUES
 from common.model.schema import Attribute, AttributeType, CategoryOrder
 from owner_node.masking.clusters import Setting
@@ -20,8 +21,6 @@ from owner_node.masking.histogram import (
     HistogramMechanism,
     counts_of,
     grid_bits,
-    nearest_counts,
-    whole_counts,
     without_stray_counts,
 )
 from owner_node.masking.tasks import AttributeTask
