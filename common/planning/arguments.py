@@ -406,7 +406,7 @@ class ReleaseArguments:
         str,
         Argument(
             "Id of the release; default: chosen.", parse_id, option="--id", label="Id of the release",
-            hint="The same id with the same fields goes on with the same release.",
+            hint="The same id with the same fields continues the same release.",
         ),
     ]  # fmt: skip
     rank_noise: Annotated[
