@@ -35,9 +35,10 @@ from owner_node.explore.sweep import ExploredTable, ExploreRequest, check_questi
 from owner_node.explore.sweep import explore as sweep
 from owner_node.ledger.ledger import Balance
 from owner_node.local.charge import LocalCharges, Standing, new_id
-from owner_node.local.mask import ORIGINAL, make_masked, prepare_mask
-from owner_node.local.masked_tables import MaskedTables
+from owner_node.local.mask import ORIGINAL, prepare_mask
+from owner_node.local.masked_tables import MaskedTables, make_table
 from owner_node.local.query import answer_query, error_text, prepare_query
+from owner_node.local.synthetic import prepare_synthesis
 from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.questions import Asked, range_texts
 from owner_node.release.decisions import this_person
@@ -58,10 +59,10 @@ _SOURCE = "the DataFrame"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Masked:
-    """The result of masking a DataFrame."""
+    """The protected form of a DataFrame."""
 
     frame: pd.DataFrame
-    """The masked values, in the order and with the index of the original records."""
+    """Masked values, in the order and with the index of the original records; or synthetic records."""
     report: Mapping[str, Any]
     """How it was made, what is promised and what is not hidden; all numbers are texts."""
     id: str
@@ -252,9 +253,62 @@ class Workspace:
                 expected = job.foresee()
                 charges.judge(job.work, lambda: expected)
                 expected.check_worth(anyway=anyway)
-            report = make_masked(job, charges, tables, "a notebook")
+            report = make_table(job, charges, tables, "a notebook")
         table = pq.read_table(tables.table_path(job.work.id))
         return Masked(to_frame(table, job.plan.attributes, index), report, job.work.id)
+
+    def synthesise(
+        self,
+        frame: pd.DataFrame,
+        schema: Schema | None = None,
+        *,
+        epsilon: str | Decimal,
+        attributes: str | Sequence[str] = (),
+        identifier: str | Sequence[str] = (),
+        missing: Literal["error", "drop", "category"] = "error",
+        id: str | None = None,  # noqa: A002 - what it is called everywhere
+        anyway: bool = False,
+    ) -> Masked:
+        """Draw as many records as there are from a model of noisy counts, and charge the budget.
+
+        Args:
+            frame: Original records, `(n_records, n_columns)`; one of each person.
+            schema: As in `mask`.
+            epsilon: For the whole record of a person, a decimal as text.
+            attributes: Model only these; empty for all.
+            identifier: As in `mask`.
+            missing: As in `mask`.
+            id: As in `mask`.
+            anyway: Also if there are too few records for a model.
+
+        Returns:
+            The drawn records, which are nobody's, and a report.
+
+        Raises:
+            TesseraError: As `mask` does.
+        """
+        dataset = self._declared(schema, identifier, 1, missing)
+        arguments = parse_own_arguments(
+            self._owner,
+            new_id("synthetic", utc_now) if id is None else id,
+            dataset.name,
+            epsilon=str(epsilon),
+            attributes=[attributes] if isinstance(attributes, str) else list(attributes),
+        )
+        loaded, of_records, _ = self._loaded(frame, dataset, arguments.attributes)
+        with self._charged(dataset, loaded) as (records, data):
+            job = prepare_synthesis(
+                arguments.release, dataset, data, of_records, arguments.epsilon,
+                policy=self._policy, now=utc_now(),
+            )  # fmt: skip
+            charges, tables = LocalCharges(records, this_person()), MaskedTables(self.folder)
+            if charges.standing(job.work) is Standing.NEW:
+                charges.judge(job.work)
+                job.check_worth(anyway=anyway)
+            report = make_table(job, charges, tables, "a notebook")
+        table = pq.read_table(tables.table_path(job.work.id))
+        index = pd.RangeIndex(table.num_rows)
+        return Masked(to_frame(table, job.attributes, index), report, job.work.id)
 
     def query(
         self,

@@ -79,6 +79,15 @@ def is_trial(release: str) -> bool:
     return release.startswith(TRIAL)
 
 
+class Product(StrEnum):
+    """What is made of data."""
+
+    MASKED = "masked"
+    """Every record, each attribute masked."""
+    SYNTHETIC = "synthetic"
+    """Records drawn from a model of noisy counts."""
+
+
 class Layout(StrEnum):
     """How the records and attributes of a release lie with its owners."""
 

@@ -73,9 +73,21 @@ def release_schema(plan: Plan) -> pa.Schema:
 
 def _field(attribute: Attribute, ways: Sequence[PlannedAttribute]) -> pa.Field:
     """Return the field of an attribute, from how each of its owners masks it."""
-    domain, masking = describe_domain(attribute), describe_masking(ways)
+    masking = describe_masking(ways)
     words = ", ".join(f"{name} {value}" for name, value in masking.items())
-    metadata = {"description": f"{', '.join(domain.values())}; masked with {words}", **domain, **masking}
+    return described(attribute, f"masked with {words}", masking)
+
+
+def described(attribute: Attribute, made: str, details: Mapping[str, str] | None = None) -> pa.Field:
+    """Return the field of an attribute, with its description as metadata.
+
+    Args:
+        attribute: The attribute.
+        made: How its values were made, in words.
+        details: The same as further metadata.
+    """
+    domain = describe_domain(attribute)
+    metadata = {"description": f"{', '.join(domain.values())}; {made}", **domain, **(details or {})}
     if attribute.type is AttributeType.NUMBER:
         metadata["decimals"] = str(attribute.decimals)
     nullable = attribute.keeps_missing

@@ -1,5 +1,6 @@
 """`owner-node mask`: a masked copy of one data set, for its owner, charged to its budget."""
 
+from collections.abc import Sequence
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -19,10 +20,12 @@ from common.cli.release_options import (
     Weights,
 )
 from common.clock import utc_now
-from common.errors import ConfigurationError
+from common.errors import ConfigurationError, UsageError
 from common.model.mechanisms import CARRIER_RULE
+from common.model.plan import Product
 from common.planning.arguments import parse_own_arguments, split_names
 from common.progress import Progress
+from common.words import synthetic
 from common.words.guarantee import invariants, promises
 from common.words.numbers import OF_YOUR_DATA, bound_cell, bound_text, left_text
 from owner_node import config
@@ -30,8 +33,16 @@ from owner_node.cli.worth import require_worth
 from owner_node.config import OwnerConfig
 from owner_node.config.database import place_of
 from owner_node.local.charge import LocalCharges, Standing, load_to_charge, new_id
-from owner_node.local.mask import SHUFFLED, make_masked, prepare_mask
-from owner_node.local.masked_tables import MaskedTables, check_free, check_out, deliver, report_path
+from owner_node.local.mask import SHUFFLED, prepare_mask
+from owner_node.local.masked_tables import (
+    MaskedTables,
+    check_free,
+    check_out,
+    deliver,
+    make_table,
+    report_path,
+)
+from owner_node.local.synthetic import SynthesisJob, prepare_synthesis
 from owner_node.release.decisions import this_person
 from owner_node.release.records import Records
 from owner_node.sources import schema_of
@@ -41,6 +52,10 @@ if TYPE_CHECKING:
     from owner_node.masking.foreseen import Forecast
 
 
+ProductOption = Annotated[
+    Product,
+    typer.Option("--product", help="What to make: masked records, or records from a model of noisy counts."),
+]
 OutOption = Annotated[
     Path, typer.Option("--out", help="File to write, .csv or .parquet; a report goes beside it.")
 ]
@@ -64,6 +79,7 @@ def mask(
     rank_noise: RankNoise = "",
     attributes: Attributes = "",
     weights: Weights = "",
+    product: ProductOption = Product.MASKED,
     work_id: IdOption = None,
     yes: console.YesOption = False,
     anyway: console.AnywayOption = False,
@@ -71,12 +87,18 @@ def mask(
 ) -> None:
     """Mask one data set into a file, with the promises of a release of one owner. Charges its budget.
 
-    Works with or without the daemon. Sends nothing.
+    With --product synthetic, records are drawn from a model of noisy counts, and epsilon protects the whole
+    record of a person. Works with or without the daemon. Sends nothing.
     """
     owner = config.load(config_file)
+    if product is Product.SYNTHETIC and (k or mechanism or rank_noise or weights):
+        raise UsageError(
+            "a synthetic table is not made by mechanisms for single attributes",
+            "leave out --k, --mechanism, --rank-noise and --weights",
+        )
     arguments = parse_own_arguments(
         owner.owner.id,
-        work_id or new_id("mask", utc_now),
+        work_id or new_id("mask" if product is Product.MASKED else "synthetic", utc_now),
         dataset,
         epsilon=epsilon,
         k=k,
@@ -98,15 +120,29 @@ def mask(
         closing(load_to_charge(owner, chosen, allowed, records, progress)) as data,
     ):
         progress.end()
-        job = prepare_mask(
-            arguments, chosen, data, schema_of(chosen, allowed, data.n_records, owner.policy.limits),
-            policy=owner.policy, order=SHUFFLED, now=utc_now(), place=place_of(chosen),
-        )  # fmt: skip
-        _masked(job, owner, records, out, progress, yes=yes, anyway=anyway, as_json=as_json)
+        schema = schema_of(chosen, allowed, data.n_records, owner.policy.limits)
+        policy, now, at = owner.policy, utc_now(), place_of(chosen)
+        job: MaskJob | SynthesisJob
+        if product is Product.SYNTHETIC:
+            job = prepare_synthesis(
+                arguments.release,
+                chosen,
+                data,
+                schema,
+                arguments.epsilon,
+                policy=policy,
+                now=now,
+                place=at,
+            )
+        else:
+            job = prepare_mask(
+                arguments, chosen, data, schema, policy=policy, order=SHUFFLED, now=now, place=at
+            )
+        _made(job, owner, records, out, progress, yes=yes, anyway=anyway, as_json=as_json)
 
 
-def _masked(
-    job: "MaskJob",
+def _made(
+    job: "MaskJob | SynthesisJob",
     owner: OwnerConfig,
     records: Records,
     out: Path,
@@ -120,20 +156,24 @@ def _masked(
     before = charges.standing(job.work)
     if before is Standing.NEW:
         check_free(out)
-        expected = job.foresee()
-        charges.judge(job.work, lambda: expected)
-        if not as_json:
-            _show_plan(job, expected, charges.remaining(job.work))
-        require_worth(expected, anyway=anyway, otherwise="nothing was charged")
-        question = f"Charge {bound_text(job.work.charge)} to budget {job.work.budget!r} and mask?"
+        if isinstance(job, SynthesisJob):
+            charges.judge(job.work)
+            if not as_json:
+                _show_model(job, charges.remaining(job.work))
+            job.check_worth(anyway=anyway)
+        else:
+            expected = job.foresee()
+            charges.judge(job.work, lambda: expected)
+            if not as_json:
+                _show_plan(job, expected, charges.remaining(job.work))
+            require_worth(expected, anyway=anyway, otherwise="nothing was charged")
+        question = f"Charge {bound_text(job.work.charge)} to budget {job.work.budget!r}?"
         console.require_yes(question, yes=yes, otherwise="nothing was charged")
     if not as_json:
-        console.note(
-            f"{work_id} was made before" if before is Standing.DELIVERED else f"masking as {work_id}"
-        )
+        console.note(f"{work_id} was made before" if before is Standing.DELIVERED else f"making {work_id}")
     try:
         tables = MaskedTables(owner.owner.state_dir)
-        made = make_masked(job, charges, tables, "owner-node mask", progress)
+        made = make_table(job, charges, tables, "owner-node mask", progress)
         report = deliver(tables.table_path(work_id), made, out)
     except OSError as error:
         raise ConfigurationError(
@@ -173,24 +213,38 @@ def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
     console.print_line(f"What carries the values, and why. {CARRIER_RULE}")
     for each in task.attributes:
         console.print_line(f"- {each.name}: {job.plan.carrier_reason(each)}")
-    for title, lines in (
-        ("What is promised", promises(job.plan)),
-        ("What is not hidden", invariants(job.plan)),
-    ):
+    _show_promises(promises(job.plan), invariants(job.plan))
+    console.print_line(
+        f"charge: {bound_text(job.work.charge)} of the {left_text(left)} that budget {job.work.budget!r} has "
+        f"left ({job.work.asked.policy.accounting} accounting)"
+    )
+
+
+def _show_model(job: SynthesisJob, left: Decimal) -> None:
+    names = ", ".join(each.name for each in job.attributes)
+    console.print_line(
+        f"{job.n_records:,} synthetic records of {names}: ε {bound_text(job.epsilon)} for the whole record"
+    )
+    if job.worth:
+        console.print_line(f"relations between attributes: {job.worth}")
+    _show_promises(synthetic.promises(job.epsilon), synthetic.invariants(job.n_records))
+    work = job.work
+    console.print_line(
+        f"charge: {bound_text(work.charge)} of the {left_text(left)} that budget {work.budget!r} has left"
+    )
+
+
+def _show_promises(promised: Sequence[str], not_hidden: Sequence[str]) -> None:
+    for title, lines in (("What is promised", promised), ("What is not hidden", not_hidden)):
         console.print_line()
         console.print_line(title)
         for line in lines:
             console.print_line(f"- {line}")
     console.print_line()
-    work = job.work
-    console.print_line(
-        f"charge: {bound_text(work.charge)} of the {left_text(left)} that budget {work.budget!r} has left "
-        f"({work.asked.policy.accounting} accounting)"
-    )
 
 
 def _show(
-    job: "MaskJob",
+    job: "MaskJob | SynthesisJob",
     report: dict[str, Any],
     out: Path,
     charges: LocalCharges,
@@ -212,6 +266,6 @@ def _show(
             }
         )
         return
-    console.print_line(f"masked: {out} ({report['records']} records, shuffled), {report_path(out)}")
+    console.print_line(f"made: {out} ({report['records']} records, {report['order']}), {report_path(out)}")
     what = f"charged {bound_text(work.charge)}" if charged else "charged nothing"
     console.print_line(f"{what}; budget {work.budget!r} has {left_text(left)} left; id {work.id}")

@@ -9,12 +9,13 @@ from pydantic import AfterValidator, Field
 
 from common.daemon.settings import Date, Epsilon, Names, Share, one_of
 from common.model.mechanisms import MECHANISMS
-from common.model.plan import LARGEST_PLAN, Layout
+from common.model.plan import LARGEST_PLAN, Layout, Product
 from common.model.privacy import SMALLEST_K, Accounting
 from common.model.schema import Limits
 from common.settings import Contradictions, Section, shown
 from common.trust.identity import NAME_RULE, is_name, parse_fingerprint
 
+_PRODUCTS = tuple(map(str, Product))
 _LAYOUTS = tuple(map(str, Layout))
 
 
@@ -68,6 +69,8 @@ class PolicyConfig(Section):
     """Ids of the mechanisms that are allowed."""
     layouts: Annotated[Names, one_of(_LAYOUTS), AfterValidator(_not_empty)] = _LAYOUTS
     """Layouts that are allowed."""
+    products: Annotated[Names, one_of(_PRODUCTS), AfterValidator(_not_empty)] = _PRODUCTS
+    """What may be made of the data."""
     attributes: Names = ()
     """Attributes that may take part; empty for all."""
     aggregators: Names = ()

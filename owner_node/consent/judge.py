@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from common.errors import BalanceError, InternalError, RefusedError, TesseraError
 from common.model.privacy import Accounting, plain
 from owner_node.consent import plan_rules, policy_rules
-from owner_node.consent.plan_rules import Objection, PlannedWork, Request
+from owner_node.consent.plan_rules import JudgedWork, Objection, PlannedWork, Request
 from owner_node.masking.foreseen import Forecast
 
 if TYPE_CHECKING:
@@ -78,13 +78,24 @@ def judge(request: Request) -> Verdict:
     return Accept(amount, budget, most.epsilon, most.epsilon_joint, accounting, asks, most.rank_loss)
 
 
-def check_local(work: PlannedWork) -> None:
+def check_local(work: JudgedWork, product: str = "") -> None:
     """Check work that an owner does for itself. `approval` does not apply: a person runs the command.
+
+    Args:
+        work: The work.
+        product: What it makes; empty for an answer to a question.
 
     Raises:
         RefusedError: With every rule of the policy that objects.
     """
-    _check([each.rule for rule in _LOCAL for each in rule(work)])
+    found = [each for rule in policy_rules.OF_ALL_WORK for each in rule(work)]
+    if product:
+        found += policy_rules.products(product, work.policy)
+    if isinstance(work, PlannedWork):
+        found += [each for rule in (*policy_rules.OF_LISTS, *policy_rules.OF_AMOUNTS) for each in rule(work)]
+    else:
+        found += policy_rules.amount(work)
+    _check([each.rule for each in found])
 
 
 def check_forecast(forecast: Forecast, policy: "PolicyConfig") -> None:
@@ -132,7 +143,7 @@ _BY_AMOUNT = (plan_rules.composition, plan_rules.bounds, *policy_rules.OF_AMOUNT
 _BY_NAME = (
     plan_rules.cluster_sizes,
     *policy_rules.OF_ALL_WORK,
+    *policy_rules.OF_LISTS,
     *policy_rules.OF_RELEASES,
     plan_rules.records,
 )
-_LOCAL = (*policy_rules.OF_ALL_WORK, *policy_rules.OF_AMOUNTS)

@@ -5,6 +5,7 @@
 is shown.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -35,11 +36,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedWork:
-    """Work that an owner's policy judges: its share of a release, or a mask or query for itself."""
+class JudgedWork(ABC):
+    """Work that an owner's policy judges, whatever it makes."""
 
-    assignment: Assignment
-    """Tasks for its attributes. A query counts as an attribute masked without clusters."""
     policy: "PolicyConfig"
     dataset: "DatasetConfig"
     today: date
@@ -47,15 +46,53 @@ class PlannedWork:
     """Rank loss of earlier charges to the data set's budget."""
 
     @property
+    @abstractmethod
+    def attributes(self) -> tuple[str, ...]:
+        """Names of the attributes that it uses."""
+
+    @property
+    @abstractmethod
     def most(self) -> Part:
         """The most that the ledger may have to charge, of each kind."""
-        own = self.assignment
-        return Part(own.epsilon, own.epsilon_joint, own.rank_loss)
 
     @property
     def charge(self) -> Decimal | None:
         """The amount to reserve; None where the owner's accounting has no bound."""
         return charge(self.policy.accounting, self.most.epsilon, self.most.epsilon_joint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedWork(JudgedWork):
+    """An owner's share of a release, or a mask or query for itself."""
+
+    assignment: Assignment
+    """Tasks for its attributes. A query counts as an attribute masked without clusters."""
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """Names of the attributes that are masked."""
+        return tuple(each.name for each in self.assignment.attributes)
+
+    @property
+    def most(self) -> Part:
+        """The most that the ledger may have to charge, of each kind."""
+        own = self.assignment
+        return Part(own.epsilon, own.epsilon_joint, own.rank_loss)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyntheticWork(JudgedWork):
+    """A synthetic table: one ε for whole records, whatever attributes they have."""
+
+    attributes: tuple[str, ...]
+    """Names of the attributes that are modelled."""
+    epsilon: Decimal
+    """ε of the whole table."""
+
+    @property
+    def most(self) -> Part:
+        """The charge: no list of values and no ranks are released, so all bounds are ε."""
+        return Part(self.epsilon, self.epsilon, Decimal(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from common.model.plan import Product
 from common.planning.limits import by_charge, by_layout, by_matching, by_mechanism, by_rank_noise
-from owner_node.consent.plan_rules import Objection, PlannedWork, Request
+from owner_node.consent.plan_rules import JudgedWork, Objection, PlannedWork, Request
 from owner_node.ledger.rank_losses import objection
 from owner_node.masking.foreseen import Forecast
 
@@ -18,18 +19,24 @@ if TYPE_CHECKING:
     from owner_node.config import PolicyConfig
 
 
-def attributes(work: PlannedWork) -> Iterator[Objection]:
+def attributes(work: JudgedWork) -> Iterator[Objection]:
     """Object to attributes that the policy does not list."""
-    for planned in work.assignment.attributes:
-        if work.policy.attributes and planned.name not in work.policy.attributes:
-            yield Objection(f"policy.attributes does not list {planned.name!r}")
+    for name in work.attributes:
+        if work.policy.attributes and name not in work.policy.attributes:
+            yield Objection(f"policy.attributes does not list {name!r}")
 
 
-def amount(work: PlannedWork) -> Iterator[Objection]:
+def amount(work: JudgedWork) -> Iterator[Objection]:
     """Object to a charge without a bound under the policy's accounting, and to one above its limit."""
-    most = work.most
-    for rule in by_charge(work.policy.limits, work.assignment.attributes, most.epsilon, most.epsilon_joint):
+    most, planned = work.most, work.assignment.attributes if isinstance(work, PlannedWork) else ()
+    for rule in by_charge(work.policy.limits, planned, most.epsilon, most.epsilon_joint):
         yield Objection(rule)
+
+
+def products(product: str, policy: "PolicyConfig") -> Iterator[Objection]:
+    """Object to a product that the policy does not list."""
+    if product not in policy.products:
+        yield Objection(f"policy.products does not list {str(product)!r}")
 
 
 def mechanisms(work: PlannedWork) -> Iterator[Objection]:
@@ -54,7 +61,7 @@ def rank_noise(work: PlannedWork) -> Iterator[Objection]:
         yield Objection(rule)
 
 
-def dates(work: PlannedWork) -> Iterator[Objection]:
+def dates(work: JudgedWork) -> Iterator[Objection]:
     """Object to work outside the policy's dates of validity."""
     first, last = work.policy.valid_from, work.policy.valid_until
     if first is not None and work.today < first:
@@ -66,6 +73,7 @@ def dates(work: PlannedWork) -> Iterator[Objection]:
 def names(request: Request) -> Iterator[Objection]:
     """Object to a layout, aggregator, co-owner or purpose that the policy does not list."""
     policy, plan = request.policy, request.plan
+    yield from products(Product.MASKED, policy)
     for rule in by_layout(policy.limits, plan.layout):
         yield Objection(rule)
     if policy.aggregators and request.aggregator_name not in policy.aggregators:
@@ -90,10 +98,12 @@ def linking(request: Request) -> Iterator[Objection]:
         yield Objection("policy.allow_intersect = false, and the plan intersects groups that differ")
 
 
-OF_ALL_WORK = (attributes, mechanisms, dates)
-"""Rules for releases, masks and queries."""
+OF_ALL_WORK = (attributes, dates)
+"""Rules for releases, masks, queries and synthetic tables."""
+OF_LISTS = (mechanisms,)
+"""Rules for work that masks attributes or asks about one."""
 OF_AMOUNTS = (amount, rank_noise)
-"""Rules for all work that compute with its shares; applied only where their sums are exact."""
+"""Rules for such work that compute with its shares; applied only where their sums are exact."""
 OF_RELEASES = (names, linking)
 """Rules for releases only."""
 

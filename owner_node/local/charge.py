@@ -18,7 +18,7 @@ from common.canonical import canonical, document_digest
 from common.errors import BalanceError, ConflictError, InternalError, RefusedError
 from common.progress import Progress
 from owner_node.consent.judge import check_forecast, check_local
-from owner_node.consent.plan_rules import PlannedWork
+from owner_node.consent.plan_rules import JudgedWork
 from owner_node.masking.foreseen import Forecast
 from owner_node.release.approvals import Person
 from owner_node.release.records import Records
@@ -55,11 +55,13 @@ class LocalWork:
     document: Mapping[str, Any]
     """All its arguments; canonical, without values of records. When the work is charged, an entry that
     identifies its data is added; the digest of both identifies the work in the ledger."""
-    asked: PlannedWork
+    asked: JudgedWork
     """The work as the policy judges it and the ledger charges it."""
     data: "PinnedData" = field(repr=False, compare=False)
     """The data, loaded under the owner's source key, with digests of all declared columns, whichever the work
     uses: so a copy of the data, or another name for them, is recognised and charged to the same budget."""
+    product: str = ""
+    """What it makes, as `policy.products` names it; empty for an answer to a question."""
     place: str = ""
     """Location of the source (`config.database.place_of`); empty for data passed in memory."""
 
@@ -132,7 +134,7 @@ class LocalCharges:
         """
         ledger, asked = self._records.ledger, work.asked
         try:
-            check_local(replace(asked, rank_lost=ledger.rank_losses(work.budget).bounded))
+            check_local(replace(asked, rank_lost=ledger.rank_losses(work.budget).bounded), work.product)
             ledger.losses.check_running()
             total = asked.dataset.total_epsilon
             ledger.check_budget(work.budget, total, work.place, work.data.known_by)

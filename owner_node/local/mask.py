@@ -1,13 +1,12 @@
 """Masking a data set for its owner: a release of one owner, the papers' centralised case.
 
-It is planned like a release, judged, charged, drawn once and stored.
+It is planned like a release. `owner_node.local.masked_tables` charges, draws and stores it.
 
 References:
     Soria-Comas et al. 2025, §4.1; Del Vasto-Terrientes et al. 2025, §5 (the centralised baseline).
 """
 
 from collections.abc import Generator, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from common import __version__
 from common.errors import InternalError
-from common.model.plan import Plan
+from common.model.plan import Plan, Product
 from common.model.schema import Schema
 from common.planning.arguments import ReleaseArguments
 from common.planning.planner import make_plan
@@ -28,8 +27,8 @@ from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.plan_rules import PlannedWork
 from owner_node.engines.pinned import AnyEngine
 from owner_node.engines.sampling import sampled
-from owner_node.local.charge import LOCAL, LocalCharges, LocalWork, Standing
-from owner_node.local.masked_tables import MaskedTables, released_table
+from owner_node.local.charge import LOCAL, LocalWork
+from owner_node.local.masked_tables import released_table
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.foreseen import Forecast
 from owner_node.masking.mask import mask_table
@@ -61,6 +60,11 @@ class MaskJob:
     def records(self) -> AnyEngine:
         """The original records."""
         return self.work.data.records.engine
+
+    def make(self, fragment: Path, progress: Progress) -> tuple[Mapping[str, Any], Generator[pa.Table]]:
+        """Mask; return the report, and the masked records in pieces."""
+        report = _report_of(self.plan, n_records=self.work.data.n_records, order=self.order)
+        return report, _drawn(self, fragment, progress)
 
     def foresee(self) -> Forecast:
         """Compute the expected effect of masking. It depends on the data, so it is for their owner alone."""
@@ -100,52 +104,10 @@ def prepare_mask(
     assignment = plan.assignment_of(owner)
     tasks = mask_tasks(plan, assignment.attributes, dataset.taxonomies)
     asked = PlannedWork(assignment=assignment, policy=policy, dataset=dataset, today=now.date())
-    job = MaskJob(plan, LocalWork(plan.release, _document_of(plan, order), asked, data, place), tasks, order)
+    work = LocalWork(plan.release, _document_of(plan, order), asked, data, Product.MASKED, place)
+    job = MaskJob(plan, work, tasks, order)
     job.records.check(tasks)
     return job
-
-
-def make_masked(
-    job: MaskJob,
-    charges: LocalCharges,
-    tables: MaskedTables,
-    holder: str,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Spend the charge, draw the noise once, and store the masked table.
-
-    Idempotent: finished work is not repeated, and work that was interrupted after its charge is not charged
-    again.
-
-    Args:
-        job: The planned masking.
-        charges: The owner's ledger.
-        tables: The store of masked tables; it has the table under the work's id afterwards.
-        holder: Name of this process, shown to another process that finds the store locked.
-        progress: Shows how far masking is.
-
-    Returns:
-        The report.
-
-    Raises:
-        BalanceError: If the budget does not cover it.
-        ConflictError: If the id was used for other work.
-        UsageError: If another process is masking, or the stored table was deleted.
-        IntegrityError: If the stored table was changed.
-    """
-    work = job.work
-    if charges.standing(work) is not Standing.DELIVERED:
-        with tables.claimed(holder):
-            charges.spend(work)
-            if charges.standing(work) is Standing.SPENT:
-                # An interrupted process may have left a draw, and one charge must never give two draws.
-                tables.discard(work.id)
-                report = _report_of(job.plan, n_records=work.data.n_records, order=job.order)
-                # Closed in every case: that removes the fragment.
-                with closing(_drawn(job, tables.fragment_path(work.id), progress or Progress())) as drawn:
-                    kept = tables.put(work.id, drawn, report)
-                charges.deliver(work, kept)
-    return tables.report(work.id, charges.result(work))
 
 
 def _drawn(job: MaskJob, fragment: Path, progress: Progress) -> Generator[pa.Table]:

@@ -1,4 +1,4 @@
-"""Masked tables that were made for the owner itself: stored, delivered as files, and as DataFrames.
+"""Protected tables that were made for the owner itself: stored, delivered as files, and as DataFrames.
 
 *Stored.* `state_dir/masked/` holds protected values only. It keeps every masked table whole, with its report:
 the permanent result of an id. Requested files are copied from here. So a result that was charged is not lost
@@ -11,11 +11,11 @@ deleted before another draw replaces it: there are never two draws of one charge
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,6 +34,7 @@ from common.files import (
     write_atomic,
 )
 from common.model.plan import Plan
+from common.progress import Progress
 from common.release.table import (
     RECORD_COLUMN,
     from_units,
@@ -42,6 +43,7 @@ from common.release.table import (
     write_csv_header,
     write_csv_records,
 )
+from owner_node.local.charge import LocalCharges, LocalWork, Standing
 
 _GROUP_RECORDS = 1 << 20
 """Most records of a row group of the Parquet file."""
@@ -147,6 +149,61 @@ class MaskedTables:
         with suppress(FileNotFoundError):  # it has its name already, or another process just gave it
             self._drawn_path(path).replace(path)
             sync_directory(self._directory)
+
+
+class TableJob(Protocol):
+    """A protected table that is planned and possible."""
+
+    @property
+    def work(self) -> LocalWork:
+        """Its charge, and the data."""
+
+    def make(self, fragment: Path, progress: Progress) -> tuple[Mapping[str, Any], Generator[pa.Table]]:
+        """Draw the noise, once the charge is spent; return the report, and the table in pieces.
+
+        Args:
+            fragment: A file to use meanwhile.
+            progress: Shows how far that is.
+        """
+
+
+def make_table(
+    job: TableJob, charges: LocalCharges, tables: MaskedTables, holder: str, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Spend the charge, draw the noise once, and store the table.
+
+    Idempotent: finished work is not repeated, and work that was interrupted after its charge is not charged
+    again.
+
+    Args:
+        job: What to make.
+        charges: The owner's ledger.
+        tables: The store of tables; it has the table under the work's id afterwards.
+        holder: Name of this process, shown to another process that finds the store locked.
+        progress: Shows how far that is.
+
+    Returns:
+        The report.
+
+    Raises:
+        BalanceError: If the budget does not cover it.
+        ConflictError: If the id was used for other work.
+        UsageError: If another process is at work, or the stored table was deleted.
+        IntegrityError: If the stored table was changed.
+    """
+    work = job.work
+    if charges.standing(work) is not Standing.DELIVERED:
+        with tables.claimed(holder):
+            charges.spend(work)
+            if charges.standing(work) is Standing.SPENT:
+                # An interrupted process may have left a draw, and one charge must never give two draws.
+                tables.discard(work.id)
+                report, pieces = job.make(tables.fragment_path(work.id), progress or Progress())
+                # Closed in every case: that removes the fragment.
+                with closing(pieces):
+                    kept = tables.put(work.id, pieces, report)
+                charges.deliver(work, kept)
+    return tables.report(work.id, charges.result(work))
 
 
 def released_table(plan: Plan, columns: Mapping[str, Int64Array]) -> pa.Table:

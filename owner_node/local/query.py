@@ -55,7 +55,7 @@ def prepare_query(
     asked = PlannedWork(
         assignment=_assignment(question, dataset), policy=policy, dataset=dataset, today=today
     )
-    work = LocalWork(work_id, _arguments(question, dataset.name), asked, data, place_of(dataset))
+    work = LocalWork(work_id, _arguments(question, dataset.name), asked, data, place=place_of(dataset))
     return Query(question, work, values)
 
 

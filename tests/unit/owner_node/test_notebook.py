@@ -304,6 +304,25 @@ def test_the_page_is_true(tmp_path, monkeypatch):
         exec(block, names)
 
 
+def test_a_synthetic_table(workspace, frame):
+    """Drawn records have the columns and types of the schema, are as many as the originals, and are charged
+    once under an id; masked records under the same id are other work.
+    """
+    many = pd.concat([frame] * (30_000 // len(frame)), ignore_index=True)
+    made = workspace.synthesise(many, SCHEMA, epsilon="1", id="drawn")
+    assert len(made.frame) == len(many)
+    assert [str(kind) for kind in made.frame.dtypes] == [
+        "int64", "float64", "category", "category", "datetime64[s]", "bool",
+    ]  # fmt: skip
+    assert made.frame["pay"].between(-5.5, 900).all()
+    assert made.report["product"] == "synthetic"
+    again = workspace.synthesise(many, SCHEMA, epsilon="1", id="drawn")
+    pd.testing.assert_frame_equal(made.frame, again.frame)
+    assert spends(workspace) == [Decimal(1)]
+    with pytest.raises(ConflictError):
+        workspace.mask(many, SCHEMA, epsilon="1", id="drawn", anyway=True)
+
+
 def test_a_query_is_answered_and_charged_once(frame, workspace):
     """The same id gives the same answer uncharged; an answer says how far it may be off."""
     asked = {"epsilon": "0.5", "id": "q1"}

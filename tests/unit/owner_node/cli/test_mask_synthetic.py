@@ -1,0 +1,126 @@
+"""`owner-node mask --product synthetic`: charged once, drawn from noisy counts alone, refused in words."""
+
+import json
+import random
+from decimal import Decimal
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from common.cli import console
+from owner_node.cli import application
+from tests.fakes.owner_folder import ask_mask, make_owner_folder, spends
+
+OWNER = """
+[owner]
+id = "north"
+trust_domain = "example.org"
+state_dir = "state"
+[tls]
+ca = "ca.pem"
+cert = "c.pem"
+key = "k.pem"
+{policy}
+[[dataset]]
+name = "patients"
+source = "patients.csv"
+total_epsilon = "2.5"
+{more}
+[dataset.attributes.age]
+type = "integer"
+min = 0
+max = 99
+[dataset.attributes.ward]
+type = "category"
+categories = ["medicine", "surgery"]
+[dataset.attributes.ill]
+type = "boolean"
+"""
+SYNTHETIC = ("--product", "synthetic")
+SEVERAL = 'identifier = "id"\nmax_records_per_person = 2'
+
+
+def make(folder: Path, n_records: int = 20_000, *, policy: str = "", more: str = "") -> None:
+    """Write a data set in which old people are ill, and all the ill are in one ward."""
+    draw = random.Random(1)
+    (folder / "owner.toml").write_text(OWNER.format(policy=policy, more=more))
+    rows = []
+    for number in range(n_records):
+        age = draw.randint(20, 79)
+        ill = age >= 50
+        rows.append(f"p{number},{age},{'medicine' if ill else 'surgery'},{str(ill).lower()}\n")
+    (folder / "patients.csv").write_text("id,age,ward,ill\n" + "".join(rows))
+
+
+def refused(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
+    """Ask without --anyway; return the exit code and the message."""
+    command = ["mask", "--dataset", "patients", "--epsilon", "1", "--out", "a.csv", *SYNTHETIC, *options]
+    code = console.run(application(), "owner-node", [*command, "--yes", "--json"])
+    return code, json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+def test_relations_survive_and_the_charge_is_epsilon(tmp_path, monkeypatch, capsys):
+    """As many records as there are, in their domains, with the relations of the data; ε is charged once, and
+    the same id gives the same file without a charge.
+    """
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path)
+    code, document = ask_mask(capsys, *SYNTHETIC, "--out", "a.csv", "--id", "first")
+    assert (code, document["charged"], document["remaining"]) == (0, "1", "1.5")
+    drawn = pd.read_csv("a.csv")
+    assert (len(drawn), list(drawn.columns)) == (20_000, ["age", "ward", "ill"])
+    assert drawn["age"].between(0, 99).all()
+    assert ((drawn["age"] >= 50) == drawn["ill"]).mean() > 0.95
+    assert ((drawn["ward"] == "medicine") == drawn["ill"]).mean() > 0.97
+    assert abs(drawn["ill"].mean() - 0.5) < 0.03
+    report = document["report"]
+    assert (report["product"], report["epsilon"], report["records"]) == ("synthetic", "1", "20000")
+    assert report["relations"]
+    assert any("whole records" in line for line in report["promises"])
+    code, again = ask_mask(capsys, *SYNTHETIC, "--out", "b.csv", "--id", "first")
+    assert (code, again["charged"]) == (0, 0)
+    assert Path("a.csv").read_bytes() == Path("b.csv").read_bytes()
+    assert spends(tmp_path) == [("first", Decimal(1))]
+    other = ask_mask(capsys, "--out", "c.csv", "--id", "first")
+    assert other[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("made", "options", "code", "words"),
+    [
+        ({"policy": '[policy]\nproducts = ["masked"]'}, (), 4, "policy.products does not list 'synthetic'"),
+        ({"policy": '[policy]\nattributes = ["age"]'}, ("--attributes", "ill"), 4, "policy.attributes"),
+        ({"policy": '[policy]\nmax_epsilon_per_release = "0.5"'}, (), 4, "policy.max_epsilon_per_release"),
+        ({}, ("--k", "5"), 2, "not made by mechanisms"),
+        ({}, ("--rank-noise", "0.1"), 2, "not made by mechanisms"),
+        ({"n_records": 100}, (), 4, "too few records for a model"),
+        ({"more": SEVERAL}, ("--attributes", "age"), 2, "a person has one record"),
+    ],
+)
+def test_what_is_refused_costs_nothing(tmp_path, monkeypatch, capsys, made, options, code, words):
+    """Policy, budget and settings that are not possible, and tables that noise would hide."""
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path, **({"n_records": 2000} | made))
+    found, message = refused(capsys, *options)
+    assert (found, words in message) == (code, True), message
+    assert not Path("a.csv").exists()
+    if (tmp_path / "state").exists():
+        assert spends(tmp_path) == []
+
+
+def test_a_policy_of_synthetic_tables_alone(tmp_path, monkeypatch, capsys):
+    """Masked records are refused where a policy lists other products."""
+    monkeypatch.chdir(tmp_path)
+    make_owner_folder(tmp_path, policy='products = ["synthetic"]')
+    code, document = ask_mask(capsys, "--out", "a.csv")
+    assert (code, document["error"]["message"]) == (4, "policy.products does not list 'masked'")
+
+
+def test_one_attribute_and_one_value(tmp_path, monkeypatch, capsys):
+    """A single attribute has no relations; a table of it is its noisy list."""
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path, 500)
+    code, document = ask_mask(capsys, *SYNTHETIC, "--out", "a.parquet", "--attributes", "ward")
+    assert (code, document["report"]["relations"]) == (0, [])
+    assert set(pd.read_parquet("a.parquet")["ward"]) <= {"medicine", "surgery"}
