@@ -14,8 +14,8 @@ influence on the estimate (robust to unequal variances), and the noise of the li
 The left sides depend on the distribution of x alone. With one regressor that is the list, which is not
 attenuated, and E[x·y] is a moment of two attributes, which scores restore. With regressors of several
 attributes the left sides need their joint distribution, which masking weakens and nothing here restores. On
-the labels of a factor small errors of the moments become large ones of log odds: at rank noise of 0.05 and
-more, four intervals of ten missed the original. So neither is given corrected.
+the labels of a factor small errors of the moments become large ones of log odds, which no interval here
+covers. So neither is given corrected.
 
 References:
     White 1980, A heteroskedasticity-consistent covariance matrix estimator (the sandwich of influences).

@@ -60,10 +60,6 @@ AttributesOption = Annotated[
 ]
 
 
-_LONGEST_DEFAULT = 20
-"""Longer values of defaults, such as lists of all that is there, are not printed."""
-
-
 def check(
     config_file: console.ConfigOption = None,
     dataset: DatasetOption = None,
@@ -180,13 +176,12 @@ def _show(
     for warning in config_warnings(owner):
         console.print_line(f"warning: {warning}")
     console.print_line()
-    written, usual = policy_parts(owner)
+    written, _ = policy_parts(owner)
     if written:
         console.table("policy, as this file sets it", ("key", "value"), written)
-    defaults = ", ".join(
-        f"{key} = {value}" if len(value) <= _LONGEST_DEFAULT else key for key, value in usual
+    console.print_line(
+        "all other keys of the policy have their defaults (owner-node check --json lists them)"
     )
-    console.print_line(f"policy by default: {defaults}")
     for result in results:
         console.print_line()
         _show_dataset(result)
