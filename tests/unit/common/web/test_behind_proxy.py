@@ -2,10 +2,9 @@
 
 import re
 import ssl
-import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPResponse, HTTPSConnection
 from ipaddress import ip_network
@@ -31,6 +30,7 @@ from owner_node.release.approvals import Person
 from tests.fakes.offering import Offering
 from tests.fakes.oidc_provider import oidc_provider
 from tests.fakes.owner_console import Answer
+from tests.nginx import nginx
 
 DOCUMENTED = Path(__file__).parents[4] / "docs" / "console.md"
 DESCRIPTION = "/.well-known/openid-configuration"
@@ -53,33 +53,12 @@ def documented(folder: Path, port: int, upstream: str) -> str:
     return text
 
 
-@contextmanager
-def nginx(folder: Path, server: str) -> Iterator[None]:
-    """Run nginx in a folder, as one process without privileges, until the block ends."""
+def in_front(folder: Path, server: str) -> AbstractContextManager[None]:
+    """Run nginx with a server of HTTP."""
     places = "".join(
         f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
-    (folder / "nginx.conf").write_text(
-        f"daemon off; master_process off; pid {folder}/pid; error_log stderr notice; events {{}}\n"
-        f"http {{ access_log off; {places}\n{server}\n}}\n"
-    )
-    process = subprocess.Popen(
-        ["nginx", "-p", folder, "-c", folder / "nginx.conf"], stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
-    try:
-        # It listens before it says how it waits for events.
-        said = []
-        for line in process.stderr:
-            said.append(line)
-            if "event method" in line:
-                break
-        assert "event method" in said[-1], said
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-        process.stderr.close()
+    return nginx(folder, f"http {{ access_log off; {places}\n{server}\n}}\n")
 
 
 @dataclass
@@ -170,7 +149,7 @@ def browser(section, tmp_path) -> Iterator[Browser]:
     port = urlsplit(console.url).port
     assert port is not None
     try:
-        with nginx(tmp_path / "web", documented(tmp_path / "web", port, upstream)):
+        with in_front(tmp_path / "web", documented(tmp_path / "web", port, upstream)):
             yield Browser(port, tmp_path / "web" / "ca.pem")
     finally:
         pages._server.should_exit = True
@@ -239,7 +218,7 @@ def test_events_arrive_as_they_come(section, tmp_path):
     port = urlsplit(console.url).port
     assert port is not None
     try:
-        with nginx(tmp_path / "web", documented(tmp_path / "web", port, upstream)):
+        with in_front(tmp_path / "web", documented(tmp_path / "web", port, upstream)):
             name = f"__Host-tessera-visit-{port}-north"
             cookies = {name: site_of["doors"].begin("vera")}
             browser = Browser(port, tmp_path / "web" / "ca.pem", cookies=cookies)
