@@ -116,7 +116,7 @@ def start_release(
     return cluster.start_cli(
         *("aggregator", "release", "--dataset", _DATASET, "--layout", "horizontal"),
         *("--owners", ",".join(OWNERS), "--epsilon", epsilon, "--k", "auto", "--rank-noise", "0.3"),
-        *("--purpose", purpose, "--id", release, "--yes", "--json"),
+        *("--purpose", purpose, "--id", release, "--yes", "--anyway", "--json"),
     )
 
 

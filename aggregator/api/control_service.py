@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 
 from aggregator.api.views import MOST_AT_ONCE, action_view, event_view, first_piece, owner_view, release_view
 from aggregator.ca.enrolment import Enrolment
@@ -147,10 +148,11 @@ class ControlService(ControlServiceServicer):
             return self._view(self._operations.start(asked, action, confirmed=request.confirmed))
 
     @raises
-    async def Confirm(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
+    async def Confirm(self, request: wire.ConfirmRequest, context: Context) -> wire.ReleaseView:
         """Confirm a plan."""
-        with self._noted(context, "confirm", request.release) as action:
-            return self._view(self._operations.confirm(request.release, action))
+        asked = request if request.anyway else None
+        with self._noted(context, "confirm", request.release, asked) as action:
+            return self._view(self._operations.confirm(request.release, action, anyway=request.anyway))
 
     @raises
     async def ListReleases(
@@ -250,7 +252,7 @@ class ControlService(ControlServiceServicer):
 
     @contextmanager
     def _noted(
-        self, context: Context, name: str, release: str, arguments: wire.StartRequest | None = None
+        self, context: Context, name: str, release: str, arguments: Message | None = None
     ) -> Iterator[Action]:
         """Make the log entry of a request; a refused one is stored with the reason."""
         document = MessageToDict(arguments, preserving_proto_field_name=True) if arguments else {}

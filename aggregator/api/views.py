@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from aggregator.drive.endings import halted_by, operator_error, spent_by
+from aggregator.drive.endings import halted_by, operator_error, spent_by, worthless_plan
 from aggregator.drive.presence import OwnerPresence
 from aggregator.protocol.events import Ending, Event, OwnerEvent
 from aggregator.protocol.release import Release
@@ -93,6 +93,7 @@ def release_view(
         deleted=release.deleted.at if release.deleted else 0,
         note="" if release.ended else progress or (f"waits: {waiting}" if waiting else ""),
         resumable=resumable,
+        needs_anyway=release.needs_anyway,
     )
     assignments = {} if release.plan is None else release.plan.assignments
     view.owners.extend(
@@ -112,6 +113,8 @@ def release_view(
         view.error.CopyFrom(error_view(error))
     elif halted is not None and not release.ended:
         view.error.CopyFrom(error_view(halted_by(release, halted)))
+    elif release.confirmed and view.needs_anyway:
+        view.error.CopyFrom(error_view(worthless_plan(release)))
     return view
 
 

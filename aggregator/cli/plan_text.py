@@ -1,7 +1,6 @@
 """A plan as an operator sees it before agreeing to it."""
 
 from collections.abc import Iterable
-from decimal import Decimal
 
 from common.cli import console
 from common.cli.brief import Part, clipped, listed, page, rows, text
@@ -10,6 +9,7 @@ from common.model.plan import Plan
 from common.words.guarantee import essentials, invariants, promises
 from common.words.linking import allowed
 from common.words.numbers import OF_UNIFORM, bound_cell, counted, error_text, rounded_up, span_text
+from common.words.worth import largest_errors
 
 
 def show_plan(plan: Plan, *, details: bool) -> None:
@@ -71,28 +71,9 @@ def _owners(plan: Plan) -> Part:
     )
 
 
-def worthless_text(plan: Plan) -> str:
-    """Return what to say about a plan whose result nobody needs, from public numbers; empty for others."""
-    lost = [name for name, error in _largest_errors(plan).items() if error >= 1]
-    if 2 * len(lost) < len(plan.attributes):
-        return ""
-    return (
-        f"the result is expected to be worthless: for {len(lost)} of "
-        f"{counted(len(plan.attributes), 'attribute')} the mean would do as well ({', '.join(lost)})"
-    )
-
-
 def _errors(plan: Plan) -> list[str]:
     """Return every attribute with its expected error, at the owner where it is largest."""
-    return [f"{name} {error_text(error)}" for name, error in _largest_errors(plan).items()]
-
-
-def _largest_errors(plan: Plan) -> dict[str, Decimal]:
-    largest: dict[str, Decimal] = {}
-    for task in plan.tasks:
-        for each in task.attributes:
-            largest[each.name] = max(largest.get(each.name, each.expected_error), each.expected_error)
-    return largest
+    return [f"{name} {error_text(error)}" for name, error in largest_errors(plan).items()]
 
 
 def _show_tasks(plan: Plan) -> None:

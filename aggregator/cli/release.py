@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from aggregator.cli.plan_text import show_plan, worthless_text
+from aggregator.cli.plan_text import show_plan
 from aggregator.control.asking import start_request
 from aggregator.control.connection import daemon, stated_user
 from aggregator.control.documents import COLUMNS, document, error_of, has_ended, is_over, iso, rows, state
@@ -14,8 +14,9 @@ from common.cli import console
 from common.cli.release_options import takes_release_arguments
 from common.errors import ExitCode, NotConnectedError, UsageError
 from common.model.plan import Plan
-from common.wire.v1.control_pb2 import ReleaseRequest
+from common.wire.v1.control_pb2 import ConfirmRequest, ReleaseRequest
 from common.words.numbers import counted, moment_text
+from common.words.worth import Worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,16 +80,16 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, details: boo
             calls, view.release, lambda seen: has_ended(seen) or seen.state != "inviting", as_json=as_json
         )
         if view.plan and not as_json:
-            plan = Plan.from_bytes(view.plan)
-            show_plan(plan, details=details)
-            if worthless := worthless_text(plan):
-                console.note(f"warning: {worthless}")
+            show_plan(Plan.from_bytes(view.plan), details=details)
             if view.state == "planned" and view.note and not has_ended(view):
                 console.note(f"warning: {view.note}")
             console.print_line()
+        worth = Worth.of_plan(Plan.from_bytes(view.plan)) if view.plan else None
+        if worth and worth.worthless and (console.can_ask() or not view.HasField("error")):
+            console.note(f"warning: {worth.text}")
         # A plan that was confirmed in advance is shown as well, before the daemon continues from it.
-        if view.state == "planned" and not (view.dry_run or request.confirmed):
-            view = _asked(calls, view)
+        if view.state == "planned" and not view.dry_run:
+            view = _confirmed(calls, view, request)
         if not is_over(view):
             view = watch_until(calls, view.release, is_over, as_json=as_json)
     except KeyboardInterrupt:
@@ -120,17 +121,31 @@ def _started(calls: "ControlServiceStub", request: "StartRequest") -> "ReleaseVi
     return view
 
 
-def _asked(calls: "ControlServiceStub", view: "ReleaseView") -> "ReleaseView":
-    request = ReleaseRequest(release=view.release)
+def _confirmed(calls: "ControlServiceStub", view: "ReleaseView", request: "StartRequest") -> "ReleaseView":
+    """Confirm or cancel a plan as a person says, unless the request says it and the daemon confirms.
+
+    `--yes` does not say that a worthless result is wanted. Where nobody can be asked, the plan stays open,
+    with the reason as its error.
+    """
+    confirmation = ConfirmRequest(release=view.release, anyway=view.needs_anyway)
+    if request.confirmed and not view.needs_anyway:
+        return view
+    if request.confirmed and request.anyway:
+        return calls.Confirm(confirmation, metadata=stated_user())
+    if request.confirmed and not console.can_ask():
+        return view
+    owners, anyway = counted(len(view.owners), "owner"), " anyway" if view.needs_anyway else ""
     try:
-        agreed = console.confirm(f"Ask {counted(len(view.owners), 'owner')} to consent to this plan?")
+        agreed = console.confirm(f"Ask {owners} to consent to this plan{anyway}?")
     except KeyboardInterrupt:
         console.note(
             f"release {view.release} waits for a yes: the same command with --id {view.release} asks again; "
             f"to drop it: aggregator cancel {view.release}"
         )
         raise typer.Exit(int(ExitCode.INTERRUPTED)) from None
-    return (calls.Confirm if agreed else calls.Cancel)(request, metadata=stated_user())
+    if agreed:
+        return calls.Confirm(confirmation, metadata=stated_user())
+    return calls.Cancel(ReleaseRequest(release=view.release), metadata=stated_user())
 
 
 def watch_until(

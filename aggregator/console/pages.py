@@ -34,6 +34,7 @@ from common.web.guard import form_of, number_of, visit_of
 from common.web.jobs import Job
 from common.web.site import Site
 from common.wire.v1.control_pb2 import (
+    ConfirmRequest,
     ListActionsRequest,
     ListEventsRequest,
     ListOwnersRequest,
@@ -359,7 +360,8 @@ class Pages:
         view = await self._shown(request)
         if form_of(request).get("digest") != view.plan_digest:
             raise UsageError("the plan is another one than the page showed", "load the page again")
-        return await self._change(request, "Confirm")
+        confirmation = ConfirmRequest(release=view.release, anyway="anyway" in form_of(request))
+        return await self._change(request, "Confirm", confirmation)
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a release."""
@@ -376,8 +378,8 @@ class Pages:
             raise UsageError("the release id that was typed is another one", f"type {release}")
         return await self._change(request, "Delete")
 
-    async def _change(self, request: Request, call: str) -> Response:
-        await self._calls.ask(call, _named(request), visit_of(request).person.name)
+    async def _change(self, request: Request, call: str, asked: ConfirmRequest | None = None) -> Response:
+        await self._calls.ask(call, asked or _named(request), visit_of(request).person.name)
         return _see(request.path_params["release"])
 
 

@@ -15,6 +15,7 @@ from common.release.table import describe_domain
 from common.words.guarantee import essentials, invariants, promises
 from common.words.linking import allowed
 from common.words.numbers import error_text, span_text
+from common.words.worth import Worth
 
 if TYPE_CHECKING:
     from common.wire.v1.control_pb2 import ActionView, EventView, OwnerProgress, ReleaseView, SchemaView
@@ -82,7 +83,8 @@ def release_document(view: "ReleaseView", now: datetime) -> dict[str, Any]:
     Returns:
         The document of `--json`, and: `ended`; `said`, the state in a sentence; `steps`, each with a name
         and whether it is past or current, while the release continues; `answered`, how many owners have done
-        their part of this step, or None; `left`, the time until the deadline in words; `resumable`; `error`.
+        their part of this step, or None; `left`, the time until the deadline in words; `resumable`;
+        `needs_anyway`; `error`.
     """
     known, ended = document(view), has_ended(view)
     answered = _ANSWERED.get(view.state)
@@ -97,6 +99,7 @@ def release_document(view: "ReleaseView", now: datetime) -> dict[str, Any]:
         "answered": None if answered is None else states[answered],
         "left": "" if not view.deadline or ended else _left(view.deadline - now.timestamp()),
         "resumable": view.resumable,
+        "needs_anyway": view.needs_anyway,
         "error": error_of(view) if view.HasField("error") else None,
     }
 
@@ -173,6 +176,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "n_attributes": len(plan.attributes),
         "digest": plan.digest,
         "essentials": essentials(plan),
+        "worth": Worth.of_plan(plan),
         "owners": [
             {
                 "id": owner,

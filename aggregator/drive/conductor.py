@@ -281,7 +281,11 @@ class Conductor:
         """Run the aggregator's own step, if one is due."""
         if release.state is State.INVITING and not release.missing("described"):
             self._steps.take(release.id, partial(self._plan, release.id))
-        elif release.state is State.PLANNED and release.confirmed and not release.ended:
+        elif (
+            release.state is State.PLANNED
+            and release.confirmed
+            and not (release.ended or release.needs_anyway)
+        ):
             self._steps.take(release.id, partial(self._confirm, release.id))
         elif release.state is State.LINKING and not release.missing("linked"):
             self._steps.take(release.id, partial(self._link, release.id))

@@ -7,8 +7,9 @@ from aggregator.protocol.events import Conflicted, Ending, Expired, Failed, Refu
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import TRANSITIONS, State
 from aggregator.protocol.work import awaited
-from common.errors import ConflictError, InternalError, TesseraError, by_code, from_document
+from common.errors import ConflictError, InternalError, TesseraError, UsageError, by_code, from_document
 from common.log import one_line
+from common.words.worth import BETTER, Worth
 
 _LONGEST_MESSAGE = 500
 _HINTS = {
@@ -90,6 +91,17 @@ def halted_by(release: Release, error: TesseraError) -> TesseraError:
         f"{first}; then repeat the same command with --id {release.id} to try again, or end the release: "
         f"aggregator cancel {release.id}",
         {"release": release.id, "state": str(release.state), "cause": error.code, **error.details},
+    )
+
+
+def worthless_plan(release: Release) -> TesseraError:
+    """Return why a release is not confirmed whose result is expected to be worthless."""
+    worth = Worth.of_plan(release.the_plan())
+    return UsageError(
+        f"{worth.text}; no owner was asked and nothing is charged",
+        f"{BETTER}; if you want this one, repeat the same command with --id {release.id} --anyway; "
+        f"to drop it: aggregator cancel {release.id}",
+        {"release": release.id, "attributes": list(worth.lost)},
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from aggregator.config import DeadlineSettings
 from aggregator.drive.conductor import Conductor
+from aggregator.drive.endings import worthless_plan
 from aggregator.protocol.events import Cancelled, Confirmed, Deleted, Resumed, Started
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
@@ -94,7 +95,7 @@ class Operations:
 
         Raises:
             UsageError: If the id is taken by another request, its data were deleted, or an owner or data
-                set is not known.
+                set is not known, or the plan that is confirmed needs `anyway`.
         """
         existing = self._conductor.find(request.release)
         if existing is None:
@@ -110,7 +111,9 @@ class Operations:
                 {"release": request.release},
             )
         _check_has_data(existing)
-        return self._again(existing, action, confirmed=confirmed)
+        if confirmed and _open_plan(existing):
+            return self._confirmed(existing, action, anyway=request.anyway)
+        return self._again(existing, action)
 
     def resume(self, release: str, action: Action) -> Release:
         """Go on with a release that is halted, or that ended after owners may have spent.
@@ -126,16 +129,14 @@ class Operations:
                 "start another release, with another id",
                 {"release": release, "state": str(known.state)},
             )
-        return self._again(known, action, confirmed=False)
+        return self._again(known, action)
 
     def can_resume(self, release: Release) -> bool:
         """Whether a release is halted, or ended after owners may have spent and can continue."""
         halted = self._conductor.halted(release.id) is not None and not release.ended
         return halted or release.resumable
 
-    def _again(self, existing: Release, action: Action, *, confirmed: bool) -> Release:
-        if confirmed and _open_plan(existing):
-            return self._conductor.record(existing.id, Confirmed(at=action.at), action)
+    def _again(self, existing: Release, action: Action) -> Release:
         if existing.resumable:
             return self._conductor.record(existing.id, Resumed(at=action.at), action)
         if self._conductor.halted(existing.id) is not None:
@@ -145,19 +146,29 @@ class Operations:
         self._journal.operators.note(replace(action, outcome=UNCHANGED))
         return existing
 
-    def confirm(self, release: str, action: Action) -> Release:
+    def confirm(self, release: str, action: Action, *, anyway: bool) -> Release:
         """Confirm a plan. Idempotent.
 
+        Args:
+            release: Id of the release.
+            action: The operator's request, for the log.
+            anyway: Whether the operator wants the result also if it is expected to be worthless.
+
         Raises:
-            UsageError: If there is no such release, or no plan to agree to.
+            UsageError: If there is no such release, no plan to agree to, or its result is worthless.
         """
         known = self._conductor.release(release)
         if _open_plan(known):
-            return self._conductor.record(release, Confirmed(at=action.at), action)
+            return self._confirmed(known, action, anyway=anyway)
         if not known.confirmed or known.state is State.PLANNED:
             raise UsageError(f"release {release} is {known.state}: there is no plan to confirm", "see show")
         self._journal.operators.note(replace(action, outcome=UNCHANGED))
         return known
+
+    def _confirmed(self, release: Release, action: Action, *, anyway: bool) -> Release:
+        if release.needs_anyway and not anyway:
+            raise worthless_plan(release)
+        return self._conductor.record(release.id, Confirmed(at=action.at), action)
 
     def cancel(self, release: str, action: Action) -> Release:
         """Cancel a release. Idempotent.

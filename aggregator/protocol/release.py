@@ -30,8 +30,9 @@ from aggregator.protocol.events import (
 from aggregator.protocol.states import ENDS, State, next_state
 from common.errors import ConflictError, InternalError, ProtocolError
 from common.model.fragment import Addendum, FragmentStatement
-from common.model.plan import Plan
+from common.model.plan import Plan, is_trial
 from common.planning.arguments import ReleaseArguments
+from common.words.worth import Worth
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,16 @@ class Release:
     def ended(self) -> bool:
         """Whether only acknowledgements and deletion can follow."""
         return self.state in ENDS or (self.state is State.PLANNED and self.request.dry_run)
+
+    @property
+    def needs_anyway(self) -> bool:
+        """Whether its plan is confirmed only by an operator who wants a worthless result.
+
+        A trial charges nothing, so whatever it makes costs nothing.
+        """
+        if self.state is not State.PLANNED or self.ended or self.request.anyway or is_trial(self.id):
+            return False
+        return Worth.of_plan(self.the_plan()).worthless
 
     @property
     def resumable(self) -> bool:

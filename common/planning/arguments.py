@@ -449,6 +449,14 @@ class ReleaseArguments:
             label="A column with the owner of every record",
         ),
     ] = False  # fmt: skip
+    anyway: Annotated[
+        bool,
+        Argument(
+            "Go on although the result is expected to be worthless.", bool, kind=Kind.FLAG,
+            label="Go on although the result is expected to be worthless",
+        ),
+    ] = field(default=False, compare=False)  # fmt: skip
+    """Not part of what is released: the same id with or without it is the same release."""
     dry_run: bool = False
     """Whether the release ends with its plan."""
 
@@ -458,7 +466,10 @@ class ReleaseArguments:
 
     def to_document(self) -> dict[str, Any]:
         """Return the arguments as JSON-serialisable values."""
-        return {each.name: _stored(getattr(self, each.name)) for each in fields(self) if each.init}
+        document = {each.name: _stored(getattr(self, each.name)) for each in fields(self) if each.init}
+        if not self.anyway:
+            del document["anyway"]  # the version before reads the other documents
+        return document
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "ReleaseArguments":

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from common.canonical import canonical
 from common.errors import UsageError
-from common.words.numbers import counted
+from common.words.worth import BETTER, Worth
 
 
 def as_share(value: float) -> Decimal:
@@ -41,10 +41,7 @@ class AttributeForecast:
         }  # fmt: skip
 
 
-WORTH_HINT = (
-    "more epsilon, fewer attributes or more records make a result that is worth its charge: owner-node "
-    "explore compares settings; add --anyway if you want this one"
-)
+WORTH_HINT = f"{BETTER}: owner-node explore compares settings; add --anyway if you want this one"
 MOSTLY_LOST = Decimal("0.5")
 """Error from which on at least half of an attribute's variation is lost."""
 
@@ -109,9 +106,14 @@ class Forecast:
         return as_share(n_varying / len(self.attributes) ** 2)
 
     @property
+    def worth(self) -> Worth:
+        """What the result is worth to somebody who pays for it."""
+        return Worth.of_errors({each.name: each.error for each in self.attributes})
+
+    @property
     def no_better_than_means(self) -> tuple[str, ...]:
         """Names of attributes that would be represented as well by their mean."""
-        return tuple(each.name for each in self.attributes if each.error is not None and each.error >= 1)
+        return self.worth.lost
 
     @property
     def mostly_lost(self) -> tuple[AttributeForecast, ...]:
@@ -123,19 +125,13 @@ class Forecast:
     @property
     def worthless(self) -> bool:
         """Whether the mean would do as well for half of the attributes that vary, or more."""
-        n_varying = sum(each.error is not None for each in self.attributes)
-        return 2 * len(self.no_better_than_means) >= max(n_varying, 1)
+        return self.worth.worthless
 
     @property
     def loss(self) -> str:
         """What people read about attributes of which little is left; empty if there are none."""
         if self.worthless:
-            lost = self.no_better_than_means
-            n = sum(each.error is not None for each in self.attributes)
-            return (
-                f"the result is expected to be worthless: for {len(lost)} of {counted(n, 'attribute')} the "
-                f"mean would do as well ({', '.join(lost)})"
-            )
+            return self.worth.text
         errors = [(each.name, each.error) for each in self.mostly_lost if each.error is not None]
         names = ", ".join(
             f"{name} {f'{error:.2g}' if error < 10 else f'{error:,.0f}'}" for name, error in errors

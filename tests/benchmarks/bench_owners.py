@@ -113,7 +113,8 @@ def _release(
     try:
         calls.Start(
             control.StartRequest(
-                release=name, dataset="cohort", layout="horizontal", epsilon="1", k="5", confirmed=True,
+                release=name, dataset="cohort", layout="horizontal", epsilon="1", k="5",
+                confirmed=True, anyway=True,
                 groups=[control.OwnerGroup(owners=owners)],
             )
         )  # fmt: skip

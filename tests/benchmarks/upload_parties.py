@@ -162,7 +162,7 @@ async def owner(folder: Path, address: str) -> None:
             await calls.Start(
                 control.StartRequest(
                     release=release, dataset="cohort", layout="horizontal", epsilon="1", k="5",
-                    confirmed=True, groups=[control.OwnerGroup(owners=["a", "b"])],
+                    confirmed=True, anyway=True, groups=[control.OwnerGroup(owners=["a", "b"])],
                 )
             )  # fmt: skip
             [work, _] = await all_until(owners, "collect")

@@ -56,7 +56,7 @@ def start_request(schedule: Schedule, release: str) -> StartRequest:
     return StartRequest(
         release=release, dataset=linked_by(schedule).dataset, layout=schedule.layout,
         groups=[OwnerGroup(owners=each) for each in groups], epsilon=_EPSILON[schedule.kind], k="20",
-        budget_split="owner", formats=["parquet"], confirmed=True,
+        budget_split="owner", formats=["parquet"], confirmed=True, anyway=True,
         max_overlap="2" if allowed and schedule.layout == "horizontal" else "",
         on_mismatch="intersect" if allowed and schedule.layout == "vertical" else "",
     )  # fmt: skip

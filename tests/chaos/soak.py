@@ -116,7 +116,7 @@ def one_release(cluster: LocalCluster, release: str, victims: Sequence[str], dra
     """Make a release while parties are killed and started again; returns its state once all know its end."""
     request = StartRequest(
         release=release, dataset="patients", layout="horizontal", groups=[OwnerGroup(owners=OWNERS)],
-        epsilon="1", k="20", budget_split="owner", formats=["parquet"], confirmed=True,
+        epsilon="1", k="20", budget_split="owner", formats=["parquet"], confirmed=True, anyway=True,
     )  # fmt: skip
     _start(cluster, request)
     began = monotonic()

@@ -35,7 +35,13 @@ RECORDS = 40
 def request(*owners: str, **changes: Any) -> ReleaseArguments:
     """Return a horizontal request."""
     base = ReleaseArguments(
-        release="r1", dataset="cohort", layout=Layout.HORIZONTAL, groups=(owners,), epsilon=Decimal(1), k=5
+        release="r1",
+        dataset="cohort",
+        layout=Layout.HORIZONTAL,
+        groups=(owners,),
+        epsilon=Decimal(1),
+        k=5,
+        anyway=True,
     )
     return replace(base, **changes) if changes else base
 

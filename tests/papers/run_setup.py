@@ -72,7 +72,7 @@ def make_release(
     ended = cluster.cli(
         *("aggregator", "release", "--dataset", DATASET, "--layout", layout, "--owners", ",".join(owners)),
         *("--epsilon", epsilon, "--k", k, "--mechanism", "idp-joint", "--rank-noise", "0"),
-        *("--id", release, "--yes", "--json"),
+        *("--id", release, "--yes", "--anyway", "--json"),
         timeout=600,
     )
     document = json.loads(ended.stdout)

@@ -83,6 +83,7 @@ def start_form(release: str, **changes: str) -> dict[str, str]:
     usual = {
         "dataset": "patients", "release": release, "layout": "horizontal", "owner:a": "on", "owner:b": "on",
         "epsilon": "1", "k": "5", "format:csv": "on", "purpose": "quality of care", "what": "release",
+        "anyway": "on",
     }  # fmt: skip
     return usual | changes
 
@@ -124,6 +125,8 @@ def published(cluster: LocalCluster, operator: Visitor) -> str:
         page.evaluate("window.same = true")
         page.wait_for("document.querySelector('form[action$=\"/confirm\"] button')")
         assert "Promised to one person" in page.evaluate("document.body.innerText")
+        # Sixty records make no useful result: that has to be ticked.
+        page.evaluate("document.querySelector('form[action$=\"/confirm\"] [name=anyway]').click()")
         page.evaluate("document.querySelector('form[action$=\"/confirm\"] button').focus()")
         page.leads_to_page(lambda: page.press("Enter", 13))
         page.wait_for("document.querySelector('#owners').innerText.includes('a person decides')")
@@ -302,6 +305,24 @@ def test_only_the_plan_that_was_shown_is_confirmed(cluster, operator):
     assert operator.post("/releases/shown/cancel").status == 303
     assert state(cluster, "shown") == "cancelled"
     assert "there is nothing to resume" in operator.post("/releases/shown/resume").body
+
+
+def test_a_worthless_plan_is_confirmed_only_on_purpose(cluster, operator):
+    """Unless the form said so, the page of the plan asks for a tick, and the daemon for that."""
+    form = start_form("useless")
+    del form["anyway"]
+    operator.post("/new", **form)
+    cluster.aggregator.wait_for("planned", release="useless")
+    page = operator.ask("GET", "/releases/useless").body
+    assert 'name="anyway" required' in page
+    assert "The result is expected to be worthless: for " in page
+    digest = ask(cluster, "aggregator", "show", "useless")[1]["plan_digest"]
+    refused = operator.post("/releases/useless/confirm", digest=digest)
+    assert (refused.status, "no owner was asked" in refused.body) == (400, True)
+    assert state(cluster, "useless") == "planned"
+    assert operator.post("/releases/useless/confirm", digest=digest, anyway="on").status == 303
+    assert state(cluster, "useless") == "consenting"
+    operator.post("/releases/useless/cancel")
 
 
 @pytest.mark.needs("chromium")

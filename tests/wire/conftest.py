@@ -62,6 +62,7 @@ class Aggregator:
             "epsilon": "1",
             "k": "5",
             "confirmed": True,
+            "anyway": True,
             "release": "r1",
         } | changes
         return await self.calls.Start(control.StartRequest(**arguments))

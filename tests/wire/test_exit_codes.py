@@ -90,7 +90,7 @@ async def test_what_cannot_be_asked(parties, release):
 async def test_why_an_owner_did_not_go_on(parties, release, code, exit_code):
     """The exit code says it, and the error names the owner."""
     _, owners = parties
-    command = asyncio.create_task(release("--yes"))
+    command = asyncio.create_task(release("--yes", "--anyway"))
     work, _ = await all_until(owners, "consent")
     failure = owner_wire.Failure(code=code, message="for the test")
     await owners[0].calls.Answer(

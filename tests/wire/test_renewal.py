@@ -237,6 +237,7 @@ async def test_a_revoked_owner_gets_nothing_more(tmp_path: Path, heard: Heard) -
                 groups=groups,
                 epsilon="1",
                 confirmed=True,
+                anyway=True,
             )
         )
         await heard.wait_for("not connected")
@@ -324,6 +325,7 @@ async def test_keys_that_change_in_the_middle_of_a_release(tmp_path: Path, heard
             control.StartRequest(
                 release="r1", dataset="cohort", layout="horizontal", groups=groups, epsilon="1", k="5",
                 confirmed=True,
+                anyway=True,
             )
         )  # fmt: skip
         work = await other.until("link")

@@ -220,6 +220,7 @@ class StartRequest(_message.Message):
     MIN_COMMON_FIELD_NUMBER: _builtins.int
     RANK_NOISE_FIELD_NUMBER: _builtins.int
     OWNER_COLUMN_FIELD_NUMBER: _builtins.int
+    ANYWAY_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     """empty: the daemon chooses"""
     dataset: _builtins.str
@@ -244,6 +245,8 @@ class StartRequest(_message.Message):
     """with intersect: fewest common persons; empty: the largest k"""
     owner_column: _builtins.bool
     """release the owner of every record as a column"""
+    anyway: _builtins.bool
+    """confirm the plan although its result is expected to be worthless"""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnerGroup]:
         """horizontal: one; vertical: one owner each"""
@@ -285,10 +288,11 @@ class StartRequest(_message.Message):
         min_common: _builtins.str = ...,
         rank_noise: _abc.Iterable[_builtins.str] | None = ...,
         owner_column: _builtins.bool = ...,
+        anyway: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "budget_split", b"budget_split", "confirmed", b"confirmed", "dataset", b"dataset", "dry_run", b"dry_run", "epsilon", b"epsilon", "formats", b"formats", "groups", b"groups", "k", b"k", "layout", b"layout", "max_overlap", b"max_overlap", "mechanism", b"mechanism", "min_common", b"min_common", "on_mismatch", b"on_mismatch", "out", b"out", "owner_column", b"owner_column", "purpose", b"purpose", "rank_noise", b"rank_noise", "release", b"release", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anyway", b"anyway", "attributes", b"attributes", "budget_split", b"budget_split", "confirmed", b"confirmed", "dataset", b"dataset", "dry_run", b"dry_run", "epsilon", b"epsilon", "formats", b"formats", "groups", b"groups", "k", b"k", "layout", b"layout", "max_overlap", b"max_overlap", "mechanism", b"mechanism", "min_common", b"min_common", "on_mismatch", b"on_mismatch", "out", b"out", "owner_column", b"owner_column", "purpose", b"purpose", "rank_noise", b"rank_noise", "release", b"release", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -332,6 +336,29 @@ class ReleaseRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReleaseRequest: _TypeAlias = ReleaseRequest  # noqa: Y015
+
+@_typing.final
+class ConfirmRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RELEASE_FIELD_NUMBER: _builtins.int
+    ANYWAY_FIELD_NUMBER: _builtins.int
+    release: _builtins.str
+    anyway: _builtins.bool
+    """although the result is expected to be worthless"""
+    def __init__(
+        self,
+        *,
+        release: _builtins.str = ...,
+        anyway: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anyway", b"anyway", "release", b"release"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfirmRequest: _TypeAlias = ConfirmRequest  # noqa: Y015
 
 @_typing.final
 class ListReleasesRequest(_message.Message):
@@ -409,6 +436,7 @@ class ReleaseView(_message.Message):
     NOTE_FIELD_NUMBER: _builtins.int
     LINKING_FIELD_NUMBER: _builtins.int
     RESUMABLE_FIELD_NUMBER: _builtins.int
+    NEEDS_ANYWAY_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     state: _builtins.str
     deadline: _builtins.int
@@ -429,6 +457,8 @@ class ReleaseView(_message.Message):
     """what it waits for, what was spent for nothing, or what did not go well with a copy"""
     resumable: _builtins.bool
     """whether Resume applies to it"""
+    needs_anyway: _builtins.bool
+    """whether its plan is confirmed only with `anyway`"""
     @_builtins.property
     def owners(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnerProgress]: ...
     @_builtins.property
@@ -459,10 +489,11 @@ class ReleaseView(_message.Message):
         note: _builtins.str = ...,
         linking: _abc.Iterable[_builtins.str] | None = ...,
         resumable: _builtins.bool = ...,
+        needs_anyway: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "deadline", b"deadline", "deleted", b"deleted", "directory", b"directory", "dry_run", b"dry_run", "error", b"error", "layout", b"layout", "linking", b"linking", "manifest_digest", b"manifest_digest", "note", b"note", "owners", b"owners", "plan", b"plan", "plan_digest", b"plan_digest", "purpose", b"purpose", "release", b"release", "resumable", b"resumable", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "deadline", b"deadline", "deleted", b"deleted", "directory", b"directory", "dry_run", b"dry_run", "error", b"error", "layout", b"layout", "linking", b"linking", "manifest_digest", b"manifest_digest", "needs_anyway", b"needs_anyway", "note", b"note", "owners", b"owners", "plan", b"plan", "plan_digest", b"plan_digest", "purpose", b"purpose", "release", b"release", "resumable", b"resumable", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

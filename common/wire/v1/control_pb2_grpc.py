@@ -51,7 +51,7 @@ class ControlServiceStub:
                 _registered_method=True)
         self.Confirm = channel.unary_unary(
                 '/tessera.v1.ControlService/Confirm',
-                request_serializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseRequest.SerializeToString,
+                request_serializer=common_dot_wire_dot_v1_dot_control__pb2.ConfirmRequest.SerializeToString,
                 response_deserializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseView.FromString,
                 _registered_method=True)
         self.ListReleases = channel.unary_unary(
@@ -224,7 +224,7 @@ def add_ControlServiceServicer_to_server(servicer, server):
             ),
             'Confirm': grpc.unary_unary_rpc_method_handler(
                     servicer.Confirm,
-                    request_deserializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseRequest.FromString,
+                    request_deserializer=common_dot_wire_dot_v1_dot_control__pb2.ConfirmRequest.FromString,
                     response_serializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseView.SerializeToString,
             ),
             'ListReleases': grpc.unary_unary_rpc_method_handler(
@@ -384,7 +384,7 @@ class ControlService:
             request,
             target,
             '/tessera.v1.ControlService/Confirm',
-            common_dot_wire_dot_v1_dot_control__pb2.ReleaseRequest.SerializeToString,
+            common_dot_wire_dot_v1_dot_control__pb2.ConfirmRequest.SerializeToString,
             common_dot_wire_dot_v1_dot_control__pb2.ReleaseView.FromString,
             options,
             channel_credentials,

@@ -36,7 +36,7 @@ class ControlServiceStub:
     """Every owner that has ever connected, by id, in pieces."""
     Start: _grpc.UnaryUnaryMultiCallable[_control_pb2.StartRequest, _control_pb2.ReleaseView]
     """Starts a release, or re-attaches to the one of that id if it was asked for with the same arguments."""
-    Confirm: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]
+    Confirm: _grpc.UnaryUnaryMultiCallable[_control_pb2.ConfirmRequest, _control_pb2.ReleaseView]
     """Confirms a plan that the operator has seen, so that its release continues."""
     ListReleases: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListReleasesRequest, _control_pb2.ListReleasesResponse]
     """Every release without its plan, oldest first or newest first, in pieces."""
@@ -65,7 +65,7 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """Every owner that has ever connected, by id, in pieces."""
     Start: _aio.UnaryUnaryMultiCallable[_control_pb2.StartRequest, _control_pb2.ReleaseView]  # type: ignore[assignment]
     """Starts a release, or re-attaches to the one of that id if it was asked for with the same arguments."""
-    Confirm: _aio.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]  # type: ignore[assignment]
+    Confirm: _aio.UnaryUnaryMultiCallable[_control_pb2.ConfirmRequest, _control_pb2.ReleaseView]  # type: ignore[assignment]
     """Confirms a plan that the operator has seen, so that its release continues."""
     ListReleases: _aio.UnaryUnaryMultiCallable[_control_pb2.ListReleasesRequest, _control_pb2.ListReleasesResponse]  # type: ignore[assignment]
     """Every release without its plan, oldest first or newest first, in pieces."""
@@ -113,7 +113,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def Confirm(
         self,
-        request: _control_pb2.ReleaseRequest,
+        request: _control_pb2.ConfirmRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ReleaseView, _abc.Awaitable[_control_pb2.ReleaseView]]:
         """Confirms a plan that the operator has seen, so that its release continues."""

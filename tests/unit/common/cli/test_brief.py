@@ -1,13 +1,12 @@
 """One page for a decision: it fits a terminal whatever is on it, and says what it leaves out."""
 
 from dataclasses import replace
-from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.cli.plan_text import brief, worthless_text
+from aggregator.cli.plan_text import brief
 from common.cli.brief import LINES, WIDTH, clipped, listed, page, rows, text
 from common.model.plan import Linking
 from common.model.schema import Attribute, AttributeType
@@ -30,23 +29,6 @@ def test_every_plan_fits_a_terminal(attributes, owners, purpose):
     assert len(lines) <= LINES
     assert max(map(len, lines)) <= WIDTH
     assert any(plan.digest in line for line in lines)
-
-
-@pytest.mark.parametrize(("errors", "says"), [(("0.9", "0.2"), ""), (("1", "0.2"), "for 1 of 2 attributes")])
-def test_a_plan_that_nobody_needs_is_warned_of(errors, says):
-    """From public numbers the operator sees that a result would be worthless, before owners are asked."""
-    plan = make_plan([(["age", "income"], ["north", "south"])])
-    by_name = dict(zip(("age", "income"), map(Decimal, errors), strict=True))
-    tasks = tuple(
-        replace(
-            task,
-            attributes=tuple(replace(each, expected_error=by_name[each.name]) for each in task.attributes),
-        )
-        for task in plan.tasks
-    )
-    found = worthless_text(replace(plan, tasks=tasks))
-    assert says in found
-    assert bool(says) == bool(found)
 
 
 def test_what_matters_is_on_the_page():
