@@ -100,12 +100,17 @@ class Production:
 
         Raises:
             DataChangedError: If the source changed since consent.
-            ProtocolError: If the addendum contradicts the plan or the number of records that were linked.
+            ProtocolError: If nothing was linked, or the addendum contradicts the plan or the number of linked
+                records.
             IntegrityError: If the selection does not have the digest in the addendum.
             UnusableDataError: If too few records are selected to be masked as planned.
         """
         self._cases.resume(release, plan_digest)
         session, plan, assignment = self._cases.accepted(release, plan_digest)
+        if session.state is SessionState.RESERVED:
+            # The session of a plan that a person decided has the number of records already. Checking the
+            # addendum against it would disclose that number without a linking.
+            raise ProtocolError("the fragment was requested before its data were linked")
         found = self._checked_addendum(session, plan, addendum)
         self._check_signed(session, Domain.ADDENDUM, addendum, signature, certificate)
         if session.state in (SessionState.LINKED, SessionState.SPENT):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import RefusedError, TesseraError, UsageError
+from common.errors import ProtocolError, RefusedError, TesseraError, UsageError
 from common.model.plan import Plan
 from owner_node.config import KnownAggregator
 from owner_node.masking.foreseen import Forecast
@@ -102,6 +102,31 @@ def test_consent_tells_nothing_of_the_data(offering: Offering, what: str) -> Non
         assert offering.node.fail(plan.release, caught.value) == Failure.of("unusable_data")
     assert allowance(offering).used == 2
     assert offering.kinds() == ["reserve", "reserve", "return", "return"]
+
+
+@pytest.mark.parametrize("signature", [b"", b"forged", None], ids=["none", "forged", "right"])
+def test_a_step_before_linking_tells_nothing_of_the_data(offering: Offering, signature: bytes | None) -> None:
+    """Whether a person counted the records already is no matter for an aggregator that guesses their number:
+    without a linking, which counts, the answer to every guess is the same.
+    """
+    under(offering, approval="manual")
+    plan = offered(offering, epsilon="0.01")
+    assert not consent(offering, plan)
+    approve(offering)
+    assert consent(offering, plan)
+    assert session(offering).n_records == N_RECORDS
+    answers = set()
+    for guess in (N_RECORDS - 1, N_RECORDS, N_RECORDS + 1):
+        addendum, right = offering.addendum(plan, guess)
+        with pytest.raises(ProtocolError, match="before its data were linked") as caught:
+            offering.node.production.mask(
+                "r1", plan.digest, addendum, right if signature is None else signature
+            )
+        answers.add(offering.node.fail("r1", caught.value))
+    assert answers == {Failure.of("protocol")}
+    assert allowance(offering).used == 0
+    offering.node.production.link("r1", plan.digest)
+    offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
 
 
 def test_uncharged_linkings_are_limited(offering: Offering) -> None:
