@@ -506,11 +506,12 @@ def parse_arguments(**sent: Any) -> ReleaseArguments:
     Raises:
         UsageError: Saying which argument cannot be used and what is accepted.
     """
+    # Weights that nobody may give are not judged one by one.
+    _check_weights(ARGUMENTS["budget_split"].read(sent.get("budget_split", "")), sent.get("weights", ()))
     known = {name: each.read(sent.pop(name)) for name, each in ARGUMENTS.items() if name in sent}
     asked = ReleaseArguments(**known, **sent)
     _check_groups(asked.layout, asked.groups)
     _check_mechanism(asked)
-    _check_weights(asked)
     _check_linking(asked)
     return asked
 
@@ -587,13 +588,10 @@ def _check_mechanism(asked: ReleaseArguments) -> None:
         raise UsageError(f"mechanism {fault}", "leave --rank-noise out, or choose another mechanism")
 
 
-def _check_weights(asked: ReleaseArguments) -> None:
-    by_weights = asked.budget_split is BudgetSplit.WEIGHTS
-    if asked.weights and not by_weights:
-        raise UsageError(
-            f"weights go with another budget split than {asked.budget_split}", "add --budget-split weights"
-        )
-    if by_weights and not asked.weights:
+def _check_weights(split: BudgetSplit, texts: Sequence[str]) -> None:
+    if texts and split is not BudgetSplit.WEIGHTS:
+        raise UsageError(f"weights go with another budget split than {split}", "add --budget-split weights")
+    if split is BudgetSplit.WEIGHTS and not texts:
         raise UsageError("a budget split by weights needs weights", "add --weights age=2,income=1")
 
 

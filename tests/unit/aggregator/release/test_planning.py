@@ -276,6 +276,12 @@ def test_arguments_that_are_refused(changed):
     assert caught.value.hint
 
 
+def test_weights_without_their_split_are_not_judged():
+    """What nobody may give is refused as such, whatever it says."""
+    with pytest.raises(UsageError, match="weights go with another budget split than owner"):
+        parse_arguments(**(GOOD | {"weights": ["x"]}))
+
+
 def test_ir_is_refused_with_its_reason():
     """The papers' baseline without noise is no release, and the operator is told why."""
     with pytest.raises(UsageError, match=r"for evaluation only .* no noise"):
