@@ -26,7 +26,9 @@ def nearest_counts(noisy: Float64Array, n_records: float) -> Float64Array:
     falling = np.sort(noisy)[::-1]
     beyond = np.cumsum(falling) - n_records
     places = np.arange(1, noisy.size + 1)
-    last = int(np.flatnonzero(falling * places > beyond)[-1])
+    above = np.flatnonzero(falling * places > beyond)
+    # The first place is among them for every positive number of records; for none, it makes all counts 0.
+    last = int(above[-1]) if above.size else 0
     nearest: Float64Array = np.maximum(noisy - beyond[last] / places[last], 0)
     return nearest
 

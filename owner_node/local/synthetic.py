@@ -22,6 +22,7 @@ from common.model.plan import Product
 from common.model.schema import Attribute, Schema
 from common.progress import Progress
 from common.release.table import described, from_units
+from common.synthesis.course import Design
 from common.synthesis.rounds import FULL_RESOLUTION, MOST_ATTRIBUTES
 from common.synthesis.sample import MOST_RECORDS
 from common.words.numbers import bound_text, percent_text
@@ -30,7 +31,7 @@ from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.plan_rules import SyntheticWork
 from owner_node.local.charge import LocalWork
 from owner_node.masking.arrays import SystemBits
-from owner_node.synthesis.together import Together
+from owner_node.synthesis.together import synthesise_together
 
 if TYPE_CHECKING:
     from owner_node.engines.pinned import PinnedData
@@ -126,7 +127,7 @@ class SynthesisJob:
     @property
     def noise_share(self) -> float:
         """Expected total variation that noise brings to a table of 4 x 4 cells; from public numbers."""
-        deviation = self._rounds([]).pair_variance(len(self.attributes)) ** 0.5
+        deviation = self._design.pair_variance**0.5
         return float(_SMALL_TABLE * _MEAN_OF_NOISE * deviation / self.n_records)
 
     @property
@@ -160,10 +161,10 @@ class SynthesisJob:
         engine = self.work.data.records.engine
         columns = engine.sample(engine.n_records).columns
         codes = [columns[each.name] - each.lower for each in self.attributes]
-        made = self._rounds(codes).release(self.attributes)
+        made = synthesise_together(self._design, [codes], [SystemBits()])
         progress.end()
         names = [each.name for each in self.attributes]
-        relations = [[names[i], names[j]] for i, j in made.pairs]
+        relations = [[names[i], names[j]] for i, j in made.measured.pairs]
         drawn = [
             from_units(each, found + each.lower)
             for each, found in zip(self.attributes, made.codes, strict=True)
@@ -176,8 +177,9 @@ class SynthesisJob:
 
         return self._report(relations), pieces()
 
-    def _rounds(self, codes: list[Any]) -> Together:
-        return Together([codes], self.epsilon, Decimal(0), [SystemBits()], n_records=self.n_records)
+    @property
+    def _design(self) -> Design:
+        return Design(self.attributes, self.n_records, self.epsilon)
 
     def _report(self, relations: list[list[str]]) -> dict[str, Any]:
         """Return the report: how the table was made, what is promised and what is not hidden."""

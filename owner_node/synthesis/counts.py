@@ -1,9 +1,48 @@
-"""Exact counts of an owner's records, for the rounds of a synthetic release. They leave only with noise."""
+"""An owner's answers to the rounds of a synthetic release: counts of its records, with its noise."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
-from common.synthesis.rounds import UNIT
-from owner_node.masking.arrays import Int64Array
+from common.synthesis.course import OneWay, Question, Score
+from common.synthesis.rounds import UNIT, Coding, expected_table
+from owner_node.masking.arrays import BitSource, Int64Array
+from owner_node.synthesis.shares import noise_share
+
+Columns: TypeAlias = Sequence[Int64Array]
+"""Codes of an owner's records, from 0 to V - 1, `(n_records,)` by attribute."""
+
+
+def noisy_answer(questions: Sequence[Question], columns: Columns, bits: BitSource) -> Int64Array:
+    """Answer a round with the owner's share of its noise, `(n_numbers,)`.
+
+    Noise is drawn anew by every call: a round is answered once.
+    """
+    shares = [noise_share(each.n_numbers, each.noise, bits) for each in questions]
+    return exact_answer(questions, columns) + np.concatenate(shares)
+
+
+def exact_answer(questions: Sequence[Question], columns: Columns) -> Int64Array:
+    """Answer a round without noise, `(n_numbers,)`. It stays at the owner."""
+    binned: dict[int, Int64Array] = {}
+
+    def bins(attribute: int, coding: Coding) -> Int64Array:
+        if attribute not in binned:
+            binned[attribute] = coding.bins(columns[attribute])
+        return binned[attribute]
+
+    def counted(question: Question) -> Int64Array:
+        if isinstance(question, OneWay):
+            return one_way_counts(columns[question.attribute], question.edges)
+        (i, j), (one, other) = question.pair, question.codings
+        counts = pair_counts(bins(i, one), bins(j, other), (one.n_bins, other.n_bins))
+        if isinstance(question, Score):
+            expected = expected_table(one, other, columns[i].size)
+            return np.array([pair_score(counts, expected)], dtype=np.int64)
+        return counts
+
+    return np.concatenate([counted(each) for each in questions])
 
 
 def one_way_counts(codes: Int64Array, edges: Int64Array) -> Int64Array:

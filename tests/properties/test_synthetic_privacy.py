@@ -17,6 +17,7 @@ import pytest
 
 from common.model.schema import Attribute, AttributeType
 from common.synthesis.accounting import ROUNDS, SCORE, TABLE, Budget, Kind, Noise
+from common.synthesis.course import Score
 from common.synthesis.rounds import (
     UNIT,
     Coding,
@@ -27,8 +28,7 @@ from common.synthesis.rounds import (
     first_edges,
     leaves_of,
 )
-from owner_node.synthesis.counts import one_way_counts, pair_counts
-from owner_node.synthesis.together import scores
+from owner_node.synthesis.counts import exact_answer, one_way_counts, pair_counts
 
 YES_OR_NO = Attribute("x", AttributeType.BOOLEAN, 0, 1)
 REACH = 12
@@ -144,8 +144,8 @@ def largest_loss(
         if (table, which) not in cached_scores:
             chosen = [each[i] for each, i in zip(reached, which, strict=True)]
             parts = [columns(table[start:end]) for start, end in pairwise(ends)]
-            binned = [[c.bins(x) for c, x in zip(chosen, part, strict=True)] for part in parts]
-            cached_scores[table, which] = np.sum([scores(part, chosen) for part in binned], axis=0)
+            asked = [Score((i, j), (chosen[i], chosen[j]), score_noise) for i, j in pairs]
+            cached_scores[table, which] = np.sum([exact_answer(asked, part) for part in parts], axis=0)
         return cached_scores[table, which]
 
     def moved(before: np.ndarray, after: np.ndarray, noise: Noise) -> float:

@@ -19,7 +19,7 @@ from common.synthesis.sample import (
     draw_values,
 )
 from tests.fakes.bits import SeededBits
-from tests.fakes.synthetic_owners import SyntheticOwners
+from tests.fakes.synthetic_owners import synthetic_release
 
 
 def coding(edges, counts, labels) -> Coding:
@@ -136,7 +136,7 @@ def test_structural_zeros_hold_in_every_record(delta, n_records, owners):
     """Also where a rule ends within a part of a wide domain, or excludes some of the rare categories."""
     parts = [records(n_records // owners, seed) for seed in range(owners)]
     sources = [SeededBits(seed) for seed in range(owners)]
-    made = SyntheticOwners(parts, "1", delta, sources).release(ATTRIBUTES, RULES)
+    made = synthetic_release(ATTRIBUTES, parts, "1", delta, sources, RULES)
     assert all(each.size == n_records // owners * owners for each in made.codes)
     for rule in RULES:
         excluded = np.ones(made.codes[0].size, dtype=np.bool_)
@@ -144,7 +144,7 @@ def test_structural_zeros_hold_in_every_record(delta, n_records, owners):
             codes = made.codes[attribute]
             excluded &= np.any([(codes >= first) & (codes <= last) for first, last in ranges], axis=0)
         assert not excluded.any()
-    zeros = impossible_cells(made.codings, RULES)
+    zeros = impossible_cells(made.measured.codings, RULES)
     assert all(zero.cells.any() and not zero.cells.all() for zero in zeros)
     for each, codes in zip(ATTRIBUTES, made.codes, strict=True):
         assert codes.min() >= 0
@@ -166,7 +166,7 @@ def test_small_and_odd_tables(attributes, n_records):
     """One attribute, an attribute of one value, a domain of 2^40, one record."""
     draw = np.random.default_rng(1)
     columns = [draw.integers(0, each.n_values, n_records) for each in attributes]
-    made = SyntheticOwners([columns], "1", "0", [SeededBits(1)]).release(attributes)
+    made = synthetic_release(attributes, [columns], "1", "0", [SeededBits(1)])
     assert all(each.size == n_records for each in made.codes)
     assert all(
         codes.min() >= 0 and codes.max() < each.n_values
@@ -179,8 +179,8 @@ def test_relations_are_kept():
     draw = np.random.default_rng(2)
     one = draw.integers(0, 10, 20_000)
     other = np.where(draw.random(20_000) < 0.7, one, draw.integers(0, 10, 20_000))
-    made = SyntheticOwners([[one, other]], "50", "0", [SeededBits(3)]).release(
-        (number("one", 9), number("other", 9))
+    made = synthetic_release(
+        (number("one", 9), number("other", 9)), [[one, other]], "50", "0", [SeededBits(3)]
     )
     before, after = (np.bincount(10 * a + b, minlength=100) for a, b in ((one, other), made.codes))
     assert np.abs(before - after).sum() / 40_000 < 0.01

@@ -1,0 +1,287 @@
+"""The course of a synthetic release: what is asked next, and in the end the records, from sums of answers.
+
+Whoever knows the plan and the sums of the rounds so far knows the next question: aggregator, owners and those
+who verify a release compute it alike. So nobody has to be asked for a question or to check one. An owner
+is sent sums, never queries, and an aggregator cannot make it count anything that the plan does not.
+
+Rounds, in this order: one-way counts, and their finer levels for wide domains; then, with several
+attributes, the scores of all pairs; then the tables of the chosen pairs.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from hashlib import sha256
+from typing import TypeAlias
+
+import numpy as np
+
+from common.arrays import Int64Array
+from common.model.schema import Attribute
+from common.synthesis.accounting import ROUNDS, SCORE, TABLE, Budget, Noise, honest_owners
+from common.synthesis.model import Attributes, Measurement, Model, fit
+from common.synthesis.rounds import (
+    UNIT,
+    Coding,
+    Leaves,
+    StructuralZero,
+    all_pairs,
+    attribute_weights,
+    choose_pairs,
+    coding_of,
+    divided_leaves,
+    first_edges,
+    impossible_cells,
+    leaves_of,
+    most_bins,
+    most_pairs,
+    n_levels,
+    next_edges,
+    separated,
+)
+from common.synthesis.sample import Keystream, draw_records
+
+
+@dataclass(frozen=True)
+class Design:
+    """The public numbers that a synthetic release follows from."""
+
+    attributes: tuple[Attribute, ...]
+    """What is modelled, in the order of the table."""
+    n_records: int
+    """Number of records, of all owners together."""
+    epsilon: Decimal
+    """ε for the whole record of a person."""
+    delta: Decimal = Decimal(0)
+    """δ; 0 for ε-differential privacy."""
+    owners: int = 1
+    """m, how many owners' answers are added."""
+    colluding: int = 0
+    """The most of them that may collude with the aggregator."""
+    rules: tuple[StructuralZero, ...] = ()
+    """What no record is."""
+
+    @cached_property
+    def honest(self) -> int:
+        """h, how many shares make up the whole noise.
+
+        Raises:
+            UsageError: If nobody would be left, or there are too many owners.
+        """
+        return honest_owners(self.owners, self.colluding)
+
+    @cached_property
+    def budgets(self) -> tuple[Budget, ...]:
+        """Of one-way counts, scores and tables."""
+        return Budget.of(self.epsilon, self.delta).divide(ROUNDS)
+
+    def variance(self, noise: Noise) -> float:
+        """Return the variance of the noise of a sum of all owners' answers."""
+        return noise.variance(self.owners)
+
+    @cached_property
+    def pair_variance(self) -> float:
+        """Variance of the noise of pairs' tables, if as many are chosen as may be."""
+        n_pairs = max(most_pairs(len(self.attributes), self.n_records), 1)
+        return self.variance(self.budgets[2].noise(TABLE, n_pairs, self.honest))
+
+
+# --- questions ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OneWay:
+    """How many records are in every part of an attribute's codes?"""
+
+    attribute: int
+    """Number of the attribute."""
+    edges: Int64Array
+    """The first code of every part, and V, `(n_parts + 1,)`."""
+    noise: Noise
+
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers the answer has."""
+        return self.edges.size - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How far is the table of two attributes' bins from independence?"""
+
+    pair: tuple[int, int]
+    """Numbers of the attributes."""
+    codings: tuple[Coding, Coding]
+    """Their bins."""
+    noise: Noise
+
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers the answer has."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """How many records are in every cell of two attributes' bins?"""
+
+    pair: tuple[int, int]
+    """Numbers of the attributes."""
+    codings: tuple[Coding, Coding]
+    """Their bins."""
+    noise: Noise
+
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers the answer has."""
+        return self.codings[0].n_bins * self.codings[1].n_bins
+
+
+Question: TypeAlias = OneWay | Score | Table
+Round: TypeAlias = tuple[Question, ...]
+"""Questions that are asked together; the numbers of their answers follow each other."""
+
+
+def n_numbers(questions: Sequence[Question]) -> int:
+    """Return how many numbers the answer to a round has."""
+    return sum(each.n_numbers for each in questions)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What all rounds together measured."""
+
+    codings: tuple[Coding, ...]
+    """Of each attribute."""
+    pairs: tuple[Attributes, ...]
+    """Whose tables were asked for."""
+    measurements: tuple[Measurement, ...]
+    """To fit a model to: the bins' counts of each attribute, then the tables of the pairs."""
+
+
+def next_round(design: Design, sums: Sequence[Int64Array]) -> Round | Measured:
+    """Return what is asked after some rounds, or what all of them measured.
+
+    Args:
+        design: The release.
+        sums: Sums of the owners' answers to the rounds so far.
+
+    Raises:
+        ValueError: If there are more rounds than the release has, or one has another number of numbers.
+    """
+    course = _course(design)
+    asked = next(course)
+    for number, answer in enumerate(sums, start=1):
+        if answer.shape != (n_numbers(asked),):
+            raise ValueError(f"round {number} has {n_numbers(asked)} numbers, {answer.size} are given")
+        try:
+            asked = course.send(answer)
+        except StopIteration as end:
+            if number < len(sums):
+                raise ValueError(f"the release has {number} rounds, {len(sums)} are answered") from None
+            measured: Measured = end.value
+            return measured
+    return asked
+
+
+def n_rounds(design: Design) -> int:
+    """Return how many rounds the release has."""
+    levels = _levels(design)
+    return max(number for number, _ in levels) + (2 if len(levels) > 1 else 0)
+
+
+def _levels(design: Design) -> list[tuple[int, Noise]]:
+    """Return in how many levels each attribute is counted, and the noise of each of them."""
+    found = []
+    budgets = design.budgets[0].divide(attribute_weights(design.attributes))
+    for attribute, budget in zip(design.attributes, budgets, strict=True):
+        alone = design.variance(budget.noise(TABLE, 1, design.honest))
+        levels = n_levels(attribute, design.n_records, alone)
+        found.append((levels, budget.noise(TABLE, levels, design.honest)))
+    return found
+
+
+def _course(design: Design) -> Generator[Round, Int64Array, Measured]:
+    """Yield the rounds of a release; takes the sums of the answers to each."""
+    codings = yield from _codings(design)
+    pairs = all_pairs(len(codings))
+    measurements = [each.measurement(place) for place, each in enumerate(codings)]
+    if not pairs:
+        return Measured(codings, (), tuple(measurements))
+    noise = design.budgets[1].noise(SCORE, len(pairs), design.honest, UNIT)
+    answer = yield tuple(Score((i, j), (codings[i], codings[j]), noise) for i, j in pairs)
+    chosen = choose_pairs(
+        dict(zip(pairs, answer.tolist(), strict=True)),
+        dict.fromkeys(pairs, design.pair_variance),
+        [each.n_bins for each in codings],
+        most_pairs(len(codings), design.n_records),
+    )
+    noise = design.budgets[2].noise(TABLE, len(chosen), design.honest)
+    asked = tuple(Table((i, j), (codings[i], codings[j]), noise) for i, j in chosen)
+    answer = yield asked
+    for table, counts in zip(asked, split(asked, answer), strict=True):
+        variances = np.full(counts.size, design.variance(noise))
+        measurements.append(Measurement(table.pair, counts.astype(np.float64), variances))
+    return Measured(codings, tuple(chosen), tuple(measurements))
+
+
+def _codings(design: Design) -> Generator[Round, Int64Array, tuple[Coding, ...]]:
+    """Ask for the one-way counts of all attributes, level by level, and make bins of them."""
+    levels = _levels(design)
+    leaves: list[Leaves | None] = [None] * len(levels)
+    for level in range(max(number for number, _ in levels)):
+        asked = []
+        for place, (attribute, (number, noise)) in enumerate(zip(design.attributes, levels, strict=True)):
+            known = leaves[place]
+            if known is None:
+                edges = first_edges(attribute, design.n_records, design.variance(noise), number)
+                asked.append(OneWay(place, edges, noise))
+            elif level < number:
+                asked.append(OneWay(place, next_edges(known), noise))
+        answer = yield tuple(asked)
+        for question, counts in zip(asked, split(asked, answer), strict=True):
+            place, edges, variance = question.attribute, question.edges, design.variance(question.noise)
+            known, attribute = leaves[place], design.attributes[place]
+            leaves[place] = (
+                leaves_of(attribute, edges, counts, design.n_records, variance)
+                if known is None
+                else divided_leaves(known, edges, counts, variance)
+            )
+    most, variance = most_bins(design.n_records, design.pair_variance), design.pair_variance
+    found = []
+    for place, (attribute, of_attribute) in enumerate(zip(design.attributes, leaves, strict=True)):
+        if of_attribute is not None:
+            parts, sides = separated(of_attribute, place, design.rules)
+            found.append(coding_of(attribute, parts, most, variance, sides))
+    return tuple(found)
+
+
+def split(questions: Sequence[Question], answer: Int64Array) -> list[Int64Array]:
+    """Divide the numbers of a round among its questions."""
+    ends = np.cumsum([each.n_numbers for each in questions])
+    return list(np.split(answer, ends[:-1]))
+
+
+# --- records --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticRelease:
+    """What is released, and what it was made of."""
+
+    codes: Sequence[Int64Array]
+    """Codes of values, `(n_records,)` by attribute."""
+    measured: Measured
+    model: Model
+    """What was fitted to it."""
+
+
+def synthesise(design: Design, measured: Measured) -> SyntheticRelease:
+    """Fit a model to what was measured, and draw the records: the same bytes for everybody."""
+    codings, measurements = measured.codings, measured.measurements
+    sizes = [each.n_bins for each in codings]
+    model = fit(sizes, measurements, design.n_records, impossible_cells(codings, design.rules))
+    seed = sha256(b"".join(each.counts.tobytes() for each in measurements)).digest()
+    codes = draw_records(model, codings, design.n_records, Keystream(seed))
+    return SyntheticRelease(codes, measured, model)

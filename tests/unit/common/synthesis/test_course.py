@@ -1,0 +1,128 @@
+"""The course of a synthetic release: everybody computes the same next question, within the budget."""
+
+from decimal import Decimal
+from fractions import Fraction
+from secrets import token_bytes
+
+import numpy as np
+import pytest
+
+from common.model.schema import Attribute, AttributeType
+from common.synthesis.accounting import SCORE, TABLE, Kind
+from common.synthesis.course import Design, Measured, Score, n_numbers, n_rounds, next_round, synthesise
+from common.synthesis.rounds import UNIT
+from common.synthesis.sums import KEY_BYTES, Masks, add_answers, public_key
+from owner_node.synthesis.counts import exact_answer, noisy_answer
+from tests.fakes.bits import SeededBits
+
+
+def number(upper: int) -> Attribute:
+    """A number from 0 on."""
+    return Attribute(f"up to {upper}", AttributeType.INTEGER, 0, upper)
+
+
+NARROW, WIDE, WIDEST = number(50), number(2_000), number(10**6)
+LABELLED = Attribute("labels", AttributeType.CATEGORY, 0, 4, categories=tuple("abcde"))
+DESIGNS = (
+    Design((NARROW,), 5_000, Decimal(1)),
+    Design((WIDE,), 50_000, Decimal(1)),
+    Design((WIDEST, LABELLED, NARROW), 50_000, Decimal(1)),
+    Design((NARROW, WIDE, WIDEST, LABELLED), 9_000, Decimal(2), owners=3, colluding=1),
+    Design((NARROW, WIDE, LABELLED), 30_000, Decimal(1), Decimal("0.000001"), owners=4, colluding=1),
+)
+
+
+def records(design: Design, n_records: int, seed: int) -> list[np.ndarray]:
+    """Return random records, skewed, `(n_records,)` by attribute."""
+    draw = np.random.default_rng(seed)
+    shares = draw.beta(1, 4, (len(design.attributes), n_records))
+    return [
+        (share * each.n_values).astype(np.int64)
+        for share, each in zip(shares, design.attributes, strict=True)
+    ]
+
+
+def parts_of(design: Design) -> list[list[np.ndarray]]:
+    """Return the records of every owner."""
+    return [records(design, design.n_records // design.owners, owner) for owner in range(design.owners)]
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=range(len(DESIGNS)))
+def test_the_aggregator_learns_sums_alone_and_everybody_asks_the_same(design):
+    """A release under masks: owners compute each question from sums, and all end with the same records."""
+    private = {f"owner{place}": token_bytes(KEY_BYTES) for place in range(design.owners)}
+    public = {owner: public_key(key) for owner, key in private.items()}
+    masks = [Masks(owner, key, public, "flu", "ab" * 32) for owner, key in private.items()]
+    parts = parts_of(design)
+    sums: list[np.ndarray] = []
+    bits = [SeededBits(place) for place in range(design.owners)]
+    while not isinstance(asked := next_round(design, sums), Measured):
+        answers = {}
+        for mask, part, source in zip(masks, parts, bits, strict=True):
+            # Each owner computes the question by itself.
+            own = next_round(design, sums)
+            assert not isinstance(own, Measured)
+            answers[mask.owner] = mask.answer(noisy_answer(own, part, source), len(sums))
+        sums.append(add_answers(answers, n_numbers(asked)))
+        exact = np.sum([exact_answer(asked, part) for part in parts], axis=0)
+        for question, apart in _by_question(asked, sums[-1] - exact):
+            assert np.abs(apart).max() < 40 * design.variance(question.noise) ** 0.5
+    assert len(sums) == n_rounds(design)
+    made, again = (synthesise(design, asked) for _ in range(2))
+    assert [each.tobytes() for each in made.codes] == [each.tobytes() for each in again.codes]
+    assert {each.size for each in made.codes} == {design.n_records}
+
+
+def _by_question(asked, numbers):
+    ends = np.cumsum([each.n_numbers for each in asked])
+    return zip(asked, np.split(numbers, ends[:-1]), strict=True)
+
+
+def losses(design: Design, seed: int) -> Fraction:
+    """Return the sum over all questions of what a person's record can lose, whatever the answers are."""
+    draw, spent = np.random.default_rng(seed), Fraction(0)
+    sums: list[np.ndarray] = []
+    while not isinstance(asked := next_round(design, sums), Measured):
+        for question in asked:
+            kind, size = question.noise.kind, question.noise.size
+            assert question.noise.honest == design.owners - design.colluding
+            sensitivity, unit = (SCORE, UNIT) if isinstance(question, Score) else (TABLE, 1)
+            if kind is Kind.LAPLACE:
+                spent += Fraction(sensitivity.l1 * unit, size)
+            else:
+                spent += Fraction(sensitivity.l2_squared * unit**2, 2 * size * question.noise.honest)
+        spread = int(draw.choice([1, 100, design.n_records, 2**38]))
+        sums.append(draw.integers(-spread, spread + 1, n_numbers(asked)))
+    return spent
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=range(len(DESIGNS)))
+@pytest.mark.parametrize("seed", range(8))
+def test_no_answers_make_a_release_cost_more(design, seed):
+    """All questions together cost the budget at most, whatever sums an owner is sent, also forged ones."""
+    whole = Fraction(sum((each.amount for each in design.budgets), Decimal(0)))
+    assert 0 < losses(design, seed) <= whole
+    assert whole <= Fraction(design.epsilon)
+
+
+def test_answers_of_another_form_are_refused():
+    """Other lengths, and rounds that the release does not have."""
+    design = DESIGNS[2]
+    sums: list[np.ndarray] = []
+    while not isinstance(asked := next_round(design, sums), Measured):
+        for wrong in (n_numbers(asked) - 1, n_numbers(asked) + 1):
+            with pytest.raises(ValueError, match=f"round {len(sums) + 1} has {n_numbers(asked)} numbers"):
+                next_round(design, [*sums, np.zeros(wrong, dtype=np.int64)])
+        sums.append(np.zeros(n_numbers(asked), dtype=np.int64))
+    with pytest.raises(ValueError, match=f"the release has {len(sums)} rounds, {len(sums) + 1} are answered"):
+        next_round(design, [*sums, sums[-1]])
+
+
+@pytest.mark.parametrize(
+    ("attributes", "n_records", "expected"),
+    [((NARROW,), 5_000, 1), ((WIDE,), 50_000, 2), ((WIDEST,), 50_000, 3), ((WIDEST,), 50, 1),
+     ((NARROW, LABELLED), 5_000, 3), ((WIDEST, NARROW), 50_000, 5)],
+)  # fmt: skip
+def test_the_number_of_rounds_is_known_before_any_answer(attributes, n_records, expected):
+    """It follows from the domains and the number of records."""
+    assert n_rounds(Design(attributes, n_records, Decimal(1))) == expected
