@@ -1,22 +1,28 @@
 """The metrics of real daemons, over HTTP, as Prometheus reads them, before and after a release."""
 
+import asyncio
 import json
 import re
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection
 from pathlib import Path
 
+import grpc
+import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from aggregator.protocol.states import State as ReleaseState
 from common.errors import ExitCode
+from common.wire.v1 import owner_pb2 as wire
 from deploy.local_cluster import LocalCluster
 from deploy.local_process import READY_SECONDS, LocalDaemon
 from deploy.local_setup import make_setup, section, share_linkage_key
 from owner_node.state.session import SessionState
+from tests.fakes.scripted_owner import ScriptedOwner
 from tests.system.small_owners import (
     ATTRIBUTES,
     ask,
@@ -166,6 +172,32 @@ def test_nothing_but_states_counts_and_ids(after: dict[str, str]) -> None:
         assert PURPOSE not in text
         assert "r1" not in text
         assert not re.search(r"ID-[0-9a-f]{12}|[0-9a-f]{32}", text)
+
+
+def test_no_series_of_what_a_caller_says(cluster: LocalCluster, after: dict[str, str]) -> None:
+    """An enrolled owner chooses names in its calls: none becomes a label, and no series is added."""
+    address = cluster.aggregator.wait_for("ready")["address"]
+    said = [f"zq{number}" for number in range(50)]
+
+    async def call() -> None:
+        caller = ScriptedOwner("b", address, cluster.folder / "tls", ["age"], np.zeros((0, 16), np.uint8))
+        await caller.connect(said)
+        for name in said:
+            caller.software.version = f"1.0.{name}"
+            keys = [wire.WorkKey(release=name, step=name, progress=wire.StepProgress(percent=900))]
+            blob = wire.BlobKey(release=name, digest=name, kind=wire.BLOB_KIND_TOKENS)
+            with suppress(grpc.RpcError):
+                await caller.connect([name])
+            with suppress(grpc.RpcError):
+                await caller.calls.UploadState(wire.UploadStateRequest(blob=blob))
+            with suppress(grpc.RpcError):
+                await caller.calls.Poll(wire.PollRequest(busy=keys), timeout=0.1)
+        await caller.close()
+
+    asyncio.run(call())
+    text = fetch(cluster.aggregator)
+    assert samples(text).keys() == samples(after["aggregator"]).keys()
+    assert not any(name in text for name in said)
 
 
 def test_every_family_says_what_it_is(after: dict[str, str]) -> None:
