@@ -120,7 +120,8 @@ class JunctionTree:
         """
         if any(np.isneginf(each.max()) for each in potentials):
             return None
-        tables = [exponential(each - each.max()) for each in potentials]
+        ends = np.cumsum([each.size for each in potentials])[:-1]
+        tables = np.split(exponential(np.concatenate([each - each.max() for each in potentials])), ends)
         upward: list[Float64Array] = [np.empty(0)] * len(tables)
         for i in range(len(tables) - 1, 0, -1):
             upward[i] = self.summed(tables[i], i, self.separators[i])

@@ -121,14 +121,16 @@ def n_levels(attribute: Attribute, n_records: int, variance: float) -> int:
 
 def first_edges(attribute: Attribute, n_records: int, variance: float, levels: int) -> Int64Array:
     """Return the partition whose counts are asked for first; arguments as in `n_levels`."""
-    width = attribute.n_values
-    if attribute.is_categorical or width <= FULL_RESOLUTION:
-        return np.arange(width + 1)
+    n_values = attribute.n_values
+    if attribute.is_categorical or n_values <= FULL_RESOLUTION:
+        return np.arange(n_values + 1)
     parts = PARTS
     if levels == 1:
         # 2^round(log2(sqrt(2) n/sd)): with few records few parts, which are denoised.
         parts = 2 ** min(max(((int(4 * n_records**2 / variance) | 1).bit_length() - 1) // 2, 4), 7)
-    return _equal_parts(0, width, parts)
+    # Missing values are no neighbours of the largest ones, and have a part of their own.
+    present = _equal_parts(0, n_values - attribute.keeps_missing, parts)
+    return np.append(present, n_values) if attribute.keeps_missing else present
 
 
 def _equal_parts(first: int, width: int, parts: int) -> Int64Array:
@@ -159,8 +161,9 @@ def leaves_of(
         variance: Of the noise of each.
     """
     smooth = noisy.astype(np.float64)
-    if not attribute.is_categorical and noisy.size > PARTS:
-        smooth = denoised(smooth, variance)
+    n_ordered = noisy.size - attribute.keeps_missing
+    if not attribute.is_categorical and n_ordered > PARTS:
+        smooth[:n_ordered] = denoised(smooth[:n_ordered], variance)
     counts = whole_counts(nearest_counts(smooth * GRAIN, n_records * GRAIN), n_records * GRAIN)
     return Leaves(edges, counts, noisy.astype(np.float64), np.full(noisy.size, variance))
 
@@ -260,7 +263,9 @@ def coding_of(
         variance: As in `most_bins`.
         sides: Leaves of different sides are never in one bin, `(n_leaves,)`.
     """
-    sides = np.zeros(leaves.counts.size, dtype=np.int64) if sides is None else sides
+    sides = np.zeros(leaves.counts.size, dtype=np.int64) if sides is None else 2 * sides
+    if attribute.keeps_missing:
+        sides[-1] += 1
     noise = float(leaves.variance.max())
     if attribute.is_categorical:
         least = GRAIN * isqrt(int(9 * max(noise, variance)))

@@ -23,7 +23,7 @@ from common.model.schema import Attribute, Schema
 from common.progress import Progress
 from common.release.table import described, from_units
 from common.synthesis.course import Design
-from common.synthesis.rounds import FULL_RESOLUTION, MOST_ATTRIBUTES
+from common.synthesis.rounds import MOST_ATTRIBUTES
 from common.synthesis.sample import MOST_RECORDS
 from common.words.numbers import bound_text, percent_text
 from common.words.synthetic import invariants, promises
@@ -81,14 +81,6 @@ def prepare_synthesis(
         raise UsageError(
             f"{len(attributes)} attributes, a model has at most {MOST_ATTRIBUTES}",
             "choose some: --attributes a,b,c",
-        )
-    missing = [each.name for each in attributes if each.keeps_missing and each.n_values > FULL_RESOLUTION]
-    if missing:
-        # Parts of a wide domain are counted together, and a missing value would be one of the last part.
-        raise UsageError(
-            f"missing values of {', '.join(missing)} cannot be modelled: the domain has more than "
-            f"{FULL_RESOLUTION} values",
-            'set missing = "drop" in the data set, or leave these attributes out',
         )
     if data.n_records > MOST_RECORDS:
         raise UnusableDataError(

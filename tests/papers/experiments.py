@@ -20,6 +20,7 @@ from tests.papers import (
     relative_adult,
     risk,
     scales,
+    synthetic,
     target,
 )
 
@@ -43,6 +44,7 @@ EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
     "relative": (10, partial(relative.run, seed=SEED)),
     "relative_adult": (10, partial(relative_adult.run, seed=SEED)),
     "carriers": (12, partial(carriers.run, seed=SEED)),
+    "synthetic": (5, partial(synthetic.run, seed=SEED)),
     "interactive": (200, partial(interactive.run, seed=SEED)),
 }
 """By name: the paper's number of runs, or ours where there is no paper, and what makes it; the longest first,

@@ -125,6 +125,20 @@ def test_a_heavy_value_is_a_bin():
     assert found.n_bins == 6
 
 
+@pytest.mark.parametrize("n_values", [20, 300, 2**30])
+def test_missing_values_are_a_bin(n_values):
+    """They are counted by themselves, whatever the domain, and not smoothed with the largest values."""
+    attribute = Attribute("x", AttributeType.INTEGER, 0, n_values - 1, keeps_missing=True)
+    draw = np.random.default_rng(1)
+    codes = np.where(draw.random(5000) < 0.3, n_values, draw.integers(0, n_values, 5000))
+    edges = first_edges(attribute, 5000, 4, 1)
+    assert edges[-2:].tolist() == [n_values, n_values + 1]
+    found = leaves_of(attribute, edges, one_way_counts(codes, edges), 5000, 4)
+    assert found.counts[-1] == pytest.approx(GRAIN * np.count_nonzero(codes == n_values), rel=0.01)
+    coding = coding_of(attribute, found, 6, 4)
+    assert np.array_equal(coding.bins(codes) == coding.n_bins - 1, codes == n_values)
+
+
 def test_bins_of_categories():
     """The heaviest have bins of their own, and the rest share one; nothing changes where all are heavy."""
     counts = [500, 3, 400, 0, 7, 100] + [50] * 20
