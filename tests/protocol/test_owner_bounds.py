@@ -249,6 +249,7 @@ class _Slow:
     def __init__(self):
         self.begun, self.go = threading.Semaphore(0), threading.Event()
         self.now = self.most = 0
+        self.aggregator = "hub"
         self.invitations = self
 
     def progress(self, _release):

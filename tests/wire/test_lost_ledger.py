@@ -154,7 +154,9 @@ async def test_a_cut_tail_does_not_start(
 async def test_a_budget_is_not_refilled(
     launch: Callable[..., Any], tmp_path: Path, certificates: Path, heard: Heard, case: str, rule: str
 ) -> None:
-    """Another name, a copy of the file and a larger total are refused at consent, by a rule that says so."""
+    """Another name and a larger total are refused at consent, a copy of the file at linking, by a rule that
+    says so; nothing is spent.
+    """
     hub = await launch()
     configs = two(tmp_path, hub.daemon.address, certificates)
     async with running(*configs):
@@ -177,7 +179,8 @@ async def test_a_budget_is_not_refilled(
     assert (view.state, view.error.code) == ("refused", "refused")
     assert rule in refusal(configs[0].owner.state_dir, "r2").rule
     assert rule not in view.error.message
-    assert kinds(configs[0].owner.state_dir) == ["reserve hub r1", "spend hub r1"]
+    returned = ["reserve hub r2", "return hub r2"] if case == "copied" else []
+    assert kinds(configs[0].owner.state_dir) == ["reserve hub r1", "spend hub r1", *returned]
 
 
 async def test_one_lifetime_budget_at_two_aggregators(
