@@ -11,7 +11,7 @@ from typing import Annotated, cast
 from pydantic import PlainValidator
 
 from common.daemon.settings import EngineSection
-from common.settings import FilePath, Listed, nearest, shown
+from common.settings import FilePath, Listed, shown
 from common.workspace import Workspace
 
 _MASTER = re.compile(
@@ -41,7 +41,7 @@ def _kind(value: object) -> EngineKind:
     try:
         return EngineKind(cast("str", value))
     except ValueError:
-        raise ValueError(f"{shown('', value)}: {nearest(str(value), tuple(EngineKind))}") from None
+        raise ValueError("expected one of " + ", ".join(f'"{each}"' for each in EngineKind)) from None
 
 
 def _master(value: object) -> str:

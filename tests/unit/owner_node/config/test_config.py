@@ -319,13 +319,13 @@ def test_problems_of_all_tables_come_together(tmp_path):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ('kind = "sparc"', "did you mean"),
+        ('kind = "sparc"', 'engine.kind = "sparc": expected one of "auto", "memory", "disk", "spark"'),
         ('master = "sc://host"', "expected a Spark master"),
         ('conf = { "executor.memory" = "1g" }', '"spark.executor.memory"'),
         ('conf = { "spark.master" = "local" }', "extra_jars of [engine] are for that"),
         ('conf = { "spark.task.cpus" = [1] }', "expected a text, a number or a boolean"),
-        ('kind = "disc"', "did you mean"),
-        ("kind = 1", "disk"),
+        ('kind = "DuckDB"', 'engine.kind = "DuckDB": expected one of "auto"'),
+        ("kind = 1", 'engine.kind = 1: expected one of "auto"'),
         ('memory_limit = "1 byte"', '"256MB"'),
     ],
 )
