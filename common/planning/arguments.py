@@ -192,20 +192,22 @@ def parse_weights(texts: Sequence[str]) -> tuple[tuple[str, Decimal], ...]:
     Raises:
         UsageError: If one is no weight, or an attribute has two.
     """
-    pairs = [text.rpartition("=")[::2] for text in texts]
+    pairs = [_weight(text) for text in texts]
     distinct("weight of attribute", [name for name, _ in pairs])
-    return tuple((name.strip(), _weight(name.strip(), weight)) for name, weight in pairs)
+    return tuple(pairs)
 
 
-def _weight(name: str, text: str) -> Decimal:
+def _weight(text: str) -> tuple[str, Decimal]:
+    name, _, number = text.rpartition("=")
+    name = name.strip()
     hint = "write weights as name=weight, each a positive decimal number: --weights age=2,income=0.5"
     try:
-        weight = read_decimal(text)
+        weight = read_decimal(number)
     except ValueError:
         weight = Decimal(0)
     if not name or not weight.is_finite() or not 0 < weight <= 10**6 or round_down(weight) != weight:
-        raise UsageError(f"{name}={text} is no weight of an attribute", hint)
-    return plain(weight)
+        raise UsageError(f"{text!r} is no weight of an attribute", hint)
+    return name, plain(weight)
 
 
 def one_of(what: str, text: str, accepted: Sequence[str] | Mapping[str, Any]) -> str:

@@ -126,7 +126,7 @@ def brief(document: dict[str, Any]) -> list[str]:
     verdict = document["verdict"]
     n_attributes = len(verdict["attributes"])
     parts += [
-        *map(text, verdict["exceeded"]),
+        *_first(verdict),
         text(
             f"{document['layout']} release with ε {bound_text(document['release_epsilon'])} of data set "
             f"{document['dataset']}: {shown_records(document['records'])} records, {n_attributes} attributes"
@@ -150,11 +150,16 @@ def brief(document: dict[str, Any]) -> list[str]:
     return page(parts, [text(each) for each in commands])
 
 
+def _first(verdict: dict[str, Any]) -> list[Part]:
+    """Return what decides before anything else: data that cannot be used, and limits that are exceeded."""
+    return [text(each) for each in (verdict["unusable"], *verdict["exceeded"]) if each]
+
+
 def _verdict(document: dict[str, Any], *, brief: bool = False) -> Iterator[Part]:
     """Yield what leaves unchanged, what intruders find, and what of the data is lost, as far as known."""
     verdict, preview = document["verdict"], document.get("preview") or {}
     if not brief:
-        yield from map(text, verdict["exceeded"])
+        yield from _first(verdict)
     if verdict["loss"]:
         yield text(verdict["loss"])
     if verdict["unchanged"]:

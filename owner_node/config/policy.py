@@ -119,7 +119,8 @@ class PolicyConfig(Section):
     """Largest privacy loss of the record-to-rank assignment over all charges to a budget."""
 
     max_attempts: Annotated[int, Field(ge=1)] = 10
-    """Most linkings of one budget within 30 days that end without a charge; aggregators share them."""
+    """Most linkings of one budget within 30 days that end without a charge; aggregators share them evenly,
+    and each has at least one."""
     max_open_releases: Annotated[int, Field(ge=1)] = 40
     """Most open releases of one aggregator: each is stored, and the aggregator can repeat its work."""
     max_plan_bytes: Annotated[int, Field(ge=1)] = LARGEST_PLAN

@@ -218,7 +218,9 @@ class Invitations:
         with records.db.transaction() as tx:
             # Read again: a person may have approved or refused in the meantime.
             session = self._cases.open(plan.release, plan.digest)
-            others = found is not None and session.source_digest not in ("", found["source_digest"])
+            # Data that could not be used have no digest: those that can be used now are others.
+            asked = session.state is SessionState.AWAITING_APPROVAL
+            others = found is not None and asked and session.source_digest != found["source_digest"]
             if found is not None:
                 session = records.sessions.foresee(tx, session, **found)
             approvals = self._approvals(session) if verdict.asks else ()

@@ -26,11 +26,8 @@ def trial_config(config: OwnerConfig) -> OwnerConfig:
 
     Limits on mechanisms, k, epsilon, layouts, purposes and parties stay: a trial shows what they refuse.
     """
-    policy = replace(
-        config.policy, approval="auto", manual_above_epsilon=None, max_zero_noise_share=None,
-        max_unchanged_share=None, max_unchanged_record_share=None, max_reidentified=None, known=(),
-        total_rank_loss=None,
-    )  # fmt: skip
+    lifted = dict.fromkeys(("manual_above_epsilon", "total_rank_loss", *config.policy.limits_on_data))
+    policy = replace(config.policy, approval="auto", known=(), **lifted)  # type: ignore[arg-type]
     datasets = tuple(
         replace(
             each, source=f"simulated-{each.name}", query=None, budget=each.name, total_epsilon=_BUDGET,

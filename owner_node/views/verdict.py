@@ -15,6 +15,7 @@ from common.words.numbers import about_text, bound_text, number_of, percent_text
 from owner_node.config import PolicyConfig
 from owner_node.masking.foreseen import Forecast, Reidentification
 from owner_node.risk.attacks import LINKING, WORDS
+from owner_node.state.session import SessionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,10 @@ class LimitLine(Document):
         return self.found >= self.limit if self.least else self.found <= self.limit
 
 
+_UNUSABLE = (
+    "the data could not be used as planned when the plan arrived: none of its effects is known, and linking "
+    "would end the release"
+)
 _EXPECTED = (
     ("max_reidentified", "persons re-identified", "reidentified"),
     ("max_unchanged_share", "values that leave unchanged", "unchanged_values"),
@@ -138,16 +143,19 @@ def verdict_of(
         preview: The trial of the plan, as `owner_node.views.plan.preview_of` returns it; None without one.
 
     Returns:
-        `{exceeded, attributes, records, co_owners, unchanged, intruder, others, mostly_lost, worthless, loss,
-        limits, unset, unset_says}`. `unchanged` and `intruder` are null where they are not known. Texts for
-        people are `exceeded`, `says` of a part, `loss` and `unset_says`.
+        `{unusable, exceeded, attributes, records, co_owners, unchanged, intruder, others, mostly_lost,
+        worthless, loss, limits, unset, unset_says}`. `unchanged` and `intruder` are null where they are not
+        known. Texts for people are `unusable`, `exceeded`, `says` of a part, `loss` and `unset_says`.
     """
     n = plan["records"].get("exact")
     persons = _Counted(n, "persons" if plan["max_records_per_person"] == 1 else "records")
     forecast = None if plan["forecast"] is None else Forecast.from_document(plan["forecast"])
     limits = limits_of(plan, policy)
     names = [each["name"] for each in plan["attributes"]]
+    # A plan that waits has a forecast, unless its data could not be used.
+    unusable = forecast is None and plan["state"] == SessionState.AWAITING_APPROVAL
     return {
+        "unusable": _UNUSABLE if unusable else "",
         "exceeded": [exceeded_text(each) for each in limits if each["kept"] is False],
         "attributes": names,
         "records": n,

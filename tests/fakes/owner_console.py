@@ -104,13 +104,19 @@ def owner_console(
     approvers: int = 1,
     oidc: OidcSection | None = None,
     k: str = "5",
+    usable: bool = True,
     **policy: Any,
 ) -> Iterator[OwnerConsole]:
-    """Make an owner that asks a person about every plan, ask it for one, and serve its pages."""
+    """Make an owner that asks a person about every plan, ask it for one, and serve its pages.
+
+    Unless `usable`, its data are gone when the plan arrives.
+    """
     offering = Offering(folder, PolicyConfig(approval="manual", approvers=approvers, **policy))
     offering.config = replace(offering.config, console=ConsoleSection(oidc=oidc))
     offering.restart()
     plan = offering.plan(offering.node.invitations.describe("r1", "cohort"), "r1", k=k, purpose=purpose)
+    if not usable:
+        offering.source.unlink()
     assert offering.node.invitations.consent("r1", plan.digest, offering.offer(plan)) is None
     listener = socket.create_server(("127.0.0.1", 0))
     port, later = listener.getsockname()[1], [0.0]

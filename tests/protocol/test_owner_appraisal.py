@@ -155,10 +155,15 @@ def test_a_person_sees_the_forecast_before_deciding(offering: Offering) -> None:
     assert offering.kinds() == ["reserve"]
 
 
-def test_data_that_changed_while_a_person_decided(offering: Offering) -> None:
-    """An approval is of the data that the forecast was of: other data are foreseen and approved anew."""
+@pytest.mark.parametrize("usable", [True, False])
+def test_data_that_changed_while_a_person_decided(offering: Offering, *, usable: bool) -> None:
+    """An approval is of the data that the forecast was of: other data are foreseen and approved anew, also
+    where those before could not be used.
+    """
     under(offering, approval="manual")
     plan = offered(offering)
+    if not usable:
+        offering.source.unlink()
     consent(offering, plan)
     before = session(offering)
     offering.write_source(seed=2)

@@ -4,7 +4,7 @@ import pytest
 
 from common.errors import UsageError
 from common.model.plan import BudgetSplit, Layout
-from common.planning.arguments import parse_own_arguments, split_groups, split_names
+from common.planning.arguments import parse_own_arguments, parse_weights, split_groups, split_names
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,17 @@ def test_an_owners_own_arguments():
     assert (own.layout, own.groups, own.budget_split) == (Layout.HORIZONTAL, (("north",),), BudgetSplit.OWNER)
     weighted = parse_own_arguments("north", "m1", "patients", epsilon="1", weights=["age=2"])
     assert weighted.budget_split is BudgetSplit.WEIGHTS
+
+
+@pytest.mark.parametrize("text", ["age", "age=", "=2", "age=0", "age=-1", "age=x", "", " = "])
+def test_a_weight_that_is_none_is_named_as_it_was_written(text):
+    """The error shows what the operator wrote, whichever part of it is missing."""
+    with pytest.raises(UsageError) as caught:
+        parse_weights([text])
+    assert caught.value.message == f"{text!r} is no weight of an attribute"
+
+
+def test_an_attribute_has_one_weight():
+    """Spaces beside a name make no other attribute."""
+    with pytest.raises(UsageError, match="weight of attribute age is named twice"):
+        parse_weights(["age=2", " age =1"])

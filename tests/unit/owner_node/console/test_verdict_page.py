@@ -65,3 +65,17 @@ def test_a_limit_that_is_exceeded_is_said_first(tmp_path):
         for page in pages:
             comes_down_to = page[page.index("What it comes down to") :]
             assert said[1:] in comes_down_to[:400]
+
+
+def test_data_that_cannot_be_used_are_said_first(tmp_path):
+    """No limit was tried on them, and whoever approves the plan has to know that."""
+    with owner_console(tmp_path, usable=False, max_reidentified=Decimal("0.5")) as console:
+        console.sign_in()
+        decisions = Decisions(console.offering.records.db, utc_now)
+        document = plan_document(decisions.find("r1"), console.offering.config, decisions)
+        said = document["verdict"]["unusable"]
+        assert said.startswith("the data could not be used as planned")
+        assert said[:60] in " ".join(brief(document)[1:4])
+        pages = [" ".join(console.ask("GET", path).body.split()) for path in (PLAN, f"{PLAN}/decision")]
+        for page in pages:
+            assert said[1:] in page[page.index("What it comes down to") :][:400]
