@@ -191,6 +191,20 @@ def n_rounds(design: Design) -> int:
     return max(number for number, _ in levels) + (2 if len(levels) > 1 else 0)
 
 
+def check_noise(design: Design) -> None:
+    """Check, before anything is charged, that the noise of every round can be drawn.
+
+    Raises:
+        UsageError: If the budget is too small for it.
+    """
+    _levels(design)
+    n_attributes = len(design.attributes)
+    if n_attributes > 1:
+        design.budgets[1].noise(SCORE, len(all_pairs(n_attributes)), design.honest, UNIT)
+        # Fewer pairs get less noise.
+        design.budgets[2].noise(TABLE, most_pairs(n_attributes, design.n_records), design.honest)
+
+
 def _levels(design: Design) -> list[tuple[int, Noise]]:
     """Return in how many levels each attribute is counted, and the noise of each of them."""
     found = []

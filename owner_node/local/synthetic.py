@@ -22,7 +22,7 @@ from common.model.plan import Product
 from common.model.schema import Attribute, Schema
 from common.progress import Progress
 from common.release.table import described, from_units
-from common.synthesis.course import Design
+from common.synthesis.course import Design, check_noise
 from common.synthesis.rounds import MOST_ATTRIBUTES
 from common.synthesis.sample import MOST_RECORDS
 from common.words.numbers import bound_text, percent_text
@@ -96,7 +96,9 @@ def prepare_synthesis(
     }
     asked = SyntheticWork(attributes=names, epsilon=epsilon, policy=policy, dataset=dataset, today=now.date())
     work = LocalWork(work_id, document, asked, data, Product.SYNTHETIC, place)
-    return SynthesisJob(attributes, epsilon, work, now)
+    job = SynthesisJob(attributes, epsilon, work, now)
+    check_noise(job.design)
+    return job
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -119,7 +121,7 @@ class SynthesisJob:
     @property
     def noise_share(self) -> float:
         """Expected total variation that noise brings to a table of 4 x 4 cells; from public numbers."""
-        deviation = self._design.pair_variance**0.5
+        deviation = self.design.pair_variance**0.5
         return float(_SMALL_TABLE * _MEAN_OF_NOISE * deviation / self.n_records)
 
     @property
@@ -153,7 +155,7 @@ class SynthesisJob:
         engine = self.work.data.records.engine
         columns = engine.sample(engine.n_records).columns
         codes = [columns[each.name] - each.lower for each in self.attributes]
-        made = synthesise_together(self._design, [codes], [SystemBits()])
+        made = synthesise_together(self.design, [codes], [SystemBits()])
         progress.end()
         names = [each.name for each in self.attributes]
         relations = [[names[i], names[j]] for i, j in made.measured.pairs]
@@ -170,7 +172,8 @@ class SynthesisJob:
         return self._report(relations), pieces()
 
     @property
-    def _design(self) -> Design:
+    def design(self) -> Design:
+        """What the table follows from, beside the noisy counts."""
         return Design(self.attributes, self.n_records, self.epsilon)
 
     def _report(self, relations: list[list[str]]) -> dict[str, Any]:

@@ -96,6 +96,9 @@ def test_relations_survive_and_the_charge_is_epsilon(tmp_path, monkeypatch, caps
         ({}, ("--rank-noise", "0.1"), 2, "not made by mechanisms"),
         ({"n_records": 100}, (), 4, "too few records for a model"),
         ({"more": SEVERAL}, ("--attributes", "age"), 2, "a person has one record"),
+        ({}, ("--epsilon", "1E-12", "--attributes", "ill"), 2, "leaves nothing of epsilon"),
+        ({}, ("--epsilon", "1E-9", "--attributes", "ill"), 2, "the noise of this budget"),
+        ({}, ("--epsilon", "1E-8", "--attributes", "ill,ward", "--anyway"), 2, "the noise of this budget"),
     ],
 )
 def test_what_is_refused_costs_nothing(tmp_path, monkeypatch, capsys, made, options, code, words):
