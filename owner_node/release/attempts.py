@@ -3,14 +3,15 @@
 Consent does not depend on the data; linking does. It shows whether the data can be used as planned, and how
 many records there are, and no epsilon covers that. Each linking discloses little, but many could be combined.
 So only a few may be without a charge, per budget and period. They are counted from the sessions: one that was
-asked to link counts while it is open, and for a period after it ended, until its charge is spent. The
-aggregators could combine what they learn, so they share the limit evenly, and none can use up the share of
-another.
+asked to link counts while it is open, and for a period after it ended, until its charge is spent. A charge
+of next to nothing counts as none: it would buy linkings without end. The aggregators could combine what they
+learn, so they share the limit evenly, and none can use up the share of another.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from common.errors import RefusedError
@@ -20,6 +21,8 @@ from owner_node.state.session import FINAL
 from owner_node.state.sessions import Session, Sessions
 
 PERIOD = timedelta(days=30)
+LEAST_CHARGE = Decimal("0.001")
+"""A release with less epsilon counts as one without a charge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +114,19 @@ class Attempts:
     def _allowance(self, config: OwnerConfig, budget: str, aggregator: str, besides: str = "") -> Allowance:
         limit = max(config.policy.max_attempts // max(len(config.aggregators), 1), 1)
         datasets = [each.name for each in config.datasets if each.budget == budget]
-        counted = [each for each in self._sessions.uncharged(aggregator, datasets) if each.release != besides]
+        linked = self._sessions.linked(aggregator, datasets, self._clock() - PERIOD)
+        counted = [each for each in linked if each.release != besides and _is_uncharged(each)]
         # An end in the future, from a clock that was set back since, counts as well.
         ends = sorted(
-            end
-            for each in counted
-            if each.state in FINAL
-            if (end := datetime.fromisoformat(each.updated) + PERIOD) > self._clock()
+            datetime.fromisoformat(each.updated) + PERIOD for each in counted if each.state in FINAL
         )
-        n_open = sum(each.state not in FINAL for each in counted)
-        used = n_open + len(ends)
+        used, n_open = len(counted), len(counted) - len(ends)
         # So many have to leave the period.
         over = used - limit
         return Allowance(
             budget, aggregator, used, limit, n_open, ends[over] if 0 <= over < len(ends) else None
         )
+
+
+def _is_uncharged(session: Session) -> bool:
+    return session.addendum is None or Decimal(session.epsilon or LEAST_CHARGE) < LEAST_CHARGE

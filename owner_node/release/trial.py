@@ -14,6 +14,8 @@ from owner_node.config import DatasetConfig, OwnerConfig
 
 _BUDGET = Decimal(999_999)
 """Budget of a simulated data set, for all trials."""
+_UNLIMITED = 10**9
+"""Linkings of simulated records: they disclose nothing."""
 
 
 def trial_folder(state_dir: Path) -> Path:
@@ -27,7 +29,9 @@ def trial_config(config: OwnerConfig) -> OwnerConfig:
     Limits on mechanisms, k, epsilon, layouts, purposes and parties stay: a trial shows what they refuse.
     """
     lifted = dict.fromkeys(("manual_above_epsilon", "total_rank_loss", *config.policy.limits_on_data))
-    policy = replace(config.policy, approval="auto", known=(), **lifted)  # type: ignore[arg-type]
+    policy = replace(
+        config.policy, approval="auto", known=(), max_attempts=_UNLIMITED, **lifted  # type: ignore[arg-type]
+    )  # fmt: skip
     datasets = tuple(
         replace(
             each, source=f"simulated-{each.name}", query=None, budget=each.name, total_epsilon=_BUDGET,

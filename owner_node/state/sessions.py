@@ -264,11 +264,12 @@ class Sessions:
         """Return the sessions of one release id, which several aggregators may use."""
         return tuple(self._select("WHERE release = ? ORDER BY created, aggregator", (release,)))
 
-    def uncharged(self, aggregator: str, datasets: Sequence[str]) -> tuple[Session, ...]:
-        """Return an aggregator's sessions that were asked to link data sets, and charged nothing so far."""
-        names = ", ".join("?" * len(datasets))
-        where = f"WHERE answered AND addendum IS NULL AND aggregator = ? AND dataset IN ({names})"
-        return tuple(self._select(where, (aggregator, *datasets)))
+    def linked(self, aggregator: str, datasets: Sequence[str], since: datetime) -> tuple[Session, ...]:
+        """Return an aggregator's sessions that were asked to link data sets: open ones, and ended since."""
+        names, final = (", ".join("?" * len(each)) for each in (datasets, FINAL))
+        where = f"WHERE answered AND aggregator = ? AND dataset IN ({names})"
+        where += f" AND (state NOT IN ({final}) OR updated > ?)"
+        return tuple(self._select(where, (aggregator, *datasets, *sorted(FINAL), since.isoformat())))
 
     def aggregator_chain(self, aggregator: str) -> bytes | None:
         """Return the certificate chain (PEM) that an aggregator signed its newest kept plan with."""

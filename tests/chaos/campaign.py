@@ -19,7 +19,7 @@ from tests.chaos.surroundings import Surroundings, surroundings
 from tests.needs import PROBES
 
 RUNS_PER_CLUSTER = 16
-"""Few enough for the answers that an owner gives uncharged: after ten it takes part in nothing more."""
+"""Few enough for the linkings without a charge: after ten of them an owner links nothing more."""
 
 
 @dataclass(slots=True)

@@ -255,6 +255,26 @@ def test_a_repeated_linking_is_one_answer(offering: Offering) -> None:
     assert allowance(offering).used == 1
 
 
+def test_a_charge_of_next_to_nothing_buys_no_linking(offering: Offering) -> None:
+    """Charged or not, published or not, a release with a tiny epsilon counts for 30 days after its end."""
+    for index in range(MOST):
+        plan = link(offering, f"r{index}", offered(offering, f"r{index}", epsilon="0.000999"))
+        sealed = offering.node.production.mask(f"r{index}", plan.digest, *offering.addendum(plan))
+        if index % 2:
+            receipt = offering.receipt(plan, sealed.fragment_digest)
+            offering.node.production.receive_receipt(f"r{index}", plan.digest, *receipt)
+            offering.node.conclude(f"r{index}", "published", "", "0" * 64)
+    found = allowance(offering)
+    assert (found.used, found.n_open) == (MOST, MOST // 2)
+    assert unlinked(offering, "last")[1] == POLICY
+    offering.later += PERIOD + DAY
+    assert allowance(offering).used == MOST // 2
+    plan = link(offering, "enough", offered(offering, "enough", epsilon="0.001"))
+    assert allowance(offering).used == MOST // 2 + 1
+    offering.node.production.mask("enough", plan.digest, *offering.addendum(plan))
+    assert allowance(offering).used == MOST // 2
+
+
 @pytest.mark.parametrize("end", ["conflict", "cancelled", "failed"])
 def test_linkings_that_came_to_nothing_are_counted(offering: Offering, end: str) -> None:
     """A release that ends after its linking, unspent, counts once, whatever end is told; one that ends before
