@@ -240,7 +240,7 @@ def _check_given(arguments: Sequence[str]) -> None:
         UsageError: Naming the option.
     """
     for before, argument in pairwise(["", *arguments]):
-        option, mark, value = before, "=", argument
+        option, mark, value = before if before.startswith("-") else "", "=", argument
         if argument.startswith("--"):
             option, mark, value = argument.partition("=")
         if mark and not value.strip():

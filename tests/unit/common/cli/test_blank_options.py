@@ -36,6 +36,8 @@ app = program("program", "Takes options.", "1.2.3", {"take": Command(f"{__name__
         ("-n", ["-n", " "]),
         ("--out", ["--out", ""]),
         ("--many", ["--many", "a", "--many", ""]),
+        ("an argument", [""]),
+        ("an argument", ["--name", "x", ""]),
     ],
 )
 def test_blank_values_are_refused_by_name(option, words, capsys):
