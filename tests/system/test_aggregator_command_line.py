@@ -34,6 +34,7 @@ file = "audit.jsonl"
 ARGUMENTS = (
     *("--dataset", "cohort", "--layout", "horizontal", "--owners", "a,b"),
     *("--epsilon", "1", "--k", "5", "--id", "r1"),
+    "--anyway",
 )
 
 

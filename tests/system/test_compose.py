@@ -68,7 +68,7 @@ def answers(demonstration: Demonstration) -> bool:
 def start_release(demonstration: Demonstration, release: str, *options: str) -> None:
     """Start a release where an operator has it: the walk-through's command waits for all owners."""
     asked = ("aggregator", "release", "--owners", ",".join(demonstration.owners), "--id", release, *options)
-    demonstration.execute("aggregator", *asked, "--yes", "--detach")
+    demonstration.execute("aggregator", *asked, "--yes", "--anyway", "--detach")
 
 
 def states(demonstration: Demonstration, release: str) -> dict[str, str]:
