@@ -86,7 +86,7 @@ def test_a_release_beside_a_flood(cluster, ports, sent):
     """Commands, pages and a release work, and neither logs nor memory grow."""
     name = f"beside-{len(sent)}"
     # The first release and the first page load libraries.
-    assert answer_of(start_release(cluster, f"before-{name}", k="5"))[0] == ExitCode.DONE
+    assert answer_of(start_release(cluster, f"before-{name}", programs="own", k="5"))[0] == ExitCode.DONE
     visitor = Visitor(link_of(cluster, "aggregator"))
     visitor.sign_in()
     assert visitor.ask("GET", "/").status == 200
@@ -97,7 +97,7 @@ def test_a_release_beside_a_flood(cluster, ports, sent):
             assert ask(cluster, "aggregator", "status")[0] == ExitCode.DONE
         for owner in OWNERS:
             assert ask(cluster, "owner-node", "status", owner=owner)[0] == ExitCode.DONE
-        code, document = answer_of(start_release(cluster, name, k="5"))
+        code, document = answer_of(start_release(cluster, name, programs="own", k="5"))
         assert (code, document["state"]) == (ExitCode.DONE, "published"), json.dumps(document)
         for _ in range(20):
             assert visitor.ask("GET", "/").status == 200
