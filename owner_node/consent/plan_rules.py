@@ -44,6 +44,8 @@ class JudgedWork(ABC):
     today: date
     rank_lost: Decimal = Decimal(0)
     """Rank loss of earlier charges to the data set's budget."""
+    delta_spent: Decimal = Decimal(0)
+    """δ of earlier charges to it."""
 
     @property
     @abstractmethod
@@ -88,11 +90,13 @@ class SyntheticWork(JudgedWork):
     """Names of the attributes that are modelled."""
     epsilon: Decimal
     """ε of the whole table."""
+    delta: Decimal = Decimal(0)
+    """δ of the whole table."""
 
     @property
     def most(self) -> Part:
         """The charge: no list of values and no ranks are released, so all bounds are ε."""
-        return Part(self.epsilon, self.epsilon, Decimal(0))
+        return Part(self.epsilon, self.epsilon, Decimal(0), self.delta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from common.model.plan import Product
 from common.planning.limits import by_charge, by_layout, by_matching, by_mechanism, by_rank_noise
 from owner_node.consent.plan_rules import JudgedWork, Objection, PlannedWork, Request
-from owner_node.ledger.rank_losses import objection
+from owner_node.ledger import deltas, rank_losses
 from owner_node.masking.foreseen import Forecast
 
 if TYPE_CHECKING:
@@ -30,6 +30,13 @@ def amount(work: JudgedWork) -> Iterator[Objection]:
     """Object to a charge without a bound under the policy's accounting, and to one above its limit."""
     most, planned = work.most, work.assignment.attributes if isinstance(work, PlannedWork) else ()
     for rule in by_charge(work.policy.limits, planned, most.epsilon, most.epsilon_joint):
+        yield Objection(rule)
+
+
+def delta(work: JudgedWork) -> Iterator[Objection]:
+    """Object to a δ that the policy does not allow."""
+    rule = deltas.objection(work.delta_spent, work.most.delta, work.policy.total_delta, work.dataset.budget)
+    if rule:
         yield Objection(rule)
 
 
@@ -56,7 +63,9 @@ def rank_noise(work: PlannedWork) -> Iterator[Objection]:
                 f"rank_noise of data set {dataset.name!r} = {least:f}, {planned.name!r} is planned with rank "
                 f"noise {planned.rank_noise:f}"
             )
-    rule = objection(work.rank_lost, work.most.rank_loss, work.policy.total_rank_loss, dataset.budget)
+    rule = rank_losses.objection(
+        work.rank_lost, work.most.rank_loss, work.policy.total_rank_loss, dataset.budget
+    )
     if rule:
         yield Objection(rule)
 
@@ -98,7 +107,7 @@ def linking(request: Request) -> Iterator[Objection]:
         yield Objection("policy.allow_intersect = false, and the plan intersects groups that differ")
 
 
-OF_ALL_WORK = (attributes, dates)
+OF_ALL_WORK = (attributes, dates, delta)
 """Rules for releases, masks, queries and synthetic tables."""
 OF_LISTS = (mechanisms,)
 """Rules for work that masks attributes or asks about one."""

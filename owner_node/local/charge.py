@@ -134,7 +134,8 @@ class LocalCharges:
         """
         ledger, asked = self._records.ledger, work.asked
         try:
-            check_local(replace(asked, rank_lost=ledger.rank_losses(work.budget).bounded), work.product)
+            lost, had = ledger.rank_losses(work.budget).bounded, ledger.deltas(work.budget)
+            check_local(replace(asked, rank_lost=lost, delta_spent=had), work.product)
             ledger.losses.check_running()
             total = asked.dataset.total_epsilon
             ledger.check_budget(work.budget, total, work.place, work.data.known_by)
@@ -189,6 +190,7 @@ class LocalCharges:
                 aggregator=LOCAL, release=work.id, plan_digest=digest, epsilon=most.epsilon,
                 epsilon_joint=most.epsilon_joint, accounting=asked.policy.accounting, place=work.place,
                 rank_loss=most.rank_loss, total_rank_loss=asked.policy.total_rank_loss,
+                delta=most.delta, total_delta=asked.policy.total_delta,
             )  # fmt: skip
             self._records.ledger.spend(tx, LOCAL, work.id, digest, work.data.known_by)
             details = {"asked": self._document(work), **self._person.to_document()}
