@@ -22,7 +22,7 @@ from common.clock import utc_now
 from common.errors import UsageError
 from common.model import schema as model
 from common.model.mechanisms import DEFAULT_MECHANISM
-from common.model.privacy import NO_RANK_NOISE, parse_epsilon
+from common.model.privacy import NO_RANK_NOISE, parse_delta, parse_epsilon
 from common.planning.arguments import parse_k, parse_mechanism, parse_own_arguments, parse_rank_noise
 from common.release.reading import to_frame
 from common.settings import Problem, validate
@@ -124,6 +124,7 @@ class Workspace:
         folder: Folder of ledger and results, private to this user; created if absent.
         budget: Name of the budget. A budget belongs to data permanently: other data need another budget.
         total_epsilon: The total of the budget for the lifetime of the data, a decimal as text.
+        total_delta: The most that all δ may add up to; none without it.
 
     Example:
         >>> import pandas as pd
@@ -145,13 +146,20 @@ class Workspace:
         (True, Decimal('2'))
     """
 
-    def __init__(self, folder: str | Path, *, budget: str, total_epsilon: str | Decimal) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        budget: str,
+        total_epsilon: str | Decimal,
+        total_delta: str | Decimal = "",
+    ) -> None:
         self.folder = Path(folder).absolute()
         """Folder of ledger and results."""
         self.budget = budget
         self.total_epsilon = parse_epsilon(str(total_epsilon))
         """The total of the budget."""
-        self._owner, self._policy = "notebook", PolicyConfig()
+        self._owner, self._policy = "notebook", PolicyConfig(total_delta=parse_delta(str(total_delta)))
         self._dataset: DatasetConfig | None = None
 
     @classmethod
@@ -263,6 +271,7 @@ class Workspace:
         schema: Schema | None = None,
         *,
         epsilon: str | Decimal,
+        delta: str | Decimal = "",
         attributes: str | Sequence[str] = (),
         identifier: str | Sequence[str] = (),
         missing: Literal["error", "drop", "category"] = "error",
@@ -275,6 +284,7 @@ class Workspace:
             frame: Original records, `(n_records, n_columns)`; one of each person.
             schema: As in `mask`.
             epsilon: For the whole record of a person, a decimal as text.
+            delta: δ of (ε, δ)-differential privacy; the workspace's policy must allow it.
             attributes: Model only these; empty for all.
             identifier: As in `mask`.
             missing: As in `mask`.
@@ -298,7 +308,7 @@ class Workspace:
         loaded, of_records, _ = self._loaded(frame, dataset, arguments.attributes)
         with self._charged(dataset, loaded) as (records, data):
             job = prepare_synthesis(
-                arguments.release, dataset, data, of_records, arguments.epsilon,
+                arguments.release, dataset, data, of_records, arguments.epsilon, parse_delta(str(delta)),
                 policy=self._policy, now=utc_now(),
             )  # fmt: skip
             charges, tables = LocalCharges(records, this_person()), MaskedTables(self.folder)

@@ -61,6 +61,11 @@ def delta_text(delta: Decimal) -> str:
     return f"{plain(delta):f}"
 
 
+def cost_text(epsilon: Decimal, delta: Decimal) -> str:
+    """Return ε, and δ where there is one: neither is ever told without the other."""
+    return f"ε {bound_text(epsilon)}" + (f", δ {delta_text(delta)}" if delta else "")
+
+
 def left_text(amount: Decimal) -> str:
     """Return what is left of a budget as text, with four decimal places at most, rounded down."""
     return f"{left_cell(amount):f}"

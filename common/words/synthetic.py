@@ -6,7 +6,7 @@ References:
 
 from decimal import Decimal
 
-from common.words.numbers import bound_text
+from common.words.numbers import bound_text, delta_text
 
 _FROM_THE_MODEL = (
     "No record is that of a person: records are drawn from a model of noisy counts, and from nothing else. "
@@ -16,16 +16,23 @@ _FACTS = (
     "Facts about many: if smokers fall ill more often, the table says so about a smoker who is not in the "
     "data, too."
 )
-_SUM = "Tables of the same data add up: two with ε = 1 protect like one with ε = 2."
+_SUM = "Tables of the same data add up: two with ε = 1 protect like one with ε = 2. All δ add up, too."
 
 
-def promises(epsilon: Decimal) -> tuple[str, ...]:
-    """Say what is promised of a table for which one owner spent ε."""
-    whole = (
-        f"Differential privacy for whole records, ε = {bound_text(epsilon)}: if all attributes of one person "
-        "were others, every possible table would be at most exp(ε) times as probable, or as improbable. That "
-        "holds against anyone, whatever they know."
-    )
+def promises(epsilon: Decimal, delta: Decimal = Decimal(0)) -> tuple[str, ...]:
+    """Say what is promised of a table for which one owner spent ε, and perhaps δ."""
+    if delta:
+        whole = (
+            f"Differential privacy for whole records, ε = {bound_text(epsilon)}, δ = {delta_text(delta)}: if "
+            "all attributes of one person were others, the probability of every set of possible tables would "
+            "be at most exp(ε) times as large, plus δ. That holds against anyone, whatever they know."
+        )
+    else:
+        whole = (
+            f"Differential privacy for whole records, ε = {bound_text(epsilon)}: if all attributes of one "
+            "person were others, every possible table would be at most exp(ε) times as probable, or as "
+            "improbable. That holds against anyone, whatever they know."
+        )
     return (whole, _FROM_THE_MODEL)
 
 

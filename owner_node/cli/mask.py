@@ -23,11 +23,12 @@ from common.clock import utc_now
 from common.errors import ConfigurationError, UsageError
 from common.model.mechanisms import CARRIER_RULE
 from common.model.plan import Product
+from common.model.privacy import parse_delta
 from common.planning.arguments import parse_own_arguments, split_names
 from common.progress import Progress
 from common.words import synthetic
 from common.words.guarantee import invariants, promises
-from common.words.numbers import OF_YOUR_DATA, bound_cell, bound_text, left_text
+from common.words.numbers import OF_YOUR_DATA, bound_cell, bound_text, cost_text, left_text
 from owner_node import config
 from owner_node.cli.worth import require_worth
 from owner_node.config import OwnerConfig
@@ -52,6 +53,14 @@ if TYPE_CHECKING:
     from owner_node.masking.foreseen import Forecast
 
 
+DeltaOption = Annotated[
+    str,
+    typer.Option(
+        "--delta",
+        help="With --product synthetic: δ of (ε, δ)-differential privacy, which needs less noise.",
+        show_default="0",
+    ),
+]
 ProductOption = Annotated[
     Product,
     typer.Option("--product", help="What to make: masked records, or records from a model of noisy counts."),
@@ -80,6 +89,7 @@ def mask(
     attributes: Attributes = "",
     weights: Weights = "",
     product: ProductOption = Product.MASKED,
+    delta: DeltaOption = "",
     work_id: IdOption = None,
     yes: console.YesOption = False,
     anyway: console.AnywayOption = False,
@@ -96,6 +106,9 @@ def mask(
             "a synthetic table is not made by mechanisms for single attributes",
             "leave out --k, --mechanism, --rank-noise and --weights",
         )
+    if product is not Product.SYNTHETIC and delta:
+        raise UsageError("masked records have no delta", "leave out --delta, or add --product synthetic")
+    chosen_delta = parse_delta(delta)
     arguments = parse_own_arguments(
         owner.owner.id,
         work_id or new_id("mask" if product is Product.MASKED else "synthetic", utc_now),
@@ -130,6 +143,7 @@ def mask(
                 data,
                 schema,
                 arguments.epsilon,
+                chosen_delta,
                 policy=policy,
                 now=now,
                 place=at,
@@ -167,7 +181,8 @@ def _made(
             if not as_json:
                 _show_plan(job, expected, charges.remaining(job.work))
             require_worth(expected, anyway=anyway, otherwise="nothing was charged")
-        question = f"Charge {bound_text(job.work.charge)} to budget {job.work.budget!r}?"
+        cost = cost_text(job.work.charge, job.work.asked.most.delta)
+        question = f"Charge {cost} to budget {job.work.budget!r}?"
         console.require_yes(question, yes=yes, otherwise="nothing was charged")
     if not as_json:
         console.note(f"{work_id} was made before" if before is Standing.DELIVERED else f"making {work_id}")
@@ -221,13 +236,13 @@ def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
 
 
 def _show_model(job: SynthesisJob, left: Decimal) -> None:
-    names = ", ".join(each.name for each in job.attributes)
-    console.print_line(
-        f"{job.n_records:,} synthetic records of {names}: ε {bound_text(job.epsilon)} for the whole record"
-    )
+    names, cost = ", ".join(each.name for each in job.attributes), cost_text(job.epsilon, job.delta)
+    console.print_line(f"{job.n_records:,} synthetic records of {names}: {cost} for the whole record")
     if job.worth:
         console.print_line(f"relations between attributes: {job.worth}")
-    _show_promises(synthetic.promises(job.epsilon), synthetic.invariants(job.n_records))
+    if job.with_delta:
+        console.print_line(f"{job.with_delta} (policy.total_delta allows it)")
+    _show_promises(synthetic.promises(job.epsilon, job.delta), synthetic.invariants(job.n_records))
     work = job.work
     console.print_line(
         f"charge: {bound_text(work.charge)} of the {left_text(left)} that budget {work.budget!r} has left"

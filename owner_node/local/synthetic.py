@@ -8,7 +8,7 @@ References:
 """
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -19,13 +19,14 @@ import pyarrow as pa
 from common import __version__
 from common.errors import RefusedError, UnusableDataError, UsageError
 from common.model.plan import Product
+from common.model.privacy import round_down
 from common.model.schema import Attribute, Schema
 from common.progress import Progress
 from common.release.table import described, from_units
 from common.synthesis.course import Design, check_noise
 from common.synthesis.rounds import MOST_ATTRIBUTES
 from common.synthesis.sample import MOST_RECORDS
-from common.words.numbers import bound_text, percent_text
+from common.words.numbers import cost_text, delta_text, percent_text
 from common.words.synthetic import invariants, promises
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.plan_rules import SyntheticWork
@@ -40,6 +41,8 @@ _WARNED, _REFUSED = 0.05, 0.2
 """Expected noise of a small table, as a share of the records: from here on results are poor, or worthless."""
 _SMALL_TABLE = 16
 """Cells."""
+DELTA, DELTA_OF = Decimal("0.000001"), 10
+"""The δ that is recommended, and how many times it may be 1/n at most."""
 _MEAN_OF_NOISE = 0.4
 """The expected total variation per cell, by standard deviations of its noise: half of about 0.8."""
 
@@ -50,6 +53,7 @@ def prepare_synthesis(
     data: "PinnedData",
     schema: Schema,
     epsilon: Decimal,
+    delta: Decimal = Decimal(0),
     *,
     policy: PolicyConfig,
     now: datetime,
@@ -63,6 +67,7 @@ def prepare_synthesis(
         data: Its records.
         schema: The attributes to model, in the order of the table.
         epsilon: ε for the whole record of a person.
+        delta: δ; 0 for ε-differential privacy.
         policy: The owner's policy; `LocalCharges.judge` applies it.
         now: The time.
         place: Location of the source; empty for data passed in memory.
@@ -87,16 +92,24 @@ def prepare_synthesis(
             f"{data.n_records:,} records, a synthetic table has at most {MOST_RECORDS:,}",
             "make it of a part of the records",
         )
+    if delta * DELTA_OF * data.n_records > 1:
+        raise UsageError(
+            f"delta {delta:f} is too large for {data.n_records:,} records",
+            f"delta is the probability of no protection at all: choose at most 1/({DELTA_OF} n)",
+        )
     names = tuple(each.name for each in attributes)
     document = {
         "kind": "synthetic",
         "dataset": dataset.name,
         "epsilon": epsilon,
         "schema": [each.to_document() for each in attributes],
+        **({"delta": delta} if delta else {}),
     }
-    asked = SyntheticWork(attributes=names, epsilon=epsilon, policy=policy, dataset=dataset, today=now.date())
+    asked = SyntheticWork(
+        attributes=names, epsilon=epsilon, delta=delta, policy=policy, dataset=dataset, today=now.date()
+    )
     work = LocalWork(work_id, document, asked, data, Product.SYNTHETIC, place)
-    job = SynthesisJob(attributes, epsilon, work, now)
+    job = SynthesisJob(attributes, epsilon, delta, work, now)
     check_noise(job.design)
     return job
 
@@ -109,6 +122,8 @@ class SynthesisJob:
     """What is modelled, in the order of the table."""
     epsilon: Decimal
     """ε for the whole record of a person."""
+    delta: Decimal
+    """δ; 0 for ε-differential privacy."""
     work: LocalWork
     """Its charge, and the data."""
     created: datetime
@@ -121,7 +136,19 @@ class SynthesisJob:
     @property
     def noise_share(self) -> float:
         """Expected total variation that noise brings to a table of 4 x 4 cells; from public numbers."""
-        deviation = self.design.pair_variance**0.5
+        return self._noise_share(self.design)
+
+    @property
+    def with_delta(self) -> str:
+        """Say what a δ would buy; empty if there is one, or too few records for one."""
+        delta = min(DELTA, round_down(Decimal(1) / (DELTA_OF * self.n_records)))
+        if self.delta or len(self.attributes) < 2 or delta < DELTA:
+            return ""
+        noise = min(self._noise_share(replace(self.design, delta=delta)), 1.0)
+        return f"with --delta {delta_text(delta)} noise would move about {percent_text(noise)} of them"
+
+    def _noise_share(self, design: Design) -> float:
+        deviation = design.pair_variance**0.5
         return float(_SMALL_TABLE * _MEAN_OF_NOISE * deviation / self.n_records)
 
     @property
@@ -163,7 +190,8 @@ class SynthesisJob:
             from_units(each, found + each.lower)
             for each, found in zip(self.attributes, made.codes, strict=True)
         ]
-        how = f"drawn from a model of noisy counts, ε {bound_text(self.epsilon)} for the whole record"
+        cost = cost_text(self.epsilon, self.delta)
+        how = f"drawn from a model of noisy counts, {cost} for the whole record"
         schema = pa.schema([described(each, how) for each in self.attributes])
 
         def pieces() -> Generator[pa.Table]:
@@ -174,7 +202,7 @@ class SynthesisJob:
     @property
     def design(self) -> Design:
         """What the table follows from, beside the noisy counts."""
-        return Design(self.attributes, self.n_records, self.epsilon)
+        return Design(self.attributes, self.n_records, self.epsilon, self.delta)
 
     def _report(self, relations: list[list[str]]) -> dict[str, Any]:
         """Return the report: how the table was made, what is promised and what is not hidden."""
@@ -185,11 +213,12 @@ class SynthesisJob:
             "created": self.created.isoformat(timespec="seconds"),
             "version": __version__,
             "epsilon": self.epsilon,
+            "delta": self.delta,
             "records": self.n_records,
             "order": "drawn",
             "schema": [each.to_document() for each in self.attributes],
             "attributes": [each.name for each in self.attributes],
             "relations": relations,
-            "promises": list(promises(self.epsilon)),
+            "promises": list(promises(self.epsilon, self.delta)),
             "invariants": list(invariants(self.n_records)),
         }
