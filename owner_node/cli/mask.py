@@ -26,6 +26,7 @@ from common.model.plan import Product
 from common.model.privacy import parse_delta
 from common.planning.arguments import parse_own_arguments, split_names
 from common.progress import Progress
+from common.release.synthetic_table import report_path
 from common.words import synthetic
 from common.words.guarantee import invariants, promises
 from common.words.numbers import OF_YOUR_DATA, bound_cell, bound_text, cost_text, left_text
@@ -41,7 +42,6 @@ from owner_node.local.masked_tables import (
     check_out,
     deliver,
     make_table,
-    report_path,
 )
 from owner_node.local.synthetic import SynthesisJob, prepare_synthesis
 from owner_node.release.decisions import this_person
@@ -189,7 +189,8 @@ def _made(
     try:
         tables = MaskedTables(owner.owner.state_dir)
         made = make_table(job, charges, tables, "owner-node mask", progress)
-        report = deliver(tables.table_path(work_id), made, out)
+        counts = tables.counts_path(work_id) if "seed" in made else None
+        report = deliver(tables.table_path(work_id), made, out, counts)
     except OSError as error:
         raise ConfigurationError(
             f"{error.filename or out} cannot be written: {error.strerror}",

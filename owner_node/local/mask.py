@@ -28,7 +28,7 @@ from owner_node.consent.plan_rules import PlannedWork
 from owner_node.engines.pinned import AnyEngine
 from owner_node.engines.sampling import sampled
 from owner_node.local.charge import LOCAL, LocalWork
-from owner_node.local.masked_tables import released_table
+from owner_node.local.masked_tables import MadeTable, released_table
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.foreseen import Forecast
 from owner_node.masking.mask import mask_table
@@ -61,10 +61,10 @@ class MaskJob:
         """The original records."""
         return self.work.data.records.engine
 
-    def make(self, fragment: Path, progress: Progress) -> tuple[Mapping[str, Any], Generator[pa.Table]]:
-        """Mask; return the report, and the masked records in pieces."""
+    def make(self, fragment: Path, progress: Progress) -> MadeTable:
+        """Mask; the records are masked as their pieces are taken."""
         report = _report_of(self.plan, n_records=self.work.data.n_records, order=self.order)
-        return report, _drawn(self, fragment, progress)
+        return MadeTable(report, _drawn(self, fragment, progress))
 
     def foresee(self) -> Forecast:
         """Compute the expected effect of masking. It depends on the data, so it is for their owner alone."""

@@ -7,30 +7,31 @@ References:
     McKenna, Sheldon, Miklau 2019, "Graphical-model based estimation and inference for differential privacy".
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from common import __version__
 from common.errors import RefusedError, UnusableDataError, UsageError
 from common.model.plan import Product
 from common.model.privacy import round_down
 from common.model.schema import Attribute, Schema
 from common.progress import Progress
-from common.release.table import described, from_units
+from common.release.counts import counts_table
+from common.release.synthetic_table import report_of, schema_of
+from common.release.table import from_units
 from common.synthesis.course import Design, check_noise
 from common.synthesis.rounds import MOST_ATTRIBUTES
 from common.synthesis.sample import MOST_RECORDS
-from common.words.numbers import cost_text, delta_text, percent_text
-from common.words.synthetic import invariants, promises
+from common.words.numbers import delta_text, percent_text
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.plan_rules import SyntheticWork
 from owner_node.local.charge import LocalWork
+from owner_node.local.masked_tables import MadeTable
 from owner_node.masking.arrays import SystemBits
 from owner_node.synthesis.together import synthesise_together
 
@@ -176,49 +177,31 @@ class SynthesisJob:
                 {"noise_share": f"{self.noise_share:.3g}"},
             )
 
-    def make(self, _fragment: Path, progress: Progress) -> tuple[Mapping[str, Any], Generator[pa.Table]]:
-        """Ask the rounds, fit the model and draw the records; return the report, and the table."""
+    def make(self, _fragment: Path, progress: Progress) -> MadeTable:
+        """Ask the rounds, fit the model and draw the records."""
         progress.begin("counting", 0)
-        engine = self.work.data.records.engine
+        design, engine = self.design, self.work.data.records.engine
         columns = engine.sample(engine.n_records).columns
         codes = [columns[each.name] - each.lower for each in self.attributes]
-        made = synthesise_together(self.design, [codes], [SystemBits()])
+        made = synthesise_together(design, [codes], [SystemBits()])
         progress.end()
-        names = [each.name for each in self.attributes]
-        relations = [[names[i], names[j]] for i, j in made.measured.pairs]
         drawn = [
             from_units(each, found + each.lower)
             for each, found in zip(self.attributes, made.codes, strict=True)
         ]
-        cost = cost_text(self.epsilon, self.delta)
-        how = f"drawn from a model of noisy counts, {cost} for the whole record"
-        schema = pa.schema([described(each, how) for each in self.attributes])
+        report = {
+            "id": self.work.id,
+            "dataset": self.work.asked.dataset.name,
+            "created": self.created.isoformat(timespec="seconds"),
+            **report_of(design, made.measured),
+        }
 
         def pieces() -> Generator[pa.Table]:
-            yield pa.table(drawn, schema=schema)
+            yield pa.table(drawn, schema=schema_of(design))
 
-        return self._report(relations), pieces()
+        return MadeTable(report, pieces(), counts_table(design, made.measured))
 
     @property
     def design(self) -> Design:
         """What the table follows from, beside the noisy counts."""
         return Design(self.attributes, self.n_records, self.epsilon, self.delta)
-
-    def _report(self, relations: list[list[str]]) -> dict[str, Any]:
-        """Return the report: how the table was made, what is promised and what is not hidden."""
-        return {
-            "id": self.work.id,
-            "product": str(Product.SYNTHETIC),
-            "dataset": self.work.asked.dataset.name,
-            "created": self.created.isoformat(timespec="seconds"),
-            "version": __version__,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "records": self.n_records,
-            "order": "drawn",
-            "schema": [each.to_document() for each in self.attributes],
-            "attributes": [each.name for each in self.attributes],
-            "relations": relations,
-            "promises": list(promises(self.epsilon, self.delta)),
-            "invariants": list(invariants(self.n_records)),
-        }
