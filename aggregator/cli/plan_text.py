@@ -19,8 +19,9 @@ def show_plan(plan: Plan, *, details: bool) -> None:
             console.print_line(line)
         return
     _show_tasks(plan)
-    console.print_line()
-    _show_errors(plan)
+    if plan.synthesis is None:
+        console.print_line()
+        _show_errors(plan)
     for title, lines in (
         ("What linking may find", allowed(plan)),
         ("What is promised", promises(plan)),
@@ -41,13 +42,14 @@ def brief(plan: Plan) -> list[str]:
     return page(
         [
             text(
-                f"release {plan.release}: {plan.layout}, {counted(len(plan.owners), 'owner')}, "
-                f"{counted(len(plan.attributes), 'attribute')}, ε {rounded_up(plan.epsilon):f}"
+                f"release {plan.release}: {plan.product}, {plan.layout}, "
+                f"{counted(len(plan.owners), 'owner')}, {counted(len(plan.attributes), 'attribute')}, "
+                f"ε {rounded_up(plan.epsilon):f}"
             ),
             *([clipped("purpose", plan.purpose)] if plan.purpose else []),
             text("every owner still decides, by its policy and balance; its stated limits are met"),
             _owners(plan),
-            listed(f"expected error ({OF_UNIFORM})", _errors(plan)),
+            *([listed(f"expected error ({OF_UNIFORM})", errors)] if (errors := _errors(plan)) else []),
             *(text(line, "- ") for line in essentials(plan)),
         ],
         [text(f"plan digest: {plan.digest}"), text("everything: --details")],
@@ -55,16 +57,17 @@ def brief(plan: Plan) -> list[str]:
 
 
 def _owners(plan: Plan) -> Part:
+    masked = plan.synthesis is None
     return rows(
-        ("owner", "records", "ε", "charge", "k", "mechanisms"),
+        ("owner", "records", "ε", "charge", *(("k", "mechanisms") if masked else ())),
         [
             (
                 owner,
                 f"≥ {each.records_rounded}",
                 rounded_up(each.epsilon_at(plan.most_multiples)),
                 bound_cell(each.epsilon_joint_at(plan.most_multiples)),
-                span_text(attribute.k for attribute in each.attributes),
-                _several(attribute.mechanism for attribute in each.attributes),
+                *((span_text(a.k for a in each.attributes),) if masked else ()),
+                *((_several(a.mechanism for a in each.attributes),) if masked else ()),
             )
             for owner, each in plan.assignments.items()
         ],

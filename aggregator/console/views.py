@@ -170,6 +170,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     most = plan.most_multiples
     return {
         "layout": str(plan.layout),
+        "product": str(plan.product),
         "epsilon": plan.epsilon,
         "purpose": plan.purpose,
         "created": plan.created,
@@ -184,7 +185,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
                 "epsilon": each.epsilon_at(most),
                 "charge": each.epsilon_joint_at(most),
                 "k": span_text(attribute.k for attribute in each.attributes),
-                "attributes": [attribute.name for attribute in each.attributes],
+                "attributes": list(each.names),
             }
             for owner, each in plan.assignments.items()
         ],
@@ -232,6 +233,7 @@ def schema_document(view: "SchemaView") -> dict[str, Any]:
             "Smallest rank noise": limits.min_rank_noise,
             "Mechanisms": _or_any(limits.mechanisms),
             "Layouts": _or_any(limits.layouts),
+            "Products": _or_any(limits.products),
             "Accounting": limits.accounting,
         },
     }

@@ -323,6 +323,8 @@ class Limits(Document):
     """Names of the passes of match keys that are allowed; None: all."""
     min_match_quality: Decimal = field(default=Decimal(0), metadata=OMITTED)
     """Smallest share of right links of match keys, by the lower end of its estimate."""
+    products: tuple[str, ...] | None = field(default=None, metadata=OMITTED)
+    """What may be made of the data; None: everything that the owner's version knows."""
 
 
 @dataclass(frozen=True, slots=True)

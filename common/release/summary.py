@@ -73,6 +73,8 @@ def _of_ranks(tasks: Sequence[Task]) -> dict[str, Any]:
 
 
 def _attributes(task: Task) -> list[dict[str, Any]]:
+    if task.modelled is not None:
+        return [{"name": name, "group": task.group} for name in task.names]
     return [{**attribute.to_document(), "group": task.group} for attribute in task.attributes]
 
 

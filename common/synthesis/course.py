@@ -64,6 +64,8 @@ class Design:
     """The most of them that may collude with the aggregator."""
     rules: tuple[StructuralZero, ...] = ()
     """What no record is."""
+    split: tuple[Decimal, ...] = ROUNDS
+    """What one-way counts, scores and tables get of the budget."""
 
     @cached_property
     def honest(self) -> int:
@@ -77,7 +79,7 @@ class Design:
     @cached_property
     def budgets(self) -> tuple[Budget, ...]:
         """Of one-way counts, scores and tables."""
-        return Budget.of(self.epsilon, self.delta).divide(ROUNDS)
+        return Budget.of(self.epsilon, self.delta).divide(self.split)
 
     def variance(self, noise: Noise) -> float:
         """Return the variance of the noise of a sum of all owners' answers."""

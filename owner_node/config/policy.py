@@ -155,6 +155,7 @@ class PolicyConfig(Section):
             self.accounting,
             self.passes or None,
             self.min_match_quality,
+            None if set(self.products) >= set(_PRODUCTS) else self.products,
         )
 
     @property

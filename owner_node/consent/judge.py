@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from common.errors import BalanceError, InternalError, RefusedError, TesseraError
+from common.model.plan import Product
 from common.model.privacy import Accounting, plain
 from owner_node.consent import plan_rules, policy_rules
 from owner_node.consent.plan_rules import JudgedWork, Objection, PlannedWork, Request
@@ -78,18 +79,18 @@ def judge(request: Request) -> Verdict:
     return Accept(amount, budget, most.epsilon, most.epsilon_joint, accounting, asks, most.rank_loss)
 
 
-def check_local(work: JudgedWork, product: str = "") -> None:
+def check_local(work: JudgedWork, product: Product | None = None) -> None:
     """Check work that an owner does for itself. `approval` does not apply: a person runs the command.
 
     Args:
         work: The work.
-        product: What it makes; empty for an answer to a question.
+        product: What it makes; None for an answer to a question.
 
     Raises:
         RefusedError: With every rule of the policy that objects.
     """
     found = [each for rule in policy_rules.OF_ALL_WORK for each in rule(work)]
-    if product:
+    if product is not None:
         found += policy_rules.products(product, work.policy)
     if isinstance(work, PlannedWork):
         found += [each for rule in (*policy_rules.OF_LISTS, *policy_rules.OF_AMOUNTS) for each in rule(work)]
@@ -139,7 +140,7 @@ def _refuse(request: Request, objections: list[Objection]) -> Refuse:
     return Refuse(error, deciding.rule)
 
 
-_BY_AMOUNT = (plan_rules.composition, plan_rules.bounds, *policy_rules.OF_AMOUNTS)
+_BY_AMOUNT = (plan_rules.composition, plan_rules.whole_records, plan_rules.bounds, *policy_rules.OF_AMOUNTS)
 _BY_NAME = (
     plan_rules.cluster_sizes,
     *policy_rules.OF_ALL_WORK,

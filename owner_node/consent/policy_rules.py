@@ -10,7 +10,14 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from common.model.plan import Product
-from common.planning.limits import by_charge, by_layout, by_matching, by_mechanism, by_rank_noise
+from common.planning.limits import (
+    by_charge,
+    by_layout,
+    by_matching,
+    by_mechanism,
+    by_product,
+    by_rank_noise,
+)
 from owner_node.consent.plan_rules import JudgedWork, Objection, PlannedWork, Request
 from owner_node.ledger import deltas, rank_losses
 from owner_node.masking.foreseen import Forecast
@@ -40,10 +47,10 @@ def delta(work: JudgedWork) -> Iterator[Objection]:
         yield Objection(rule)
 
 
-def products(product: str, policy: "PolicyConfig") -> Iterator[Objection]:
+def products(product: Product, policy: "PolicyConfig") -> Iterator[Objection]:
     """Object to a product that the policy does not list."""
-    if product not in policy.products:
-        yield Objection(f"policy.products does not list {str(product)!r}")
+    for rule in by_product(policy.limits, product):
+        yield Objection(rule)
 
 
 def mechanisms(work: PlannedWork) -> Iterator[Objection]:
@@ -82,7 +89,7 @@ def dates(work: JudgedWork) -> Iterator[Objection]:
 def names(request: Request) -> Iterator[Objection]:
     """Object to a layout, aggregator, co-owner or purpose that the policy does not list."""
     policy, plan = request.policy, request.plan
-    yield from products(Product.MASKED, policy)
+    yield from products(plan.product, policy)
     for rule in by_layout(policy.limits, plan.layout):
         yield Objection(rule)
     if policy.aggregators and request.aggregator_name not in policy.aggregators:

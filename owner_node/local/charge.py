@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from common.canonical import canonical, document_digest
 from common.errors import BalanceError, ConflictError, InternalError, RefusedError
+from common.model.plan import Product
 from common.progress import Progress
 from owner_node.consent.judge import check_forecast, check_local
 from owner_node.consent.plan_rules import JudgedWork
@@ -60,8 +61,8 @@ class LocalWork:
     data: "PinnedData" = field(repr=False, compare=False)
     """The data, loaded under the owner's source key, with digests of all declared columns, whichever the work
     uses: so a copy of the data, or another name for them, is recognised and charged to the same budget."""
-    product: str = ""
-    """What it makes, as `policy.products` names it; empty for an answer to a question."""
+    product: Product | None = None
+    """What it makes; None for an answer to a question."""
     place: str = ""
     """Location of the source (`config.database.place_of`); empty for data passed in memory."""
 

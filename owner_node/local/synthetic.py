@@ -20,6 +20,7 @@ from common.errors import RefusedError, UnusableDataError, UsageError
 from common.model.plan import Product
 from common.model.privacy import round_down
 from common.model.schema import Attribute, Schema
+from common.planning.synthetic import REFUSED, noise_share
 from common.progress import Progress
 from common.release.counts import counts_table
 from common.release.synthetic_table import report_of, schema_of
@@ -28,6 +29,7 @@ from common.synthesis.course import Design, check_noise
 from common.synthesis.rounds import MOST_ATTRIBUTES
 from common.synthesis.sample import MOST_RECORDS
 from common.words.numbers import delta_text, percent_text
+from common.words.synthetic import expected_noise
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.plan_rules import SyntheticWork
 from owner_node.local.charge import LocalWork
@@ -38,14 +40,8 @@ from owner_node.synthesis.together import synthesise_together
 if TYPE_CHECKING:
     from owner_node.engines.pinned import PinnedData
 
-_WARNED, _REFUSED = 0.05, 0.2
-"""Expected noise of a small table, as a share of the records: from here on results are poor, or worthless."""
-_SMALL_TABLE = 16
-"""Cells."""
 DELTA, DELTA_OF = Decimal("0.000001"), 10
 """The δ that is recommended, and how many times it may be 1/n at most."""
-_MEAN_OF_NOISE = 0.4
-"""The expected total variation per cell, by standard deviations of its noise: half of about 0.8."""
 
 
 def prepare_synthesis(
@@ -137,7 +133,7 @@ class SynthesisJob:
     @property
     def noise_share(self) -> float:
         """Expected total variation that noise brings to a table of 4 x 4 cells; from public numbers."""
-        return self._noise_share(self.design)
+        return noise_share(self.design)
 
     @property
     def with_delta(self) -> str:
@@ -145,22 +141,13 @@ class SynthesisJob:
         delta = min(DELTA, round_down(Decimal(1) / (DELTA_OF * self.n_records)))
         if self.delta or len(self.attributes) < 2 or delta < DELTA:
             return ""
-        noise = min(self._noise_share(replace(self.design, delta=delta)), 1.0)
+        noise = min(noise_share(replace(self.design, delta=delta)), 1.0)
         return f"with --delta {delta_text(delta)} noise would move about {percent_text(noise)} of them"
-
-    def _noise_share(self, design: Design) -> float:
-        deviation = design.pair_variance**0.5
-        return float(_SMALL_TABLE * _MEAN_OF_NOISE * deviation / self.n_records)
 
     @property
     def worth(self) -> str:
         """Say what to expect of relations between attributes."""
-        if len(self.attributes) < 2:
-            return ""
-        noise = (
-            f"noise moves about {percent_text(min(self.noise_share, 1.0))} of the records in a table of 4 x 4"
-        )
-        return f"{noise}: too few records for a model" if self.noise_share > _WARNED else noise
+        return expected_noise(self.design)
 
     def check_worth(self, *, anyway: bool) -> None:
         """Refuse what is expected to be worthless.
@@ -168,12 +155,10 @@ class SynthesisJob:
         Raises:
             RefusedError: If noise is expected to hide the relations between attributes.
         """
-        if not anyway and len(self.attributes) > 1 and self.noise_share > _REFUSED:
-            needed = round(self.n_records * self.noise_share / _WARNED, -2)
+        if not anyway and self.noise_share > REFUSED:
             raise RefusedError(
                 f"the table is expected to be worthless: {self.worth}",
-                f"about {needed:,.0f} records would do for this epsilon and number of attributes; choose a "
-                "larger epsilon, fewer attributes or --product masked, or insist with --anyway",
+                "choose a larger epsilon, fewer attributes or --product masked, or insist with --anyway",
                 {"noise_share": f"{self.noise_share:.3g}"},
             )
 
