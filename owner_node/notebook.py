@@ -34,14 +34,13 @@ from owner_node.explore.models import is_installed
 from owner_node.explore.sweep import ExploredTable, ExploreRequest, check_question
 from owner_node.explore.sweep import explore as sweep
 from owner_node.ledger.ledger import Balance
-from owner_node.local.charge import LocalCharges, Standing, new_id
+from owner_node.local.charge import Standing, new_id
 from owner_node.local.mask import ORIGINAL, prepare_mask
 from owner_node.local.masked_tables import MaskedTables, make_table
 from owner_node.local.query import answer_query, error_text, prepare_query
 from owner_node.local.synthetic import prepare_synthesis
 from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.questions import Asked, range_texts
-from owner_node.release.decisions import this_person
 from owner_node.release.records import Records
 from owner_node.risk.trials import DRAWS, Randomness
 from owner_node.risk.utility import MEASURES
@@ -254,14 +253,21 @@ class Workspace:
         loaded, of_records, index = self._loaded(frame, dataset, arguments.attributes)
         with self._charged(dataset, loaded) as (records, data):
             job = prepare_mask(
-                arguments, dataset, data, of_records, policy=self._policy, order=ORIGINAL, now=utc_now()
+                arguments,
+                dataset,
+                data,
+                of_records,
+                records,
+                policy=self._policy,
+                order=ORIGINAL,
+                now=utc_now(),
             )
-            charges, tables = LocalCharges(records, this_person()), MaskedTables(self.folder)
-            if charges.standing(job.work) is Standing.NEW:
+            tables = MaskedTables(self.folder)
+            if job.work.standing() is Standing.NEW:
                 expected = job.foresee()
-                charges.judge(job.work, lambda: expected)
+                job.work.judge(lambda: expected)
                 expected.check_worth(anyway=anyway)
-            report = make_table(job, charges, tables, "a notebook")
+            report = make_table(job, tables, "a notebook")
         table = pq.read_table(tables.table_path(job.work.id))
         return Masked(to_frame(table, job.plan.attributes, index), report, job.work.id)
 
@@ -308,14 +314,15 @@ class Workspace:
         loaded, of_records, _ = self._loaded(frame, dataset, arguments.attributes)
         with self._charged(dataset, loaded) as (records, data):
             job = prepare_synthesis(
-                arguments.release, dataset, data, of_records, arguments.epsilon, parse_delta(str(delta)),
+                arguments.release, dataset, data, of_records, records, arguments.epsilon,
+                parse_delta(str(delta)),
                 policy=self._policy, now=utc_now(),
             )  # fmt: skip
-            charges, tables = LocalCharges(records, this_person()), MaskedTables(self.folder)
-            if charges.standing(job.work) is Standing.NEW:
-                charges.judge(job.work)
+            tables = MaskedTables(self.folder)
+            if job.work.standing() is Standing.NEW:
+                job.work.judge()
                 job.check_worth(anyway=anyway)
-            report = make_table(job, charges, tables, "a notebook")
+            report = make_table(job, tables, "a notebook")
         table = pq.read_table(tables.table_path(job.work.id))
         index = pd.RangeIndex(table.num_rows)
         return Masked(to_frame(table, job.attributes, index), report, job.work.id)
@@ -367,13 +374,12 @@ class Workspace:
         work_id = new_id("query", utc_now) if id is None else id
         with self._charged(dataset, loaded) as (records, data):
             query = prepare_query(
-                question, dataset, data, policy=self._policy, work_id=work_id, today=utc_now().date()
+                question, dataset, data, records, policy=self._policy, work_id=work_id, today=utc_now().date()
             )
-            charges = LocalCharges(records, this_person())
-            new = charges.standing(query.work) is Standing.NEW
+            new = query.work.standing() is Standing.NEW
             if new:
-                charges.judge(query.work)
-            values = answer_query(query, charges)
+                query.work.judge()
+            values = answer_query(query)
         charged = query.work.charge if new else Decimal(0)
         return Answer(values, tuple(range_texts(question)), error_text(query), charged, work_id)
 

@@ -34,7 +34,7 @@ from owner_node import config
 from owner_node.cli.worth import require_worth
 from owner_node.config import OwnerConfig
 from owner_node.config.database import place_of
-from owner_node.local.charge import LocalCharges, Standing, load_to_charge, new_id
+from owner_node.local.charge import Standing, load_to_charge, new_id
 from owner_node.local.mask import SHUFFLED, prepare_mask
 from owner_node.local.masked_tables import (
     MaskedTables,
@@ -44,7 +44,6 @@ from owner_node.local.masked_tables import (
     make_table,
 )
 from owner_node.local.synthetic import SynthesisJob, prepare_synthesis
-from owner_node.release.decisions import this_person
 from owner_node.release.records import Records
 from owner_node.sources import schema_of
 
@@ -142,6 +141,7 @@ def mask(
                 chosen,
                 data,
                 schema,
+                records,
                 arguments.epsilon,
                 chosen_delta,
                 policy=policy,
@@ -150,15 +150,14 @@ def mask(
             )
         else:
             job = prepare_mask(
-                arguments, chosen, data, schema, policy=policy, order=SHUFFLED, now=now, place=at
+                arguments, chosen, data, schema, records, policy=policy, order=SHUFFLED, now=now, place=at
             )
-        _made(job, owner, records, out, progress, yes=yes, anyway=anyway, as_json=as_json)
+        _made(job, owner, out, progress, yes=yes, anyway=anyway, as_json=as_json)
 
 
 def _made(
     job: "MaskJob | SynthesisJob",
     owner: OwnerConfig,
-    records: Records,
     out: Path,
     progress: Progress,
     *,
@@ -166,37 +165,36 @@ def _made(
     anyway: bool,
     as_json: bool,
 ) -> None:
-    work_id, charges = job.work.id, LocalCharges(records, this_person())
-    before = charges.standing(job.work)
+    work, before = job.work, job.work.standing()
     if before is Standing.NEW:
         check_free(out)
         if isinstance(job, SynthesisJob):
-            charges.judge(job.work)
+            work.judge()
             if not as_json:
-                _show_model(job, charges.remaining(job.work))
+                _show_model(job, work.remaining())
             job.check_worth(anyway=anyway)
         else:
             expected = job.foresee()
-            charges.judge(job.work, lambda: expected)
+            work.judge(lambda: expected)
             if not as_json:
-                _show_plan(job, expected, charges.remaining(job.work))
+                _show_plan(job, expected, work.remaining())
             require_worth(expected, anyway=anyway, otherwise="nothing was charged")
-        cost = cost_text(job.work.charge, job.work.asked.most.delta)
-        question = f"Charge {cost} to budget {job.work.budget!r}?"
+        cost = cost_text(work.charge, work.asked.most.delta)
+        question = f"Charge {cost} to budget {work.budget!r}?"
         console.require_yes(question, yes=yes, otherwise="nothing was charged")
     if not as_json:
-        console.note(f"{work_id} was made before" if before is Standing.DELIVERED else f"making {work_id}")
+        console.note(f"{work.id} was made before" if before is Standing.DELIVERED else f"making {work.id}")
     try:
         tables = MaskedTables(owner.owner.state_dir)
-        made = make_table(job, charges, tables, "owner-node mask", progress)
-        counts = tables.counts_path(work_id) if "seed" in made else None
-        report = deliver(tables.table_path(work_id), made, out, counts)
+        made = make_table(job, tables, "owner-node mask", progress)
+        counts = tables.counts_path(work.id) if "seed" in made else None
+        report = deliver(tables.table_path(work.id), made, out, counts)
     except OSError as error:
         raise ConfigurationError(
             f"{error.filename or out} cannot be written: {error.strerror}",
-            hint=f"fix that and retry with --id {work_id}: it is not charged again",
+            hint=f"fix that and retry with --id {work.id}: it is not charged again",
         ) from None
-    _show(job, report, out, charges, charged=before is Standing.NEW, as_json=as_json)
+    _show(job, report, out, charged=before is Standing.NEW, as_json=as_json)
 
 
 def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
@@ -263,13 +261,12 @@ def _show(
     job: "MaskJob | SynthesisJob",
     report: dict[str, Any],
     out: Path,
-    charges: LocalCharges,
     *,
     charged: bool,
     as_json: bool,
 ) -> None:
     work = job.work
-    left = charges.remaining(work)
+    left = work.remaining()
     if as_json:
         console.print_json(
             {

@@ -46,7 +46,7 @@ from common.release.table import (
     write_csv_header,
     write_csv_records,
 )
-from owner_node.local.charge import LocalCharges, LocalWork, Standing
+from owner_node.local.charge import LocalWork, Standing
 
 _GROUP_RECORDS = 1 << 20
 """Most records of a row group of the Parquet file."""
@@ -198,7 +198,7 @@ class TableJob(Protocol):
 
 
 def make_table(
-    job: TableJob, charges: LocalCharges, tables: MaskedTables, holder: str, progress: Progress | None = None
+    job: TableJob, tables: MaskedTables, holder: str, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Spend the charge, draw the noise once, and store the table.
 
@@ -207,7 +207,6 @@ def make_table(
 
     Args:
         job: What to make.
-        charges: The owner's ledger.
         tables: The store of tables; it has the table under the work's id afterwards.
         holder: Name of this process, shown to another process that finds the store locked.
         progress: Shows how far that is.
@@ -222,18 +221,18 @@ def make_table(
         IntegrityError: If the stored table was changed.
     """
     work = job.work
-    if charges.standing(work) is not Standing.DELIVERED:
+    if work.standing() is not Standing.DELIVERED:
         with tables.claimed(holder):
-            charges.spend(work)
-            if charges.standing(work) is Standing.SPENT:
+            work.pay()
+            if work.standing() is Standing.SPENT:
                 # An interrupted process may have left a draw, and one charge must never give two draws.
                 tables.discard(work.id)
                 made = job.make(tables.fragment_path(work.id), progress or Progress())
                 # Closed in every case: that removes the fragment.
                 with closing(made.pieces):
                     kept = tables.put(work.id, made)
-                charges.deliver(work, kept)
-    return tables.report(work.id, charges.result(work))
+                work.deliver(kept)
+    return tables.report(work.id, work.result())
 
 
 def released_table(plan: Plan, columns: Mapping[str, Int64Array]) -> pa.Table:

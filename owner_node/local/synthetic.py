@@ -35,6 +35,7 @@ from owner_node.consent.plan_rules import SyntheticWork
 from owner_node.local.charge import LocalWork
 from owner_node.local.masked_tables import MadeTable
 from owner_node.masking.arrays import SystemBits
+from owner_node.release.records import Records
 from owner_node.synthesis.together import synthesise_together
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def prepare_synthesis(
     dataset: DatasetConfig,
     data: "PinnedData",
     schema: Schema,
+    records: Records,
     epsilon: Decimal,
     delta: Decimal = Decimal(0),
     *,
@@ -63,9 +65,10 @@ def prepare_synthesis(
         dataset: The data set.
         data: Its records.
         schema: The attributes to model, in the order of the table.
+        records: The owner's state.
         epsilon: ε for the whole record of a person.
         delta: δ; 0 for ε-differential privacy.
-        policy: The owner's policy; `LocalCharges.judge` applies it.
+        policy: The owner's policy; `LocalWork.judge` applies it.
         now: The time.
         place: Location of the source; empty for data passed in memory.
 
@@ -105,7 +108,7 @@ def prepare_synthesis(
     asked = SyntheticWork(
         attributes=names, epsilon=epsilon, delta=delta, policy=policy, dataset=dataset, today=now.date()
     )
-    work = LocalWork(work_id, document, asked, data, Product.SYNTHETIC, place)
+    work = LocalWork(records, work_id, document, asked, data, Product.SYNTHETIC, place)
     job = SynthesisJob(attributes, epsilon, delta, work, now)
     check_noise(job.design)
     return job

@@ -15,7 +15,7 @@ from common.errors import DataChangedError, DataError, RefusedError, UnusableDat
 from common.log import joined
 from owner_node.linking.tokens import ReleaseKey
 from owner_node.masking.foreseen import Forecast
-from owner_node.release.work import Owner, Work
+from owner_node.release.work import Owner, ReleaseWork
 from owner_node.state.session import SessionState
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Appraisal:
         self._kept: OrderedDict[str, tuple[str, Prepared]] = OrderedDict()
         self._lock = Lock()
 
-    def appraise(self, work: Work, key: ReleaseKey | None) -> dict[str, Any]:
+    def appraise(self, work: ReleaseWork, key: ReleaseKey | None) -> dict[str, Any]:
         """Load the data of an undecided release, and forecast the effect of masking them, for a person.
 
         The forecast is drawn once: the same data under the same plan get the stored one. Data that cannot be
@@ -66,7 +66,7 @@ class Appraisal:
         _warn(session.release, Forecast.from_text(text))
         return {"source_digest": pinned, "n_records": prepared.n_records, "forecast": text}
 
-    def prepared(self, work: Work) -> "Prepared":
+    def prepared(self, work: ReleaseWork) -> "Prepared":
         """Return the data of an accepted release, which the session's digest pins once it is linked.
 
         Raises:
@@ -101,7 +101,7 @@ class Appraisal:
         if found is not None:
             found[1].pinned.close()
 
-    def _load(self, work: Work, key: ReleaseKey | None) -> "Prepared":
+    def _load(self, work: ReleaseWork, key: ReleaseKey | None) -> "Prepared":
         release, check = work.session.release, "" if key is None else key.check
         with self._lock:
             made_with, kept = self._kept.get(release, ("", None))

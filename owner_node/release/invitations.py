@@ -13,13 +13,12 @@ from common.model.plan import RELEASE_ID, Plan, is_trial
 from common.model.schema import Schema
 from common.trust.signing import Domain
 from owner_node.config import DatasetConfig
-from owner_node.config.database import place_of
 from owner_node.consent.judge import Accept, Refuse, Verdict, judge
 from owner_node.consent.plan_rules import Request, check_texts
 from owner_node.linking.tokens import ReleaseKey
 from owner_node.release.appraisal import Appraisal
 from owner_node.release.approvals import ACCEPTED, Approval
-from owner_node.release.work import Owner, Work, read
+from owner_node.release.work import Owner, ReleaseWork, read
 from owner_node.sources import check_sendable, count_records, schema_of
 from owner_node.state.database import Transaction
 from owner_node.state.session import UNDECIDED, SessionEvent, SessionState
@@ -92,7 +91,7 @@ class Invitations:
         if first:
             self._check_numbers()
         with owner.records.db.transaction() as tx:
-            work = Work(owner, sessions.open(tx, owner.aggregator, release, dataset.name))
+            work = ReleaseWork(owner, sessions.open(tx, owner.aggregator, release, dataset.name))
             if first:
                 work.note(tx, "invited", dataset=dataset.name)
         return self._sent_schema(work)
@@ -133,7 +132,7 @@ class Invitations:
         """
         work = self._owner.open(release)
         plan = self._read_plan(work.session, plan_digest, offer)
-        work = Work(self._owner, work.session, plan)
+        work = ReleaseWork(self._owner, work.session, plan)
         with work.transaction() as tx:
             work.learn(
                 tx, plan_digest=plan_digest, plan_signature=offer.signature,
@@ -158,13 +157,13 @@ class Invitations:
         waits = work is not None and work.session.state is SessionState.AWAITING_APPROVAL
         return work is None or not waits or bool(self._approvals(work))
 
-    def _approvals(self, work: Work) -> tuple[Approval, ...]:
+    def _approvals(self, work: ReleaseWork) -> tuple[Approval, ...]:
         """Return the approvals that hold, if as many persons have approved as the policy wants."""
         config = self._owner.config
         held = self._owner.records.approvals.held(work.session, config.console.oidc)
         return held if len(held) >= config.policy.approvers else ()
 
-    def _decide(self, work: Work, key: ReleaseKey | None) -> bool:
+    def _decide(self, work: ReleaseWork, key: ReleaseKey | None) -> bool:
         """Judge a plan now, and accept it if no person has to decide; return whether it was accepted.
 
         Raises:
@@ -190,7 +189,7 @@ class Invitations:
         return not waits
 
     def _settle(
-        self, work: Work, verdict: Accept, facts: dict[str, Any] | None, key: ReleaseKey | None
+        self, work: ReleaseWork, verdict: Accept, facts: dict[str, Any] | None, key: ReleaseKey | None
     ) -> bool:
         """Store what is known about the data, and accept or wait; return whether a person has to decide."""
         with work.transaction() as tx:
@@ -208,7 +207,7 @@ class Invitations:
                 self._accept(tx, work, verdict, approvals, key)
         return waits
 
-    def _wait(self, tx: Transaction, work: Work, verdict: Accept, *, anew: bool = False) -> None:
+    def _wait(self, tx: Transaction, work: ReleaseWork, verdict: Accept, *, anew: bool = False) -> None:
         """Record, once each, that a person has to decide, and that an approval expired unused.
 
         `anew`: the data changed since the person was asked.
@@ -229,27 +228,13 @@ class Invitations:
     def _accept(
         self,
         tx: Transaction,
-        work: Work,
+        work: ReleaseWork,
         verdict: Accept,
         approvals: tuple[Approval, ...],
         key: ReleaseKey | None,
     ) -> None:
         """Reserve the charge, and record who or what accepted the plan."""
-        self._owner.records.ledger.reserve(
-            tx,
-            budget=verdict.budget,
-            total_epsilon=work.dataset.total_epsilon,
-            charge=verdict.charge,
-            aggregator=self._owner.aggregator,
-            release=work.plan.release,
-            plan_digest=work.plan.digest,
-            epsilon=verdict.epsilon,
-            epsilon_joint=verdict.epsilon_joint,
-            accounting=verdict.accounting,
-            place=place_of(work.dataset),
-            rank_loss=verdict.rank_loss,
-            total_rank_loss=self._owner.config.policy.total_rank_loss,
-        )
+        work.reserve(tx, verdict, self._owner.config.policy)
         by: dict[str, Any] = {}
         if approvals:
             by["approved_by"] = ", ".join(approval.by for approval in approvals)
@@ -264,7 +249,7 @@ class Invitations:
             agreed = {"key_check": key.check, "key_generation": key.generation, "release_key": key.key}
         work.advance(tx, SessionEvent.ACCEPT, **agreed)
 
-    def _sent_schema(self, work: Work) -> bytes:
+    def _sent_schema(self, work: ReleaseWork) -> bytes:
         """Return the schema that is sent for a release.
 
         It is made once: a second schema would disclose whether the number of records has changed.
@@ -316,7 +301,7 @@ class Invitations:
             raise ProtocolError("the plan has no task for this owner")
         return plan
 
-    def _judge(self, work: Work) -> Verdict:
+    def _judge(self, work: ReleaseWork) -> Verdict:
         """Judge a plan by the configuration, the ledger and the schema that was sent, without the data."""
         config, dataset, ledger = self._owner.config, work.dataset, self._owner.records.ledger
         sent = Schema.from_document(json.loads(self._sent_schema(work)))

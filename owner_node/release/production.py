@@ -17,7 +17,7 @@ from common.trust.signing import Domain
 from owner_node.ledger.entry import Part
 from owner_node.release.appraisal import Appraisal
 from owner_node.release.co_owners import CoOwner, check_co_owners
-from owner_node.release.work import Owner, Work, read
+from owner_node.release.work import Owner, ReleaseWork, read
 from owner_node.state.answers import Fragment, LinkAnswer, SealAnswer
 from owner_node.state.session import CHARGED, SessionEvent, SessionState
 
@@ -122,7 +122,7 @@ class Production:
             session.fragment_certificate or self._owner.signer.current_signer().chain_pem.encode(),
         )
 
-    def drop_tokens(self, work: Work) -> str:
+    def drop_tokens(self, work: ReleaseWork) -> str:
         """Remove the tokens from the fragment of a release that is published; nobody asks for it again.
 
         Returns:
@@ -189,7 +189,7 @@ class Production:
             work.advance(tx, SessionEvent.UPLOAD, "uploaded", details)
             work.advance(tx, SessionEvent.ACKNOWLEDGE, receipt=receipt, receipt_signature=signature)
 
-    def _spend(self, work: Work, prepared: "Prepared", addendum: Addendum, signature: bytes) -> None:
+    def _spend(self, work: ReleaseWork, prepared: "Prepared", addendum: Addendum, signature: bytes) -> None:
         """Spend the charge for the multiplicity that linking found, and return the rest of the reserve."""
         multiples, own = multiples_of(work.plan, addendum), work.assignment
         part = Part(own.epsilon_at(multiples), own.epsilon_joint_at(multiples), own.rank_loss_at(multiples))
@@ -200,13 +200,13 @@ class Production:
             details["selected"] = prepared.n_records
         with work.transaction() as tx:
             work.reopen()  # a person may have returned the reservation in the meantime
-            self._owner.records.ledger.spend(tx, *work.key, prepared.known_by, part)
+            work.spend(tx, prepared.known_by, part)
             work.advance(
                 tx, SessionEvent.SPEND, "spent", details, epsilon=format(plain(part.epsilon), "f"),
                 addendum=addendum.to_bytes(), addendum_signature=signature,
             )  # fmt: skip
 
-    def _seal(self, work: Work, prepared: "Prepared", addendum: Addendum) -> None:
+    def _seal(self, work: ReleaseWork, prepared: "Prepared", addendum: Addendum) -> None:
         """Mask and seal; the charge is spent."""
         plan, owner = work.plan, self._owner
         sealed = work.product.produce(
@@ -229,7 +229,7 @@ class Production:
         self._appraisal.forget(plan.release)
 
 
-def _read_addendum(work: Work, addendum: bytes) -> Addendum:
+def _read_addendum(work: ReleaseWork, addendum: bytes) -> Addendum:
     """Decode the result of linking, and check it against the plan and this owner's linked records."""
     result = read(Addendum, addendum)
     for contradiction in contradictions(work.plan, result):

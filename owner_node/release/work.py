@@ -1,5 +1,10 @@
-"""The work of one release at this owner: what is stored of it, and its steps, each recorded exactly once."""
+"""Work with an owner's data: reserved, spent and recorded under one key, each exactly once.
 
+`ReleaseWork` is an owner's part in one release of an aggregator. Work that an owner does for itself
+(`owner_node.local.charge`) is charged and recorded in the same way, without an aggregator.
+"""
+
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,8 +16,10 @@ from common.model.plan import Plan
 from common.model.task import Assignment
 from common.progress import Progress
 from common.trust.signing import Domain, SignerSource
-from owner_node.config import DatasetConfig, OwnerConfig
+from owner_node.config import DatasetConfig, OwnerConfig, PolicyConfig
 from owner_node.config.database import place_of
+from owner_node.consent.judge import Accept
+from owner_node.ledger.entry import Part
 from owner_node.linking import linkage_key
 from owner_node.linking.tokens import ReleaseKey, release_key
 from owner_node.release.records import Records
@@ -69,12 +76,12 @@ class Owner:
         """Owner id."""
         return self.config.owner.id
 
-    def work(self, release: str) -> "Work | None":
+    def work(self, release: str) -> "ReleaseWork | None":
         """Return a release's work, ended or not; None if there never was any."""
         session = self.records.sessions.get(self.aggregator, release)
-        return None if session is None else Work(self, session)
+        return None if session is None else ReleaseWork(self, session)
 
-    def open(self, release: str, plan_digest: str | None = None) -> "Work":
+    def open(self, release: str, plan_digest: str | None = None) -> "ReleaseWork":
         """Return a release's work that has not ended.
 
         Args:
@@ -94,7 +101,7 @@ class Owner:
             raise ProtocolError("the session has another plan")
         return work
 
-    def accepted(self, release: str, plan_digest: str) -> "Work":
+    def accepted(self, release: str, plan_digest: str) -> "ReleaseWork":
         """Return the work of a release whose plan was accepted.
 
         Raises:
@@ -125,7 +132,82 @@ class Owner:
                 work.advance(tx, SessionEvent.SEAL, "resumed")
 
 
-class Work:
+class Work(ABC):
+    """Work that a budget pays for."""
+
+    records: Records
+    """The owner's state."""
+
+    @property
+    @abstractmethod
+    def key(self) -> tuple[str, str, str]:
+        """Aggregator, release and digest of the plan: what it is charged and recorded under."""
+
+    @property
+    @abstractmethod
+    def dataset(self) -> DatasetConfig:
+        """Settings of its data set."""
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Location of the source (`config.database.place_of`); empty for data passed in memory."""
+
+    @property
+    def purpose(self) -> str:
+        """What the release is for."""
+        return ""
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Open a transaction: a step, its line of the history and its charge are stored together."""
+        return self.records.db.transaction()
+
+    def check_budget(self, known_by: "Iterable[Column]" = ()) -> None:
+        """Check, before anything is spent, that the ledger allows charges of the data set to its budget.
+
+        Args:
+            known_by: Digests of the loaded columns, once the data are loaded.
+
+        Raises:
+            RefusedError: If the budget's total grew, or the data were charged to another budget.
+        """
+        budget, total = self.dataset.budget, self.dataset.total_epsilon
+        self.records.ledger.check_budget(budget, total, self.place, known_by)
+
+    def reserve(self, tx: Transaction, terms: Accept, policy: PolicyConfig) -> None:
+        """Reserve its charge, as `Ledger.reserve` does; idempotent."""
+        aggregator, release, digest = self.key
+        self.records.ledger.reserve(
+            tx, budget=terms.budget, total_epsilon=self.dataset.total_epsilon, charge=terms.charge,
+            aggregator=aggregator, release=release, plan_digest=digest, epsilon=terms.epsilon,
+            epsilon_joint=terms.epsilon_joint, accounting=terms.accounting, place=self.place,
+            rank_loss=terms.rank_loss, total_rank_loss=policy.total_rank_loss, delta=terms.delta,
+            total_delta=policy.total_delta,
+        )  # fmt: skip
+
+    def spend(self, tx: Transaction, known_by: "Iterable[Column]", part: Part | None = None) -> None:
+        """Spend what is reserved, as `Ledger.spend` does; idempotent. Noise may be drawn afterwards."""
+        self.records.ledger.spend(tx, *self.key, known_by, part)
+
+    def note(
+        self,
+        tx: Transaction,
+        event: str,
+        *,
+        decision: str = "",
+        rule: str = "",
+        epsilon: str = "",
+        **details: Any,
+    ) -> None:
+        """Record an event in the history, as `History.record` does."""
+        aggregator, release, digest = self.key
+        self.records.history.record(
+            tx, aggregator=aggregator, release=release, event=event, decision=decision, rule=rule,
+            purpose=self.purpose, epsilon=epsilon, plan_digest=digest, details=details,
+        )  # fmt: skip
+
+
+class ReleaseWork(Work):
     """A release at this owner, as its session was stored last.
 
     Args:
@@ -135,13 +217,14 @@ class Work:
     """
 
     def __init__(self, owner: Owner, session: Session, plan: Plan | None = None) -> None:
-        self.owner, self.session, self._plan = owner, session, plan
+        self.owner, self.records = owner, owner.records
+        self.session, self._plan = session, plan
 
     @property
     def has_plan(self) -> bool:
         """Whether its plan is kept."""
         if self._plan is None:
-            data = self.owner.records.sessions.plan(self.session)
+            data = self.records.sessions.plan(self.session)
             self._plan = None if data is None else Plan.from_bytes(data)
         return self._plan is not None
 
@@ -159,13 +242,23 @@ class Work:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Aggregator, release and plan digest: what it is charged under."""
+        """Aggregator, release and digest of its plan; empty before there is one."""
         return self.session.aggregator, self.session.release, self.session.plan_digest
 
     @property
     def dataset(self) -> DatasetConfig:
         """Settings of its data set."""
         return self.owner.config.dataset(self.session.dataset)
+
+    @property
+    def place(self) -> str:
+        """Location of its source."""
+        return place_of(self.dataset)
+
+    @property
+    def purpose(self) -> str:
+        """What the release is for."""
+        return self.session.purpose
 
     @property
     def product(self) -> "Masked":
@@ -180,12 +273,12 @@ class Work:
 
         It stays at this owner. Of masking alone, the aggregator gets the share that is done and an estimate.
         """
-        return self.owner.records.presence.progress(self.session.aggregator, self.session.release)
+        return self.records.presence.progress(self.session.aggregator, self.session.release)
 
     @property
     def path(self) -> Path:
         """Where its sealed fragment is."""
-        return self.owner.records.outbox.path(self.session.aggregator, self.session.release)
+        return self.records.outbox.path(self.session.aggregator, self.session.release)
 
     def release_key(self) -> ReleaseKey | None:
         """Return the key of the release's tokens; None where the plan has none.
@@ -210,19 +303,6 @@ class Work:
             )
         return key
 
-    def check_budget(self, known_by: "Iterable[Column]" = ()) -> None:
-        """Check, before anything is spent, that the ledger allows charges of the data set to its budget.
-
-        Args:
-            known_by: Digests of the loaded columns, once the data are loaded.
-
-        Raises:
-            RefusedError: If the budget's total grew, or the data were charged to another budget.
-        """
-        dataset = self.dataset
-        place, ledger = place_of(dataset), self.owner.records.ledger
-        ledger.check_budget(dataset.budget, dataset.total_epsilon, place, known_by)
-
     def check_signed(self, domain: Domain, document: bytes, signature: bytes, certificate: bytes) -> None:
         """Check the aggregator's signature; its key may have been renewed since it made the plan.
 
@@ -234,10 +314,6 @@ class Work:
         chain, since = certificate or self.session.aggregator_certificate or b"", self.session.created
         self.owner.trust.check(domain, document, signature, chain, datetime.fromisoformat(since))
 
-    def transaction(self) -> AbstractContextManager[Transaction]:
-        """Open a transaction: a step, its line of the history and its charge are stored together."""
-        return self.owner.records.db.transaction()
-
     def reopen(self) -> None:
         """Read the session again: a person, or another thread, may have changed it.
 
@@ -248,7 +324,7 @@ class Work:
 
     def learn(self, tx: Transaction, **facts: Any) -> None:
         """Store new facts, as `Sessions.learn` does."""
-        self.session = self.owner.records.sessions.learn(tx, self.session, **facts)
+        self.session = self.records.sessions.learn(tx, self.session, **facts)
 
     def advance(
         self,
@@ -270,36 +346,18 @@ class Work:
             epsilon: Epsilon for the history, decimal text.
             changes: Fields of `Session` that are now known.
         """
-        sessions = self.owner.records.sessions
+        sessions = self.records.sessions
         before = sessions.get(self.session.aggregator, self.session.release)
         self.session = sessions.advance(tx, self.session, event, **changes)
         if noted and before is not None and self.session.state is not before.state:
             self.note(tx, noted, epsilon=epsilon, **details or {})
 
-    def note(
-        self,
-        tx: Transaction,
-        event: str,
-        *,
-        decision: str = "",
-        rule: str = "",
-        epsilon: str = "",
-        **details: Any,
-    ) -> None:
-        """Record an event in the history."""
-        session = self.session
-        self.owner.records.history.record(
-            tx, aggregator=session.aggregator, release=session.release, event=event, decision=decision,
-            rule=rule, purpose=session.purpose, epsilon=epsilon, plan_digest=session.plan_digest,
-            details=details,
-        )  # fmt: skip
-
     def give_back(self, tx: Transaction) -> None:
         """Return its reservation, if it has one that was not spent."""
-        if self.session.plan_digest and self.owner.records.ledger.give_back(tx, *self.key):
+        if self.session.plan_digest and self.records.ledger.give_back(tx, *self.key):
             self.note(tx, "returned")
 
     def drop_fragment(self) -> None:
         """Delete its fragment unless it is sealed: a sealed one is paid for, and the release may go on."""
         if not self.session.fragment_digest:
-            self.owner.records.outbox.destroy(self.session.aggregator, self.session.release)
+            self.records.outbox.destroy(self.session.aggregator, self.session.release)
