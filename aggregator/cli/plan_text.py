@@ -8,7 +8,7 @@ from common.model.mechanisms import CARRIER_RULE
 from common.model.plan import Plan
 from common.words.guarantee import essentials, invariants, promises
 from common.words.linking import allowed
-from common.words.numbers import OF_UNIFORM, bound_cell, counted, error_text, rounded_up, span_text
+from common.words.numbers import OF_UNIFORM, bound_cell, cost_text, counted, error_text, rounded_up, span_text
 from common.words.worth import largest_errors
 
 
@@ -44,7 +44,7 @@ def brief(plan: Plan) -> list[str]:
             text(
                 f"release {plan.release}: {plan.product}, {plan.layout}, "
                 f"{counted(len(plan.owners), 'owner')}, {counted(len(plan.attributes), 'attribute')}, "
-                f"ε {rounded_up(plan.epsilon):f}"
+                f"{cost_text(plan.epsilon, plan.delta)}"
             ),
             *([clipped("purpose", plan.purpose)] if plan.purpose else []),
             text("every owner still decides, by its policy and balance; its stated limits are met"),
@@ -82,7 +82,7 @@ def _errors(plan: Plan) -> list[str]:
 def _show_tasks(plan: Plan) -> None:
     group = ("group",) if plan.n_groups > 1 else ()
     console.table(
-        f"plan of release {plan.release} ({plan.layout}, ε {rounded_up(plan.epsilon):f})",
+        f"plan of release {plan.release} ({plan.layout}, {cost_text(plan.epsilon, plan.delta)})",
         ("owner", *group, "records", "ε", "ε joint", "ε table", "k", "mechanism"),
         [
             (

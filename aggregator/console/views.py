@@ -172,6 +172,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "layout": str(plan.layout),
         "product": str(plan.product),
         "epsilon": plan.epsilon,
+        "delta": plan.delta,
         "purpose": plan.purpose,
         "created": plan.created,
         "n_attributes": len(plan.attributes),
@@ -234,6 +235,7 @@ def schema_document(view: "SchemaView") -> dict[str, Any]:
             "Mechanisms": _or_any(limits.mechanisms),
             "Layouts": _or_any(limits.layouts),
             "Products": _or_any(limits.products),
+            "Sum of all δ": limits.total_delta,
             "Accounting": limits.accounting,
         },
     }

@@ -17,7 +17,7 @@ from unicodedata import category
 from common.canonical import OMITTED, Document, Positive, digest
 from common.model.compatibility import NEWEST_PROTOCOL, check_needs, features_of
 from common.model.mechanisms import PublicNumbers, carrier_reason
-from common.model.privacy import total, total_or_unbounded
+from common.model.privacy import is_share, total, total_or_unbounded
 from common.model.schema import Attribute, AttributeType, IdentifierRules, MatchPass
 from common.model.task import Assignment, PlannedAttribute, Task
 
@@ -141,8 +141,12 @@ class Synthesis(Document):
     whole."""
     split: tuple[Positive, ...]
     """What one-way counts, the choice of pairs, and the tables of the pairs get of ε."""
+    delta: Decimal = field(default=Decimal(0), metadata=OMITTED)
+    """δ of the whole record of a person; 0 for ε-differential privacy."""
 
     def __post_init__(self) -> None:
+        if self.delta and not is_share(self.delta, Decimal(1)):
+            raise ValueError("the delta of a synthetic release is a share")
         if self.colluding < 0 or len(self.split) != _COUNTED or sum(self.split) != 1:
             raise ValueError("the shares of a synthetic release are three, and sum to 1")
 
@@ -234,6 +238,11 @@ class Plan(Document):
             raise ValueError("the quality of matches is a share, and goes with match keys")
         if self.passes and self.max_records_per_person > 1:
             raise ValueError("match keys link persons with one record at an owner")
+
+    @property
+    def delta(self) -> Decimal:
+        """δ of a release that is (ε, δ)-differentially private; else 0."""
+        return Decimal(0) if self.synthesis is None else self.synthesis.delta
 
     @property
     def product(self) -> Product:

@@ -36,6 +36,7 @@ from common.model.privacy import (
     NO_RANK_NOISE,
     SMALLEST_K,
     is_rank_noise,
+    parse_delta,
     parse_epsilon,
     plain,
     read_decimal,
@@ -349,6 +350,14 @@ class ReleaseArguments:
             hint="masked: every record, each value with noise. synthetic: records drawn from a model.",
         ),
     ] = Product.MASKED  # fmt: skip
+    delta: Annotated[
+        Decimal,
+        Argument(
+            "With --product synthetic: δ of (ε, δ)-differential privacy, which needs less noise.",
+            parse_delta, Decimal, default="", shown="0", label="δ, of synthetic records",
+            hint="A small decimal, such as 0.000001; empty for none.", keyboard="decimal",
+        ),
+    ] = Decimal(0)  # fmt: skip
     k: Annotated[
         int | None,
         Argument(
@@ -491,6 +500,8 @@ class ReleaseArguments:
             del document["anyway"]
         if self.product is Product.MASKED:
             del document["product"]
+        if not self.delta:
+            del document["delta"]
         return document
 
     @classmethod
@@ -604,6 +615,8 @@ def _check_product(asked: ReleaseArguments) -> None:
     """Check that nothing is said about how values are masked where none is."""
     masks = (asked.k, asked.mechanism, asked.rank_noise, asked.budget_split, asked.owner_column)
     if asked.product is Product.MASKED:
+        if asked.delta:
+            raise UsageError("masked records have no delta", "leave --delta out, or add --product synthetic")
         return
     if asked.layout is not Layout.HORIZONTAL:
         raise UsageError(

@@ -27,6 +27,12 @@ def by_product(limits: Limits, product: Product) -> Iterator[str]:
         yield f"policy.products does not list {str(product)!r}"
 
 
+def by_delta(limits: Limits, delta: Decimal) -> Iterator[str]:
+    """Object to a δ above all that a policy allows."""
+    if delta > limits.total_delta:
+        yield f"policy.total_delta = {limits.total_delta:f}, the release would have δ {delta:f}"
+
+
 def by_mechanism(limits: Limits, attributes: Sequence[PlannedAttribute]) -> Iterator[str]:
     """Object to mechanisms that a policy does not list, and to k below its minimum."""
     allowed = MECHANISMS if limits.mechanisms is None else limits.mechanisms
@@ -82,6 +88,7 @@ def objections(plan: Plan, owner: str, limits: Limits) -> tuple[str, ...]:
     return (
         *by_layout(limits, plan.layout),
         *by_product(limits, plan.product),
+        *by_delta(limits, plan.delta),
         *by_mechanism(limits, own.attributes),
         *by_charge(limits, own.attributes, own.epsilon_at(most), own.epsilon_joint_at(most)),
         *by_rank_noise(limits, own.attributes),

@@ -84,7 +84,9 @@ def make_plan(
         ),
         tasks=tasks,
         owner_column=_checked_owner_column(arguments, names),
-        synthesis=Synthesis(default_colluding(len(arguments.owners)), ROUNDS) if modelled else None,
+        synthesis=Synthesis(default_colluding(len(arguments.owners)), ROUNDS, arguments.delta)
+        if modelled
+        else None,
     )
     if modelled:
         # It brings numpy, which nothing else of a plan needs.

@@ -3,14 +3,19 @@
 The aggregator checks a plan before it asks any owner, and every owner checks it again before it consents.
 """
 
+from dataclasses import replace
+from decimal import Decimal
 from math import sqrt
 
 from common.errors import UsageError
 from common.model.plan import Layout, Plan
+from common.model.schema import most_records
 from common.synthesis.course import Design, check_noise, n_numbers, next_round
 from common.synthesis.rounds import MOST_ATTRIBUTES
 from common.synthesis.sample import MOST_RECORDS
 
+DELTA, _DELTA_OF = Decimal("0.000001"), 10
+"""The δ that is recommended, and how many times it may be 1/n at most."""
 WARNED, REFUSED = 0.05, 0.2
 """Shares of the records that noise moves in a small table: from here on relations are poor, or worthless."""
 _SMALL_TABLE = 16
@@ -36,6 +41,7 @@ def design_of(plan: Plan, n_records: int | None = None) -> Design:
         plan.attributes,
         planned if n_records is None else n_records,
         plan.epsilon,
+        synthesis.delta,
         owners=len(plan.owners),
         colluding=synthesis.colluding,
         split=synthesis.split,
@@ -52,6 +58,26 @@ def noise_share(design: Design) -> float:
         return 0.0
     deviation = sqrt(design.pair_variance)
     return _SMALL_TABLE * _MEAN_OF_NOISE * deviation / design.n_records
+
+
+def noise_share_with_delta(design: Design) -> float | None:
+    """Return `noise_share` with the recommended δ; None if there is a δ, or there are too few records."""
+    if design.delta or len(design.attributes) < 2 or DELTA * _DELTA_OF * design.n_records > 1:
+        return None
+    return noise_share(replace(design, delta=DELTA))
+
+
+def check_delta(delta: Decimal, n_records: int) -> None:
+    """Check that δ is small beside one record of so many.
+
+    Raises:
+        UsageError: If it is above 1/(10 n): a release could then show whole records and keep its promise.
+    """
+    if delta * _DELTA_OF * n_records > 1:
+        raise UsageError(
+            f"delta {delta:f} is too large for {n_records:,} records",
+            f"a delta of 1/n allows showing somebody's record: choose at most 1/({_DELTA_OF} n)",
+        )
 
 
 def records_needed(design: Design) -> int:
@@ -88,6 +114,7 @@ def check_synthetic(plan: Plan) -> None:
             f"{design.n_records:,} records, a synthetic release has at most {MOST_RECORDS:,}",
             "make it of fewer owners",
         )
+    check_delta(design.delta, most_records(design.n_records))
     check_noise(design)
     asked = next_round(design, ())
     if isinstance(asked, tuple) and n_numbers(asked) > MOST_NUMBERS:

@@ -39,7 +39,7 @@ from common.model.schema import CategoryOrder
 from common.model.task import PlannedAttribute
 from common.words import synthetic
 from common.words.linking import compared_as, missed
-from common.words.numbers import bound_text
+from common.words.numbers import bound_text, cost_text
 
 SCALES_GIVEN = "with the size of the noise taken as given"
 """The condition of every bound of individual differential privacy."""
@@ -295,7 +295,7 @@ def promises(plan: Plan) -> tuple[str, ...]:
     """Say what a release promises, one sentence or two per line, with the plan's numbers."""
     if plan.synthesis is not None:
         epsilon = plan.epsilon_of_person(plan.most_multiples)
-        of_model = (*synthetic.promises(epsilon), *synthetic.collusion(plan))
+        of_model = (*synthetic.promises(epsilon, plan.delta), *synthetic.collusion(plan))
         return (*trial(plan), *of_model, _unit(plan), composition(plan))
     return (
         *trial(plan),
@@ -320,9 +320,9 @@ def essentials(plan: Plan) -> tuple[str, ...]:
     if linking.max_overlap > 1:
         lines.append(f"A person may be at {linking.max_overlap} owners and is charged at each of them.")
     if plan.synthesis is not None:
-        epsilon = bound_text(plan.epsilon_of_person(plan.most_multiples))
+        cost = cost_text(plan.epsilon_of_person(plan.most_multiples), plan.delta)
         lines.append(
-            f"Promised to one {_unit_word(plan)}: {GLOBAL} with ε = {epsilon} for the whole record, all that "
+            f"Promised to one {_unit_word(plan)}: {GLOBAL} with {cost} for the whole record, all that "
             "is released of it together."
         )
         lines += [*synthetic.collusion(plan), synthetic.questions(plan)]

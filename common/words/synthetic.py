@@ -51,12 +51,14 @@ def invariants(n_records: int) -> tuple[str, ...]:
 
 def expected_noise(design: "Design") -> str:
     """Say what to expect of relations between attributes, from public numbers; empty for one attribute."""
-    from common.planning.synthetic import WARNED, noise_share, records_needed
+    from common.planning.synthetic import DELTA, WARNED, noise_share, noise_share_with_delta, records_needed
 
-    share = noise_share(design)
+    share, less = noise_share(design), noise_share_with_delta(design)
     if not share:
         return ""
     moved = f"noise moves about {percent_text(min(share, 1.0))} of the records in a table of 4 x 4"
+    if less is not None:
+        moved += f" ({percent_text(min(less, 1.0))} with a δ of {delta_text(DELTA)}, where policies allow it)"
     if share <= WARNED:
         return moved
     return (
@@ -77,10 +79,11 @@ def collusion(plan: Plan) -> tuple[str, ...]:
         f"{n_owners} owners make up all of it: the promise holds against the aggregator and "
         f"{counted(colluding, 'other owner')} together."
     )
-    beyond = (
-        "" if n_owners - colluding == 1 else " If more collude, an owner's own noise keeps 3 times that ε."
-    )
-    return (seen + beyond,)
+    if n_owners - colluding == 1:
+        return (seen,)
+    if synthesis.delta:
+        return (f"{seen} If more collude, the noise that is left has less variance, by the share of each.",)
+    return (f"{seen} If more collude, an owner's own noise keeps 3 times that ε.",)
 
 
 def questions(plan: Plan) -> str:
@@ -97,8 +100,8 @@ def questions(plan: Plan) -> str:
         return f"{asked}."
     tables = min(most_pairs(n_attributes, design.n_records), pairs)
     return (
-        f"{asked} ({shares[0]} of ε), how related {pairs} pairs of them are ({shares[1]}), and the tables of "
-        f"at most {tables} pairs ({shares[2]}). {_sentence(expected_noise(design))}"
+        f"{asked} ({shares[0]} of the budget), how related {pairs} pairs of them are ({shares[1]}), and the "
+        f"tables of at most {tables} pairs ({shares[2]}). {_sentence(expected_noise(design))}"
     )
 
 

@@ -239,8 +239,6 @@ def _show_model(job: SynthesisJob, left: Decimal) -> None:
     console.print_line(f"{job.n_records:,} synthetic records of {names}: {cost} for the whole record")
     if job.worth:
         console.print_line(f"relations between attributes: {job.worth}")
-    if job.with_delta:
-        console.print_line(f"{job.with_delta} (where policy.total_delta allows it)")
     _show_promises(synthetic.promises(job.epsilon, job.delta), synthetic.invariants(job.n_records))
     work = job.work
     console.print_line(

@@ -21,6 +21,8 @@ from common.words.numbers import (
     OF_YOUR_DATA,
     bound_cell,
     bound_text,
+    cost_text,
+    delta_text,
     error_text,
     left_text,
     moment_text,
@@ -129,8 +131,8 @@ def brief(document: dict[str, Any]) -> list[str]:
     parts += [
         *_first(verdict),
         text(
-            f"{document['layout']} {document['product']} release with ε "
-            f"{bound_text(document['release_epsilon'])} of data set {document['dataset']}: "
+            f"{document['layout']} {document['product']} release with "
+            f"{cost_text(document['release_epsilon'], document['delta'])} of data set {document['dataset']}: "
             f"{shown_records(document['records'])} records, {n_attributes} attributes"
         ),
         _leaves(document),
@@ -255,6 +257,7 @@ def _epsilons(document: dict[str, Any]) -> dict[str, str]:
         return {
             "product": "records drawn from a model of noisy counts",
             "ε of this owner": f"{bound_text(document['epsilon'])}, for the whole record of a person",
+            **({"δ": delta_text(document["delta"])} if document["delta"] else {}),
         }
     return {
         "ε of this owner": f"{bound_text(document['epsilon'])}, for each released value by itself",
@@ -520,6 +523,8 @@ def _require_yes(document: dict[str, Any]) -> None:
         console.note(line)
     name = f"{document['aggregator']}/{document['release']}"
     charge = bound_text(document.get("charge"), "an unknown amount")
+    if document.get("delta"):
+        charge += f", and δ {delta_text(document['delta'])}"
     question = f"Approve plan {document['plan_digest'][:12]} of {name}, which charges {charge}?"
     console.require_yes(question, yes=False, otherwise="nothing was approved")
 

@@ -156,6 +156,7 @@ class PolicyConfig(Section):
             self.passes or None,
             self.min_match_quality,
             None if set(self.products) >= set(_PRODUCTS) else self.products,
+            self.total_delta,
         )
 
     @property

@@ -119,7 +119,7 @@ class Request(PlannedWork):
         """The owner's shares, times the multiplicity that the plan allows per person."""
         own, multiples = self.assignment, self.plan.most_multiples
         joint, ranks = own.epsilon_joint_at(multiples), own.rank_loss_at(multiples)
-        return Part(own.epsilon_at(multiples), joint, ranks)
+        return Part(own.epsilon_at(multiples), joint, ranks, self.plan.delta)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ References:
 """
 
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,9 +18,8 @@ import pyarrow as pa
 
 from common.errors import RefusedError, UnusableDataError, UsageError
 from common.model.plan import Product
-from common.model.privacy import round_down
 from common.model.schema import Attribute, Schema
-from common.planning.synthetic import REFUSED, noise_share
+from common.planning.synthetic import REFUSED, check_delta, noise_share
 from common.progress import Progress
 from common.release.counts import counts_table
 from common.release.synthetic_table import report_of, schema_of
@@ -28,7 +27,6 @@ from common.release.table import from_units
 from common.synthesis.course import Design, check_noise
 from common.synthesis.rounds import MOST_ATTRIBUTES
 from common.synthesis.sample import MOST_RECORDS
-from common.words.numbers import delta_text, percent_text
 from common.words.synthetic import expected_noise
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.plan_rules import SyntheticWork
@@ -40,9 +38,6 @@ from owner_node.synthesis.together import synthesise_together
 
 if TYPE_CHECKING:
     from owner_node.engines.pinned import PinnedData
-
-DELTA, DELTA_OF = Decimal("0.000001"), 10
-"""The δ that is recommended, and how many times it may be 1/n at most."""
 
 
 def prepare_synthesis(
@@ -92,11 +87,7 @@ def prepare_synthesis(
             f"{data.n_records:,} records, a synthetic table has at most {MOST_RECORDS:,}",
             "make it of a part of the records",
         )
-    if delta * DELTA_OF * data.n_records > 1:
-        raise UsageError(
-            f"delta {delta:f} is too large for {data.n_records:,} records",
-            f"delta is the probability of no protection at all: choose at most 1/({DELTA_OF} n)",
-        )
+    check_delta(delta, data.n_records)
     names = tuple(each.name for each in attributes)
     document = {
         "kind": "synthetic",
@@ -137,15 +128,6 @@ class SynthesisJob:
     def noise_share(self) -> float:
         """Expected total variation that noise brings to a table of 4 x 4 cells; from public numbers."""
         return noise_share(self.design)
-
-    @property
-    def with_delta(self) -> str:
-        """Say what a δ would buy; empty if there is one, or too few records for one."""
-        delta = min(DELTA, round_down(Decimal(1) / (DELTA_OF * self.n_records)))
-        if self.delta or len(self.attributes) < 2 or delta < DELTA:
-            return ""
-        noise = min(noise_share(replace(self.design, delta=delta)), 1.0)
-        return f"with --delta {delta_text(delta)} noise would move about {percent_text(noise)} of them"
 
     @property
     def worth(self) -> str:

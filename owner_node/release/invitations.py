@@ -242,7 +242,8 @@ class Invitations:
         work.note(
             tx, ACCEPTED, decision="accept", rule=verdict.asks or 'policy.approval = "auto"',
             epsilon=format(verdict.epsilon, "f"), charge=verdict.charge, budget=verdict.budget,
-            rank_loss=verdict.rank_loss, **by, **_appraised(work.session),
+            rank_loss=verdict.rank_loss, **({"delta": verdict.delta} if verdict.delta else {}), **by,
+            **_appraised(work.session),
         )  # fmt: skip
         agreed: dict[str, Any] = {}
         if key is not None:
@@ -317,6 +318,7 @@ class Invitations:
             balance=ledger.balance(dataset.budget, dataset.total_epsilon).remaining,
             today=self._owner.clock().date(),
             rank_lost=ledger.rank_losses(dataset.budget).bounded,
+            delta_spent=ledger.deltas(dataset.budget),
         )
         return judge(request)
 

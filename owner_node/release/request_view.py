@@ -77,6 +77,7 @@ def _about(session: Session, plan: Plan) -> dict[str, Any]:
         "layout": str(plan.layout),
         "product": str(plan.product),
         "release_epsilon": plan.epsilon,
+        "delta": plan.delta,
         "created": plan.created,
         "deadline": None if deadline is None else datetime.fromtimestamp(deadline, UTC).isoformat(),
         "plan_digest": plan.digest,

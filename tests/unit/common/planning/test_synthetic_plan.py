@@ -27,11 +27,11 @@ def schema(n_attributes=4, n_values=50, records=30_000, **changes):
     return Schema(named, records_rounded=records, **changes)
 
 
-def planned(owners=("north", "south", "west"), epsilon="1", described=None):
+def planned(owners=("north", "south", "west"), epsilon="1", described=None, delta="0"):
     """Return the plan of a synthetic release of owners with equal schemas."""
     asked = ReleaseArguments(
         dataset="patients", layout=Layout.HORIZONTAL, epsilon=Decimal(epsilon), groups=(tuple(owners),),
-        release="r1", product=Product.SYNTHETIC,
+        release="r1", product=Product.SYNTHETIC, delta=Decimal(delta),
     )  # fmt: skip
     schemas = dict.fromkeys(owners, described or schema())
     created = "2026-01-02T03:04:05+00:00"
@@ -68,6 +68,46 @@ def test_policies_say_early_what_may_be_made():
     check_limits(plan, dict.fromkeys(plan.owners, schema()))
     assert "products" not in Limits().to_document()
     assert Limits.from_document(masked.to_document()) == masked
+
+
+def test_a_delta_is_public_and_told_beside_epsilon():
+    """It is a number of the plan, less noise follows from it, and an owner that allows none is not asked."""
+    small = Limits(total_delta=Decimal("0.000001"))
+    plan, without = planned(delta="0.000001", described=schema(limits=small)), planned()
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+    assert "delta" not in without.to_document()["synthesis"]
+    assert design_of(plan).pair_variance < design_of(without).pair_variance / 4
+    assert "ε = 1, δ = 0.000001: if all attributes" in promises(plan)[0]
+    assert any("ε 1, δ 0.000001 for the whole record" in line for line in essentials(plan))
+    assert "(0.262 % with a δ of 0.000001, where policies allow it)" in essentials(without)[-2]
+    check_limits(plan, dict.fromkeys(plan.owners, schema(limits=small)))
+    with pytest.raises(RefusedError, match=r"policy\.total_delta = 0, the release would have δ 0\.000001"):
+        check_limits(plan, dict.fromkeys(plan.owners, schema()))
+
+
+@pytest.mark.parametrize(
+    ("delta", "product", "said"),
+    [
+        ("0.00001", Product.SYNTHETIC, "delta 0.00001 is too large for 99,999 records"),
+        ("0.000001", Product.MASKED, "masked records have no delta"),
+        ("1", Product.SYNTHETIC, "not a decimal from 0 to below 1"),
+    ],
+)
+def test_a_delta_that_is_none(delta, product, said):
+    """A δ that would allow showing records, or of a product without one, is refused with what to do."""
+    described = schema(limits=Limits(total_delta=Decimal("0.1")))
+
+    def plan() -> None:
+        asked = parse_arguments(
+            dataset="patients", layout=Layout.HORIZONTAL, epsilon="1", groups=[["a", "b", "c"]], release="r1",
+            product=str(product), delta=delta,
+        )  # fmt: skip
+        make_plan(
+            asked, dict.fromkeys("abc", described), aggregator="spiffe://t/a", created="", version="1.0"
+        )
+
+    with pytest.raises(UsageError, match=said):
+        plan()
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,17 @@ def test_an_honest_plan_costs_the_whole_epsilon() -> None:
     assert judged(plan) == Accept(Decimal(1), "people", Decimal(1), Decimal(1), "joint", rank_loss=Decimal(0))
 
 
+def test_a_delta_is_charged_beside_epsilon_up_to_its_total() -> None:
+    """δ has a limit of its own, over all releases of the budget, and none without a word of the policy."""
+    small = Decimal("0.000001")
+    plan = replace(synthetic(), synthesis=Synthesis(1, SPLIT, small))
+    verdict = judged(plan, policy=PolicyConfig(total_delta=2 * small), delta_spent=small)
+    assert isinstance(verdict, Accept)
+    assert (verdict.charge, verdict.delta) == (Decimal(1), small)
+    for policy, spent in ((PolicyConfig(), Decimal(0)), (PolicyConfig(total_delta=2 * small), 2 * small)):
+        assert "policy.total_delta" in only_rule(judged(plan, policy=policy, delta_spent=spent))
+
+
 def test_a_person_may_have_to_agree() -> None:
     """A policy asks a person as it does for masked records."""
     verdict = judged(synthetic(), policy=PolicyConfig(approval="manual"))
