@@ -47,6 +47,9 @@ from common.model.privacy import SHARE_PLACES, plain, weighted_share
 # From v = 25 on τ < 10^-104 for up to 40 owners, so that all τ of 10^12 numbers together change ρ by less
 # than the 10^-12 by which `zcdp_rho` stays below what it could be.
 #
+# Tables across owners. Two owners that hold one attribute each of a table add the whole noise each. Either
+# knows its own noise, and meets the other's. Everybody else meets both.
+#
 # Beyond c colluders Gaussian noise degrades evenly: ρ grows by h/(h - 1), h/(h - 2) and so on. Laplace noise
 # collapses: with half of the shares missing the loss of one unit is 13 times the planned one at scale 30, and
 # 63 times at scale 200. So with h > 1 every owner also adds discrete Laplace noise of a third of the scale, a
@@ -73,6 +76,8 @@ SCORE = Sensitivity(2, 4)
 
 ROUNDS = (Decimal("0.4"), Decimal("0.1"), Decimal("0.5"))
 """What one-way counts, the choice of pairs, and the tables of the pairs get of the budget."""
+ACROSS = Decimal("0.8")
+"""What pairs across owners get of the budget of the choice, where there are other pairs too."""
 LEAST_SHARE_VARIANCE = 25
 """Of Gaussian shares; see above."""
 MOST_VARIANCE = 2**30

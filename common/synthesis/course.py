@@ -5,10 +5,11 @@ who verify a release compute it alike. So nobody has to be asked for a question 
 is sent sums, never queries, and an aggregator cannot make it count anything that the plan does not.
 
 Rounds, in this order: one-way counts, and their finer levels for wide domains; then, with several
-attributes, the scores of all pairs; then the tables of the chosen pairs.
+attributes, the scores of all pairs, or coarse tables in their place where two owners hold a pair; then the
+tables of the chosen pairs.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -19,7 +20,7 @@ import numpy as np
 
 from common.arrays import Int64Array
 from common.model.schema import Attribute
-from common.synthesis.accounting import ROUNDS, SCORE, TABLE, Budget, Noise, honest_owners
+from common.synthesis.accounting import ACROSS, ROUNDS, SCORE, TABLE, Budget, Noise, honest_owners
 from common.synthesis.model import Attributes, Measurement, Model, fit
 from common.synthesis.rounds import (
     UNIT,
@@ -29,8 +30,12 @@ from common.synthesis.rounds import (
     all_pairs,
     attribute_weights,
     choose_pairs,
+    coarse,
+    coarse_groups,
+    coarse_score,
     coding_of,
     divided_leaves,
+    expected_table,
     first_edges,
     impossible_cells,
     leaves_of,
@@ -41,9 +46,6 @@ from common.synthesis.rounds import (
     separated,
 )
 from common.synthesis.sample import Keystream, draw_records
-
-METHOD = 1
-"""Version of everything here that records depend on: with another one, the same sums give other records."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,12 @@ class Design:
     """The most of them that may collude with the aggregator."""
     rules: tuple[StructuralZero, ...] = ()
     """What no record is."""
-    split: tuple[Decimal, ...] = ROUNDS
-    """What one-way counts, scores and tables get of the budget."""
+    holders: tuple[int, ...] = ()
+    """Which owner has each attribute, of the same persons; empty where all owners have all attributes."""
+
+    def __post_init__(self) -> None:
+        if self.holders and (len(self.holders) != len(self.attributes) or self.owners != 1):
+            raise ValueError("owners have different attributes, or different records")
 
     @cached_property
     def honest(self) -> int:
@@ -79,17 +85,55 @@ class Design:
     @cached_property
     def budgets(self) -> tuple[Budget, ...]:
         """Of one-way counts, scores and tables."""
-        return Budget.of(self.epsilon, self.delta).divide(self.split)
+        return Budget.of(self.epsilon, self.delta).divide(ROUNDS)
 
-    def variance(self, noise: Noise) -> float:
-        """Return the variance of the noise of a sum of all owners' answers."""
-        return noise.variance(self.owners)
+    def variance(self, noise: Noise, pair: Attributes = ()) -> float:
+        """Return the variance of the noise of an answer, of which every owner that adds noise adds some.
+
+        Args:
+            noise: Of one owner.
+            pair: The attributes, where there are two.
+        """
+        return noise.variance(2 if self.is_across(pair) else self.owners)
+
+    def is_across(self, pair: Attributes) -> bool:
+        """Whether two owners hold a pair of attributes; both then add the whole noise."""
+        return len({self.holders[each] for each in pair}) > 1 if self.holders else False
+
+    @property
+    def most_table_noise(self) -> Noise:
+        """The noise of pairs' tables, if as many are chosen as may be."""
+        n_pairs = max(most_pairs(len(self.attributes), self.n_records), 1)
+        return self.budgets[2].noise(TABLE, n_pairs, self.honest)
+
+    @cached_property
+    def pair_variances(self) -> Mapping[Attributes, float]:
+        """Variance of the noise of each pair's table, if as many are chosen as may be."""
+        noise = self.most_table_noise
+        return {pair: self.variance(noise, pair) for pair in all_pairs(len(self.attributes))}
 
     @cached_property
     def pair_variance(self) -> float:
-        """Variance of the noise of pairs' tables, if as many are chosen as may be."""
-        n_pairs = max(most_pairs(len(self.attributes), self.n_records), 1)
-        return self.variance(self.budgets[2].noise(TABLE, n_pairs, self.honest))
+        """The largest of them."""
+        return max(self.pair_variances.values(), default=self.variance(self.most_table_noise))
+
+    @property
+    def choice_noises(self) -> tuple[Noise | None, Noise | None]:
+        """The noise of scores, and that of coarse tables; None where there are none.
+
+        Raises:
+            UsageError: If it is too large to be drawn.
+        """
+        pairs = all_pairs(len(self.attributes))
+        n_across = sum(self.is_across(pair) for pair in pairs)
+        n_within, budget = len(pairs) - n_across, self.budgets[1]
+        across, within = budget, budget
+        if n_across and n_within:
+            across, within = budget.divide((ACROSS, 1 - ACROSS))
+        return (
+            within.noise(SCORE, n_within, self.honest, UNIT) if n_within else None,
+            across.noise(TABLE, n_across) if n_across else None,
+        )
 
 
 # --- questions ------------------------------------------------------------------------------------------
@@ -143,7 +187,25 @@ class Table:
         return self.codings[0].n_bins * self.codings[1].n_bins
 
 
-Question: TypeAlias = OneWay | Score | Table
+@dataclass(frozen=True, slots=True)
+class CoarseTable:
+    """How many records are in every cell of the merged bins of two attributes of different owners?"""
+
+    pair: tuple[int, int]
+    """Numbers of the attributes."""
+    fine: tuple[Coding, Coding]
+    """Their bins."""
+    codings: tuple[Coding, Coding]
+    """Their merged bins."""
+    noise: Noise
+
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers the answer has."""
+        return self.codings[0].n_bins * self.codings[1].n_bins
+
+
+Question: TypeAlias = OneWay | Score | CoarseTable | Table
 Round: TypeAlias = tuple[Question, ...]
 """Questions that are asked together; the numbers of their answers follow each other."""
 
@@ -157,30 +219,12 @@ def n_numbers(questions: Sequence[Question]) -> int:
 class Measured:
     """What all rounds together measured."""
 
-    rounds: tuple[Round, ...]
-    """What was asked."""
-    sums: tuple[Int64Array, ...]
-    """The sums of the owners' answers, by round."""
     codings: tuple[Coding, ...]
     """Of each attribute."""
     pairs: tuple[Attributes, ...]
     """Whose tables were asked for."""
     measurements: tuple[Measurement, ...]
     """To fit a model to: the bins' counts of each attribute, then the tables of the pairs."""
-
-    @property
-    def seed(self) -> bytes:
-        """What the records are drawn with, 32 bytes."""
-        return seed_of(self.sums)
-
-
-def seed_of(sums: Sequence[Int64Array]) -> bytes:
-    """Return the seed of a release, a function of noisy counts as everything else that is released.
-
-    It is the SHA-256 of the sums of all rounds one after the other, each as a signed integer of eight bytes,
-    the lowest first.
-    """
-    return sha256(b"".join(each.astype("<i8").tobytes() for each in sums)).digest()
 
 
 def next_round(design: Design, sums: Sequence[Int64Array]) -> Round | Measured:
@@ -195,7 +239,6 @@ def next_round(design: Design, sums: Sequence[Int64Array]) -> Round | Measured:
     """
     course = _course(design)
     asked = next(course)
-    rounds = [asked]
     for number, answer in enumerate(sums, start=1):
         if answer.shape != (n_numbers(asked),):
             raise ValueError(f"round {number} has {n_numbers(asked)} numbers, {answer.size} are given")
@@ -204,9 +247,8 @@ def next_round(design: Design, sums: Sequence[Int64Array]) -> Round | Measured:
         except StopIteration as end:
             if number < len(sums):
                 raise ValueError(f"the release has {number} rounds, {len(sums)} are answered") from None
-            codings, pairs, measurements = end.value
-            return Measured(tuple(rounds), tuple(sums), codings, pairs, measurements)
-        rounds.append(asked)
+            measured: Measured = end.value
+            return measured
     return asked
 
 
@@ -225,9 +267,9 @@ def check_noise(design: Design) -> None:
     _levels(design)
     n_attributes = len(design.attributes)
     if n_attributes > 1:
-        design.budgets[1].noise(SCORE, len(all_pairs(n_attributes)), design.honest, UNIT)
+        _ = design.choice_noises
         # Fewer pairs get less noise.
-        design.budgets[2].noise(TABLE, most_pairs(n_attributes, design.n_records), design.honest)
+        _ = design.most_table_noise
 
 
 def _levels(design: Design) -> list[tuple[int, Noise]]:
@@ -241,22 +283,21 @@ def _levels(design: Design) -> list[tuple[int, Noise]]:
     return found
 
 
-_Model: TypeAlias = tuple[tuple[Coding, ...], tuple[Attributes, ...], tuple[Measurement, ...]]
-"""The last three fields of `Measured`."""
-
-
-def _course(design: Design) -> Generator[Round, Int64Array, _Model]:
+def _course(design: Design) -> Generator[Round, Int64Array, Measured]:
     """Yield the rounds of a release; takes the sums of the answers to each."""
     codings = yield from _codings(design)
     pairs = all_pairs(len(codings))
     measurements = [each.measurement(place) for place, each in enumerate(codings)]
     if not pairs:
-        return codings, (), tuple(measurements)
-    noise = design.budgets[1].noise(SCORE, len(pairs), design.honest, UNIT)
-    answer = yield tuple(Score((i, j), (codings[i], codings[j]), noise) for i, j in pairs)
+        return Measured(codings, (), tuple(measurements))
+    scored = tuple(_scores(design, codings))
+    answer = yield scored
     chosen = choose_pairs(
-        dict(zip(pairs, answer.tolist(), strict=True)),
-        dict.fromkeys(pairs, design.pair_variance),
+        {
+            each.pair: _score(design, each, of_pair)
+            for each, of_pair in zip(scored, split(scored, answer), strict=True)
+        },
+        design.pair_variances,
         [each.n_bins for each in codings],
         most_pairs(len(codings), design.n_records),
     )
@@ -264,9 +305,29 @@ def _course(design: Design) -> Generator[Round, Int64Array, _Model]:
     asked = tuple(Table((i, j), (codings[i], codings[j]), noise) for i, j in chosen)
     answer = yield asked
     for table, counts in zip(asked, split(asked, answer), strict=True):
-        variances = np.full(counts.size, design.variance(noise))
+        variances = np.full(counts.size, design.variance(noise, table.pair))
         measurements.append(Measurement(table.pair, counts.astype(np.float64), variances))
-    return codings, tuple(chosen), tuple(measurements)
+    return Measured(codings, tuple(chosen), tuple(measurements))
+
+
+def _scores(design: Design, codings: Sequence[Coding]) -> Iterator[Score | CoarseTable]:
+    """Return what is asked to choose pairs, pair by pair."""
+    within, across = design.choice_noises
+    groups = coarse_groups(design.n_records)
+    merged = [coarse(each, groups) for each in codings]
+    for i, j in all_pairs(len(codings)):
+        if across and design.is_across((i, j)):
+            yield CoarseTable((i, j), (codings[i], codings[j]), (merged[i], merged[j]), across)
+        elif within:
+            yield Score((i, j), (codings[i], codings[j]), within)
+
+
+def _score(design: Design, question: Score | CoarseTable, answer: Int64Array) -> int:
+    """Return the score of a pair, in units."""
+    if isinstance(question, Score):
+        return int(answer[0])
+    expected = expected_table(*question.codings, design.n_records)
+    return coarse_score(answer, expected, design.variance(question.noise, question.pair))
 
 
 def _codings(design: Design) -> Generator[Round, Int64Array, tuple[Coding, ...]]:
@@ -325,5 +386,6 @@ def synthesise(design: Design, measured: Measured) -> SyntheticRelease:
     codings, measurements = measured.codings, measured.measurements
     sizes = [each.n_bins for each in codings]
     model = fit(sizes, measurements, design.n_records, impossible_cells(codings, design.rules))
-    codes = draw_records(model, codings, design.n_records, Keystream(measured.seed))
+    seed = sha256(b"".join(each.counts.tobytes() for each in measurements)).digest()
+    codes = draw_records(model, codings, design.n_records, Keystream(seed))
     return SyntheticRelease(codes, measured, model)

@@ -333,6 +333,11 @@ def expected_table(one: Coding, other: Coding, n_records: int) -> Int64Array:
     return np.array((2 * UNIT * n_records * products + whole) // (2 * whole), dtype=np.int64)
 
 
+def coarse_groups(n_records: int) -> int:
+    """Return of how many merged bins coarse tables are made."""
+    return 4 if n_records < 3_000 else 6
+
+
 def coarse(coding: Coding, groups: int) -> Coding:
     """Put neighbouring bins together to at most so many of about equal counts."""
     counts = coding.counts

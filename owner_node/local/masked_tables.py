@@ -5,8 +5,7 @@ the permanent result of an id. Requested files are copied from here. So a result
 if a process dies, and it is never drawn a second time. A draw has a hidden name until it is recorded, and is
 deleted before another draw replaces it: there are never two draws of one charge.
 
-*Delivered.* `deliver` writes a CSV or Parquet file and, beside it, the report of how it was made, and the
-noisy counts of a synthetic table.
+*Delivered.* `deliver` writes a CSV or Parquet file and, beside it, the report of how it was made.
 """
 
 import hashlib
@@ -14,7 +13,6 @@ import json
 import shutil
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -37,7 +35,6 @@ from common.files import (
 )
 from common.model.plan import Plan
 from common.progress import Progress
-from common.release.synthetic_table import counts_path, report_path
 from common.release.table import (
     RECORD_COLUMN,
     from_units,
@@ -46,7 +43,7 @@ from common.release.table import (
     write_csv_header,
     write_csv_records,
 )
-from owner_node.local.charge import LocalWork, Standing
+from owner_node.local.charge import LocalCharges, LocalWork, Standing
 
 _GROUP_RECORDS = 1 << 20
 """Most records of a row group of the Parquet file."""
@@ -79,17 +76,8 @@ class MaskedTables:
         """Return the path of the fragment that a table is made from; `discard` deletes it, too."""
         return self._drawn_path(self._directory / f"{work_id}.fragment")
 
-    def counts_path(self, work_id: str) -> Path:
-        """Return the path of the noisy counts of a synthetic table, a Parquet file."""
-        return counts_path(self.table_path(work_id))
-
-    def _paths(self, work_id: str) -> dict[str, Path]:
-        """Return the paths of all files that a result can have, by their names in its record."""
-        return {
-            "table": self.table_path(work_id),
-            "report": self._directory / f"{work_id}.json",
-            "counts": self.counts_path(work_id),
-        }
+    def _report_path(self, work_id: str) -> Path:
+        return self._directory / f"{work_id}.json"
 
     def _drawn_path(self, path: Path) -> Path:
         return path.with_name(f".{path.name}.drawn")
@@ -99,38 +87,34 @@ class MaskedTables:
 
         Call this while `claimed`.
         """
-        for path in self._paths(work_id).values():
+        for path in (self.table_path(work_id), self._report_path(work_id)):
             path.unlink(missing_ok=True)
             self._drawn_path(path).unlink(missing_ok=True)
         self.fragment_path(work_id).unlink(missing_ok=True)
         sync_directory(self._directory)
 
-    def put(self, work_id: str, made: "MadeTable") -> dict[str, str]:
-        """Store a table, its report and its counts, under hidden names until the digests are recorded.
+    def put(self, work_id: str, pieces: Iterator[pa.Table], report: Mapping[str, Any]) -> dict[str, str]:
+        """Store a table and its report, under hidden names until the returned digests are recorded.
 
         Args:
             work_id: Id of the work.
-            made: What was made; all values of the report have a canonical form.
+            pieces: The masked table, some records at a time.
+            report: Its report; all its values have a canonical form.
 
         Returns:
-            The SHA-256 of the files, for the record.
+            The SHA-256 of both files, for the record.
         """
-        drawn = {name: self._drawn_path(path) for name, path in self._paths(work_id).items()}
-        first = next(made.pieces)
+        drawn, text = self._drawn_path(self.table_path(work_id)), canonical(report)
+        first = next(pieces)
         group = min(_GROUP_RECORDS, max(1, _GROUP_VALUES // first.num_columns))
         with (
-            atomic_writer(drawn["table"]) as stream,
+            atomic_writer(drawn) as stream,
             pq.ParquetWriter(stream, first.schema, compression="zstd") as writer,
         ):
-            for piece in in_pieces(chain([first], made.pieces), group):
+            for piece in in_pieces(chain([first], pieces), group):
                 writer.write_table(piece)
-        write_atomic(drawn["report"], canonical(made.report))
-        if made.counts is None:
-            del drawn["counts"]
-        else:
-            with atomic_writer(drawn["counts"]) as stream:
-                pq.write_table(made.counts, stream, compression="zstd")
-        return {name: file_digest(path) for name, path in drawn.items()}
+        write_atomic(self._drawn_path(self._report_path(work_id)), text)
+        return {"table": file_digest(drawn), "report": hashlib.sha256(text).hexdigest()}
 
     def report(self, work_id: str, recorded: Mapping[str, Any]) -> dict[str, Any]:
         """Give a recorded table and its report their final names, verify both, and return the report.
@@ -143,10 +127,8 @@ class MaskedTables:
             UsageError: If the files were deleted.
             IntegrityError: If they were changed.
         """
-        paths = self._paths(work_id)
+        paths = {"table": self.table_path(work_id), "report": self._report_path(work_id)}
         for what, path in paths.items():
-            if what not in recorded:
-                continue
             self._show(path)
             if not path.exists():
                 raise UsageError(
@@ -169,18 +151,6 @@ class MaskedTables:
             sync_directory(self._directory)
 
 
-@dataclass(frozen=True, slots=True)
-class MadeTable:
-    """A protected table as it is made."""
-
-    report: Mapping[str, Any]
-    """How it was made, what is promised and what is not hidden."""
-    pieces: Generator[pa.Table]
-    """The table, some records at a time."""
-    counts: pa.Table | None = None
-    """The noisy counts that a synthetic table was made of (`common.release.counts`)."""
-
-
 class TableJob(Protocol):
     """A protected table that is planned and possible."""
 
@@ -188,8 +158,8 @@ class TableJob(Protocol):
     def work(self) -> LocalWork:
         """Its charge, and the data."""
 
-    def make(self, fragment: Path, progress: Progress) -> MadeTable:
-        """Draw the noise, once the charge is spent.
+    def make(self, fragment: Path, progress: Progress) -> tuple[Mapping[str, Any], Generator[pa.Table]]:
+        """Draw the noise, once the charge is spent; return the report, and the table in pieces.
 
         Args:
             fragment: A file to use meanwhile.
@@ -198,7 +168,7 @@ class TableJob(Protocol):
 
 
 def make_table(
-    job: TableJob, tables: MaskedTables, holder: str, progress: Progress | None = None
+    job: TableJob, charges: LocalCharges, tables: MaskedTables, holder: str, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Spend the charge, draw the noise once, and store the table.
 
@@ -207,6 +177,7 @@ def make_table(
 
     Args:
         job: What to make.
+        charges: The owner's ledger.
         tables: The store of tables; it has the table under the work's id afterwards.
         holder: Name of this process, shown to another process that finds the store locked.
         progress: Shows how far that is.
@@ -221,18 +192,18 @@ def make_table(
         IntegrityError: If the stored table was changed.
     """
     work = job.work
-    if work.standing() is not Standing.DELIVERED:
+    if charges.standing(work) is not Standing.DELIVERED:
         with tables.claimed(holder):
-            work.pay()
-            if work.standing() is Standing.SPENT:
+            charges.spend(work)
+            if charges.standing(work) is Standing.SPENT:
                 # An interrupted process may have left a draw, and one charge must never give two draws.
                 tables.discard(work.id)
-                made = job.make(tables.fragment_path(work.id), progress or Progress())
+                report, pieces = job.make(tables.fragment_path(work.id), progress or Progress())
                 # Closed in every case: that removes the fragment.
-                with closing(made.pieces):
-                    kept = tables.put(work.id, made)
-                work.deliver(kept)
-    return tables.report(work.id, work.result())
+                with closing(pieces):
+                    kept = tables.put(work.id, pieces, report)
+                charges.deliver(work, kept)
+    return tables.report(work.id, charges.result(work))
 
 
 def released_table(plan: Plan, columns: Mapping[str, Int64Array]) -> pa.Table:
@@ -252,6 +223,11 @@ SUFFIXES = (".csv", ".parquet")
 _READ_BYTES = 1 << 20
 _LONGEST_NAME = 200
 """Bytes; the suffixes of the temporary file and of the report fit into the remaining 55."""
+
+
+def report_path(out: Path) -> Path:
+    """Return the path of the report of a masked file."""
+    return out.with_name(f"{out.name}.report.json")
 
 
 def check_out(out: Path) -> None:
@@ -276,15 +252,15 @@ def check_free(out: Path) -> None:
     Raises:
         UsageError: If a file exists already.
     """
-    for path in (out, report_path(out), counts_path(out)):
+    for path in (out, report_path(out)):
         if path.exists() or path.is_symlink():
             raise UsageError(
                 f"{path} exists", "name another file, or move this one away; nothing was charged"
             )
 
 
-def deliver(table: Path, report: Mapping[str, Any], out: Path, counts: Path | None = None) -> dict[str, Any]:
-    """Write a table, its noisy counts and its report, each atomically and readable by this user only.
+def deliver(table: Path, report: Mapping[str, Any], out: Path) -> dict[str, Any]:
+    """Write a masked table and its report, each atomically and readable by this user only.
 
     Idempotent: an existing file with the same bytes is kept.
 
@@ -292,37 +268,29 @@ def deliver(table: Path, report: Mapping[str, Any], out: Path, counts: Path | No
         table: The stored table, in Parquet.
         report: Its report.
         out: The file to write, CSV or Parquet by its suffix.
-        counts: The stored noisy counts of a synthetic table.
 
     Returns:
-        The report as it was written, with the digests of the files.
+        The report as it was written, with the digest of the file.
 
     Raises:
         UsageError: If a different file exists.
-        OSError: If a file cannot be written.
+        OSError: If the file cannot be written.
     """
-    delivered = {**report, "file": _delivered(table, out)}
-    if counts is not None:
-        delivered["counts"] = _delivered(counts, counts_path(out))
+    if not out.exists():
+        with atomic_writer(out) as stream:
+            _write(table, out, stream)
+        written = file_digest(out)
+    else:
+        written = file_digest(out)
+        if written != _rendered_digest(table, out):
+            raise UsageError(
+                f"{out} exists and differs from this result", "name another file, or move this one away"
+            )
+    delivered = {**report, "file": {"name": out.name, "sha256": written, "bytes": out.stat().st_size}}
     text = json.dumps(json.loads(canonical(delivered)), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     write_atomic(report_path(out), text.encode())
     document: dict[str, Any] = json.loads(text)
     return document
-
-
-def _delivered(stored: Path, out: Path) -> dict[str, Any]:
-    """Write one file, and return what the report says of it."""
-    if not out.exists():
-        with atomic_writer(out) as stream:
-            _write(stored, out, stream)
-        written = file_digest(out)
-    else:
-        written = file_digest(out)
-        if written != _rendered_digest(stored, out):
-            raise UsageError(
-                f"{out} exists and differs from this result", "name another file, or move this one away"
-            )
-    return {"name": out.name, "sha256": written, "bytes": out.stat().st_size}
 
 
 def _write(table: Path, out: Path, stream: BinaryIO) -> None:

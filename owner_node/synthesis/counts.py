@@ -1,6 +1,6 @@
 """An owner's answers to the rounds of a synthetic release: counts of its records, with its noise."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -10,8 +10,8 @@ from common.synthesis.rounds import UNIT, Coding, expected_table
 from owner_node.masking.arrays import BitSource, Int64Array
 from owner_node.synthesis.shares import noise_share
 
-Columns: TypeAlias = Sequence[Int64Array]
-"""Codes of an owner's records, from 0 to V - 1, `(n_records,)` by attribute."""
+Columns: TypeAlias = Sequence[Int64Array] | Mapping[int, Int64Array]
+"""Codes of an owner's records, from 0 to V - 1, `(n_records,)` by attribute, of those that it has."""
 
 
 def noisy_answer(questions: Sequence[Question], columns: Columns, bits: BitSource) -> Int64Array:
@@ -25,12 +25,14 @@ def noisy_answer(questions: Sequence[Question], columns: Columns, bits: BitSourc
 
 def exact_answer(questions: Sequence[Question], columns: Columns) -> Int64Array:
     """Answer a round without noise, `(n_numbers,)`. It stays at the owner."""
-    binned: dict[int, Int64Array] = {}
+    binned: dict[tuple[int, int], Int64Array] = {}
 
     def bins(attribute: int, coding: Coding) -> Int64Array:
-        if attribute not in binned:
-            binned[attribute] = coding.bins(columns[attribute])
-        return binned[attribute]
+        # Merged bins are fewer than the bins, or the same.
+        place = attribute, coding.n_bins
+        if place not in binned:
+            binned[place] = coding.bins(columns[attribute])
+        return binned[place]
 
     def counted(question: Question) -> Int64Array:
         if isinstance(question, OneWay):

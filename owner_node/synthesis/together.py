@@ -1,12 +1,36 @@
 """Synthetic releases of owners whose records are all here: an owner alone, or owners of an experiment."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
-from common.synthesis.course import Design, Measured, SyntheticRelease, next_round, synthesise
-from owner_node.masking.arrays import BitSource, Int64Array
+from common.arrays import Int64Array
+from common.synthesis.course import (
+    CoarseTable,
+    Design,
+    Measured,
+    Question,
+    SyntheticRelease,
+    next_round,
+    synthesise,
+)
+from owner_node.masking.arrays import BitSource
 from owner_node.synthesis.counts import Columns, noisy_answer
+from owner_node.synthesis.crossed import (
+    Roles,
+    Sums,
+    Terms,
+    add_rows,
+    encrypted_rows,
+    noisy_sums,
+    open_sums,
+    stream,
+    vertical_answer,
+)
+from owner_node.synthesis.paillier import PrivateKey
 
 
 def synthesise_together(
@@ -22,5 +46,86 @@ def synthesise_together(
     sums: list[Int64Array] = []
     while not isinstance(asked := next_round(design, sums), Measured):
         answers = [noisy_answer(asked, part, source) for part, source in zip(parts, bits, strict=True)]
+        sums.append(np.sum(answers, axis=0, dtype=np.int64))
+    return synthesise(design, asked)
+
+
+@dataclass(frozen=True, slots=True)
+class VerticalOwner:
+    """An owner of some attributes of persons whom others know too."""
+
+    columns: Mapping[int, Int64Array] = field(repr=False)
+    """Codes of its persons in the order of their tokens, `(n_persons,)` by attribute."""
+    seed: bytes = field(repr=False)
+    """32 random bytes for this release alone."""
+    key: bytes = field(repr=False)
+    """As `paillier.new_key` made it, for this release alone."""
+
+
+class Counting(Protocol):
+    """How two owners count together."""
+
+    def __call__(
+        self, holder: int, adder: int, asked: Sequence[Question], round_number: int
+    ) -> list[Int64Array]:
+        """Return the tables of two owners in the order of a round, with the noise of both."""
+        ...
+
+
+def encrypted_counting(
+    roles: Roles, owners: Sequence[VerticalOwner], pool: Executor | None = None
+) -> Counting:
+    """Let owners count together as `owner_node.synthesis.crossed` says.
+
+    Args:
+        roles: The roles in the release.
+        owners: All owners, by number.
+        pool: Processes for the work.
+    """
+    sums: dict[tuple[int, int], Sums] = {}
+    for holder, owner in enumerate(owners):
+        for adder in roles.adders(holder):
+            rows = encrypted_rows(roles, holder, owner.columns, owner.key, owner.seed, pool)
+            sums[holder, adder] = add_rows(roles, holder, adder, owners[adder].columns, rows, pool)
+
+    def tables(holder: int, adder: int, asked: Sequence[Question], round_number: int) -> list[Int64Array]:
+        owner, other = owners[holder], owners[adder]
+        message = noisy_sums(roles, holder, adder, sums[holder, adder], asked, round_number, other.seed)
+        key = PrivateKey(owner.key)
+        return open_sums(roles, holder, adder, message, asked, round_number, key, owner.seed)
+
+    return tables
+
+
+def synthesise_across(
+    terms: Terms,
+    design: Design,
+    owners: Sequence[VerticalOwner],
+    counting: Callable[[Roles, Sequence[VerticalOwner]], Counting] = encrypted_counting,
+) -> SyntheticRelease:
+    """Make all rounds of a release of owners with different attributes, its model and its records.
+
+    Args:
+        terms: What the owners agree on.
+        design: The release.
+        owners: All owners, by number.
+        counting: How they count together.
+    """
+    sums: list[Int64Array] = []
+    roles, counted = None, None
+    while not isinstance(asked := next_round(design, sums), Measured):
+        if roles is None and any(isinstance(each, CoarseTable) for each in asked):
+            roles = Roles(terms, design, asked)
+            counted = counting(roles, owners)
+        answers = []
+        for number, owner in enumerate(owners):
+            across: dict[tuple[int, ...], Int64Array] = {}
+            if roles is not None and counted is not None:
+                for adder in roles.adders(number):
+                    tables = roles.tables(asked, number, adder)
+                    counts = counted(number, adder, asked, len(sums))
+                    across.update({table.pair: each for table, each in zip(tables, counts, strict=True)})
+            bits = stream(owner.seed, terms, "own", round=len(sums))
+            answers.append(vertical_answer(design, number, asked, owner.columns, across, bits))
         sums.append(np.sum(answers, axis=0, dtype=np.int64))
     return synthesise(design, asked)

@@ -2,14 +2,23 @@
 
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import cache
+from hashlib import sha256
 
+import numpy as np
+
+from common.arrays import Int64Array
 from common.model.schema import Attribute
 from common.synthesis.accounting import default_colluding
-from common.synthesis.course import Design, SyntheticRelease
+from common.synthesis.course import Design, Question, SyntheticRelease
 from common.synthesis.rounds import StructuralZero
 from owner_node.masking.arrays import BitSource
-from owner_node.synthesis.counts import Columns
-from owner_node.synthesis.together import synthesise_together
+from owner_node.synthesis.counts import Columns, exact_answer
+from owner_node.synthesis.crossed import Roles, Terms, table_noise
+from owner_node.synthesis.paillier import new_key
+from owner_node.synthesis.together import Counting, VerticalOwner, synthesise_together
+
+TERMS = Terms("flu", "ab" * 32, "cd" * 32)
 
 
 def synthetic_release(
@@ -26,3 +35,37 @@ def synthetic_release(
         len(parts), default_colluding(len(parts)), tuple(rules),
     )  # fmt: skip
     return synthesise_together(design, parts, bits)
+
+
+@cache
+def paillier_key(number: int) -> bytes:
+    """Return one of some keys, which take a second to make."""
+    return new_key()
+
+
+def vertical_owners(design: Design, columns: Columns, seed: int) -> list[VerticalOwner]:
+    """Return owners of an experiment, with the attributes that the design gives them."""
+    return [
+        VerticalOwner(
+            {place: columns[place] for place, holder in enumerate(design.holders) if holder == number},
+            sha256(f"{seed}, {number}".encode()).digest(),
+            paillier_key(number),
+        )
+        for number in range(max(design.holders) + 1)
+    ]
+
+
+def plain_counting(roles: Roles, owners: Sequence[VerticalOwner]) -> Counting:
+    """Count without encryption, with the same noise: for experiments, whose tables are in one hand anyway."""
+
+    def tables(holder: int, adder: int, asked: Sequence[Question], round_number: int) -> list[Int64Array]:
+        crossed = roles.tables(asked, holder, adder)
+        columns = {**owners[holder].columns, **owners[adder].columns}
+        noises = [
+            table_noise(roles, crossed, round_number, partner, owners[owner].seed)
+            for owner, partner in ((holder, adder), (adder, holder))
+        ]
+        exact = [exact_answer([table], columns) for table in crossed]
+        return [np.sum(each, axis=0) for each in zip(exact, *noises, strict=True)]
+
+    return tables

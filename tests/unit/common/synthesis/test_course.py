@@ -9,10 +9,21 @@ import pytest
 
 from common.model.schema import Attribute, AttributeType
 from common.synthesis.accounting import SCORE, TABLE, Kind
-from common.synthesis.course import Design, Measured, Score, n_numbers, n_rounds, next_round, synthesise
+from common.synthesis.course import (
+    CoarseTable,
+    Design,
+    Measured,
+    Score,
+    Table,
+    n_numbers,
+    n_rounds,
+    next_round,
+    synthesise,
+)
 from common.synthesis.rounds import UNIT
 from common.synthesis.sums import KEY_BYTES, Masks, add_answers, public_key
 from owner_node.synthesis.counts import exact_answer, noisy_answer
+from owner_node.synthesis.shares import noise_share
 from tests.fakes.bits import SeededBits
 
 
@@ -29,6 +40,13 @@ DESIGNS = (
     Design((WIDEST, LABELLED, NARROW), 50_000, Decimal(1)),
     Design((NARROW, WIDE, WIDEST, LABELLED), 9_000, Decimal(2), owners=3, colluding=1),
     Design((NARROW, WIDE, LABELLED), 30_000, Decimal(1), Decimal("0.000001"), owners=4, colluding=1),
+)
+
+VERTICAL = (
+    Design((NARROW, LABELLED), 5_000, Decimal(1), holders=(0, 1)),
+    Design((WIDEST, LABELLED, NARROW), 50_000, Decimal(1), holders=(1, 0, 1)),
+    Design((NARROW, WIDE, LABELLED), 2_000, Decimal(1), Decimal("0.000001"), holders=(0, 1, 2)),
+    Design((NARROW, WIDE, WIDEST, LABELLED), 30_000, Decimal(1), Decimal("0.000001"), holders=(0, 0, 1, 1)),
 )
 
 
@@ -96,13 +114,64 @@ def losses(design: Design, seed: int) -> Fraction:
     return spent
 
 
-@pytest.mark.parametrize("design", DESIGNS, ids=range(len(DESIGNS)))
+@pytest.mark.parametrize("design", DESIGNS + VERTICAL, ids=range(len(DESIGNS + VERTICAL)))
 @pytest.mark.parametrize("seed", range(8))
 def test_no_answers_make_a_release_cost_more(design, seed):
     """All questions together cost the budget at most, whatever sums an owner is sent, also forged ones."""
     whole = Fraction(sum((each.amount for each in design.budgets), Decimal(0)))
     assert 0 < losses(design, seed) <= whole
     assert whole <= Fraction(design.epsilon)
+
+
+@pytest.mark.parametrize("design", VERTICAL, ids=range(len(VERTICAL)))
+def test_pairs_across_owners_are_counted_coarsely_and_have_both_noises(design):
+    """Coarse tables in place of their scores, twice the variance, and no more of the budget."""
+    sums: list[np.ndarray] = []
+    columns = records(design, design.n_records, 1)
+    while not isinstance(asked := next_round(design, sums), Measured):
+        for question in asked:
+            if isinstance(question, CoarseTable | Score):
+                assert isinstance(question, CoarseTable) is design.is_across(question.pair)
+            if isinstance(question, CoarseTable):
+                most = 4 if design.n_records < 3_000 else 6
+                assert {coding.n_bins <= most for coding in question.codings} == {True}
+                assert question.n_numbers <= most**2
+        again = next_round(design, sums)
+        assert isinstance(again, tuple)
+        assert exact_answer(asked, columns).tolist() == exact_answer(again, columns).tolist()
+        sums.append(exact_answer(asked, columns))
+    assert len(sums) == n_rounds(design)
+    last = {each.attributes: each.variance for each in asked.measurements if len(each.attributes) == 2}
+    across = {float(each[0]) for pair, each in last.items() if design.is_across(pair)}
+    within = {float(each[0]) for pair, each in last.items() if not design.is_across(pair)}
+    assert len(across) == 1
+    assert {2 * each for each in within} <= across
+    # Relations across owners are found, as those within one are.
+    assert len(synthesise(design, asked).codes) == len(design.attributes)
+
+
+def test_coarse_tables_show_which_attributes_are_related():
+    """Of three attributes at another owner the related one has the best score."""
+    design = Design((NARROW, NARROW, NARROW, NARROW), 5_000, Decimal(1), holders=(0, 1, 1, 1))
+    columns = records(design, 5_000, 1)
+    columns[2] = np.minimum(columns[0] + (columns[1] > 25), 50)
+    sums: list[np.ndarray] = []
+    for _ in range(2):
+        asked = next_round(design, sums)
+        assert isinstance(asked, tuple)
+        noise = np.concatenate([noise_share(each.n_numbers, each.noise, SeededBits(1)) for each in asked])
+        sums.append(exact_answer(asked, columns) + noise)
+    asked = next_round(design, sums)
+    assert isinstance(asked, tuple)
+    assert (0, 2) in [each.pair for each in asked if isinstance(each, Table)]
+    assert not design.is_across((1, 2))
+
+
+def test_owners_have_different_attributes_or_different_records():
+    """Not both, and every attribute has an owner."""
+    for wrong in ({"holders": (0,)}, {"holders": (0, 1), "owners": 2}):
+        with pytest.raises(ValueError, match="different attributes, or different records"):
+            Design((NARROW, LABELLED), 5_000, Decimal(1), **wrong)
 
 
 def test_answers_of_another_form_are_refused():

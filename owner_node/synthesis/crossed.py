@@ -1,0 +1,669 @@
+"""Tables of attributes that two owners hold of the same persons, without a joined table anywhere.
+
+One of both owners, the holder, has a key of Paillier's cryptosystem, the other one is the adder.
+
+1. The holder encrypts the bins of every person (`encrypted_rows`), once in a release. A holder of tables with
+   several owners sends all of them the same rows.
+2. The adder multiplies the ciphertexts of the persons of each of its bins (`add_rows`).
+3. In a round the adder adds its whole noise to the counters that are asked for, hides the others, blinds the
+   sums and sends them (`noisy_sums`).
+4. The holder decrypts noisy counts, adds its own whole noise, and has the tables (`open_sums`).
+
+So the holder sees counts with the adder's noise, and uniform numbers. The adder sees ciphertexts, and whoever
+sees the messages in between sees ciphertexts. Everybody else sees the tables with both noises.
+
+Every message is a function of the plan, of the sums of earlier rounds, of the owner's pinned records and of
+what it sealed: its seed, and its key. So a message that is asked for again is the same, byte for byte, and an
+auditor who has both can compute it again.
+
+What this does not protect from: a holder that encrypts other rows than its own, with other than one 1 in each
+group. It would read a person's bin at the adder through the noise. The adder cannot see that. The audit can.
+
+A message is its header, canonical JSON after its length in four bytes, and ciphertexts of 768 bytes.
+"""
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from gmpy2 import mpz
+
+from common.arrays import Int64Array
+from common.canonical import canonical, digest, document_digest
+from common.errors import IntegrityError
+from common.synthesis.course import CoarseTable, Design, OneWay, Question, Table
+from common.synthesis.model import Attributes
+from common.synthesis.rounds import Coding
+from owner_node.masking.arrays import KEY_BYTES, BitSource
+from owner_node.synthesis.counts import noisy_answer
+from owner_node.synthesis.packing import Group, Packing, counter_width
+from owner_node.synthesis.paillier import (
+    CIPHERTEXT_BYTES,
+    WIDE_BYTES,
+    Encryption,
+    PrivateKey,
+    PublicKey,
+    to_bytes,
+)
+from owner_node.synthesis.shares import noise_share
+
+SEED_BYTES = 32
+PERSONS_AT_ONCE = 256
+"""Of a piece of work: a quarter of a second for a processor, and 200 kB for each number of a person."""
+_LENGTH_BYTES = 4
+_LARGEST_HEADER = 2**16
+_AHEAD = 8
+"""Pieces of work that are under way."""
+
+CrossTable = CoarseTable | Table
+_Piece = TypeVar("_Piece")
+_Done = TypeVar("_Done")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What both owners agree on before they count."""
+
+    release: str
+    """Id of the release."""
+    plan_digest: str
+    """SHA-256 of its plan, hexadecimal."""
+    persons: str
+    """SHA-256 of the tokens of the persons in their order, hexadecimal."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the terms as every header has them."""
+        return {"release": self.release, "plan_digest": self.plan_digest, "persons": self.persons}
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Who encrypts and who adds, and what; a function of the plan and of the sums of one-way counts."""
+
+    terms: Terms
+    design: Design
+    asked: Sequence[Question]
+    """The round in which coarse tables are asked for."""
+
+    def document(self) -> dict[str, Any]:
+        """Return what every header has."""
+        return {**self.terms.document(), "number_of_persons": self.design.n_records}
+
+    @cached_property
+    def codings(self) -> dict[Group, Coding]:
+        """Bins and merged bins of every attribute."""
+        found = {}
+        for question in self.asked:
+            if isinstance(question, CoarseTable):
+                for attribute, fine, merged in zip(
+                    question.pair, question.fine, question.codings, strict=True
+                ):
+                    found[Group(attribute, coarse=False)] = fine
+                    found[Group(attribute, coarse=True)] = merged
+        return found
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The owners: of two, the earlier one is the holder. Those with fewer bins are holders for others."""
+        n_bins = dict.fromkeys(self.design.holders, 0)
+        for group, coding in self.codings.items():
+            n_bins[self.design.holders[group.attribute]] += coding.n_bins
+        return tuple(sorted(n_bins, key=lambda owner: (n_bins[owner], owner)))
+
+    def is_holder(self, owner: int, other: int) -> bool:
+        """Whether an owner is the holder of tables with another one."""
+        return self.order.index(owner) < self.order.index(other)
+
+    def adders(self, owner: int) -> tuple[int, ...]:
+        """Return the owners that an owner is the holder for."""
+        return self.order[self.order.index(owner) + 1 :]
+
+    def packing(self, holder: int) -> Packing:
+        """Return where the counters of an owner's persons are.
+
+        Raises:
+            UsageError: If there are too many persons.
+        """
+        across = self.design.choice_noises[1]
+        noises = [self.design.most_table_noise, *([across] if across else [])]
+        counters = {
+            group: coding.n_bins
+            for group, coding in self.codings.items()
+            if self.design.holders[group.attribute] == holder
+        }
+        return Packing.of(counters, counter_width(self.design.n_records, noises))
+
+    def bins(self, owner: int, columns: Mapping[int, Int64Array], *, coarse: bool) -> dict[Group, Int64Array]:
+        """Return the bins of an owner's persons, with the merged ones or without, `(n_persons,)` by group.
+
+        Raises:
+            IntegrityError: If there are not as many as were linked.
+        """
+        for each in columns.values():
+            if each.size != self.design.n_records:
+                raise IntegrityError(
+                    f"{each.size:,} records are not those of the {self.design.n_records:,} persons",
+                    "the data changed since linking; start the release again",
+                )
+        return {
+            group: coding.bins(columns[group.attribute])
+            for group, coding in self.codings.items()
+            if self.design.holders[group.attribute] == owner and (coarse or not group.coarse)
+        }
+
+    def tables(self, asked: Sequence[Question], holder: int, adder: int) -> list[CrossTable]:
+        """Return the tables of two owners that a round asks for, in its order."""
+        found = []
+        for question in asked:
+            if isinstance(question, CrossTable):
+                owners = {self.design.holders[each] for each in question.pair}
+                if owners == {holder, adder}:
+                    found.append(question)
+        return found
+
+
+def stream(seed: bytes, terms: Terms, use: str, **names: int) -> BitSource:
+    """Return the random bits of one use, from an owner's seed.
+
+    Args:
+        seed: 32 random bytes of this release alone, kept like the data.
+        terms: The release.
+        use: What for.
+        names: Round and partner, so that no two messages have bits in common.
+    """
+    info = canonical({**terms.document(), "use": use, **names})
+    return BitSource(bytearray(HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=info).derive(seed)))
+
+
+def work_through(
+    pool: Executor | None, function: Callable[[_Piece], _Done], pieces: Iterable[_Piece]
+) -> Iterator[_Done]:
+    """Yield the results of pieces of work in their order; few of them are under way at any time.
+
+    Args:
+        pool: Processes that do the work; None for this one. Threads would take turns: numbers are multiplied
+            in microseconds, under Python's lock.
+        function: A function of a module.
+        pieces: Its arguments.
+    """
+    if pool is None:
+        yield from map(function, pieces)
+        return
+    under_way: deque[Future[_Done]] = deque()
+    for piece in pieces:
+        under_way.append(pool.submit(function, piece))
+        if len(under_way) >= _AHEAD:
+            yield under_way.popleft().result()
+    while under_way:
+        yield under_way.popleft().result()
+
+
+# --- rows -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Encrypting:
+    """A piece of work of the holder."""
+
+    key: bytes = field(repr=False)
+    base: bytes = field(repr=False)
+    """Key of the bits of h."""
+    blinds: bytes = field(repr=False)
+    """Key of the bits of exponents."""
+    packing: Packing
+    first: int
+    """Number of the first person."""
+    bins: Mapping[Group, Int64Array] = field(repr=False)
+
+
+@lru_cache(1)
+def _encryption(key: bytes, base: bytes) -> Encryption:
+    """Return the tables of a key, which take a fifth of a second to make."""
+    return Encryption(PrivateKey(key), BitSource(bytearray(base)))
+
+
+def _encrypt(work: _Encrypting) -> bytes:
+    first = work.first * work.packing.n_numbers * (WIDE_BYTES // 8)
+    bits = BitSource(bytearray(work.blinds), first=first)
+    return to_bytes(_encryption(work.key, work.base).encrypt(work.packing.numbers(work.bins), bits))
+
+
+def encrypted_rows(
+    roles: Roles,
+    holder: int,
+    columns: Mapping[int, Int64Array],
+    key: bytes,
+    seed: bytes,
+    pool: Executor | None = None,
+) -> Iterator[bytes]:
+    """Yield the message of a holder in pieces: its key, and the encrypted bins of its persons.
+
+    Args:
+        roles: The roles in the release.
+        holder: This owner.
+        columns: Codes of its persons in the order of their tokens, `(n_persons,)` by attribute.
+        key: As `paillier.new_key` made it, for this release alone.
+        seed: 32 random bytes for this release alone.
+        pool: Processes for the work.
+    """
+    packing = roles.packing(holder)
+    yield _rows_header(roles, holder, packing, PrivateKey(key))
+    bins = roles.bins(holder, columns, coarse=True)
+    base, blinds = (stream(seed, roles.terms, use).copy_key() for use in ("base", "rows"))
+    pieces = (
+        _Encrypting(
+            key, base, blinds, packing, first,
+            {group: each[first : first + PERSONS_AT_ONCE] for group, each in bins.items()},
+        )
+        for first in range(0, roles.design.n_records, PERSONS_AT_ONCE)
+    )  # fmt: skip
+    try:
+        yield from work_through(pool, _encrypt, pieces)
+    finally:
+        _encryption.cache_clear()
+
+
+def _rows_header(roles: Roles, holder: int, packing: Packing, key: PrivateKey) -> bytes:
+    document = {
+        **_rows_document(roles, holder, packing),
+        "modulus": key.public.to_bytes().hex(),
+        "roots": [each.hex() for each in key.roots()],
+    }
+    return _prefixed(canonical(document))
+
+
+def _rows_document(roles: Roles, holder: int, packing: Packing) -> dict[str, Any]:
+    return {
+        **roles.document(),
+        "message": "rows",
+        "holder": holder,
+        "packing": _packing_digest(packing),
+    }
+
+
+def _packing_digest(packing: Packing) -> str:
+    places = [[*map(int, group), *place] for group, place in packing.places.items()]
+    return document_digest({"width": packing.width, "places": places})
+
+
+def _prefixed(header: bytes) -> bytes:
+    return len(header).to_bytes(_LENGTH_BYTES) + header
+
+
+class _Incoming:
+    """A message that arrives in pieces of any size.
+
+    Args:
+        pieces: The pieces.
+        owner: Who sent it, in words.
+    """
+
+    def __init__(self, pieces: Iterable[bytes], owner: str) -> None:
+        self._pieces, self._owner, self._held = iter(pieces), owner, bytearray()
+
+    def take(self, size: int) -> bytes:
+        """Return the next bytes.
+
+        Raises:
+            IntegrityError: If the message ends before.
+        """
+        while len(self._held) < size:
+            piece = next(self._pieces, None)
+            if piece is None:
+                raise self.wrong("ends too early")
+            self._held += piece
+        taken = bytes(self._held[:size])
+        del self._held[:size]
+        return taken
+
+    def end(self) -> None:
+        """Check that nothing follows.
+
+        Raises:
+            IntegrityError: If something does.
+        """
+        if self._held or any(self._pieces):
+            raise self.wrong("goes on after its end")
+
+    def header(self, expected: Mapping[str, Any], free: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the header.
+
+        Args:
+            expected: The fields whose values are known.
+            free: Names of all the others.
+
+        Raises:
+            IntegrityError: If the header is not canonical, or has other fields or values.
+        """
+        size = int.from_bytes(self.take(_LENGTH_BYTES))
+        if size > _LARGEST_HEADER:
+            raise self.wrong("has no header")
+        data = self.take(size)
+        try:
+            document = json.loads(data)
+        except ValueError:
+            raise self.wrong("has no header") from None
+        known = json.loads(canonical(expected))
+        if not isinstance(document, dict) or document.keys() != {*known, *free}:
+            raise self.wrong("has another header")
+        for name, value in known.items():
+            if document[name] != value:
+                raise self.wrong(f"is for another {name.replace('_', ' ')}")
+        if canonical(document) != data:
+            raise self.wrong("has a header that is not canonical")
+        return document
+
+    def wrong(self, fault: str) -> IntegrityError:
+        """Return an error about the message."""
+        return IntegrityError(
+            f"the message for counts of {self._owner} {fault}",
+            "nothing was published; both sides must run compatible versions on the same persons",
+        )
+
+
+# --- sums -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The sums of a holder's rows over the persons of each bin of an adder; they stay with the adder."""
+
+    key: PublicKey
+    """The holder's."""
+    products: Mapping[int, Sequence[Sequence[mpz]]]
+    """By the adder's attribute, bin and number of the packing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Adding:
+    """A piece of work of the adder."""
+
+    modulus: bytes
+    data: bytes = field(repr=False)
+    n_numbers: int
+    bins: Mapping[int, Int64Array] = field(repr=False)
+    n_bins: Mapping[int, int]
+
+
+def _add(work: _Adding) -> dict[int, list[list[mpz]]]:
+    key = PublicKey(mpz.from_bytes(work.modulus))
+    ciphertexts, n_numbers, square = key.parse(work.data), work.n_numbers, key.square
+    found = {}
+    for attribute, bins in work.bins.items():
+        products = [[mpz(1)] * n_numbers for _ in range(work.n_bins[attribute])]
+        for person, of_person in enumerate(bins.tolist()):
+            product = products[of_person]
+            for number in range(n_numbers):
+                product[number] = product[number] * ciphertexts[person * n_numbers + number] % square
+        found[attribute] = products
+    return found
+
+
+def add_rows(
+    roles: Roles,
+    holder: int,
+    adder: int,
+    columns: Mapping[int, Int64Array],
+    message: Iterable[bytes],
+    pool: Executor | None = None,
+) -> Sums:
+    """Add a holder's rows up, by the bins of an adder's persons.
+
+    Args:
+        roles: The roles in the release.
+        holder: Who sent the rows.
+        adder: This owner.
+        columns: Codes of its persons in the order of their tokens, `(n_persons,)` by attribute.
+        message: The rows, in pieces of any size.
+        pool: Processes for the work.
+
+    Raises:
+        IntegrityError: If the message is not that of these owners, persons and rounds, or its key or one of
+            its ciphertexts is unusable.
+    """
+    packing = roles.packing(holder)
+    incoming = _Incoming(message, f"owner {holder}")
+    header = incoming.header(_rows_document(roles, holder, packing), ("modulus", "roots"))
+    key = _key_of(header, holder, incoming)
+    bins = {group.attribute: each for group, each in roles.bins(adder, columns, coarse=False).items()}
+    n_bins = {each: roles.codings[Group(each, coarse=False)].n_bins for each in bins}
+    modulus = key.to_bytes()
+
+    def pieces() -> Iterator[_Adding]:
+        for first in range(0, roles.design.n_records, PERSONS_AT_ONCE):
+            of_piece = {each: of_all[first : first + PERSONS_AT_ONCE] for each, of_all in bins.items()}
+            n_persons = min(PERSONS_AT_ONCE, roles.design.n_records - first)
+            data = incoming.take(n_persons * packing.n_numbers * CIPHERTEXT_BYTES)
+            yield _Adding(modulus, data, packing.n_numbers, of_piece, n_bins)
+
+    products = {each: [[mpz(1)] * packing.n_numbers for _ in range(n_bins[each])] for each in bins}
+    for part in work_through(pool, _add, pieces()):
+        for attribute, of_attribute in part.items():
+            for product, more in zip(products[attribute], of_attribute, strict=True):
+                product[:] = [a * b % key.square for a, b in zip(product, more, strict=True)]
+    incoming.end()
+    # Every ciphertext is a factor of the products of each attribute.
+    key.check_units([each for product in next(iter(products.values()), ()) for each in product])
+    return Sums(key, products)
+
+
+def _key_of(header: Mapping[str, Any], holder: int, incoming: _Incoming) -> PublicKey:
+    modulus, roots = header["modulus"], header["roots"]
+    if not isinstance(roots, list) or not all(isinstance(each, str) for each in (modulus, *roots)):
+        raise incoming.wrong("has no key")
+    try:
+        return PublicKey.checked(bytes.fromhex(modulus), [bytes.fromhex(each) for each in roots], str(holder))
+    except ValueError:
+        raise incoming.wrong("has no key") from None
+
+
+# --- rounds ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Whose ciphertexts the answer to a round has, and in what order; both owners compute it."""
+
+    roles: Roles
+    packing: Packing
+    tables: Sequence[CrossTable]
+    holder: int
+
+    @cached_property
+    def wanted(self) -> dict[int, list[Group]]:
+        """The holder's groups that are asked for, by attribute of the adder, both ascending."""
+        found: dict[int, list[Group]] = {}
+        for table in self.tables:
+            own, other = self.attributes(table)
+            found.setdefault(other, []).append(Group(own, isinstance(table, CoarseTable)))
+        return {other: sorted(found[other]) for other in sorted(found)}
+
+    def attributes(self, table: CrossTable) -> tuple[int, int]:
+        """Return the holder's attribute of a table, and the adder's."""
+        i, j = table.pair
+        return (i, j) if self.roles.design.holders[i] == self.holder else (j, i)
+
+    def coding(self, other: int) -> Coding:
+        """Return the adder's bins that are asked for of one of its attributes."""
+        return self.roles.codings[Group(other, self.wanted[other][0].coarse)]
+
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        """Yield attribute and bin of the adder, and number of the packing, of every ciphertext."""
+        for other, groups in self.wanted.items():
+            for bin_ in range(self.coding(other).n_bins):
+                for number in self.packing.needed(groups):
+                    yield other, bin_, number
+
+
+def _sums_document(
+    roles: Roles, holder: int, adder: int, round_number: int, key: PublicKey
+) -> dict[str, Any]:
+    return {
+        **roles.document(),
+        "message": "sums",
+        "holder": holder,
+        "adder": adder,
+        "round": round_number,
+        "key": digest(key.to_bytes()),
+    }
+
+
+def noisy_sums(
+    roles: Roles,
+    holder: int,
+    adder: int,
+    sums: Sums,
+    asked: Sequence[Question],
+    round_number: int,
+    seed: bytes,
+) -> bytes:
+    """Return an adder's message in a round: sums with its whole noise, blinded.
+
+    Args:
+        roles: The roles in the release.
+        holder: Who can decrypt it.
+        adder: This owner.
+        sums: As `add_rows` returned them.
+        asked: The round.
+        round_number: Its number.
+        seed: 32 random bytes for this release alone. Another seed means other noise, so a round is answered
+            under one.
+    """
+    packing = roles.packing(holder)
+    cells = _Cells(roles, packing, roles.tables(asked, holder, adder), holder)
+    noise = table_noise(roles, cells.tables, round_number, holder, seed)
+    by_bin: dict[int, dict[Group, Int64Array]] = {other: {} for other in cells.wanted}
+    for table, added in zip(cells.tables, noise, strict=True):
+        own, other = cells.attributes(table)
+        grid = added.reshape([each.n_bins for each in table.codings])
+        # By the adder's bins, then the holder's counters.
+        by_bin[other][Group(own, isinstance(table, CoarseTable))] = grid.T if own < other else grid
+    bits = stream(seed, roles.terms, "blinds", round=round_number, partner=holder)
+    found = []
+    for other, bin_, number in cells:
+        product = mpz(1)
+        for fine in _fine_bins(roles, other, bin_, coarse=cells.wanted[other][0].coarse):
+            product = product * sums.products[other][fine][number] % sums.key.square
+        added = packing.addend(number, {group: each[bin_] for group, each in by_bin[other].items()}, bits)
+        found.append(sums.key.blinded(product, added, sums.key.uniform_unit(bits)))
+    header = canonical(_sums_document(roles, holder, adder, round_number, sums.key))
+    return _prefixed(header) + to_bytes(found)
+
+
+def _fine_bins(roles: Roles, attribute: int, bin_: int, *, coarse: bool) -> list[int]:
+    """Return the bins that a bin is made of."""
+    if not coarse:
+        return [bin_]
+    fine, merged = (roles.codings[Group(attribute, coarse=each)] for each in (False, True))
+    return [int(each) for each in np.unique(fine.labels[merged.labels == bin_])]
+
+
+def table_noise(
+    roles: Roles, tables: Sequence[CrossTable], round_number: int, partner: int, seed: bytes
+) -> list[Int64Array]:
+    """Return an owner's whole noise on the tables with another one in a round, `(n_numbers,)` each."""
+    bits = stream(seed, roles.terms, "noise", round=round_number, partner=partner)
+    return [noise_share(each.n_numbers, each.noise, bits) for each in tables]
+
+
+def open_sums(
+    roles: Roles,
+    holder: int,
+    adder: int,
+    message: bytes,
+    asked: Sequence[Question],
+    round_number: int,
+    key: PrivateKey,
+    seed: bytes,
+) -> list[Int64Array]:
+    """Decrypt an adder's message and add the holder's whole noise.
+
+    Args:
+        roles: The roles in the release.
+        holder: This owner.
+        adder: Who sent the message.
+        message: As `noisy_sums` made it.
+        asked: The round.
+        round_number: Its number.
+        key: The holder's.
+        seed: 32 random bytes for this release alone.
+
+    Returns:
+        The tables of the two owners in the order of the round, `(n_numbers,)` each.
+
+    Raises:
+        IntegrityError: If the message is not that of these owners, persons and this round, or was not made
+            of this holder's rows.
+    """
+    counts = noisy_counts(roles, holder, adder, message, asked, round_number, key)
+    tables = roles.tables(asked, holder, adder)
+    noise = table_noise(roles, tables, round_number, adder, seed)
+    return [count + added for count, added in zip(counts, noise, strict=True)]
+
+
+def noisy_counts(
+    roles: Roles,
+    holder: int,
+    adder: int,
+    message: bytes,
+    asked: Sequence[Question],
+    round_number: int,
+    key: PrivateKey,
+) -> list[Int64Array]:
+    """Decrypt an adder's message: the counts with its noise, which stay with the holder; see `open_sums`."""
+    packing = roles.packing(holder)
+    cells = _Cells(roles, packing, roles.tables(asked, holder, adder), holder)
+    incoming = _Incoming([message], f"owner {adder}")
+    incoming.header(_sums_document(roles, holder, adder, round_number, key.public))
+    places = list(cells)
+    ciphertexts = key.public.parse(incoming.take(len(places) * CIPHERTEXT_BYTES))
+    incoming.end()
+    key.public.check_units(ciphertexts)
+    by_bin: dict[tuple[int, Group], list[Int64Array]] = {}
+    for (other, _, number), ciphertext in zip(places, ciphertexts, strict=True):
+        value = key.decrypt(ciphertext)
+        if not packing.fits(number, value):
+            raise incoming.wrong("is not made of the rows of this owner")
+        for group, counters in packing.read(number, value, cells.wanted[other]).items():
+            by_bin.setdefault((other, group), []).append(counters)
+    found = []
+    for table in cells.tables:
+        own, other = cells.attributes(table)
+        grid = np.stack(by_bin[other, Group(own, isinstance(table, CoarseTable))])
+        found.append((grid.T if own < other else grid).ravel())
+    return found
+
+
+def vertical_answer(
+    design: Design,
+    owner: int,
+    asked: Sequence[Question],
+    columns: Mapping[int, Int64Array],
+    across: Mapping[Attributes, Int64Array],
+    bits: BitSource,
+) -> Int64Array:
+    """Return an owner's answer to a round: 0 for everything that others answer, `(n_numbers,)`.
+
+    Args:
+        design: The release.
+        owner: This owner.
+        asked: The round.
+        columns: Codes of its persons, `(n_persons,)` by attribute.
+        across: Tables that it is the holder of, as `open_sums` returned them, by their attributes.
+        bits: Random bits for the noise of all its other answers.
+    """
+    found = []
+    for question in asked:
+        attributes = (question.attribute,) if isinstance(question, OneWay) else question.pair
+        if {design.holders[each] for each in attributes} == {owner}:
+            found.append(noisy_answer([question], columns, bits))
+        else:
+            found.append(across.get(attributes, np.zeros(question.n_numbers, dtype=np.int64)))
+    return np.concatenate(found)

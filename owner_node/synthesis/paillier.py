@@ -1,0 +1,286 @@
+"""Paillier's cryptosystem: sums of numbers that only one owner can read, and nobody else.
+
+N = pq, with primes p and q of half its size. A ciphertext of m is (1 + N)^m r^N modulo N². As
+(1 + N)^m = 1 + m N, the product of ciphertexts is one of the sum of their numbers modulo N.
+
+Encryption. The owner that has the key encrypts with blinds h^e: h = x^N for one random x, and e uniform below
+φ(N), anew for every number. Powers of one h are fast by tables, modulo p² and q² apart. Nothing beyond
+Paillier's own assumption, that N-th residues modulo N² look like any units, is needed for this, whatever
+the order of h is. If h were a random unit (1 + N)^a y^N instead, then h^e with e uniform below N φ(N) would
+contain (1 + N)^(a e). N and φ(N) have no common factor, so e mod N is uniform and independent of e mod φ(N),
+and m is hidden perfectly. For a residue h it is the same whether e is uniform below N φ(N) or below φ(N).
+Short exponents (Damgård, Jurik, Nielsen 2010) would take a fifth of the time, and one more assumption.
+
+Blinding. Another owner adds numbers up by multiplication, adds a number z, and blinds the result with r^N, r
+uniform among the units modulo N: c (1 + z N) r^N. If N and φ(N) have no common factor, every unit modulo N²
+is a ciphertext of exactly one number, and the result is a uniform one among all ciphertexts of its number:
+the owner with the key learns that number and nothing else, however the ciphertexts were made.
+
+Checks of another owner's key. It shows N-th roots of nine numbers that are digests of N. If x → x^N permutes
+the numbers modulo N, then N and φ(N) have no common factor. If it does not, a share of less than 2/f of the
+numbers has roots, f the smallest factor of N. As f is above 2^16, nine roots exist by chance with a
+probability below 2^-128. N is also no prime and has exactly 3,072 bits. Not checked, since nobody but the
+owner of the key can: that N is hard to factor. A weak N betrays this owner's own rows, and nobody else's.
+
+3,072 bits are as strong as keys of 128 bits (NIST SP 800-57, table 2). 2,048 bits (112) would be recommended
+until 2030 only, and what an aggregator stores today should be safe for longer than that.
+
+References:
+    Paillier 1999, "Public-key cryptosystems based on composite degree residuosity classes", 3, 6 and 7.
+    Goldberg, Reyzin, Sagga, Baldimtsi 2019, "Efficient noninteractive certification of RSA moduli and
+    beyond", section 3 (roots as a proof of a permutation).
+    Brickell, Gordon, McCurley, Wilson 1992 (tables of powers).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import shake_256
+from itertools import combinations
+
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_der_private_key,
+)
+from gmpy2 import gcd, invert, is_prime, mpz, powmod, powmod_sec, primorial
+
+from common.errors import IntegrityError
+from owner_node.masking.arrays import BitSource
+
+MODULUS_BITS = 3072
+MODULUS_BYTES = MODULUS_BITS // 8
+CIPHERTEXT_BYTES = 2 * MODULUS_BYTES
+N_ROOTS = 9
+_LEAST_FACTOR = 2**16
+_EXPONENT = 65_537
+"""Of RSA, which the library makes keys for; nothing uses it."""
+WIDE_BYTES = MODULUS_BYTES + 16
+"""A number of so many random bytes modulo one of 3,072 bits is uniform but for 2^-128."""
+_DOMAIN = b"tessera/v1/paillier roots|"
+
+
+class PublicKey:
+    """What others compute with.
+
+    Args:
+        modulus: N.
+    """
+
+    def __init__(self, modulus: mpz) -> None:
+        self.modulus, self.square = modulus, modulus * modulus
+
+    @classmethod
+    def checked(cls, modulus: bytes, roots: Sequence[bytes], owner: str) -> "PublicKey":
+        """Return another owner's key after all checks that are possible.
+
+        Args:
+            modulus: N, big-endian.
+            roots: Its roots, as `PrivateKey.roots` returns them.
+            owner: Whose key it is.
+
+        Raises:
+            IntegrityError: If it is no usable key.
+        """
+        number = mpz.from_bytes(modulus)
+        if len(modulus) != MODULUS_BYTES or number.bit_length() != MODULUS_BITS:
+            raise _unusable(owner, f"has {number.bit_length():,} bits, not {MODULUS_BITS:,}")
+        if gcd(number, primorial(_LEAST_FACTOR)) != 1:
+            raise _unusable(owner, f"has a factor below {_LEAST_FACTOR:,}")
+        if is_prime(number):
+            raise _unusable(owner, "is a prime number")
+        shown = [mpz.from_bytes(each) for each in roots]
+        if len(shown) != N_ROOTS or any(
+            not 0 < root < number or powmod(root, number, number) != challenge
+            for root, challenge in zip(shown, _challenges(number), strict=False)
+        ):
+            raise _unusable(owner, "does not come with the proof that it is a permutation")
+        return cls(number)
+
+    def to_bytes(self) -> bytes:
+        """Return N, big-endian."""
+        return bytes(self.modulus.to_bytes(MODULUS_BYTES))
+
+    def parse(self, data: bytes | memoryview) -> list[mpz]:
+        """Return the ciphertexts of some bytes.
+
+        That they have no factor in common with N is not checked here: `check_units` does for their products.
+
+        Raises:
+            IntegrityError: If they are no ciphertexts.
+        """
+        if len(data) % CIPHERTEXT_BYTES:
+            raise IntegrityError(f"{len(data):,} bytes are no whole number of ciphertexts")
+        numbers = [
+            mpz.from_bytes(data[start : start + CIPHERTEXT_BYTES])
+            for start in range(0, len(data), CIPHERTEXT_BYTES)
+        ]
+        if not all(0 < each < self.square for each in numbers):
+            raise IntegrityError("a ciphertext is out of range", "it was changed, or made with another key")
+        return numbers
+
+    def check_units(self, ciphertexts: Sequence[mpz]) -> None:
+        """Check that ciphertexts, and all those that they are products of, have no factor of N.
+
+        Raises:
+            IntegrityError: If one has.
+        """
+        if any(gcd(each, self.modulus) != 1 for each in ciphertexts):
+            raise IntegrityError("a ciphertext has a factor of its key", "it was changed, or never one")
+
+    def blinded(self, ciphertext: mpz, number: mpz, unit: mpz) -> mpz:
+        """Return a ciphertext with a number added, blinded.
+
+        Args:
+            ciphertext: c.
+            number: z.
+            unit: r, as `uniform_unit` draws it, used for nothing else.
+        """
+        blind = powmod(unit, self.modulus, self.square)
+        return ciphertext * (1 + number % self.modulus * self.modulus) % self.square * blind % self.square
+
+    def uniform_unit(self, bits: BitSource) -> mpz:
+        """Draw a unit modulo N, all with equal probability."""
+        while True:
+            drawn = mpz.from_bytes(bits.words(MODULUS_BYTES // 8).tobytes())
+            if drawn < self.modulus and gcd(drawn, self.modulus) == 1:
+                return drawn
+
+
+def to_bytes(ciphertexts: Sequence[mpz]) -> bytes:
+    """Return ciphertexts as bytes, big-endian, one after the other."""
+    return b"".join(each.to_bytes(CIPHERTEXT_BYTES) for each in ciphertexts)
+
+
+def check_different(keys: Mapping[str, PublicKey]) -> None:
+    """Check that no two owners' keys have a factor in common.
+
+    Raises:
+        IntegrityError: If two have: at least one was made with bad randomness, or copied.
+    """
+    for (one, key), (other, its) in combinations(sorted(keys.items()), 2):
+        if gcd(key.modulus, its.modulus) != 1:
+            raise _unusable(other, f"has a factor of that of {one}")
+
+
+def _unusable(owner: str, fault: str) -> IntegrityError:
+    return IntegrityError(
+        f"the key of owner {owner} for counts {fault}",
+        "nothing was sent; ask that owner's administrator and the aggregator's operator",
+        {"owner": owner},
+    )
+
+
+def _challenges(modulus: mpz) -> Iterator[mpz]:
+    for number in range(N_ROOTS):
+        drawn = shake_256(_DOMAIN + modulus.to_bytes(MODULUS_BYTES) + bytes([number])).digest(WIDE_BYTES)
+        yield mpz.from_bytes(drawn) % modulus
+
+
+def new_key() -> bytes:
+    """Make a key, in the form that `PrivateKey` takes; it is to be stored like the data."""
+    key = generate_private_key(_EXPONENT, MODULUS_BITS)
+    return key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+
+
+class PrivateKey:
+    """The key itself.
+
+    Args:
+        encoded: As `new_key` made it.
+
+    Raises:
+        ValueError: If it is none.
+    """
+
+    def __init__(self, encoded: bytes) -> None:
+        loaded = load_der_private_key(encoded, None)
+        if not isinstance(loaded, RSAPrivateKey) or loaded.key_size != MODULUS_BITS:
+            raise ValueError(f"no key of {MODULUS_BITS} bits")
+        numbers = loaded.private_numbers()
+        self.primes = mpz(numbers.p), mpz(numbers.q)
+        self.squares = tuple(each * each for each in self.primes)
+        p, q = self.primes
+        self.public = PublicKey(p * q)
+        self.order = (p - 1) * (q - 1)
+        self._inverse, self._square_inverse = invert(p, q), invert(self.squares[0], self.squares[1])
+        modulus = self.public.modulus
+        self._scales = [
+            invert((powmod(1 + modulus, prime - 1, square) - 1) // prime, prime)
+            for prime, square in zip(self.primes, self.squares, strict=True)
+        ]
+
+    def roots(self) -> list[bytes]:
+        """Return N-th roots of the digests of N, the proof that `PublicKey.checked` wants."""
+        modulus = self.public.modulus
+        exponent = invert(modulus, self.order)
+        found = [powmod_sec(each, exponent, modulus) for each in _challenges(modulus)]
+        return [each.to_bytes(MODULUS_BYTES) for each in found]
+
+    def decrypt(self, ciphertext: mpz) -> mpz:
+        """Return the number of a ciphertext, from 0 to N - 1."""
+        p, q = self.primes
+        of_p, of_q = (
+            (powmod_sec(ciphertext % square, prime - 1, square) - 1) // prime * scale % prime
+            for prime, square, scale in zip(self.primes, self.squares, self._scales, strict=True)
+        )
+        return of_p + p * ((of_q - of_p) * self._inverse % q)
+
+    def join(self, of_p: mpz, of_q: mpz) -> mpz:
+        """Return the number modulo N² of its remainders modulo p² and q²."""
+        p_square, q_square = self.squares
+        return of_p + p_square * ((of_q - of_p) * self._square_inverse % q_square)
+
+
+class Encryption:
+    """Encrypts many numbers.
+
+    Args:
+        key: The key.
+        base: Random bits that h is made of; always the same for one message.
+    """
+
+    def __init__(self, key: PrivateKey, base: BitSource) -> None:
+        self._key = key
+        drawn = mpz.from_bytes(base.words(WIDE_BYTES // 8).tobytes()) % key.public.modulus
+        residue = powmod(drawn, key.public.modulus, key.public.square)
+        self._tables = [
+            _table(residue % square, prime.bit_length() // 8, square)
+            for prime, square in zip(key.primes, key.squares, strict=True)
+        ]
+
+    def encrypt(self, numbers: Sequence[mpz], bits: BitSource) -> list[mpz]:
+        """Return ciphertexts.
+
+        Args:
+            numbers: From 0 to N - 1.
+            bits: Random bits, used for nothing else; every number takes equally many.
+        """
+        drawn = bits.words(len(numbers) * (WIDE_BYTES // 8)).reshape(len(numbers), -1)
+        modulus, square = self._key.public.modulus, self._key.public.square
+        return [
+            (1 + number * modulus) * self._blind(mpz.from_bytes(words.tobytes()) % self._key.order) % square
+            for number, words in zip(numbers, drawn, strict=True)
+        ]
+
+    def _blind(self, exponent: mpz) -> mpz:
+        parts = []
+        for table, prime, square in zip(self._tables, self._key.primes, self._key.squares, strict=True):
+            part = mpz(1)
+            digits = (exponent % (prime - 1)).to_bytes(len(table), "little")
+            for powers, digit in zip(table, digits, strict=True):
+                part = part * powers[digit] % square
+            parts.append(part)
+        return self._key.join(*parts)
+
+
+def _table(base: mpz, n_digits: int, modulus: mpz) -> list[list[mpz]]:
+    """Return the powers of a base to 0…255 times 256^i, a list for each digit i."""
+    table = []
+    for _ in range(n_digits):
+        powers = [mpz(1)]
+        for _ in range(255):
+            powers.append(powers[-1] * base % modulus)
+        table.append(powers)
+        base = powers[-1] * base % modulus
+    return table

@@ -1,0 +1,427 @@
+"""Two owners count together: exact tables, the same bytes again, and nothing but noisy counts for anyone."""
+
+import json
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+from gmpy2 import invert, mpz, powmod
+
+from common.canonical import canonical, digest
+from common.errors import IntegrityError
+from common.model.schema import Attribute, AttributeType
+from common.synthesis.course import CoarseTable, Design, Measured, OneWay, Table, next_round
+from owner_node.synthesis import crossed, packing
+from owner_node.synthesis.counts import exact_answer
+from owner_node.synthesis.crossed import (
+    Roles,
+    add_rows,
+    encrypted_rows,
+    noisy_counts,
+    noisy_sums,
+    open_sums,
+    table_noise,
+)
+from owner_node.synthesis.paillier import CIPHERTEXT_BYTES, PrivateKey, PublicKey
+from owner_node.synthesis.together import VerticalOwner, encrypted_counting, synthesise_across
+from tests.fakes.synthetic_owners import TERMS, paillier_key, plain_counting, vertical_owners
+
+ATTRIBUTES = (
+    Attribute("age", AttributeType.INTEGER, 0, 50),
+    Attribute("sex", AttributeType.BOOLEAN, 0, 1),
+    Attribute("pay", AttributeType.INTEGER, 0, 2_000),
+    Attribute("job", AttributeType.CATEGORY, 0, 4, categories=tuple("abcde")),
+)
+
+
+def design(n, holders=(0, 1, 0, 1), delta="0"):
+    """A release; owners' attributes alternate."""
+    return Design(ATTRIBUTES, n, Decimal(20), Decimal(delta), holders=holders)
+
+
+def columns_of(n, seed=1):
+    """Records with skewed and related attributes."""
+    draw = np.random.default_rng(seed)
+    base = draw.beta(1, 3, n)
+    shares = [np.clip(base + draw.normal(0, 0.1, n), 0, 0.999) for _ in ATTRIBUTES]
+    return [(share * each.n_values).astype(np.int64) for share, each in zip(shares, ATTRIBUTES, strict=True)]
+
+
+@dataclass
+class Pair:
+    """Two owners up to the round of coarse tables, and what they send each other."""
+
+    design: Design
+    columns: list
+    owners: list[VerticalOwner]
+    sums: list
+    roles: Roles
+    holder: int = 0
+
+    @property
+    def adder(self):
+        """The other one."""
+        return 1 - self.holder
+
+    @classmethod
+    def of(cls, n, *, columns=None, holders=(0, 1, 0, 1), seed=1):
+        """Make two owners of so many persons; one-way counts are exact here."""
+        made, columns = design(n, holders), columns_of(n) if columns is None else columns
+        sums, asked = [], next_round(made, [])
+        while isinstance(asked, tuple) and isinstance(asked[0], OneWay):
+            sums.append(exact_answer(asked, columns))
+            asked = next_round(made, sums)
+        assert isinstance(asked, tuple)
+        roles = Roles(TERMS, made, asked)
+        return cls(made, columns, vertical_owners(made, columns, seed), sums, roles, roles.order[0])
+
+    def rows(self, pool=None, **changes):
+        """The holder's message."""
+        owner = replace(self.owners[self.holder], **changes)
+        return b"".join(encrypted_rows(self.roles, self.holder, owner.columns, owner.key, owner.seed, pool))
+
+    def added(self, message, pool=None, size=10**6):
+        """The adder's sums."""
+        pieces = (message[start : start + size] for start in range(0, len(message), size))
+        return add_rows(self.roles, self.holder, self.adder, self.owners[self.adder].columns, pieces, pool)
+
+    def answer(self, sums, asked, number=7, **changes):
+        """The adder's message."""
+        owner = replace(self.owners[self.adder], **changes)
+        return noisy_sums(self.roles, self.holder, self.adder, sums, asked, number, owner.seed)
+
+    def counts(self, message, asked, number=7, **changes):
+        """What the holder decrypts."""
+        owner = replace(self.owners[self.holder], **changes)
+        key = PrivateKey(owner.key)
+        return noisy_counts(self.roles, self.holder, self.adder, message, asked, number, key)
+
+    def noise(self, owner, partner, tables, number=7):
+        """An owner's noise."""
+        return table_noise(self.roles, tables, number, partner, self.owners[owner].seed)
+
+    def last_round(self):
+        """The tables of the chosen pairs, after a choice from exact coarse tables."""
+        asked = next_round(self.design, [*self.sums, exact_answer(self.roles.asked, self.columns)])
+        assert isinstance(asked, tuple)
+        assert isinstance(asked[-1], Table)
+        return asked
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Two owners of 300 persons, with the rows of one of them."""
+    made = Pair.of(300)
+    message = made.rows()
+    return made, message, made.added(message)
+
+
+# --- tables ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n", "holders", "capacity", "n_numbers"),
+    [
+        (1, (0, 1, 0, 1), None, 1),
+        (37, (1, 1, 0, 1), None, 1),
+        (37, (1, 0, 0, 0), None, 1),
+        (37, (0, 1, 0, 1), 310, 2),
+    ],
+)
+def test_tables_are_those_of_a_joined_table_with_both_noises(n, holders, capacity, n_numbers, monkeypatch):
+    """Coarse tables and chosen ones, attributes in any order, persons of one number or several, bins without
+    persons: the counts of a joined table, the adder's noise and the holder's.
+    """
+    if capacity:
+        monkeypatch.setattr(packing, "CAPACITY", capacity)
+    made = Pair.of(n, holders=holders)
+    assert made.roles.packing(made.holder).n_numbers == n_numbers
+    sums = made.added(made.rows())
+    for number, asked in enumerate((made.roles.asked, made.last_round())):
+        tables = made.roles.tables(asked, made.holder, made.adder)
+        assert tables or isinstance(asked[0], Table)
+        message = made.answer(sums, asked, number)
+        owner = made.owners[made.holder]
+        opened = open_sums(
+            made.roles, made.holder, made.adder, message, asked, number, PrivateKey(owner.key), owner.seed
+        )
+        for table, counts, seen, theirs, own in zip(
+            tables, opened, made.counts(message, asked, number),
+            made.noise(made.adder, made.holder, tables, number),
+            made.noise(made.holder, made.adder, tables, number),
+            strict=True,
+        ):  # fmt: skip
+            exact = exact_answer([table], made.columns)
+            assert seen.tolist() == (exact + theirs).tolist()
+            assert counts.tolist() == (exact + theirs + own).tolist()
+            assert np.abs(theirs).max() > 0
+            assert np.abs(own).max() > 0
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("holders", "delta"), [((0, 1, 0, 1), "0"), ((2, 1, 0, 1), "0.00001")])
+def test_a_release_is_the_same_with_plain_integers(holders, delta):
+    """Two and three owners, both accountings: what experiments do without encryption is what it does."""
+    made, columns = design(150, holders, delta), columns_of(150)
+    owners = vertical_owners(made, columns, 3)
+    encrypted, plain = (
+        synthesise_across(TERMS, made, owners, counting) for counting in (encrypted_counting, plain_counting)
+    )
+    assert [each.tolist() for each in encrypted.codes] == [each.tolist() for each in plain.codes]
+    for one, other in zip(encrypted.measured.measurements, plain.measured.measurements, strict=True):
+        assert one.counts.tolist() == other.counts.tolist()
+    # The noise of both owners is in it: other seeds give other tables.
+    again = synthesise_across(TERMS, made, vertical_owners(made, columns, 4), plain_counting)
+    assert again.measured.measurements[-1].counts.tolist() != plain.measured.measurements[-1].counts.tolist()
+
+
+# --- the same bytes -------------------------------------------------------------------------------------
+
+
+def test_messages_are_the_same_bytes_again(pair):
+    """Whatever processes do the work, and in whatever pieces a message arrives."""
+    made, message, sums = pair
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        assert made.rows(pool) == message
+        again = made.added(message, pool, 1_009)
+    assert again.products == sums.products
+    asked = made.roles.asked
+    assert made.answer(again, asked) == made.answer(sums, asked)
+
+
+def test_messages_of_other_seeds_rounds_and_releases_have_nothing_in_common(pair):
+    """No ciphertext is ever the same, and no noise."""
+    made, message, sums = pair
+    asked = made.roles.asked
+    tables = made.roles.tables(asked, made.holder, made.adder)
+    answers = [
+        made.answer(sums, asked), made.answer(sums, asked, 8), made.answer(sums, asked, seed=bytes(32))
+    ]  # fmt: skip
+    pieces = [ciphertexts_of(each) for each in answers]
+    assert len({each for of_answer in pieces for each in of_answer}) == 3 * len(pieces[0])
+    noises = [made.noise(made.adder, made.holder, tables, number)[0].tolist() for number in (7, 8)]
+    assert noises[0] != noises[1]
+    assert made.noise(made.adder, 0, tables)[0].tolist() != made.noise(made.adder, 1, tables)[0].tolist()
+    other = replace(made, roles=replace(made.roles, terms=replace(TERMS, release="other")))
+    assert not set(ciphertexts_of(other.rows())) & set(ciphertexts_of(message))
+    assert len(set(ciphertexts_of(message))) == 300
+
+
+def ciphertexts_of(message):
+    """The ciphertexts of a message."""
+    body = message[4 + int.from_bytes(message[:4]) :]
+    return [body[start : start + CIPHERTEXT_BYTES] for start in range(0, len(body), CIPHERTEXT_BYTES)]
+
+
+# --- what is seen ---------------------------------------------------------------------------------------
+
+
+def test_sums_are_blinded_anew(pair):
+    """A holder that guessed bins and noise could not confirm it: each ciphertext that it is sent has its own
+    blind, an N-th residue. A message without blinds would be caught here.
+    """
+    made, _, sums = pair
+    key = PrivateKey(made.owners[made.holder].key)
+    asked = made.last_round()
+    blinds = []
+    for product_, ciphertext in zip(
+        all_products(made, sums, asked), ciphertexts_of(made.answer(sums, asked)), strict=True
+    ):
+        sent = mpz.from_bytes(ciphertext)
+        added = key.decrypt(sent) - key.decrypt(product_)
+        unblinded = product_ * (1 + added * key.public.modulus) % key.public.square
+        blind = sent * invert(unblinded, key.public.square) % key.public.square
+        assert blind != 1
+        assert powmod(blind, key.order, key.public.square) == 1
+        blinds.append(blind)
+    assert len(set(blinds)) == len(blinds) > 5
+
+
+def all_products(made, sums, asked):
+    """The products of rows that the ciphertexts of an answer start from."""
+    where = made.roles.packing(made.holder)
+    tables = made.roles.tables(asked, made.holder, made.adder)
+    others = sorted(
+        {each for table in tables for each in table.pair if made.design.holders[each] == made.adder}
+    )
+    assert where.n_numbers == 1
+    return [of_bin[0] for other in others for of_bin in sums.products[other]]
+
+
+def test_what_is_sent_depends_on_the_noisy_counts_alone(pair, monkeypatch):
+    """Another table at the adder, with the noise that leads to the same noisy counts: the holder decrypts the
+    same counters, and numbers that hide the others.
+    """
+    made, message, sums = pair
+    asked = made.last_round()
+    tables = made.roles.tables(asked, made.holder, made.adder)
+    seen = made.counts(made.answer(sums, asked), asked)
+    others = [
+        each[::-1] if holder == made.adder else each
+        for each, holder in zip(made.columns, made.design.holders, strict=True)
+    ]
+    other = Pair.of(300, columns=others)
+    other.roles = made.roles
+    exact = [exact_answer([table], others) for table in tables]
+    assert any(
+        (one != exact_answer([table], made.columns)).any() for one, table in zip(exact, tables, strict=True)
+    )
+    moved = [count - each for count, each in zip(seen, exact, strict=True)]
+    monkeypatch.setattr(crossed, "table_noise", lambda *_: moved)
+    again = other.answer(other.added(message), asked)
+    assert [each.tolist() for each in other.counts(again, asked)] == [each.tolist() for each in seen]
+    # Bits beyond the asked counters: guards of hidden runs are filled with random bits, in both.
+    key = PrivateKey(made.owners[made.holder].key)
+    for one, two in zip(ciphertexts_of(made.answer(sums, asked)), ciphertexts_of(again), strict=True):
+        values = [key.decrypt(mpz.from_bytes(each)) for each in (one, two)]
+        assert all(hidden_bits(made, value) > 60 for value in values)
+
+
+def hidden_bits(made, value):
+    """How many of the guards' 100 bits after the coarse counters the random number reaches."""
+    where = made.roles.packing(made.holder)
+    coarse = [place for group, place in where.places.items() if group.coarse]
+    end = coarse[-1].start + coarse[-1].n_counters * where.width
+    return int((value >> end) & ((1 << packing.GUARD_BITS) - 1)).bit_length()
+
+
+def test_noise_has_the_scale_of_the_round(pair):
+    """On every cell, from both owners, whatever the round; half of it would be caught."""
+    made, *_ = pair
+    for asked in (made.roles.asked, made.last_round()):
+        tables = made.roles.tables(asked, 0, 1)
+        for owner, partner in ((0, 1), (1, 0)):
+            drawn = [made.noise(owner, partner, tables, number) for number in range(60)]
+            cells = np.concatenate([each for of_round in drawn for each in of_round])
+            expected = made.design.variance(tables[0].noise)
+            assert cells.var() == pytest.approx(expected, rel=0.15)
+            assert made.design.variance(tables[0].noise, tables[0].pair) == 2 * expected
+
+
+# --- bad input ------------------------------------------------------------------------------------------
+
+
+def changed(message, /, **fields):
+    """A message with other fields in its header; None takes one out."""
+    size = int.from_bytes(message[:4])
+    document = json.loads(message[4 : 4 + size]) | fields
+    header = canonical({name: value for name, value in document.items() if value is not None})
+    return len(header).to_bytes(4) + header + message[4 + size :]
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"release": "other"}, "is for another release"),
+        ({"plan_digest": "ef" * 32}, "is for another plan digest"),
+        ({"persons": "ef" * 32}, "is for another persons"),
+        ({"number_of_persons": "299"}, "is for another number of persons"),
+        ({"holder": "2"}, "is for another holder"),
+        ({"message": "sums"}, "is for another message"),
+        ({"packing": "ef" * 32}, "is for another packing"),
+        ({"more": "1"}, "has another header"),
+        ({"roots": None}, "has another header"),
+        ({"modulus": "no number"}, "has no key"),
+        ({"roots": "ab"}, "has no key"),
+        ({"roots": ["ab"]}, "does not come with the proof"),
+        ({"modulus": "ff" * 256}, "has 2,048 bits, not 3,072"),
+    ],
+)
+def test_rows_of_another_form_are_refused(pair, fields, fault):
+    """Of another release, plan, set of persons, owner; without a key, with a weak one or another's proof."""
+    made, message, _ = pair
+    with pytest.raises(IntegrityError, match=fault):
+        made.added(changed(message, **fields))
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda m: m[:-1], "ends too early"),
+        (lambda m: m[:-CIPHERTEXT_BYTES], "ends too early"),
+        (lambda m: m + b"0", "goes on after its end"),
+        (lambda m: m + m[-CIPHERTEXT_BYTES:], "goes on after its end"),
+        (lambda m: m[:3], "ends too early"),
+        (lambda m: b"\xff" + m[1:], "has no header"),
+        (lambda m: m[:4] + b"[" + m[5:], "has no header"),
+        (lambda m: (len(m) - 4).to_bytes(4) + m[4:], "has no header"),
+        (lambda m: m[:-CIPHERTEXT_BYTES] + bytes(CIPHERTEXT_BYTES), "out of range"),
+        (lambda m: m[:-CIPHERTEXT_BYTES] + b"\xff" * CIPHERTEXT_BYTES, "out of range"),
+    ],
+)
+def test_broken_rows_are_refused(pair, change, fault):
+    """Too short, too long, no header, and numbers that are no ciphertexts."""
+    made, message, _ = pair
+    with pytest.raises(IntegrityError, match=fault):
+        made.added(change(message))
+
+
+def test_a_header_has_one_form(pair):
+    """The same fields in other bytes are refused: digests are of bytes."""
+    made, message, _ = pair
+    size = int.from_bytes(message[:4])
+    spaced = json.dumps(json.loads(message[4 : 4 + size]), sort_keys=True).encode()
+    with pytest.raises(IntegrityError, match="not canonical"):
+        made.added(len(spaced).to_bytes(4) + spaced + message[4 + size :])
+
+
+def test_a_ciphertext_with_a_factor_of_the_key_is_refused(pair):
+    """It would make sums that are no ciphertexts."""
+    made, message, _ = pair
+    factor = PrivateKey(made.owners[made.holder].key).primes[0].to_bytes(CIPHERTEXT_BYTES)
+    with pytest.raises(IntegrityError, match="a factor of its key"):
+        made.added(message[:-CIPHERTEXT_BYTES] + factor)
+
+
+def test_sums_of_another_form_are_refused(pair):
+    """Of another round, owner, or rows; too short or too long; of another key."""
+    made, _, sums = pair
+    asked = made.roles.asked
+    answer = made.answer(sums, asked)
+    for fields, fault in (
+        ({"round": "8"}, "is for another round"),
+        ({"adder": "2"}, "is for another adder"),
+        ({"key": "ef" * 32}, "is for another key"),
+    ):
+        with pytest.raises(IntegrityError, match=fault):
+            made.counts(changed(answer, **fields), asked)
+    with pytest.raises(IntegrityError, match="is for another round"):
+        made.counts(answer, asked, 8)
+    with pytest.raises(IntegrityError, match="is for another key"):
+        made.counts(answer, asked, key=paillier_key(5))
+    for wrong, fault in ((answer[:-1], "ends too early"), (answer + b"0", "goes on after its end")):
+        with pytest.raises(IntegrityError, match=fault):
+            made.counts(wrong, asked)
+    # The header of these rows, but ciphertexts of another key.
+    foreign = replace(sums, key=PublicKey(PrivateKey(paillier_key(5)).public.modulus))
+    answer = changed(made.answer(foreign, asked), key=digest(sums.key.to_bytes()))
+    with pytest.raises(IntegrityError, match=r"is not made of the rows of this owner|out of range"):
+        made.counts(answer, asked)
+
+
+def test_columns_of_other_persons_are_refused(pair):
+    """An owner whose own records are not as many as were linked."""
+    made, message, _ = pair
+    fewer = {place: each[:-1] for place, each in made.owners[made.holder].columns.items()}
+    with pytest.raises(IntegrityError, match="299 records are not those of the 300 persons"):
+        made.rows(columns=fewer)
+    own = {place: each[:1] for place, each in made.owners[made.adder].columns.items()}
+    with pytest.raises(IntegrityError, match="1 records are not those of the 300 persons"):
+        add_rows(made.roles, made.holder, made.adder, own, [message])
+
+
+def test_roles_follow_from_the_bins(pair):
+    """The owner with fewer bins encrypts, of equal ones the first; every two owners have one order."""
+    made, *_ = pair
+    few = Pair.of(50, holders=(0, 1, 0, 0))
+    assert few.roles.order == (1, 0)
+    assert few.roles.is_holder(1, 0)
+    assert not few.roles.is_holder(0, 1)
+    assert few.roles.adders(1) == (0,)
+    assert few.roles.adders(0) == ()
+    counted = [each for each in made.roles.asked if isinstance(each, CoarseTable)]
+    assert made.roles.tables(made.roles.asked, 0, 1) == counted
+    assert not isinstance(next_round(made.design, made.sums), Measured)
