@@ -22,7 +22,7 @@ from common.clock import utc_now
 from common.errors import UsageError
 from common.model import schema as model
 from common.model.mechanisms import DEFAULT_MECHANISM
-from common.model.privacy import NO_RANK_NOISE, parse_epsilon
+from common.model.privacy import NO_RANK_NOISE, parse_delta, parse_epsilon
 from common.planning.arguments import parse_k, parse_mechanism, parse_own_arguments, parse_rank_noise
 from common.release.reading import to_frame
 from common.settings import Problem, validate
@@ -34,14 +34,13 @@ from owner_node.explore.models import is_installed
 from owner_node.explore.sweep import ExploredTable, ExploreRequest, check_question
 from owner_node.explore.sweep import explore as sweep
 from owner_node.ledger.ledger import Balance
-from owner_node.local.charge import LocalCharges, Standing, new_id
+from owner_node.local.charge import Standing, new_id
 from owner_node.local.mask import ORIGINAL, prepare_mask
 from owner_node.local.masked_tables import MaskedTables, make_table
 from owner_node.local.query import answer_query, error_text, prepare_query
 from owner_node.local.synthetic import prepare_synthesis
 from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.questions import Asked, range_texts
-from owner_node.release.decisions import this_person
 from owner_node.release.records import Records
 from owner_node.risk.trials import DRAWS, Randomness
 from owner_node.risk.utility import MEASURES
@@ -124,6 +123,7 @@ class Workspace:
         folder: Folder of ledger and results, private to this user; created if absent.
         budget: Name of the budget. A budget belongs to data permanently: other data need another budget.
         total_epsilon: The total of the budget for the lifetime of the data, a decimal as text.
+        total_delta: The most that all δ may add up to; none without it.
 
     Example:
         >>> import pandas as pd
@@ -145,13 +145,20 @@ class Workspace:
         (True, Decimal('2'))
     """
 
-    def __init__(self, folder: str | Path, *, budget: str, total_epsilon: str | Decimal) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        budget: str,
+        total_epsilon: str | Decimal,
+        total_delta: str | Decimal = "",
+    ) -> None:
         self.folder = Path(folder).absolute()
         """Folder of ledger and results."""
         self.budget = budget
         self.total_epsilon = parse_epsilon(str(total_epsilon))
         """The total of the budget."""
-        self._owner, self._policy = "notebook", PolicyConfig()
+        self._owner, self._policy = "notebook", PolicyConfig(total_delta=parse_delta(str(total_delta)))
         self._dataset: DatasetConfig | None = None
 
     @classmethod
@@ -246,14 +253,21 @@ class Workspace:
         loaded, of_records, index = self._loaded(frame, dataset, arguments.attributes)
         with self._charged(dataset, loaded) as (records, data):
             job = prepare_mask(
-                arguments, dataset, data, of_records, policy=self._policy, order=ORIGINAL, now=utc_now()
+                arguments,
+                dataset,
+                data,
+                of_records,
+                records,
+                policy=self._policy,
+                order=ORIGINAL,
+                now=utc_now(),
             )
-            charges, tables = LocalCharges(records, this_person()), MaskedTables(self.folder)
-            if charges.standing(job.work) is Standing.NEW:
+            tables = MaskedTables(self.folder)
+            if job.work.standing() is Standing.NEW:
                 expected = job.foresee()
-                charges.judge(job.work, lambda: expected)
+                job.work.judge(lambda: expected)
                 expected.check_worth(anyway=anyway)
-            report = make_table(job, charges, tables, "a notebook")
+            report = make_table(job, tables, "a notebook")
         table = pq.read_table(tables.table_path(job.work.id))
         return Masked(to_frame(table, job.plan.attributes, index), report, job.work.id)
 
@@ -263,6 +277,7 @@ class Workspace:
         schema: Schema | None = None,
         *,
         epsilon: str | Decimal,
+        delta: str | Decimal = "",
         attributes: str | Sequence[str] = (),
         identifier: str | Sequence[str] = (),
         missing: Literal["error", "drop", "category"] = "error",
@@ -275,6 +290,7 @@ class Workspace:
             frame: Original records, `(n_records, n_columns)`; one of each person.
             schema: As in `mask`.
             epsilon: For the whole record of a person, a decimal as text.
+            delta: δ of (ε, δ)-differential privacy; the workspace's policy must allow it.
             attributes: Model only these; empty for all.
             identifier: As in `mask`.
             missing: As in `mask`.
@@ -298,14 +314,15 @@ class Workspace:
         loaded, of_records, _ = self._loaded(frame, dataset, arguments.attributes)
         with self._charged(dataset, loaded) as (records, data):
             job = prepare_synthesis(
-                arguments.release, dataset, data, of_records, arguments.epsilon,
+                arguments.release, dataset, data, of_records, records, arguments.epsilon,
+                parse_delta(str(delta)),
                 policy=self._policy, now=utc_now(),
             )  # fmt: skip
-            charges, tables = LocalCharges(records, this_person()), MaskedTables(self.folder)
-            if charges.standing(job.work) is Standing.NEW:
-                charges.judge(job.work)
+            tables = MaskedTables(self.folder)
+            if job.work.standing() is Standing.NEW:
+                job.work.judge()
                 job.check_worth(anyway=anyway)
-            report = make_table(job, charges, tables, "a notebook")
+            report = make_table(job, tables, "a notebook")
         table = pq.read_table(tables.table_path(job.work.id))
         index = pd.RangeIndex(table.num_rows)
         return Masked(to_frame(table, job.attributes, index), report, job.work.id)
@@ -357,13 +374,12 @@ class Workspace:
         work_id = new_id("query", utc_now) if id is None else id
         with self._charged(dataset, loaded) as (records, data):
             query = prepare_query(
-                question, dataset, data, policy=self._policy, work_id=work_id, today=utc_now().date()
+                question, dataset, data, records, policy=self._policy, work_id=work_id, today=utc_now().date()
             )
-            charges = LocalCharges(records, this_person())
-            new = charges.standing(query.work) is Standing.NEW
+            new = query.work.standing() is Standing.NEW
             if new:
-                charges.judge(query.work)
-            values = answer_query(query, charges)
+                query.work.judge()
+            values = answer_query(query)
         charged = query.work.charge if new else Decimal(0)
         return Answer(values, tuple(range_texts(question)), error_text(query), charged, work_id)
 

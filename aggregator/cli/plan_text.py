@@ -8,7 +8,7 @@ from common.model.mechanisms import CARRIER_RULE
 from common.model.plan import Plan
 from common.words.guarantee import essentials, invariants, promises
 from common.words.linking import allowed
-from common.words.numbers import OF_UNIFORM, bound_cell, counted, error_text, rounded_up, span_text
+from common.words.numbers import OF_UNIFORM, bound_cell, cost_text, counted, error_text, rounded_up, span_text
 from common.words.worth import largest_errors
 
 
@@ -19,8 +19,9 @@ def show_plan(plan: Plan, *, details: bool) -> None:
             console.print_line(line)
         return
     _show_tasks(plan)
-    console.print_line()
-    _show_errors(plan)
+    if plan.synthesis is None:
+        console.print_line()
+        _show_errors(plan)
     for title, lines in (
         ("What linking may find", allowed(plan)),
         ("What is promised", promises(plan)),
@@ -41,13 +42,14 @@ def brief(plan: Plan) -> list[str]:
     return page(
         [
             text(
-                f"release {plan.release}: {plan.layout}, {counted(len(plan.owners), 'owner')}, "
-                f"{counted(len(plan.attributes), 'attribute')}, ε {rounded_up(plan.epsilon):f}"
+                f"release {plan.release}: {plan.product}, {plan.layout}, "
+                f"{counted(len(plan.owners), 'owner')}, {counted(len(plan.attributes), 'attribute')}, "
+                f"{cost_text(plan.epsilon, plan.delta)}"
             ),
             *([clipped("purpose", plan.purpose)] if plan.purpose else []),
             text("every owner still decides, by its policy and balance; its stated limits are met"),
             _owners(plan),
-            listed(f"expected error ({OF_UNIFORM})", _errors(plan)),
+            *([listed(f"expected error ({OF_UNIFORM})", errors)] if (errors := _errors(plan)) else []),
             *(text(line, "- ") for line in essentials(plan)),
         ],
         [text(f"plan digest: {plan.digest}"), text("everything: --details")],
@@ -55,16 +57,17 @@ def brief(plan: Plan) -> list[str]:
 
 
 def _owners(plan: Plan) -> Part:
+    masked = plan.synthesis is None
     return rows(
-        ("owner", "records", "ε", "charge", "k", "mechanisms"),
+        ("owner", "records", "ε", "charge", *(("k", "mechanisms") if masked else ())),
         [
             (
                 owner,
                 f"≥ {each.records_rounded}",
                 rounded_up(each.epsilon_at(plan.most_multiples)),
                 bound_cell(each.epsilon_joint_at(plan.most_multiples)),
-                span_text(attribute.k for attribute in each.attributes),
-                _several(attribute.mechanism for attribute in each.attributes),
+                *((span_text(a.k for a in each.attributes),) if masked else ()),
+                *((_several(a.mechanism for a in each.attributes),) if masked else ()),
             )
             for owner, each in plan.assignments.items()
         ],
@@ -79,7 +82,7 @@ def _errors(plan: Plan) -> list[str]:
 def _show_tasks(plan: Plan) -> None:
     group = ("group",) if plan.n_groups > 1 else ()
     console.table(
-        f"plan of release {plan.release} ({plan.layout}, ε {rounded_up(plan.epsilon):f})",
+        f"plan of release {plan.release} ({plan.layout}, {cost_text(plan.epsilon, plan.delta)})",
         ("owner", *group, "records", "ε", "ε joint", "ε table", "k", "mechanism"),
         [
             (

@@ -170,7 +170,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     most = plan.most_multiples
     return {
         "layout": str(plan.layout),
+        "product": str(plan.product),
         "epsilon": plan.epsilon,
+        "delta": plan.delta,
         "purpose": plan.purpose,
         "created": plan.created,
         "n_attributes": len(plan.attributes),
@@ -184,7 +186,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
                 "epsilon": each.epsilon_at(most),
                 "charge": each.epsilon_joint_at(most),
                 "k": span_text(attribute.k for attribute in each.attributes),
-                "attributes": [attribute.name for attribute in each.attributes],
+                "attributes": list(each.names),
             }
             for owner, each in plan.assignments.items()
         ],
@@ -232,6 +234,8 @@ def schema_document(view: "SchemaView") -> dict[str, Any]:
             "Smallest rank noise": limits.min_rank_noise,
             "Mechanisms": _or_any(limits.mechanisms),
             "Layouts": _or_any(limits.layouts),
+            "Products": _or_any(limits.products),
+            "Sum of all δ": limits.total_delta,
             "Accounting": limits.accounting,
         },
     }

@@ -19,8 +19,7 @@ from aggregator.drive.presence import OwnerPresence, Signal
 from aggregator.drive.stages import (
     LostFragmentError,
     compare_keys,
-    has_appeared,
-    note_of,
+    folder_of,
     publish_release,
     signed_addendum,
     signed_plan,
@@ -179,7 +178,7 @@ class Conductor:
         An attempt that is in progress can make the folder appear at any moment.
         """
         waits = bool(self.waiting(release)) and not self.attempting(release)
-        return waits and not has_appeared(self._releases[release], self.folder(release))
+        return waits and not folder_of(self._releases[release], self._release_dir).may_exist()
 
     # --- events --------------------------------------------------------------------------------
 
@@ -346,13 +345,13 @@ class Conductor:
         known = self._releases[release]
         if known.state is not State.JOINING:
             return
-        folder, moment = self.folder(release), datetime.fromtimestamp(self.now, UTC)
+        moment = datetime.fromtimestamp(self.now, UTC)
         with self._shown(release, State.JOINING) as progress:
             digest = await asyncio.to_thread(
                 publish_release,
                 known,
                 self._intake,
-                folder.parent,
+                self._release_dir,
                 self._signer,
                 self._ca,
                 moment,
@@ -360,9 +359,12 @@ class Conductor:
                 progress,
             )
         # A folder that has appeared is published, even if storing that event needs several attempts.
-        note = await asyncio.to_thread(note_of, folder, known.request.out)
-        published = Published(at=self.now, manifest_digest=digest, directory=str(folder), note=note)
-        self.record(release, published)
+        folder = folder_of(known, self._release_dir)
+        note = await asyncio.to_thread(folder.note, known.request.out)
+        self.record(
+            release,
+            Published(at=self.now, manifest_digest=digest, directory=str(folder.path), note=note),
+        )
 
     @contextmanager
     def _shown(self, release: str, state: State) -> Iterator[Progress]:

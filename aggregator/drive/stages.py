@@ -21,8 +21,8 @@ from aggregator.release.conflicts import conflict_error, conflicts
 from aggregator.store.intake import BlobKind, Intake
 from common import __version__
 from common.canonical import digest
-from common.errors import IntegrityError, InternalError, TesseraError, UsageError
-from common.files import remove_leftover, write_atomic
+from common.errors import IntegrityError, InternalError, UsageError
+from common.files import write_atomic
 from common.model.compatibility import check_features, common_protocol, features_of
 from common.model.fragment import Addendum, Consent
 from common.model.schema import Schema
@@ -35,8 +35,13 @@ from common.trust.signing import Domain, SignerSource
 from common.workspace import Workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    import pyarrow as pa
+
     from aggregator.release.linking import LinkingResult
     from aggregator.release.masked import Masked
+    from aggregator.release.publication import ReleaseFolder
     from common.model.plan import Plan
     from common.wire.decoding import FragmentCheck
 
@@ -259,37 +264,34 @@ def publish_release(
             it, or its folder holds something else.
         OSError: If the release folder or the scratch folder cannot be written.
     """
-    from aggregator.release.publication import publish, published_digest
     from common.release.summary import n_records
 
     plan, evidence = release.the_plan(), _evidence(release)
-    product = product_of(plan)
-    # At once: this attempt may fail, and an operator who then ends the release wants nothing of it to stay.
-    remove_leftover(release_dir / release.id)
-    # After a crash the folder may be there, and the fragments may be gone.
-    kept = published_digest(release_dir, plan.digest, release.id, workspace)
-    if kept is not None:
-        return kept
-    counts, n_released = evidence.addendum.records, n_records(plan, evidence.addendum)
-    missing = _missing_room(workspace, product.needed_room(plan, counts, n_released, workspace))
-    if missing:
-        raise OSError(errno.ENOSPC, missing, str(workspace.scratch))
-    fragments = {owner: partial(_fragment, release, owner, intake) for owner in plan.owners}
-    # Every record of a fragment is read, and every record of the release is written; then it is verified.
-    progress.begin("publishing", sum(counts.values()) + n_released)
-    with closing(product.join(plan, fragments, counts, n_released, workspace, progress.advance)) as pieces:
-        key = signer.current_signer()
-        return publish(
-            release_dir,
-            evidence,
-            pieces,
-            key,
-            now,
-            release.request.formats,
-            ca,
-            workspace=workspace,
-            progress=progress,
-        )
+    product, counts = product_of(plan), evidence.addendum.records
+    n_released = n_records(plan, evidence.addendum)
+
+    def joined() -> "Generator[pa.Table]":
+        missing = _missing_room(workspace, product.needed_room(plan, counts, n_released, workspace))
+        if missing:
+            raise OSError(errno.ENOSPC, missing, str(workspace.scratch))
+        # Every record of a fragment is read, and every record of the release is written; then it is verified.
+        progress.begin("publishing", sum(counts.values()) + n_released)
+        fragments = {owner: partial(_fragment, release, owner, intake) for owner in plan.owners}
+        yield from product.join(plan, fragments, counts, n_released, workspace, progress.advance)
+
+    # After a crash the folder may be there, and the fragments may be gone: then nothing is joined.
+    with closing(joined()) as pieces:
+        return folder_of(release, release_dir).publish(
+            evidence, pieces, signer.current_signer(), now, release.request.formats, ca,
+            workspace=workspace, progress=progress,
+        )  # fmt: skip
+
+
+def folder_of(release: Release, release_dir: Path) -> "ReleaseFolder":
+    """Return the folder where a release appears."""
+    from aggregator.release.publication import ReleaseFolder
+
+    return ReleaseFolder(release_dir / release.id, release.plan_digest)
 
 
 def _missing_room(workspace: Workspace, needed: int) -> str:
@@ -322,60 +324,6 @@ def _fragment(release: Release, owner: str, intake: Intake) -> Path:
             {"owner": owner, "sealed": statement.fragment_digest, "found": found},
         )
     return path
-
-
-def has_appeared(release: Release, folder: Path) -> bool:
-    """Whether a folder may be that of a release: one that holds another release is not.
-
-    One that cannot be examined now may be.
-    """
-    from common.release.verification import MANIFEST_FILE
-
-    try:
-        folder.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
-    try:
-        found = json.loads((folder / MANIFEST_FILE).read_bytes())["plan"]["digest"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return True
-    return bool(found == release.plan_digest)
-
-
-def note_of(folder: Path, out: str) -> str:
-    """Put the copy of a published release where the operator wanted it, if anywhere.
-
-    Returns:
-        What did not go well with report and copy; empty if nothing.
-    """
-    from aggregator.release.publication import missing_report
-
-    notes = [missing_report(folder), copy_out(folder, Path(out)) if out else ""]
-    return "; ".join(filter(None, notes))
-
-
-def copy_out(folder: Path, out: Path) -> str:
-    """Put the finished copy where the operator wanted it; a release is published without it too.
-
-    Returns:
-        Why there is no copy; empty if there is one.
-    """
-    from aggregator.release.publication import copy_release, is_copy
-
-    try:
-        # There already if this is another attempt to write down that the release is published.
-        if not is_copy(folder, out):
-            copy_release(folder, out)
-    except TesseraError as error:
-        reason = error.message
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-    else:
-        return ""
-    _log.error("the copy of the release could not be made", extra={"reason": reason})
-    return f"there is no copy at {out}: {reason}"
 
 
 def _evidence(release: Release) -> Evidence:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.canonical import canonical, digest
-from common.errors import IntegrityError
+from common.errors import IntegrityError, TesseraError
 from common.files import check_out, flushed, remove_leftover, whole_folder
 from common.model.plan import Plan
 from common.planning.arguments import FORMATS
@@ -68,100 +68,132 @@ _READ_BYTES = 1 << 20
 _log = logging.getLogger(__name__)
 
 
-def publish(
-    release_dir: Path,
-    evidence: Evidence,
-    pieces: Iterable["pa.Table"],
-    signer: Signer,
-    published: datetime,
-    formats: Sequence[str] = ("parquet",),
-    ca: Path | None = None,
-    *,
-    workspace: Workspace,
-    progress: Progress | None = None,
-) -> str:
-    """Write a release folder; without a report if that cannot be made (`missing_report`).
+class ReleaseFolder:
+    """Where a release appears, whole or not at all.
 
     Args:
-        release_dir: Where release folders are; the new one is called as the release.
-        evidence: What was signed while the release was made.
-        pieces: The released records in order (`aggregator.release.records.to_release`). Each piece becomes a
-            row group of the Parquet file.
-        signer: The aggregator's key.
-        published: Now, with a time zone.
-        formats: Any of `FORMATS`.
-        ca: PEM file of the CAs that all identities must lead to; None leaves them unchecked.
-        workspace: Memory and scratch folder.
-        progress: Advanced by the records that are written; verifying them is a step of its own.
-
-    Returns:
-        The digest of the manifest.
-
-    Raises:
-        IntegrityError: If a folder of this name exists and is not this release, whole and unchanged; or if
-            the new one would not hold for those who verify it. Then none appears.
-        OSError: If it cannot be written.
+        path: The folder; it is called as the release.
+        plan_digest: Digest of the plan that the release answers.
     """
-    progress = progress or Progress()
-    final = release_dir / evidence.plan.release
-    remove_leftover(final)
-    kept = published_digest(release_dir, evidence.plan.digest, evidence.plan.release, workspace)
-    if kept is not None:
-        return kept
-    with whole_folder(final) as folder:
-        document = manifest_document(evidence, signer.chain_pem, published)
-        summaries = _write_data(folder, evidence.plan, document, pieces, formats, workspace, progress)
-        _write_report(folder, document, evidence, summaries, formats)
-        manifest = to_bytes(document, _listed(folder))
-        _write(folder / MANIFEST_FILE, manifest)
-        _write(folder / SIGNATURE_FILE, signer.sign(Domain.MANIFEST, manifest))
-        _check(folder, ca, workspace, progress)
-    return digest(manifest)
 
+    def __init__(self, path: Path, plan_digest: str) -> None:
+        self.path, self._plan_digest = path, plan_digest
 
-def missing_report(folder: Path) -> str:
-    """Return a note that a release folder has no report; empty if it has one."""
-    return "" if (folder / REPORT_FILE).exists() else "the report could not be made: there is no report.html"
+    def may_exist(self) -> bool:
+        """Whether it may hold this release; so does one that cannot be examined now."""
+        try:
+            self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
+        try:
+            plan_digest = json.loads((self.path / MANIFEST_FILE).read_bytes())["plan"]["digest"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return True
+        return bool(plan_digest == self._plan_digest)
 
+    def manifest_digest(self, workspace: Workspace | None = None) -> str | None:
+        """Return the manifest's digest if the release is published already, or None.
 
-def published_digest(
-    release_dir: Path, plan_digest: str, release: str, workspace: Workspace | None = None
-) -> str | None:
-    """Return the manifest's digest of a release that is already published, or None.
+        Args:
+            workspace: Memory and scratch folder; as `verify_release`.
 
-    Args:
-        release_dir: Where release folders are.
-        plan_digest: Digest of the plan that the release must answer.
-        release: Release id.
-        workspace: Memory and scratch folder; as `verify_release`.
+        Raises:
+            IntegrityError: If the folder exists and is not this release, whole and unchanged.
+        """
+        if not self.path.exists():
+            return None
+        try:
+            verified = verify_release(self.path, workspace=workspace)
+        except IntegrityError as error:
+            raise IntegrityError(
+                f"{self.path} is there already and is no whole release: {error.message}",
+                "move that folder away",
+                error.details,
+            ) from None
+        if verified.plan_digest != self._plan_digest:
+            raise IntegrityError(
+                f"{self.path} holds another release of the same name",
+                "move that folder away",
+                {"plan_digest": self._plan_digest, "found": verified.plan_digest},
+            )
+        return verified.manifest_digest
 
-    Raises:
-        IntegrityError: If a folder of this name exists and is not this release, whole and unchanged.
-    """
-    folder = release_dir / release
-    if not folder.exists():
-        return None
-    try:
-        verified = verify_release(folder, workspace=workspace)
-    except IntegrityError as error:
-        raise IntegrityError(
-            f"{folder} is there already and is no whole release: {error.message}",
-            "move that folder away",
-            error.details,
-        ) from None
-    if verified.plan_digest != plan_digest:
-        raise IntegrityError(
-            f"{folder} holds another release of the same name",
-            "move that folder away",
-            {"plan_digest": plan_digest, "found": verified.plan_digest},
-        )
-    return verified.manifest_digest
+    def publish(
+        self,
+        evidence: Evidence,
+        pieces: Iterable["pa.Table"],
+        signer: Signer,
+        published: datetime,
+        formats: Sequence[str] = ("parquet",),
+        ca: Path | None = None,
+        *,
+        workspace: Workspace,
+        progress: Progress | None = None,
+    ) -> str:
+        """Write the folder, unless it is there; without a report if that cannot be made (`note`).
 
+        Args:
+            evidence: What was signed while the release was made.
+            pieces: The released records in order (`aggregator.release.records.to_release`). Each piece
+                becomes a row group of the Parquet file. They are read only if the folder has to be written.
+            signer: The aggregator's key.
+            published: Now, with a time zone.
+            formats: Any of `FORMATS`.
+            ca: PEM file of the CAs that all identities must lead to; None leaves them unchecked.
+            workspace: Memory and scratch folder.
+            progress: Advanced by the records that are written; verifying them is a step of its own.
 
-def is_copy(folder: Path, out: Path) -> bool:
-    """Whether `out` holds a finished copy of a release."""
-    manifest = out / MANIFEST_FILE
-    return manifest.is_file() and manifest.read_bytes() == (folder / MANIFEST_FILE).read_bytes()
+        Returns:
+            The digest of the manifest.
+
+        Raises:
+            IntegrityError: If the folder exists and is not this release, whole and unchanged; or if the new
+                one would not hold for those who verify it. Then none appears.
+            OSError: If it cannot be written.
+        """
+        progress = progress or Progress()
+        # At once: this attempt may fail, and whoever then ends the release wants nothing of it to stay.
+        remove_leftover(self.path)
+        kept = self.manifest_digest(workspace)
+        if kept is not None:
+            return kept
+        with whole_folder(self.path) as folder:
+            document = manifest_document(evidence, signer.chain_pem, published)
+            summaries = _write_data(folder, evidence.plan, document, pieces, formats, workspace, progress)
+            _write_report(folder, document, evidence, summaries, formats)
+            manifest = to_bytes(document, _listed(folder))
+            _write(folder / MANIFEST_FILE, manifest)
+            _write(folder / SIGNATURE_FILE, signer.sign(Domain.MANIFEST, manifest))
+            _check(folder, ca, workspace, progress)
+        return digest(manifest)
+
+    def note(self, out: str = "") -> str:
+        """Put the copy of a published release where the operator wanted it, if anywhere.
+
+        Returns:
+            What did not go well with report and copy; empty if nothing.
+        """
+        has_report = (self.path / REPORT_FILE).exists()
+        report = "" if has_report else "the report could not be made: there is no report.html"
+        return "; ".join(filter(None, (report, self._copy(Path(out)) if out else "")))
+
+    def _copy(self, out: Path) -> str:
+        """Copy the folder; return why there is no copy. A release is published without it, too."""
+        try:
+            manifest = out / MANIFEST_FILE
+            # There already if this is another attempt to write down that the release is published.
+            if not manifest.is_file() or manifest.read_bytes() != (self.path / MANIFEST_FILE).read_bytes():
+                copy_release(self.path, out)
+        except TesseraError as error:
+            reason = error.message
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+        else:
+            return ""
+        _log.error("the copy of the release could not be made", extra={"reason": reason})
+        return f"there is no copy at {out}: {reason}"
 
 
 def copy_release(folder: Path, out: Path) -> None:

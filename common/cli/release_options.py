@@ -57,7 +57,12 @@ MaxOverlap = Annotated[str, option("max_overlap")]
 OnMismatch = Annotated[str, option("on_mismatch")]
 
 ReleaseId = Annotated[str, typer.Argument(metavar="ID", help="Release id.", show_default=False)]
-ReleaseFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.", show_default=False)]
+Published = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PATH", help="Release folder, or the file of a synthetic table.", show_default=False
+    ),
+]
 KeyPins = Annotated[
     list[str] | None,
     typer.Option(

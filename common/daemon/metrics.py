@@ -132,6 +132,9 @@ class _Handler(WSGIRequestHandler):
 class _Server(ThreadingWSGIServer):
     """The library's server, with a time limit for every request and nothing written to standard error."""
 
+    request_queue_size = 128
+    """With the library's 5, connections of a burst wait for seconds until TCP tries again."""
+
     def __init__(self, host: str, port: int) -> None:
         self.address_family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         self._requests: dict[socket.socket, None] = {}

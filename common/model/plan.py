@@ -17,7 +17,7 @@ from unicodedata import category
 from common.canonical import OMITTED, Document, Positive, digest
 from common.model.compatibility import NEWEST_PROTOCOL, check_needs, features_of
 from common.model.mechanisms import PublicNumbers, carrier_reason
-from common.model.privacy import total, total_or_unbounded
+from common.model.privacy import is_share, total, total_or_unbounded
 from common.model.schema import Attribute, AttributeType, IdentifierRules, MatchPass
 from common.model.task import Assignment, PlannedAttribute, Task
 
@@ -69,6 +69,10 @@ _PILED = re.compile(
 
 TRIAL = "trial-"
 """Beginning of the ids of trials."""
+
+
+_COUNTED = 3
+"""One-way counts, scores of pairs, tables of pairs."""
 
 
 def is_trial(release: str) -> bool:
@@ -128,6 +132,25 @@ class Linking(Document):
         return self.on_mismatch == "intersect"
 
 
+@dataclass(frozen=True, slots=True)
+class Synthesis(Document):
+    """How a synthetic release is made: public numbers, from which all of its questions follow."""
+
+    colluding: int
+    """The most owners of a group that may collude with the aggregator while the noise of the others is
+    whole."""
+    split: tuple[Positive, ...]
+    """What one-way counts, the choice of pairs, and the tables of the pairs get of ε."""
+    delta: Decimal = field(default=Decimal(0), metadata=OMITTED)
+    """δ of the whole record of a person; 0 for ε-differential privacy."""
+
+    def __post_init__(self) -> None:
+        if self.delta and not is_share(self.delta, Decimal(1)):
+            raise ValueError("the delta of a synthetic release is a share")
+        if self.colluding < 0 or len(self.split) != _COUNTED or sum(self.split) != 1:
+            raise ValueError("the shares of a synthetic release are three, and sum to 1")
+
+
 @dataclass(frozen=True)
 class Plan(Document):
     """The agreed release. Everything that owners consent to is in here and under its digest.
@@ -163,6 +186,8 @@ class Plan(Document):
     """Every owner's share, group by group."""
     owner_column: bool = field(default=False, metadata=OMITTED)
     """Whether the release states the owner of every record."""
+    synthesis: Synthesis | None = field(default=None, metadata=OMITTED)
+    """How its records are drawn from a model of noisy counts; None where every record is masked."""
     protocol: int = NEWEST_PROTOCOL
     """Version of the protocol that everybody in the release speaks."""
     derived: ClassVar[tuple[str, ...]] = ("epsilon_joint", "epsilon_table", "features")
@@ -178,9 +203,14 @@ class Plan(Document):
         # Making them checks that every owner takes part with one data set.
         _ = self.assignments
         names = [attribute.name for attribute in self.attributes]
-        by_group = {task.group: tuple(attribute.name for attribute in task.attributes) for task in self.tasks}
-        if any(tuple(a.name for a in task.attributes) != by_group[task.group] for task in self.tasks):
-            raise ValueError("the owners of a group mask the same attributes")
+        by_group = {task.group: task.names for task in self.tasks}
+        if any(task.names != by_group[task.group] for task in self.tasks):
+            raise ValueError("the owners of a group have the same attributes")
+        masks = self.synthesis is None
+        if any(
+            (task.modelled is None) is not masks or (task.attributes and not masks) for task in self.tasks
+        ):
+            raise ValueError("all owners mask, or all count for a model")
         masked = [name for group in sorted(by_group) for name in by_group[group]]
         if sorted(masked) != sorted(names) or len(set(masked)) != len(masked) or not all(by_group.values()):
             raise ValueError("every attribute belongs to exactly one group")
@@ -208,6 +238,16 @@ class Plan(Document):
             raise ValueError("the quality of matches is a share, and goes with match keys")
         if self.passes and self.max_records_per_person > 1:
             raise ValueError("match keys link persons with one record at an owner")
+
+    @property
+    def delta(self) -> Decimal:
+        """δ of a release that is (ε, δ)-differentially private; else 0."""
+        return Decimal(0) if self.synthesis is None else self.synthesis.delta
+
+    @property
+    def product(self) -> Product:
+        """What the release is made of."""
+        return Product.MASKED if self.synthesis is None else Product.SYNTHETIC
 
     @cached_property
     def _tasks_by_group(self) -> list[list[Task]]:

@@ -75,6 +75,24 @@ def parse_epsilon(text: str) -> Decimal:
     return plain(epsilon)
 
 
+def parse_delta(text: str) -> Decimal:
+    """Read a δ from decimal text; 0 from empty text.
+
+    Raises:
+        UsageError: If it is not a positive decimal below 1 with at most 12 decimal places.
+    """
+    try:
+        delta = read_decimal(text or "0")
+    except ValueError:
+        delta = Decimal(-1)
+    if delta < 0 or delta >= 1 or round_down(delta) != delta:
+        raise UsageError(
+            f"delta {text!r} is not a decimal from 0 to below 1, with at most {SHARE_PLACES} decimal places",
+            "write delta as a small decimal number, for example 0.000001, or leave it out",
+        )
+    return plain(delta)
+
+
 def is_share(value: Decimal, largest: Decimal = LARGEST_EPSILON) -> bool:
     """Whether a decimal from outside can be a share or a bound: positive, bounded, of at most 12 places."""
     if not value.is_finite() or not 0 < value <= largest:

@@ -323,6 +323,10 @@ class Limits(Document):
     """Names of the passes of match keys that are allowed; None: all."""
     min_match_quality: Decimal = field(default=Decimal(0), metadata=OMITTED)
     """Smallest share of right links of match keys, by the lower end of its estimate."""
+    products: tuple[str, ...] | None = field(default=None, metadata=OMITTED)
+    """What may be made of the data; None: everything that the owner's version knows."""
+    total_delta: Decimal = field(default=Decimal(0), metadata=OMITTED)
+    """Largest sum of δ of all releases of a budget; 0: ε-differential privacy alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,16 @@ class PlannedAttribute(Document):
 
 
 @dataclass(frozen=True, slots=True)
+class Modelled(Document):
+    """What an owner counts for a synthetic release."""
+
+    attributes: tuple[str, ...]
+    """Names of the attributes, in release order."""
+    epsilon: Positive
+    """ε for the whole record of a person, whatever attributes it has."""
+
+
+@dataclass(frozen=True, slots=True)
 class Task(Document):
     """One owner's share of a release in one group."""
 
@@ -100,17 +110,26 @@ class Task(Document):
     records_rounded: int
     """The owner's number of records, rounded down to its leading digit."""
     attributes: tuple[PlannedAttribute, ...]
-    """What to mask and how, in release order."""
+    """What to mask and how, in release order; empty where nothing is masked."""
+    modelled: Modelled | None = field(default=None, metadata=OMITTED)
+    """What to count in a synthetic release; None where records are masked."""
     derived: ClassVar[tuple[str, ...]] = ("epsilon", "epsilon_joint", "epsilon_table", "rank_loss")
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the attributes that it is about, in release order."""
+        return self.modelled.attributes if self.modelled else tuple(each.name for each in self.attributes)
+
+    @property
     def epsilon(self) -> Decimal:
-        """Sum of the attributes' epsilon (sequential composition)."""
-        return total(attribute.epsilon for attribute in self.attributes)
+        """Sum of the attributes' epsilon (sequential composition), or that of the whole record."""
+        return self.modelled.epsilon if self.modelled else total(each.epsilon for each in self.attributes)
 
     @property
     def epsilon_joint(self) -> Decimal | None:
-        """Sum of the attributes' joint bounds; None where one has none."""
+        """Sum of the attributes' joint bounds; None where one has none. A model has no lists: its epsilon."""
+        if self.modelled:
+            return self.modelled.epsilon
         return total_or_unbounded(attribute.epsilon_joint for attribute in self.attributes)
 
     @property
@@ -187,6 +206,11 @@ class Assignment:
     def attributes(self) -> tuple[PlannedAttribute, ...]:
         """What to mask and how; the columns of the fragment, in this order."""
         return tuple(attribute for task in self.tasks for attribute in task.attributes)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of its attributes, in this order."""
+        return tuple(name for task in self.tasks for name in task.names)
 
     @cached_property
     def largest_k(self) -> int:

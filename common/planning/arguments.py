@@ -22,12 +22,21 @@ from common.model.mechanisms import (
     fault_of_rank_noise,
     rules_of,
 )
-from common.model.plan import LONGEST_PURPOSE, ON_MISMATCH, RELEASE_ID, BudgetSplit, Layout, is_purpose
+from common.model.plan import (
+    LONGEST_PURPOSE,
+    ON_MISMATCH,
+    RELEASE_ID,
+    BudgetSplit,
+    Layout,
+    Product,
+    is_purpose,
+)
 from common.model.privacy import (
     LARGEST_COUNT,
     NO_RANK_NOISE,
     SMALLEST_K,
     is_rank_noise,
+    parse_delta,
     parse_epsilon,
     plain,
     read_decimal,
@@ -332,6 +341,23 @@ class ReleaseArguments:
             label="ε for all attributes together", hint="A decimal, such as 1 or 0.5.", keyboard="decimal",
         ),
     ]  # fmt: skip
+    product: Annotated[
+        Product,
+        Argument(
+            "What is made: masked records, or records from a model of noisy counts (synthetic).",
+            lambda text: Product(one_of("product", text or "masked", tuple(Product))), Product,
+            default="masked", choices=tuple(Product), label="Product",
+            hint="masked: every record, each value with noise. synthetic: records drawn from a model.",
+        ),
+    ] = Product.MASKED  # fmt: skip
+    delta: Annotated[
+        Decimal,
+        Argument(
+            "With --product synthetic: δ of (ε, δ)-differential privacy, which needs less noise.",
+            parse_delta, Decimal, default="", shown="0", label="δ, of synthetic records",
+            hint="A small decimal, such as 0.000001; empty for none.", keyboard="decimal",
+        ),
+    ] = Decimal(0)  # fmt: skip
     k: Annotated[
         int | None,
         Argument(
@@ -469,8 +495,13 @@ class ReleaseArguments:
     def to_document(self) -> dict[str, Any]:
         """Return the arguments as JSON-serialisable values."""
         document = {each.name: _stored(getattr(self, each.name)) for each in fields(self) if each.init}
+        # The version before reads the documents without these.
         if not self.anyway:
-            del document["anyway"]  # the version before reads the other documents
+            del document["anyway"]
+        if self.product is Product.MASKED:
+            del document["product"]
+        if not self.delta:
+            del document["delta"]
         return document
 
     @classmethod
@@ -513,6 +544,7 @@ def parse_arguments(**sent: Any) -> ReleaseArguments:
     known = {name: each.read(sent.pop(name)) for name, each in ARGUMENTS.items() if name in sent}
     asked = ReleaseArguments(**known, **sent)
     _check_groups(asked.layout, asked.groups)
+    _check_product(asked)
     _check_mechanism(asked)
     _check_linking(asked)
     return asked
@@ -576,6 +608,25 @@ def _check_mixed(groups: Sequence[Sequence[str]]) -> None:
         raise UsageError(
             "two groups have the same owners, and attributes belong to the group of those that hold them",
             "name each set of owners once",
+        )
+
+
+def _check_product(asked: ReleaseArguments) -> None:
+    """Check that nothing is said about how values are masked where none is."""
+    masks = (asked.k, asked.mechanism, asked.rank_noise, asked.budget_split, asked.owner_column)
+    if asked.product is Product.MASKED:
+        if asked.delta:
+            raise UsageError("masked records have no delta", "leave --delta out, or add --product synthetic")
+        return
+    if asked.layout is not Layout.HORIZONTAL:
+        raise UsageError(
+            f"a synthetic release of a {asked.layout} layout is not possible yet",
+            "choose --product masked, or owners that have the same attributes: --layout horizontal",
+        )
+    if masks != (None, DEFAULT_MECHANISM, RankNoise(), BudgetSplit.OWNER, False):
+        raise UsageError(
+            "a synthetic release is not made by mechanisms for single attributes",
+            "leave --k, --mechanism, --rank-noise, --budget-split, --weights and --owner-column out",
         )
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from common.errors import RefusedError
 from common.model.mechanisms import MECHANISMS
-from common.model.plan import Layout, Plan
+from common.model.plan import Layout, Plan, Product
 from common.model.privacy import charge
 from common.model.schema import Limits, Schema
 from common.model.task import PlannedAttribute
@@ -19,6 +19,18 @@ def by_layout(limits: Limits, layout: Layout) -> Iterator[str]:
     """Object to a layout that a policy does not list."""
     if limits.layouts is not None and layout not in limits.layouts:
         yield f"policy.layouts does not list {str(layout)!r}"
+
+
+def by_product(limits: Limits, product: Product) -> Iterator[str]:
+    """Object to a product that a policy does not list."""
+    if limits.products is not None and product not in limits.products:
+        yield f"policy.products does not list {str(product)!r}"
+
+
+def by_delta(limits: Limits, delta: Decimal) -> Iterator[str]:
+    """Object to a δ above all that a policy allows."""
+    if delta > limits.total_delta:
+        yield f"policy.total_delta = {limits.total_delta:f}, the release would have δ {delta:f}"
 
 
 def by_mechanism(limits: Limits, attributes: Sequence[PlannedAttribute]) -> Iterator[str]:
@@ -75,6 +87,8 @@ def objections(plan: Plan, owner: str, limits: Limits) -> tuple[str, ...]:
     own, most = plan.assignment_of(owner), plan.most_multiples
     return (
         *by_layout(limits, plan.layout),
+        *by_product(limits, plan.product),
+        *by_delta(limits, plan.delta),
         *by_mechanism(limits, own.attributes),
         *by_charge(limits, own.attributes, own.epsilon_at(most), own.epsilon_joint_at(most)),
         *by_rank_noise(limits, own.attributes),

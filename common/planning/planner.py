@@ -13,11 +13,12 @@ from dataclasses import replace
 from decimal import Decimal
 
 from common.errors import UsageError
-from common.model.plan import OWNER_COLUMN, Linking, Plan
+from common.model.plan import OWNER_COLUMN, Linking, Plan, Product, Synthesis
 from common.model.schema import Attribute, Schema
-from common.model.task import Task
+from common.model.task import Modelled, PlannedAttribute, Task
 from common.planning.arguments import ReleaseArguments
 from common.planning.attributes import check_k, plan_attribute, shares, smallest_accepted_k
+from common.synthesis.accounting import ROUNDS, default_colluding
 
 
 def make_plan(
@@ -36,45 +37,34 @@ def make_plan(
         version: Version of the software.
 
     Raises:
-        UsageError: If epsilon cannot be divided so finely or so, or k, weights or rank noise do not go with
-            the mechanism or the attributes.
+        UsageError: If epsilon cannot be divided so finely or so, k, weights or rank noise do not go with
+            the mechanism or the attributes, or a synthetic release is not possible.
     """
     g = max(schemas[owner].max_records_per_person for owner in arguments.owners)
-    check_k(arguments.mechanism, arguments.k, g)
     homes = groups_of_attributes(arguments.groups, holders(arguments, schemas))
     groups = [_chosen(arguments, group, homes, schemas) for group in range(len(arguments.groups))]
     names = [[attribute.name for attribute in group] for group in groups]
-    arguments.rank_noise.check_names(name for group in names for name in group)
-    epsilons = shares(arguments.epsilon, names, arguments.budget_split, dict(arguments.weights))
-    least_k = smallest_accepted_k([schemas[owner] for owner in arguments.owners])
+    modelled = None
+    masked: dict[tuple[str, int], tuple[PlannedAttribute, ...]] = {}
+    if arguments.product is Product.SYNTHETIC:
+        modelled = Modelled(tuple(names[0]), arguments.epsilon)
+    else:
+        masked = _masked(arguments, groups, schemas, g)
     tasks = tuple(
         Task(
             owner,
             arguments.dataset,
             group,
             schemas[owner].records_rounded,
-            tuple(
-                plan_attribute(
-                    attribute,
-                    mechanism=arguments.mechanism,
-                    epsilon=epsilons[attribute.name],
-                    k=arguments.k,
-                    records_rounded=schemas[owner].records_rounded,
-                    fewest_records=min(schemas[each].records_rounded for each in owners),
-                    g=g,
-                    least_k=least_k,
-                    rank_noise=arguments.rank_noise,
-                    owners_rank_noise=schemas[owner].rank_noise,
-                )
-                for attribute in attributes
-            ),
+            masked.get((owner, group), ()),
+            modelled,
         )
-        for group, (owners, attributes) in enumerate(zip(arguments.groups, groups, strict=True))
+        for group, owners in enumerate(arguments.groups)
         for owner in owners
     )
     rules = [each for owner in arguments.owners if (each := schemas[owner].identifier) is not None]
     identifier = replace(rules[0], texts=min(each.texts for each in rules)) if rules else None
-    return Plan(
+    plan = Plan(
         release=arguments.release,
         aggregator=aggregator,
         created=created,
@@ -94,7 +84,49 @@ def make_plan(
         ),
         tasks=tasks,
         owner_column=_checked_owner_column(arguments, names),
+        synthesis=Synthesis(default_colluding(len(arguments.owners)), ROUNDS, arguments.delta)
+        if modelled
+        else None,
     )
+    if modelled:
+        # It brings numpy, which nothing else of a plan needs.
+        from common.planning.synthetic import check_synthetic
+
+        check_synthetic(plan)
+    return plan
+
+
+def _masked(
+    arguments: ReleaseArguments,
+    groups: Sequence[Sequence[Attribute]],
+    schemas: Mapping[str, Schema],
+    g: int,
+) -> dict[tuple[str, int], tuple[PlannedAttribute, ...]]:
+    """Return how every owner masks the attributes of a group, by owner and number of the group."""
+    check_k(arguments.mechanism, arguments.k, g)
+    names = [[attribute.name for attribute in group] for group in groups]
+    arguments.rank_noise.check_names(name for group in names for name in group)
+    epsilons = shares(arguments.epsilon, names, arguments.budget_split, dict(arguments.weights))
+    least_k = smallest_accepted_k([schemas[owner] for owner in arguments.owners])
+    return {
+        (owner, group): tuple(
+            plan_attribute(
+                attribute,
+                mechanism=arguments.mechanism,
+                epsilon=epsilons[attribute.name],
+                k=arguments.k,
+                records_rounded=schemas[owner].records_rounded,
+                fewest_records=min(schemas[each].records_rounded for each in owners),
+                g=g,
+                least_k=least_k,
+                rank_noise=arguments.rank_noise,
+                owners_rank_noise=schemas[owner].rank_noise,
+            )
+            for attribute in attributes
+        )
+        for group, (owners, attributes) in enumerate(zip(arguments.groups, groups, strict=True))
+        for owner in owners
+    }
 
 
 def _checked_owner_column(arguments: ReleaseArguments, names: Sequence[Sequence[str]]) -> bool:

@@ -56,7 +56,7 @@ def data_pieces(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
     try:
         if path.name == PARQUET_FILE:
             check_footer(path, plan, n_records)
-            pieces = _parquet_pieces(path)
+            pieces = parquet_pieces(path)
         else:
             pieces = _csv_pieces(path, plan)
         found = 0
@@ -81,20 +81,19 @@ def check_footer(path: Path, plan: Plan, n_records: int) -> pa.Schema:
     """
     expected = release_schema(plan)
     try:
-        with _open(path) as file:
+        with open_parquet(path) as file:
             schema, metadata = file.schema_arrow, file.metadata
         if (schema.names, schema.types) != (expected.names, expected.types):
             raise IntegrityError(f"the columns of {path.name} are not those of the plan")
         _check_count(path, metadata.num_rows, n_records)
-        with path.open("rb") as stream:
-            if not _are_plausible(stream, metadata, plan):
-                raise IntegrityError(f"{path.name} states numbers or sizes that such columns do not have")
+        check_sizes(path, metadata, label_bytes(plan.columns))
     except (pa.ArrowException, OSError, ValueError) as problem:
         raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
     return schema
 
 
-def _open(path: Path) -> pq.ParquetFile:
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """Open a Parquet file that anybody may have written."""
     return pq.ParquetFile(path, thrift_container_size_limit=_LONGEST_LIST, pre_buffer=False)
 
 
@@ -103,15 +102,16 @@ def _check_count(path: Path, found: int, n_records: int) -> None:
         raise IntegrityError(f"{path.name} has {found} records, the owners stated {n_records}")
 
 
-def _parquet_pieces(path: Path) -> Iterator[pa.Table]:
-    with _open(path) as file:
+def parquet_pieces(path: Path) -> Iterator[pa.Table]:
+    """Read a Parquet file whose footer was checked, some rows at a time."""
+    with open_parquet(path) as file:
         for batch in file.iter_batches(PIECE_RECORDS):
             yield pa.Table.from_batches([batch])
 
 
 def _csv_pieces(path: Path, plan: Plan) -> Iterator[pa.Table]:
     names = release_schema(plan).names
-    for piece in _csv_tables(path, {each.name for each in plan.attributes if each.keeps_missing}):
+    for piece in csv_tables(path, {each.name for each in plan.attributes if each.keeps_missing}):
         if piece.column_names != names:
             raise IntegrityError(f"the columns of {path.name} are not those of the plan")
         yield piece
@@ -137,9 +137,28 @@ def check_descriptions(schema: pa.Schema, plan: Plan, manifest: Mapping[str, Any
     return same
 
 
-def _are_plausible(stream: BinaryIO, metadata: pq.FileMetaData, plan: Plan) -> bool:
-    """Whether the columns have as many values as records, in no more bytes than these and labels can take."""
-    labels = {each.name: sum(len(label.encode()) + 4 for label in each.categories) for each in plan.columns}
+def label_bytes(attributes: Sequence[Attribute]) -> dict[str, int]:
+    """Return how many bytes the labels of each attribute take once."""
+    return {each.name: sum(len(label.encode()) + 4 for label in each.categories) for each in attributes}
+
+
+def check_sizes(path: Path, metadata: pq.FileMetaData, text_bytes: Mapping[str, int]) -> None:
+    """Check that the columns have as many values as rows, in no more bytes than these can take.
+
+    Args:
+        path: The file.
+        metadata: Its footer.
+        text_bytes: What the texts of a column take at most, by its name.
+
+    Raises:
+        IntegrityError: If they have not.
+    """
+    with path.open("rb") as stream:
+        if not _are_plausible(stream, metadata, text_bytes):
+            raise IntegrityError(f"{path.name} states numbers or sizes that such columns do not have")
+
+
+def _are_plausible(stream: BinaryIO, metadata: pq.FileMetaData, text_bytes: Mapping[str, int]) -> bool:
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     rows = [group.num_rows for group in groups]
     chunks = [(group.num_rows, group.column(i)) for group in groups for i in range(group.num_columns)]
@@ -151,7 +170,7 @@ def _are_plausible(stream: BinaryIO, metadata: pq.FileMetaData, plan: Plan) -> b
         # Arrow passes over this number. Other readers may not, and would read other records.
         if chunk.num_values != n_rows:
             return False
-        most = _PAGES_BYTES + _VALUE_BYTES * n_rows + labels.get(chunk.path_in_schema, 0)
+        most = _PAGES_BYTES + _VALUE_BYTES * n_rows + text_bytes.get(chunk.path_in_schema, 0)
         start = chunk.dictionary_page_offset or chunk.data_page_offset
         if unpacked_size(stream, start, chunk.total_compressed_size, n_rows) > most:
             return False
@@ -180,18 +199,33 @@ def check_values(pieces: Mapping[str, pa.Table], plan: Plan, start: int) -> dict
     for attribute in plan.columns:
         first: pa.ChunkedArray | None = None
         for name, piece in pieces.items():
-            units = _units(name, piece, attribute)
-            ends = pc.min_max(units).as_py()
-            if units.null_count or (
-                len(units) and not attribute.lower <= ends["min"] <= ends["max"] <= attribute.highest
-            ):
-                raise IntegrityError(f"{name} holds values of {attribute.name} that the plan does not have")
+            units = units_within(name, piece, attribute)
             if first is not None and not units.equals(first):
                 raise IntegrityError(f"{name} does not hold the same records as {next(iter(pieces))}")
             first = units
         if first is not None:
             found[attribute.name] = first.to_numpy()
     return found
+
+
+def units_within(name: str, table: pa.Table, attribute: Attribute) -> pa.ChunkedArray:
+    """Return the values of an attribute in resolution units.
+
+    Args:
+        name: Of the file, for errors.
+        table: Columns as they were read.
+        attribute: The attribute.
+
+    Raises:
+        IntegrityError: If one is none, or is outside the declared domain.
+    """
+    units = _units(name, table, attribute)
+    ends = pc.min_max(units).as_py()
+    if units.null_count or (
+        len(units) and not attribute.lower <= ends["min"] <= ends["max"] <= attribute.highest
+    ):
+        raise IntegrityError(f"{name} holds values of {attribute.name} that were not declared")
+    return units
 
 
 def _numbers(name: str, table: pa.Table) -> pa.ChunkedArray:
@@ -230,7 +264,7 @@ def unit_batches(path: Path, plan: Plan, names: Sequence[str], n_records: int) -
         yield from units.combine_chunks().to_batches()
 
 
-def _csv_tables(path: Path, optional: Collection[str]) -> Iterator[pa.Table]:
+def csv_tables(path: Path, optional: Collection[str]) -> Iterator[pa.Table]:
     """Read a CSV file in pieces, every column as text: what it must be is known from the plan.
 
     In `optional` columns an empty field is a missing value.

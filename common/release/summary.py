@@ -34,6 +34,7 @@ def summary(plan: Plan, addendum: Addendum) -> dict[str, Any]:
             "attributes": len(plan.attributes),
             "owners": len(plan.owners),
             "epsilon": plan.epsilon,
+            **({"delta": plan.delta} if plan.delta else {}),
             "epsilon_joint": plan.epsilon_joint_of_person(multiples),
             **({"epsilon_person": plan.epsilon_of_person(multiples)} if addendum.multiples else {}),
             **({"epsilon_table": plan.epsilon_table_of_person(multiples)} if plan.has_rank_noise else {}),
@@ -73,6 +74,8 @@ def _of_ranks(tasks: Sequence[Task]) -> dict[str, Any]:
 
 
 def _attributes(task: Task) -> list[dict[str, Any]]:
+    if task.modelled is not None:
+        return [{"name": name, "group": task.group} for name in task.names]
     return [{**attribute.to_document(), "group": task.group} for attribute in task.attributes]
 
 

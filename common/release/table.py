@@ -24,6 +24,7 @@ from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType
 from common.model.task import PlannedAttribute
 
+DRAWN = "drawn from a model of noisy counts"
 RECORD_COLUMN = "record"
 """Number of the released record, from 1, in random order."""
 _MOST_DIGITS = 15
@@ -73,6 +74,8 @@ def release_schema(plan: Plan) -> pa.Schema:
 
 def _field(attribute: Attribute, ways: Sequence[PlannedAttribute]) -> pa.Field:
     """Return the field of an attribute, from how each of its owners masks it."""
+    if not ways:
+        return described(attribute, DRAWN)
     masking = describe_masking(ways)
     words = ", ".join(f"{name} {value}" for name, value in masking.items())
     return described(attribute, f"masked with {words}", masking)

@@ -61,7 +61,7 @@ from common.trust.identity import (
 from common.trust.signing import Domain, load_chain, verify, verify_document
 from common.words.guarantee import composition, trial
 from common.words.linking import found
-from common.words.numbers import bound_text, moment_text
+from common.words.numbers import bound_text, delta_text, moment_text
 from common.workspace import Workspace, temporary_workspace
 
 
@@ -228,6 +228,8 @@ class Verified:
         unit = "person" if self.plan.linking.tokens else "record"
         as_found = ", as linking found" if self.addendum.multiples else ""
         texts = [f"ε of one {unit}{as_found}: {bound_text(bounds['epsilon_person'])}"]
+        if self.plan.delta:
+            texts.append(f"δ {delta_text(self.plan.delta)}")
         texts.append(f"joint {bound_text(bounds['epsilon_joint'])}")
         if "epsilon_table" in bounds:
             texts.append(f"table {bound_text(bounds['epsilon_table'])}")

@@ -47,6 +47,9 @@ from common.synthesis.rounds import (
 )
 from common.synthesis.sample import Keystream, draw_records
 
+METHOD = 1
+"""Version of everything here that records depend on: with another one, the same sums give other records."""
+
 
 @dataclass(frozen=True)
 class Design:
@@ -66,6 +69,8 @@ class Design:
     """The most of them that may collude with the aggregator."""
     rules: tuple[StructuralZero, ...] = ()
     """What no record is."""
+    split: tuple[Decimal, ...] = ROUNDS
+    """What one-way counts, scores and tables get of the budget."""
     holders: tuple[int, ...] = ()
     """Which owner has each attribute, of the same persons; empty where all owners have all attributes."""
 
@@ -85,7 +90,7 @@ class Design:
     @cached_property
     def budgets(self) -> tuple[Budget, ...]:
         """Of one-way counts, scores and tables."""
-        return Budget.of(self.epsilon, self.delta).divide(ROUNDS)
+        return Budget.of(self.epsilon, self.delta).divide(self.split)
 
     def variance(self, noise: Noise, pair: Attributes = ()) -> float:
         """Return the variance of the noise of an answer, of which every owner that adds noise adds some.
@@ -219,12 +224,30 @@ def n_numbers(questions: Sequence[Question]) -> int:
 class Measured:
     """What all rounds together measured."""
 
+    rounds: tuple[Round, ...]
+    """What was asked."""
+    sums: tuple[Int64Array, ...]
+    """The sums of the owners' answers, by round."""
     codings: tuple[Coding, ...]
     """Of each attribute."""
     pairs: tuple[Attributes, ...]
     """Whose tables were asked for."""
     measurements: tuple[Measurement, ...]
     """To fit a model to: the bins' counts of each attribute, then the tables of the pairs."""
+
+    @property
+    def seed(self) -> bytes:
+        """What the records are drawn with, 32 bytes."""
+        return seed_of(self.sums)
+
+
+def seed_of(sums: Sequence[Int64Array]) -> bytes:
+    """Return the seed of a release, a function of noisy counts as everything else that is released.
+
+    It is the SHA-256 of the sums of all rounds one after the other, each as a signed integer of eight bytes,
+    the lowest first.
+    """
+    return sha256(b"".join(each.astype("<i8").tobytes() for each in sums)).digest()
 
 
 def next_round(design: Design, sums: Sequence[Int64Array]) -> Round | Measured:
@@ -239,6 +262,7 @@ def next_round(design: Design, sums: Sequence[Int64Array]) -> Round | Measured:
     """
     course = _course(design)
     asked = next(course)
+    rounds = [asked]
     for number, answer in enumerate(sums, start=1):
         if answer.shape != (n_numbers(asked),):
             raise ValueError(f"round {number} has {n_numbers(asked)} numbers, {answer.size} are given")
@@ -247,8 +271,9 @@ def next_round(design: Design, sums: Sequence[Int64Array]) -> Round | Measured:
         except StopIteration as end:
             if number < len(sums):
                 raise ValueError(f"the release has {number} rounds, {len(sums)} are answered") from None
-            measured: Measured = end.value
-            return measured
+            codings, pairs, measurements = end.value
+            return Measured(tuple(rounds), tuple(sums), codings, pairs, measurements)
+        rounds.append(asked)
     return asked
 
 
@@ -283,13 +308,17 @@ def _levels(design: Design) -> list[tuple[int, Noise]]:
     return found
 
 
-def _course(design: Design) -> Generator[Round, Int64Array, Measured]:
+_Model: TypeAlias = tuple[tuple[Coding, ...], tuple[Attributes, ...], tuple[Measurement, ...]]
+"""The last three fields of `Measured`."""
+
+
+def _course(design: Design) -> Generator[Round, Int64Array, _Model]:
     """Yield the rounds of a release; takes the sums of the answers to each."""
     codings = yield from _codings(design)
     pairs = all_pairs(len(codings))
     measurements = [each.measurement(place) for place, each in enumerate(codings)]
     if not pairs:
-        return Measured(codings, (), tuple(measurements))
+        return codings, (), tuple(measurements)
     scored = tuple(_scores(design, codings))
     answer = yield scored
     chosen = choose_pairs(
@@ -307,7 +336,7 @@ def _course(design: Design) -> Generator[Round, Int64Array, Measured]:
     for table, counts in zip(asked, split(asked, answer), strict=True):
         variances = np.full(counts.size, design.variance(noise, table.pair))
         measurements.append(Measurement(table.pair, counts.astype(np.float64), variances))
-    return Measured(codings, tuple(chosen), tuple(measurements))
+    return codings, tuple(chosen), tuple(measurements)
 
 
 def _scores(design: Design, codings: Sequence[Coding]) -> Iterator[Score | CoarseTable]:
@@ -386,6 +415,5 @@ def synthesise(design: Design, measured: Measured) -> SyntheticRelease:
     codings, measurements = measured.codings, measured.measurements
     sizes = [each.n_bins for each in codings]
     model = fit(sizes, measurements, design.n_records, impossible_cells(codings, design.rules))
-    seed = sha256(b"".join(each.counts.tobytes() for each in measurements)).digest()
-    codes = draw_records(model, codings, design.n_records, Keystream(seed))
+    codes = draw_records(model, codings, design.n_records, Keystream(measured.seed))
     return SyntheticRelease(codes, measured, model)

@@ -47,6 +47,8 @@ class Domain(StrEnum):
     MANIFEST = "tessera/v1/manifest"
     LEDGER_HEAD = "tessera/v1/ledger-head"
     ANSWER = "tessera/v1/answer"
+    QUESTION = "tessera/v1/question"
+    SUM_KEY = "tessera/v1/sum-key"
     LINKAGE_EXPORT = "tessera/v1/linkage-export"
 
 

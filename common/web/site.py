@@ -30,7 +30,7 @@ from common.web.doors import LINK_SECONDS, MOST_BEGUN, Attempts, Doors, TooManyA
 from common.web.guard import LEAVE, Guard, cookie_of, fault_text, visit_of
 from common.web.jobs import Jobs
 from common.web.oidc import CALLBACK, SignIn
-from common.words.numbers import bound_text, left_text, moment_text, percent_text
+from common.words.numbers import bound_text, delta_text, left_text, moment_text, percent_text
 
 COOKIE = "tessera-visit"
 """Cookie of a visit; its name ends with port and path, because browsers send cookies to all of a host."""
@@ -119,6 +119,7 @@ class Site:
             "grouped": "{:,}".format,
             "percent": percent_text,
             "bound": bound_text,
+            "delta": delta_text,
             "left": left_text,
             "joined": joined,
             "capitalised": capitalised,

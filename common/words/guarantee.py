@@ -37,8 +37,9 @@ from common.model.plan import Plan, is_trial
 from common.model.privacy import rank_loss
 from common.model.schema import CategoryOrder
 from common.model.task import PlannedAttribute
+from common.words import synthetic
 from common.words.linking import compared_as, missed
-from common.words.numbers import bound_text
+from common.words.numbers import bound_text, cost_text
 
 SCALES_GIVEN = "with the size of the noise taken as given"
 """The condition of every bound of individual differential privacy."""
@@ -236,7 +237,7 @@ def _factor(exponent: Decimal, then: str = "") -> str:
 
 
 def _table(plan: Plan, notion: str) -> str:
-    unit = "person" if plan.linking.tokens else "record"
+    unit = _unit_word(plan)
     if plan.epsilon_table is None:
         reasons = {
             "no rank noise": without_rank_noise(plan), "the order depends on the data": _ordered_by_data(plan)
@@ -292,6 +293,10 @@ def trial(plan: Plan) -> tuple[str, ...]:
 
 def promises(plan: Plan) -> tuple[str, ...]:
     """Say what a release promises, one sentence or two per line, with the plan's numbers."""
+    if plan.synthesis is not None:
+        epsilon = plan.epsilon_of_person(plan.most_multiples)
+        of_model = (*synthetic.promises(epsilon, plan.delta), *synthetic.collusion(plan))
+        return (*trial(plan), *of_model, _unit(plan), composition(plan))
     return (
         *trial(plan),
         *_meanings(plan),
@@ -314,6 +319,14 @@ def essentials(plan: Plan) -> tuple[str, ...]:
     lines = [*_not_read(plan)]
     if linking.max_overlap > 1:
         lines.append(f"A person may be at {linking.max_overlap} owners and is charged at each of them.")
+    if plan.synthesis is not None:
+        cost = cost_text(plan.epsilon_of_person(plan.most_multiples), plan.delta)
+        lines.append(
+            f"Promised to one {_unit_word(plan)}: {GLOBAL} with {cost} for the whole record, all that "
+            "is released of it together."
+        )
+        lines += [*synthetic.collusion(plan), synthetic.questions(plan)]
+        return (*trial(plan), *lines, "Not hidden: numbers of records, and facts about many.")
     if linking.intersects:
         lines.append(f"Only persons of all groups are masked, at least {linking.min_common}.")
     return (*trial(plan), *lines, _promise_in_short(plan), _ranks_in_short(plan), _not_hidden_in_short(plan))
@@ -330,8 +343,12 @@ def _not_read(plan: Plan) -> Iterator[str]:
         )
 
 
+def _unit_word(plan: Plan) -> str:
+    return "person" if plan.linking.tokens else "record"
+
+
 def _promise_in_short(plan: Plan) -> str:
-    unit = "person" if plan.linking.tokens else "record"
+    unit = _unit_word(plan)
     if plan.epsilon_joint is None:
         return (
             f"Promised to one {unit}: nothing about whole lists of released values, only about single values."
@@ -372,7 +389,9 @@ def _not_hidden_in_short(plan: Plan) -> str:
 def composition(plan: Plan) -> str:
     """Say by which rule the owners' and attributes' epsilons make the release's."""
     sequential = "The ε of different attributes of one record add up (sequential composition)"
-    if plan.n_groups > 1:
+    if plan.synthesis is not None:
+        sequential = "ε is for the whole record, whatever attributes it has: nothing adds up within a release"
+    elif plan.n_groups > 1:
         sequential += ", also where different owners hold them"
     several = len(plan.tasks) > plan.n_groups
     rules = [_parallel(plan)] if several else []
@@ -444,7 +463,7 @@ def promise_as_linked(plan: Plan, multiples: Sequence[int]) -> str:
 
 def _charged(plan: Plan, multiples: Sequence[int]) -> str:
     """Say how often the owners of each group are charged the planned share."""
-    attributes = {task.group: [each.name for each in task.attributes] for task in plan.tasks}
+    attributes = {task.group: task.names for task in plan.tasks}
     times = [
         f"{'once' if multiple == 1 else f'{multiple} times'} for {', '.join(attributes[group])} at "
         f"{', '.join(owners)}"
@@ -458,6 +477,12 @@ def _charged(plan: Plan, multiples: Sequence[int]) -> str:
 
 def invariants(plan: Plan) -> tuple[str, ...]:
     """Say what no mechanism of a release hides, whatever ε is."""
+    if plan.synthesis is not None:
+        return (
+            "The exact number of records, of the release and of every owner.",
+            "That a record exists: the values of a record are protected, not its existence.",
+            *synthetic.OF_MANY,
+        )
     several = plan.n_groups > 1
     return (
         "The exact number of records, of the release and of every owner.",
@@ -569,7 +594,7 @@ def _sentence(kind: _Kind, names: list[str], owners: tuple[str, ...]) -> str:
 
 
 def _total(plan: Plan) -> str:
-    unit = "person" if plan.linking.tokens else "record"
+    unit = _unit_word(plan)
     if plan.epsilon_joint is None:
         return f"All attributes of one {unit} together: no bound, because there is none for one of them."
     protected = "the lists of released values of all attributes" if _has_lists(plan) else "the released table"
@@ -610,6 +635,7 @@ def _unit(plan: Plan) -> str:
         )
     checked = " and ".join(checks)
     tokens_of = "match keys, which can miss a person or take two for one" if plan.passes else "identifiers"
-    how = f"compared before anything is masked, by keyed tokens of {tokens_of}; else there is no release"
+    made = "masked" if plan.synthesis is None else "counted"
+    how = f"compared before anything is {made}, by keyed tokens of {tokens_of}; else there is no release"
     linked = f" {checked[:1].upper()}{checked[1:]} is {how}." if checks else ""
     return f"The unit of privacy is the person: every person has {held} at an owner{asserted}.{linked}"

@@ -56,6 +56,16 @@ def bound_cell(bound: Decimal | None, without: str = "unbounded") -> Decimal | s
     return without if bound is None else rounded_up(bound)
 
 
+def delta_text(delta: Decimal) -> str:
+    """Return δ with all its decimal places: rounded like an ε it would be hundreds of times larger."""
+    return f"{plain(delta):f}"
+
+
+def cost_text(epsilon: Decimal, delta: Decimal) -> str:
+    """Return ε, and δ where there is one: neither is ever told without the other."""
+    return f"ε {bound_text(epsilon)}" + (f", δ {delta_text(delta)}" if delta else "")
+
+
 def left_text(amount: Decimal) -> str:
     """Return what is left of a budget as text, with four decimal places at most, rounded down."""
     return f"{left_cell(amount):f}"

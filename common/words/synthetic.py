@@ -5,8 +5,13 @@ References:
 """
 
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
-from common.words.numbers import bound_text
+from common.model.plan import Plan
+from common.words.numbers import bound_text, counted, delta_text, percent_text
+
+if TYPE_CHECKING:
+    from common.synthesis.course import Design
 
 _FROM_THE_MODEL = (
     "No record is that of a person: records are drawn from a model of noisy counts, and from nothing else. "
@@ -16,19 +21,89 @@ _FACTS = (
     "Facts about many: if smokers fall ill more often, the table says so about a smoker who is not in the "
     "data, too."
 )
-_SUM = "Tables of the same data add up: two with ε = 1 protect like one with ε = 2."
+_SUM = "Tables of the same data add up: two with ε = 1 protect like one with ε = 2. All δ add up, too."
+
+OF_MANY = (_FACTS, _SUM)
+"""What no ε covers, whatever a table is made of."""
 
 
-def promises(epsilon: Decimal) -> tuple[str, ...]:
-    """Say what is promised of a table for which one owner spent ε."""
-    whole = (
-        f"Differential privacy for whole records, ε = {bound_text(epsilon)}: if all attributes of one person "
-        "were others, every possible table would be at most exp(ε) times as probable, or as improbable. That "
-        "holds against anyone, whatever they know."
-    )
+def promises(epsilon: Decimal, delta: Decimal = Decimal(0)) -> tuple[str, ...]:
+    """Say what is promised of a table for which one owner spent ε, and perhaps δ."""
+    if delta:
+        whole = (
+            f"Differential privacy for whole records, ε = {bound_text(epsilon)}, δ = {delta_text(delta)}: if "
+            "all attributes of one person were others, the probability of every set of possible tables would "
+            "be at most exp(ε) times as large, plus δ. That holds against anyone, whatever they know."
+        )
+    else:
+        whole = (
+            f"Differential privacy for whole records, ε = {bound_text(epsilon)}: if all attributes of one "
+            "person were others, every possible table would be at most exp(ε) times as probable, or as "
+            "improbable. That holds against anyone, whatever they know."
+        )
     return (whole, _FROM_THE_MODEL)
 
 
 def invariants(n_records: int) -> tuple[str, ...]:
     """Say what a table shows that ε does not cover."""
-    return (f"The number of records, {n_records:,}.", _FACTS, _SUM)
+    return (f"The number of records, {n_records:,}.", *OF_MANY)
+
+
+def expected_noise(design: "Design") -> str:
+    """Say what to expect of relations between attributes, from public numbers; empty for one attribute."""
+    from common.planning.synthetic import DELTA, WARNED, noise_share, noise_share_with_delta, records_needed
+
+    share, less = noise_share(design), noise_share_with_delta(design)
+    if not share:
+        return ""
+    moved = f"noise moves about {percent_text(min(share, 1.0))} of the records in a table of 4 x 4"
+    if less is not None:
+        moved += f" ({percent_text(min(less, 1.0))} with a δ of {delta_text(DELTA)}, where policies allow it)"
+    if share <= WARNED:
+        return moved
+    return (
+        f"{moved}: too few records for a model; about {records_needed(design):,} would do for this epsilon "
+        "and number of attributes"
+    )
+
+
+def collusion(plan: Plan) -> tuple[str, ...]:
+    """Say who may work together against a person of a release, and what then remains of its promise."""
+    synthesis = plan.synthesis
+    if synthesis is None or len(plan.owners) == 1:
+        return ()
+    n_owners, colluding = len(plan.owners), synthesis.colluding
+    seen = (
+        "The aggregator sees sums of all owners' noisy counts, never those of fewer. "
+        f"Each owner adds a share of the noise, such that the shares of any {n_owners - colluding} of "
+        f"{n_owners} owners make up all of it: the promise holds against the aggregator and "
+        f"{counted(colluding, 'other owner')} together."
+    )
+    if n_owners - colluding == 1:
+        return (seen,)
+    if synthesis.delta:
+        return (f"{seen} If more collude, the noise that is left has less variance, by the share of each.",)
+    return (f"{seen} If more collude, an owner's own noise keeps 3 times that ε.",)
+
+
+def questions(plan: Plan) -> str:
+    """Say what is asked of the owners of a synthetic release, from public numbers."""
+    from common.planning.synthetic import design_of
+    from common.synthesis.course import n_rounds
+    from common.synthesis.rounds import all_pairs, most_pairs
+
+    design, n_attributes = design_of(plan), len(plan.attributes)
+    pairs = len(all_pairs(n_attributes))
+    shares = [percent_text(each) for each in design.split]
+    asked = f"Asked in about {n_rounds(design)} rounds: one-way counts of {n_attributes} attributes"
+    if not pairs:
+        return f"{asked}."
+    tables = min(most_pairs(n_attributes, design.n_records), pairs)
+    return (
+        f"{asked} ({shares[0]} of the budget), how related {pairs} pairs of them are ({shares[1]}), and the "
+        f"tables of at most {tables} pairs ({shares[2]}). {_sentence(expected_noise(design))}"
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."

@@ -19,6 +19,8 @@ class Worth:
     """Attributes that their mean would represent as well: their expected error is 1 at least."""
     n_attributes: int
     """Number of attributes that vary."""
+    relations: str = ""
+    """Of a synthetic release: what hides the relations between its attributes; empty if nothing does."""
 
     @classmethod
     def of_errors(cls, errors: Mapping[str, Decimal | None]) -> Self:
@@ -33,16 +35,25 @@ class Worth:
     @classmethod
     def of_plan(cls, plan: Plan) -> Self:
         """Judge a plan by its public numbers."""
+        if plan.synthesis is not None:
+            from common.planning.synthetic import REFUSED, design_of, noise_share
+            from common.words.synthetic import expected_noise
+
+            design = design_of(plan)
+            hidden = noise_share(design) > REFUSED
+            return cls((), len(plan.attributes), expected_noise(design) if hidden else "")
         return cls.of_errors(largest_errors(plan))
 
     @property
     def worthless(self) -> bool:
-        """Whether the mean would do as well for half of the attributes that vary, or more."""
-        return bool(self.lost) and 2 * len(self.lost) >= self.n_attributes
+        """Whether noise hides relations, or the mean would do as well for half of the attributes or more."""
+        return bool(self.relations) or (bool(self.lost) and 2 * len(self.lost) >= self.n_attributes)
 
     @property
     def text(self) -> str:
         """What people read about a worthless result."""
+        if self.relations:
+            return f"the result is expected to be worthless: {self.relations}"
         return (
             f"the result is expected to be worthless: for {len(self.lost)} of "
             f"{counted(self.n_attributes, 'attribute')} the mean would do as well ({', '.join(self.lost)})"

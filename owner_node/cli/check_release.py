@@ -166,6 +166,7 @@ def ask_policy(
             trust_domain=owner.owner.trust_domain, policy=owner.policy, dataset=dataset, schema=schema,
             balance=remaining, today=utc_now().date(),
             rank_lost=ledger.rank_losses(dataset.budget).bounded,
+            delta_spent=ledger.deltas(dataset.budget),
         )  # fmt: skip
         verdict = judge(request)
         if isinstance(verdict, Refuse):

@@ -18,7 +18,7 @@ from common.cli.console import ConfigOption, JsonOption, YesOption
 from common.clock import utc_now
 from common.errors import IntegrityError, UsageError
 from common.model.privacy import LARGEST_JOINT, is_share, parse_epsilon, read_decimal
-from common.words.numbers import bound_cell, bound_text, left_cell, left_text, moment_text
+from common.words.numbers import bound_cell, bound_text, delta_text, left_cell, left_text, moment_text
 from owner_node import config
 from owner_node.config import OwnerConfig
 from owner_node.connection.recall import recall
@@ -45,10 +45,11 @@ def show_balances(documents: list[dict[str, Any]]) -> None:
             None if each["remaining"] is None else left_cell(each["remaining"]),
             bound_cell(each["rank_loss"]),
             each["without_rank_loss"],
+            delta_text(each["delta"]) if each["delta"] else None,
         ]
         for each in documents
     ]
-    console.table("Budgets (epsilon)", (*columns, "rank loss", "charges without bound"), rows)
+    console.table("Budgets (epsilon)", (*columns, "rank loss", "charges without bound", "delta"), rows)
 
 
 _UNCHANGED = "nothing was changed"
@@ -422,7 +423,18 @@ def _local_work(db: OwnerDatabase) -> dict[str, str]:
 
 
 def _show(lines: tuple[Entry, ...], local: dict[str, str]) -> None:
-    columns = ("entry", "time", "kind", "budget", "aggregator", "release", "charge", "rank loss", "note")
+    columns = (
+        "entry",
+        "time",
+        "kind",
+        "budget",
+        "aggregator",
+        "release",
+        "charge",
+        "rank loss",
+        "delta",
+        "note",
+    )
     rows = [
         (
             *(e.sequence, moment_text(e.time, seconds=True), str(e.kind)),
@@ -430,6 +442,7 @@ def _show(lines: tuple[Entry, ...], local: dict[str, str]) -> None:
             *(
                 bound_cell(e.charge) if e.release else None,
                 bound_cell(e.rank_loss, ""),
+                delta_text(e.delta) if e.delta else None,
                 _note(e, local) or None,
             ),
         )

@@ -23,16 +23,18 @@ from common.clock import utc_now
 from common.errors import ConfigurationError, UsageError
 from common.model.mechanisms import CARRIER_RULE
 from common.model.plan import Product
+from common.model.privacy import parse_delta
 from common.planning.arguments import parse_own_arguments, split_names
 from common.progress import Progress
+from common.release.synthetic_table import report_path
 from common.words import synthetic
 from common.words.guarantee import invariants, promises
-from common.words.numbers import OF_YOUR_DATA, bound_cell, bound_text, left_text
+from common.words.numbers import OF_YOUR_DATA, bound_cell, bound_text, cost_text, left_text
 from owner_node import config
 from owner_node.cli.worth import require_worth
 from owner_node.config import OwnerConfig
 from owner_node.config.database import place_of
-from owner_node.local.charge import LocalCharges, Standing, load_to_charge, new_id
+from owner_node.local.charge import Standing, load_to_charge, new_id
 from owner_node.local.mask import SHUFFLED, prepare_mask
 from owner_node.local.masked_tables import (
     MaskedTables,
@@ -40,10 +42,8 @@ from owner_node.local.masked_tables import (
     check_out,
     deliver,
     make_table,
-    report_path,
 )
 from owner_node.local.synthetic import SynthesisJob, prepare_synthesis
-from owner_node.release.decisions import this_person
 from owner_node.release.records import Records
 from owner_node.sources import schema_of
 
@@ -52,6 +52,14 @@ if TYPE_CHECKING:
     from owner_node.masking.foreseen import Forecast
 
 
+DeltaOption = Annotated[
+    str,
+    typer.Option(
+        "--delta",
+        help="With --product synthetic: δ of (ε, δ)-differential privacy, which needs less noise.",
+        show_default="0",
+    ),
+]
 ProductOption = Annotated[
     Product,
     typer.Option("--product", help="What to make: masked records, or records from a model of noisy counts."),
@@ -80,6 +88,7 @@ def mask(
     attributes: Attributes = "",
     weights: Weights = "",
     product: ProductOption = Product.MASKED,
+    delta: DeltaOption = "",
     work_id: IdOption = None,
     yes: console.YesOption = False,
     anyway: console.AnywayOption = False,
@@ -96,6 +105,9 @@ def mask(
             "a synthetic table is not made by mechanisms for single attributes",
             "leave out --k, --mechanism, --rank-noise and --weights",
         )
+    if product is not Product.SYNTHETIC and delta:
+        raise UsageError("masked records have no delta", "leave out --delta, or add --product synthetic")
+    chosen_delta = parse_delta(delta)
     arguments = parse_own_arguments(
         owner.owner.id,
         work_id or new_id("mask" if product is Product.MASKED else "synthetic", utc_now),
@@ -129,22 +141,23 @@ def mask(
                 chosen,
                 data,
                 schema,
+                records,
                 arguments.epsilon,
+                chosen_delta,
                 policy=policy,
                 now=now,
                 place=at,
             )
         else:
             job = prepare_mask(
-                arguments, chosen, data, schema, policy=policy, order=SHUFFLED, now=now, place=at
+                arguments, chosen, data, schema, records, policy=policy, order=SHUFFLED, now=now, place=at
             )
-        _made(job, owner, records, out, progress, yes=yes, anyway=anyway, as_json=as_json)
+        _made(job, owner, out, progress, yes=yes, anyway=anyway, as_json=as_json)
 
 
 def _made(
     job: "MaskJob | SynthesisJob",
     owner: OwnerConfig,
-    records: Records,
     out: Path,
     progress: Progress,
     *,
@@ -152,35 +165,36 @@ def _made(
     anyway: bool,
     as_json: bool,
 ) -> None:
-    work_id, charges = job.work.id, LocalCharges(records, this_person())
-    before = charges.standing(job.work)
+    work, before = job.work, job.work.standing()
     if before is Standing.NEW:
         check_free(out)
         if isinstance(job, SynthesisJob):
-            charges.judge(job.work)
+            work.judge()
             if not as_json:
-                _show_model(job, charges.remaining(job.work))
+                _show_model(job, work.remaining())
             job.check_worth(anyway=anyway)
         else:
             expected = job.foresee()
-            charges.judge(job.work, lambda: expected)
+            work.judge(lambda: expected)
             if not as_json:
-                _show_plan(job, expected, charges.remaining(job.work))
+                _show_plan(job, expected, work.remaining())
             require_worth(expected, anyway=anyway, otherwise="nothing was charged")
-        question = f"Charge {bound_text(job.work.charge)} to budget {job.work.budget!r}?"
+        cost = cost_text(work.charge, work.asked.most.delta)
+        question = f"Charge {cost} to budget {work.budget!r}?"
         console.require_yes(question, yes=yes, otherwise="nothing was charged")
     if not as_json:
-        console.note(f"{work_id} was made before" if before is Standing.DELIVERED else f"making {work_id}")
+        console.note(f"{work.id} was made before" if before is Standing.DELIVERED else f"making {work.id}")
     try:
         tables = MaskedTables(owner.owner.state_dir)
-        made = make_table(job, charges, tables, "owner-node mask", progress)
-        report = deliver(tables.table_path(work_id), made, out)
+        made = make_table(job, tables, "owner-node mask", progress)
+        counts = tables.counts_path(work.id) if "seed" in made else None
+        report = deliver(tables.table_path(work.id), made, out, counts)
     except OSError as error:
         raise ConfigurationError(
             f"{error.filename or out} cannot be written: {error.strerror}",
-            hint=f"fix that and retry with --id {work_id}: it is not charged again",
+            hint=f"fix that and retry with --id {work.id}: it is not charged again",
         ) from None
-    _show(job, report, out, charges, charged=before is Standing.NEW, as_json=as_json)
+    _show(job, report, out, charged=before is Standing.NEW, as_json=as_json)
 
 
 def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
@@ -221,13 +235,11 @@ def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
 
 
 def _show_model(job: SynthesisJob, left: Decimal) -> None:
-    names = ", ".join(each.name for each in job.attributes)
-    console.print_line(
-        f"{job.n_records:,} synthetic records of {names}: ε {bound_text(job.epsilon)} for the whole record"
-    )
+    names, cost = ", ".join(each.name for each in job.attributes), cost_text(job.epsilon, job.delta)
+    console.print_line(f"{job.n_records:,} synthetic records of {names}: {cost} for the whole record")
     if job.worth:
         console.print_line(f"relations between attributes: {job.worth}")
-    _show_promises(synthetic.promises(job.epsilon), synthetic.invariants(job.n_records))
+    _show_promises(synthetic.promises(job.epsilon, job.delta), synthetic.invariants(job.n_records))
     work = job.work
     console.print_line(
         f"charge: {bound_text(work.charge)} of the {left_text(left)} that budget {work.budget!r} has left"
@@ -247,13 +259,12 @@ def _show(
     job: "MaskJob | SynthesisJob",
     report: dict[str, Any],
     out: Path,
-    charges: LocalCharges,
     *,
     charged: bool,
     as_json: bool,
 ) -> None:
     work = job.work
-    left = charges.remaining(work)
+    left = work.remaining()
     if as_json:
         console.print_json(
             {

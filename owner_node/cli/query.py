@@ -14,10 +14,9 @@ from common.planning.arguments import parse_id
 from common.words.numbers import bound_text, left_text
 from owner_node import config
 from owner_node.config import DatasetConfig
-from owner_node.local.charge import LocalCharges, Standing, load_to_charge, new_id
+from owner_node.local.charge import Standing, load_to_charge, new_id
 from owner_node.local.query import answer_query, error_text, prepare_query
 from owner_node.masking.questions import Asked, Question, QuestionKind, promises, range_texts
-from owner_node.release.decisions import this_person
 from owner_node.release.records import Records
 from owner_node.sources import schema_of
 
@@ -148,13 +147,13 @@ def _ask(
         closing(load_to_charge(owner, chosen, [attribute], records)) as data,
     ):
         query = prepare_query(
-            question, chosen, data, policy=owner.policy, work_id=named, today=utc_now().date()
+            question, chosen, data, records, policy=owner.policy, work_id=named, today=utc_now().date()
         )
-        charges = LocalCharges(records, this_person())
-        new = charges.standing(query.work) is Standing.NEW
+        work = query.work
+        new = work.standing() is Standing.NEW
         if new:
-            charges.judge(query.work)
-            left = charges.remaining(query.work)
+            work.judge()
+            left = work.remaining()
             if not as_json:
                 _show_promises(query)
             ask = (
@@ -162,8 +161,8 @@ def _ask(
                 f"{query.work.budget!r} has left?"
             )
             console.require_yes(ask, yes=yes, otherwise="nothing was charged")
-        answer = answer_query(query, charges)
-        _show(query, answer, charges, charged=new, as_json=as_json)
+        answer = answer_query(query)
+        _show(query, answer, charged=new, as_json=as_json)
 
 
 def _question(asked: Asked, dataset: DatasetConfig, name: str) -> Question:
@@ -186,11 +185,9 @@ def _show_promises(query: "Query") -> None:
     console.print_line()
 
 
-def _show(
-    query: "Query", answer: tuple[str, ...], charges: "LocalCharges", *, charged: bool, as_json: bool
-) -> None:
+def _show(query: "Query", answer: tuple[str, ...], *, charged: bool, as_json: bool) -> None:
     question, work = query.question, query.work
-    left = charges.remaining(work)
+    left = work.remaining()
     ranges = range_texts(question)
     if as_json:
         document: dict[str, Any] = {

@@ -8,12 +8,13 @@ import typer
 
 from common.cli import console
 from common.cli.progress_bar import shown_progress
-from common.cli.release_options import KeyPins, ReleaseFolder, ReleaseId
+from common.cli.release_options import KeyPins, Published, ReleaseId
 from common.clock import utc_now
 from common.errors import UsageError
 from common.files import explaining_disk
 from common.model.plan import is_trial
 from common.progress import Progress
+from common.release.synthetic_table import verify_table
 from common.release.verification import parse_pins, verify_release
 from common.trust.identity import Party
 from owner_node import config
@@ -73,20 +74,30 @@ def download(
 
 
 def verify(
-    folder: ReleaseFolder,
+    path: Published,
     ca: CaOption = None,
     owner: KeyPins = None,
     config_file: console.ConfigOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Re-check a release folder, and that this owner's own masked values are in it unchanged."""
+    """Re-check a release folder, and that this owner's own masked values are in it unchanged.
+
+    Of a synthetic table of one owner, the records are drawn again from its noisy counts.
+    """
+    pins = parse_pins(owner or [])
+    if path.is_file():
+        table = verify_table(path, ca, pins)
+        if as_json:
+            console.print_json(table.to_document())
+            return
+        for line in table.to_lines():
+            console.print_line(line)
+        return
     own = config.load(config_file)
     with shown_progress(silent=as_json) as progress:
-        verified = verify_release(
-            folder, ca or own.tls.ca, parse_pins(owner or []), workspace=own.workspace, progress=progress
-        )
+        verified = verify_release(path, ca or own.tls.ca, pins, workspace=own.workspace, progress=progress)
         with explaining_disk():
-            found = _verify_own(own, folder, verified, progress)
+            found = _verify_own(own, path, verified, progress)
     if as_json:
         mine = {"id": own.owner.id, "records": found.n_records, "attributes": list(found.attributes)}
         console.print_json({**verified.to_document(), "own": mine})

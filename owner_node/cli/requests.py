@@ -15,11 +15,14 @@ from common.clock import utc_now
 from common.daemon.settings import parse_duration
 from common.errors import UsageError
 from common.log import one_line
+from common.model.plan import Product
 from common.words.numbers import (
     OF_UNIFORM,
     OF_YOUR_DATA,
     bound_cell,
     bound_text,
+    cost_text,
+    delta_text,
     error_text,
     left_text,
     moment_text,
@@ -128,8 +131,9 @@ def brief(document: dict[str, Any]) -> list[str]:
     parts += [
         *_first(verdict),
         text(
-            f"{document['layout']} release with ε {bound_text(document['release_epsilon'])} of data set "
-            f"{document['dataset']}: {shown_records(document['records'])} records, {n_attributes} attributes"
+            f"{document['layout']} {document['product']} release with "
+            f"{cost_text(document['release_epsilon'], document['delta'])} of data set {document['dataset']}: "
+            f"{shown_records(document['records'])} records, {n_attributes} attributes"
         ),
         _leaves(document),
         *_verdict(document, brief=True),
@@ -178,6 +182,8 @@ def _verdict(document: dict[str, Any], *, brief: bool = False) -> Iterator[Part]
 def _leaves(document: dict[str, Any]) -> Part:
     """Return the attributes that leave with their expected errors, this owner's own where they are known."""
     forecast = document["forecast"]
+    if document["product"] == Product.SYNTHETIC:
+        return listed("leaves, as noisy counts of", [each["name"] for each in document["attributes"]])
     if forecast is None:
         planned = (f"{each['name']} {error_text(each['expected_error'])}" for each in document["attributes"])
         return listed(f"leaves, with the expected error ({OF_UNIFORM})", planned)
@@ -239,13 +245,25 @@ def _fields(document: dict[str, Any]) -> None:
             "asked by the aggregator on": moment_text(document["created"]),
             "to be answered until": document["deadline"] and moment_text(document["deadline"]),
             "ε of the release": bound_text(document["release_epsilon"]),
-            "ε of this owner": f"{bound_text(document['epsilon'])}, for each released value by itself",
-            "ε joint of this owner": _joint(document["epsilon_joint"]),
-            "ε table of this owner": _table(document["epsilon_table"]),
+            **_epsilons(document),
             "charge": _charge(document),
         }
     for line in aligned(fields, get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize):
         console.print_line(line)
+
+
+def _epsilons(document: dict[str, Any]) -> dict[str, str]:
+    if document["product"] == Product.SYNTHETIC:
+        return {
+            "product": "records drawn from a model of noisy counts",
+            "ε of this owner": f"{bound_text(document['epsilon'])}, for the whole record of a person",
+            **({"δ": delta_text(document["delta"])} if document["delta"] else {}),
+        }
+    return {
+        "ε of this owner": f"{bound_text(document['epsilon'])}, for each released value by itself",
+        "ε joint of this owner": _joint(document["epsilon_joint"]),
+        "ε table of this owner": _table(document["epsilon_table"]),
+    }
 
 
 def _approved(approval: dict[str, Any]) -> str:
@@ -307,6 +325,10 @@ def _limits(verdict: dict[str, Any]) -> Iterator[Part]:
 
 def _attributes(document: dict[str, Any]) -> None:
     """Print how every attribute is masked, with one error each: this owner's own where it is known."""
+    if document["product"] == Product.SYNTHETIC:
+        rows = [(each["name"], each["type"], each["domain"]) for each in document["attributes"]]
+        console.table("What is modelled", ("attribute", "type", "domain"), rows)
+        return
     forecast = document["forecast"]
     own = {each["name"]: each for each in (forecast or {}).get("attributes", ())}
     columns = ("attribute", "error", *(("unchanged", "without noise") if own else ()))
@@ -501,6 +523,8 @@ def _require_yes(document: dict[str, Any]) -> None:
         console.note(line)
     name = f"{document['aggregator']}/{document['release']}"
     charge = bound_text(document.get("charge"), "an unknown amount")
+    if document.get("delta"):
+        charge += f", and δ {delta_text(document['delta'])}"
     question = f"Approve plan {document['plan_digest'][:12]} of {name}, which charges {charge}?"
     console.require_yes(question, yes=False, otherwise="nothing was approved")
 

@@ -117,6 +117,8 @@ class PolicyConfig(Section):
     """Smallest rank noise of a mechanism that releases a list."""
     total_rank_loss: Epsilon | None = None
     """Largest privacy loss of the record-to-rank assignment over all charges to a budget."""
+    total_delta: Share = Decimal(0)
+    """Largest sum of δ over all charges to a budget; 0 for ε-differential privacy alone."""
 
     max_attempts: Annotated[int, Field(ge=1)] = 10
     """Most linkings of one budget within 30 days that end without a charge; aggregators share them evenly,
@@ -153,6 +155,8 @@ class PolicyConfig(Section):
             self.accounting,
             self.passes or None,
             self.min_match_quality,
+            None if set(self.products) >= set(_PRODUCTS) else self.products,
+            self.total_delta,
         )
 
     @property

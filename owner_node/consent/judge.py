@@ -9,11 +9,12 @@ all of them in full; the aggregator receives a code and one fixed sentence.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from common.errors import BalanceError, InternalError, RefusedError, TesseraError
+from common.model.plan import Product
 from common.model.privacy import Accounting, plain
 from owner_node.consent import plan_rules, policy_rules
 from owner_node.consent.plan_rules import JudgedWork, Objection, PlannedWork, Request
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """The plan may be accepted for this charge."""
+    """A plan may be accepted, or an owner's own work done, for this charge."""
 
     charge: Decimal
     """Amount that the ledger reserves."""
@@ -40,6 +41,22 @@ class Accept:
     """The rule that requires a person's decision; empty if the policy alone decides."""
     rank_loss: Decimal | None = None
     """Privacy loss of the record-to-rank assignment; None where it is unbounded."""
+    delta: Decimal = Decimal(0)
+
+    @classmethod
+    def of(cls, work: JudgedWork) -> Self:
+        """Return the terms of work to which no rule objects.
+
+        Raises:
+            InternalError: If the accounting has no bound for it, which no policy allows.
+        """
+        most, amount = work.most, work.charge
+        if amount is None:
+            raise InternalError("work without a charge passed the policy")
+        return cls(
+            amount, work.dataset.budget, most.epsilon, most.epsilon_joint, work.policy.accounting,
+            rank_loss=most.rank_loss, delta=most.delta,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,28 +85,26 @@ def judge(request: Request) -> Verdict:
     objections += [each for rule in _BY_NAME for each in rule(request)]
     if objections:
         return _refuse(request, objections)
-    most, budget, amount = request.most, request.dataset.budget, request.charge
-    if amount is None:
-        raise InternalError("a plan without a charge passed every rule")
-    if amount > request.balance:
-        error = BalanceError(budget, format(plain(amount), "f"), format(plain(request.balance), "f"))
+    terms = Accept.of(request)
+    if terms.charge > request.balance:
+        amounts = format(plain(terms.charge), "f"), format(plain(request.balance), "f")
+        error = BalanceError(terms.budget, *amounts)
         return Refuse(error, error.message)
-    accounting, asks = request.policy.accounting, _asks(request.policy, amount)
-    return Accept(amount, budget, most.epsilon, most.epsilon_joint, accounting, asks, most.rank_loss)
+    return replace(terms, asks=_asks(request.policy, terms.charge))
 
 
-def check_local(work: JudgedWork, product: str = "") -> None:
+def check_local(work: JudgedWork, product: Product | None = None) -> None:
     """Check work that an owner does for itself. `approval` does not apply: a person runs the command.
 
     Args:
         work: The work.
-        product: What it makes; empty for an answer to a question.
+        product: What it makes; None for an answer to a question.
 
     Raises:
         RefusedError: With every rule of the policy that objects.
     """
     found = [each for rule in policy_rules.OF_ALL_WORK for each in rule(work)]
-    if product:
+    if product is not None:
         found += policy_rules.products(product, work.policy)
     if isinstance(work, PlannedWork):
         found += [each for rule in (*policy_rules.OF_LISTS, *policy_rules.OF_AMOUNTS) for each in rule(work)]
@@ -139,7 +154,7 @@ def _refuse(request: Request, objections: list[Objection]) -> Refuse:
     return Refuse(error, deciding.rule)
 
 
-_BY_AMOUNT = (plan_rules.composition, plan_rules.bounds, *policy_rules.OF_AMOUNTS)
+_BY_AMOUNT = (plan_rules.composition, plan_rules.whole_records, plan_rules.bounds, *policy_rules.OF_AMOUNTS)
 _BY_NAME = (
     plan_rules.cluster_sizes,
     *policy_rules.OF_ALL_WORK,

@@ -12,7 +12,7 @@ from datetime import date, datetime
 from decimal import Context, Decimal, Inexact
 from typing import TYPE_CHECKING
 
-from common.errors import ProtocolError, RefusedError, TesseraError, UnusableDataError
+from common.errors import ProtocolError, RefusedError, TesseraError, UnusableDataError, UsageError
 from common.model.compatibility import is_version
 from common.model.mechanisms import MECHANISMS, PublicNumbers, fault_of_k, fault_of_rank_noise
 from common.model.plan import BudgetSplit, Layout, Plan, is_purpose
@@ -44,6 +44,8 @@ class JudgedWork(ABC):
     today: date
     rank_lost: Decimal = Decimal(0)
     """Rank loss of earlier charges to the data set's budget."""
+    delta_spent: Decimal = Decimal(0)
+    """δ of earlier charges to it."""
 
     @property
     @abstractmethod
@@ -70,8 +72,8 @@ class PlannedWork(JudgedWork):
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """Names of the attributes that are masked."""
-        return tuple(each.name for each in self.assignment.attributes)
+        """Names of the attributes that it uses."""
+        return self.assignment.names
 
     @property
     def most(self) -> Part:
@@ -88,11 +90,13 @@ class SyntheticWork(JudgedWork):
     """Names of the attributes that are modelled."""
     epsilon: Decimal
     """ε of the whole table."""
+    delta: Decimal = Decimal(0)
+    """δ of the whole table."""
 
     @property
     def most(self) -> Part:
         """The charge: no list of values and no ranks are released, so all bounds are ε."""
-        return Part(self.epsilon, self.epsilon, Decimal(0))
+        return Part(self.epsilon, self.epsilon, Decimal(0), self.delta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +119,7 @@ class Request(PlannedWork):
         """The owner's shares, times the multiplicity that the plan allows per person."""
         own, multiples = self.assignment, self.plan.most_multiples
         joint, ranks = own.epsilon_joint_at(multiples), own.rank_loss_at(multiples)
-        return Part(own.epsilon_at(multiples), joint, ranks)
+        return Part(own.epsilon_at(multiples), joint, ranks, self.plan.delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,18 +156,8 @@ def parties(request: Request) -> Iterator[Objection]:
 
 def settings(request: Request) -> Iterator[Objection]:
     """Object to attributes, identifiers, linking or numbers of records that differ from those declared."""
-    plan, schema, policy = request.plan, request.schema, request.policy
-    for planned in request.assignment.attributes:
-        own, name = schema.by_name.get(planned.name), planned.name
-        if policy.attributes and name not in policy.attributes:
-            continue  # `policy_rules.attributes` objects
-        if own is None:
-            yield Objection(f"dataset.attributes does not declare {name!r}")
-        elif plan.attribute(name) != own:
-            yield Objection(f"attribute {name!r} is planned with other settings than declared here")
-        elif not planned.rules.goes_with(own):
-            key, declared = ("missing", '"category"') if own.keeps_missing else ("method", own.method)
-            yield Objection(f"{key} of {name!r} is {declared} here, not mechanism {planned.mechanism}")
+    plan, schema = request.plan, request.schema
+    yield from _attributes(request)
     for task in request.assignment.tasks:
         if task.records_rounded != schema.records_rounded:
             yield Objection(
@@ -182,6 +176,22 @@ def settings(request: Request) -> Iterator[Objection]:
         )
     if plan.n_groups > 1 and plan.max_records_per_person > 1:
         yield Objection("groups of attributes can only be aligned where every person has one record")
+
+
+def _attributes(request: Request) -> Iterator[Objection]:
+    plan, schema, policy = request.plan, request.schema, request.policy
+    for name in request.assignment.names:
+        if policy.attributes and name not in policy.attributes:
+            continue  # `policy_rules.attributes` objects
+        if name not in schema.by_name:
+            yield Objection(f"dataset.attributes does not declare {name!r}")
+        elif plan.attribute(name) != schema.by_name[name]:
+            yield Objection(f"attribute {name!r} is planned with other settings than declared here")
+    for planned in request.assignment.attributes:
+        own, name = schema.by_name.get(planned.name), planned.name
+        if own is not None and plan.attribute(name) == own and not planned.rules.goes_with(own):
+            key, declared = ("missing", '"category"') if own.keeps_missing else ("method", own.method)
+            yield Objection(f"{key} of {name!r} is {declared} here, not mechanism {planned.mechanism}")
 
 
 def _linking(request: Request) -> Iterator[Objection]:
@@ -276,6 +286,25 @@ def _bound_text(bound: Decimal | None) -> str:
     return "not bounded" if bound is None else format(plain(bound), "f")
 
 
+def whole_records(request: Request) -> Iterator[Objection]:
+    """Object to a synthetic release that charges this owner other than ε in full, or cannot be made."""
+    plan = request.plan
+    if plan.synthesis is None:
+        return
+    for task in request.assignment.tasks:
+        if task.epsilon != plan.epsilon:
+            yield Objection(
+                f"the plan charges {task.epsilon} for whole records that epsilon {plan.epsilon} protects"
+            )
+    # It brings numpy, which daemons load for work with data only.
+    from common.planning.synthetic import check_synthetic
+
+    try:
+        check_synthetic(plan)
+    except UsageError as error:
+        yield Objection(error.message)
+
+
 def cluster_sizes(request: Request) -> Iterator[Objection]:
     """Object to a k that the mechanism does not allow."""
     for planned in (each for each in request.assignment.attributes if each.mechanism in MECHANISMS):
@@ -320,7 +349,7 @@ def _faults(plan: Plan) -> Iterator[str]:
     if not all(map(is_name, plan.owners)):
         yield "the owners of the plan are not all named by ids"
     names = {each.name for each in plan.attributes}
-    names |= {each.name for task in plan.tasks for each in task.attributes}
+    names |= {name for task in plan.tasks for name in task.names}
     if not all(_is_line(name, _LONGEST_NAME) for name in names):
         yield "the names of the plan's attributes are not all short lines of printable text"
     if any(map(fault_of_cell, (*names, *(label for each in plan.attributes for label in each.categories)))):

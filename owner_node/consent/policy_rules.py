@@ -10,9 +10,16 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from common.model.plan import Product
-from common.planning.limits import by_charge, by_layout, by_matching, by_mechanism, by_rank_noise
+from common.planning.limits import (
+    by_charge,
+    by_layout,
+    by_matching,
+    by_mechanism,
+    by_product,
+    by_rank_noise,
+)
 from owner_node.consent.plan_rules import JudgedWork, Objection, PlannedWork, Request
-from owner_node.ledger.rank_losses import objection
+from owner_node.ledger import deltas, rank_losses
 from owner_node.masking.foreseen import Forecast
 
 if TYPE_CHECKING:
@@ -33,10 +40,17 @@ def amount(work: JudgedWork) -> Iterator[Objection]:
         yield Objection(rule)
 
 
-def products(product: str, policy: "PolicyConfig") -> Iterator[Objection]:
+def delta(work: JudgedWork) -> Iterator[Objection]:
+    """Object to a δ that the policy does not allow."""
+    rule = deltas.objection(work.delta_spent, work.most.delta, work.policy.total_delta, work.dataset.budget)
+    if rule:
+        yield Objection(rule)
+
+
+def products(product: Product, policy: "PolicyConfig") -> Iterator[Objection]:
     """Object to a product that the policy does not list."""
-    if product not in policy.products:
-        yield Objection(f"policy.products does not list {str(product)!r}")
+    for rule in by_product(policy.limits, product):
+        yield Objection(rule)
 
 
 def mechanisms(work: PlannedWork) -> Iterator[Objection]:
@@ -56,7 +70,9 @@ def rank_noise(work: PlannedWork) -> Iterator[Objection]:
                 f"rank_noise of data set {dataset.name!r} = {least:f}, {planned.name!r} is planned with rank "
                 f"noise {planned.rank_noise:f}"
             )
-    rule = objection(work.rank_lost, work.most.rank_loss, work.policy.total_rank_loss, dataset.budget)
+    rule = rank_losses.objection(
+        work.rank_lost, work.most.rank_loss, work.policy.total_rank_loss, dataset.budget
+    )
     if rule:
         yield Objection(rule)
 
@@ -73,7 +89,7 @@ def dates(work: JudgedWork) -> Iterator[Objection]:
 def names(request: Request) -> Iterator[Objection]:
     """Object to a layout, aggregator, co-owner or purpose that the policy does not list."""
     policy, plan = request.policy, request.plan
-    yield from products(Product.MASKED, policy)
+    yield from products(plan.product, policy)
     for rule in by_layout(policy.limits, plan.layout):
         yield Objection(rule)
     if policy.aggregators and request.aggregator_name not in policy.aggregators:
@@ -98,7 +114,7 @@ def linking(request: Request) -> Iterator[Objection]:
         yield Objection("policy.allow_intersect = false, and the plan intersects groups that differ")
 
 
-OF_ALL_WORK = (attributes, dates)
+OF_ALL_WORK = (attributes, dates, delta)
 """Rules for releases, masks, queries and synthetic tables."""
 OF_LISTS = (mechanisms,)
 """Rules for work that masks attributes or asks about one."""

@@ -26,6 +26,7 @@ class LedgerBook:
             "ledger",
             COLUMNS,
             skips=lambda row: row["kind"] == EntryKind.RECOVER,
+            later=("delta",),
         )
         """Hash chain of the lines."""
         self._read: tuple[Entry, ...] | None = None

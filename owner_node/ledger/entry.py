@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "time", "kind", "budget", "aggregator", "release", "plan_digest",
-    "charge", "epsilon", "epsilon_joint", "accounting", "rank_loss", "note",
+    "charge", "epsilon", "epsilon_joint", "accounting", "rank_loss", "delta", "note",
 )  # fmt: skip
 """The chained columns of the table."""
 OF_A_CHARGE = COLUMNS[2:-1]
 """Columns that a reservation shares with the entry that settles it."""
 OF_NO_CHARGE: dict[str, str | None] = {
-    **dict.fromkeys(OF_A_CHARGE, ""), "charge": "0", "epsilon": "0", "epsilon_joint": None, "rank_loss": None,
+    **dict.fromkeys(OF_A_CHARGE, ""), "charge": "0", "epsilon": "0",
+    **dict.fromkeys(("epsilon_joint", "rank_loss", "delta")),
 }  # fmt: skip
 """Their values in an entry that concerns no release."""
 EXACT = Context(prec=60, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
@@ -74,6 +75,8 @@ class Entry:
     """Further content: the recorded total, the place of the source, digests, a reason, lost heads."""
     rank_loss: Decimal | None = None
     """Privacy loss of the record-to-rank assignment; None where it is unbounded."""
+    delta: Decimal = Decimal(0)
+    """δ of an (ε, δ)-differentially private release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +101,12 @@ def read(row: "sqlite3.Row") -> Entry:
     try:
         joint = None if row["epsilon_joint"] is None else Decimal(row["epsilon_joint"])
         rank_loss = None if row["rank_loss"] is None else Decimal(row["rank_loss"])
+        delta = Decimal(row["delta"] or 0)
         note = {} if row["note"] is None else json.loads(row["note"])
         return Entry(
             row["sequence"], row["time"], EntryKind(row["kind"]), row["budget"], row["aggregator"],
             row["release"], row["plan_digest"], Decimal(row["charge"]), Decimal(row["epsilon"]), joint,
-            row["accounting"], row["hash"], dict(note), rank_loss,
+            row["accounting"], row["hash"], dict(note), rank_loss, delta,
         )  # fmt: skip
     except (ArithmeticError, ValueError, TypeError):
         raise IntegrityError(
@@ -110,6 +114,24 @@ def read(row: "sqlite3.Row") -> Entry:
             "it was changed outside this program: run owner-node ledger --verify",
             {"entry": row["sequence"]},
         ) from None
+
+
+def charged(lines: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Return one entry for each charge that was not returned: its spend, or its reservation.
+
+    Args:
+        lines: Lines of the ledger about one budget, oldest first.
+    """
+    of_release: dict[tuple[str, str], dict[EntryKind, Entry]] = {}
+    for line in (each for each in lines if each.kind in CHARGES):
+        of_release.setdefault((line.aggregator, line.release), {})[line.kind] = line
+    # A return beside a spend is only the part of the reservation that was not needed. In a damaged ledger, a
+    # spend or a return can be alone.
+    found = (
+        kinds.get(EntryKind.SPEND) or (None if EntryKind.RETURN in kinds else kinds[EntryKind.RESERVE])
+        for kinds in of_release.values()
+    )
+    return tuple(each for each in found if each is not None)
 
 
 def recovered_name(release: str, plan_digest: str) -> str:
@@ -149,6 +171,8 @@ class Part:
     """Sum of the joint bounds; None where one has none."""
     rank_loss: Decimal | None
     """Privacy loss of the record-to-rank assignment; None where it is unbounded."""
+    delta: Decimal = Decimal(0)
+    """δ; a part of a reservation with a δ needs all of it."""
 
 
 def split(reservation: "sqlite3.Row", part: Part) -> tuple[Amounts, Amounts | None]:
@@ -178,7 +202,7 @@ def split(reservation: "sqlite3.Row", part: Part) -> tuple[Amounts, Amounts | No
         return {}, None
     spent = {name: None if amount is None else text(amount) for name, amount in amounts.items()}
     rest = {name: _less(reservation[name], amount) for name, amount in amounts.items()}
-    return spent, rest
+    return spent, {**rest, "delta": None}
 
 
 def _less(whole: str | None, amount: Decimal | None) -> str | None:

@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from common.errors import BalanceError, ConfigurationError, ConflictError, InternalError, RefusedError
 from common.model.privacy import Accounting, plain
-from owner_node.ledger import rank_losses
+from owner_node.ledger import deltas, rank_losses
 from owner_node.ledger.book import LedgerBook
 from owner_node.ledger.budget_terms import Column, check_source, check_total, new_columns, recorded_total
 from owner_node.ledger.entry import (
@@ -69,6 +69,8 @@ class Ledger(LedgerBook):
         place: str = "",
         rank_loss: Decimal | None = None,
         total_rank_loss: Decimal | None = None,
+        delta: Decimal = Decimal(0),
+        total_delta: Decimal = Decimal(0),
     ) -> None:
         """Reserve a charge under its aggregator, release and plan. Idempotent.
 
@@ -88,11 +90,13 @@ class Ledger(LedgerBook):
             place: Place of the source (`owner_node.config.database`).
             rank_loss: Privacy loss of the record-to-rank assignment; None where it is unbounded.
             total_rank_loss: Limit of the sum of rank losses of the budget; None for no limit.
+            delta: The task's δ.
+            total_delta: Limit of the sum of δ of the budget.
 
         Raises:
             IntegrityError: If the ledger is known to lack entries.
             RefusedError: If the total grew, the source was charged to another budget, or the sum of rank
-                losses exceeds its limit.
+                losses or of δ exceeds its limit.
             BalanceError: If the charge exceeds the remaining balance.
             ConflictError: If the release was charged for another plan, or its reservation was returned.
         """
@@ -103,6 +107,7 @@ class Ledger(LedgerBook):
             raise InternalError("a charge must be positive")
         self.check_budget(budget, total_epsilon, place)
         rank_losses.check(self.lines(budget), rank_loss, total_rank_loss, budget)
+        deltas.check(self.lines(budget), delta, total_delta, budget)
         remaining = self.balance(budget, total_epsilon).remaining
         if charge > remaining:
             raise BalanceError(budget, text(charge), text(remaining))
@@ -114,6 +119,7 @@ class Ledger(LedgerBook):
             "charge": text(charge), "epsilon": text(charge if epsilon is None else epsilon),
             "epsilon_joint": None if epsilon_joint is None else text(epsilon_joint), "accounting": accounting,
             "rank_loss": None if rank_loss is None else text(rank_loss),
+            "delta": text(delta) if delta else None,
         }  # fmt: skip
         self.append(tx, EntryKind.RESERVE, note, values)
 
@@ -199,6 +205,10 @@ class Ledger(LedgerBook):
     def rank_losses(self, budget: str) -> rank_losses.RankLosses:
         """Return the privacy losses of record-to-rank assignments from one budget."""
         return rank_losses.rank_losses(self.lines(budget))
+
+    def deltas(self, budget: str) -> Decimal:
+        """Return the sum of δ of the charges to one budget."""
+        return deltas.deltas(self.lines(budget))
 
     def total(self, budget: str) -> Decimal | None:
         """Return the recorded total of a budget; None before its first use."""

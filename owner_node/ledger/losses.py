@@ -45,6 +45,7 @@ class LostCharge:
     """Whether it is known by this owner's own signature under its consent, or by its reservation here."""
     rank_loss: Decimal | None = None
     """Privacy loss of the record-to-rank assignment; None where it is unbounded or unknown."""
+    delta: Decimal = Decimal(0)
 
 
 def acknowledged(entries: Iterable[Entry]) -> frozenset[Head]:
@@ -199,6 +200,7 @@ class Losses:
                 "plan_digest": lost.plan_digest, "charge": text(lost.charge), "epsilon": text(lost.charge),
                 "epsilon_joint": None, "accounting": "recovered",
                 "rank_loss": None if lost.rank_loss is None else text(lost.rank_loss),
+                "delta": text(lost.delta) if lost.delta else None,
             }  # fmt: skip
             self._book.append(tx, EntryKind.RESERVE, note or {}, values)
             (found[EntryKind.RESERVE],) = self._book.of(lost.aggregator, release)

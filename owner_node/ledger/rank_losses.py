@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from common.errors import RefusedError
-from owner_node.ledger.entry import CHARGES, Entry, EntryKind, added, text
+from owner_node.ledger.entry import Entry, added, charged, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +29,7 @@ def rank_losses(lines: Iterable[Entry]) -> RankLosses:
     Args:
         lines: Lines of the ledger about one budget, oldest first.
     """
-    of_release: dict[tuple[str, str], dict[EntryKind, Entry]] = {}
-    for line in (each for each in lines if each.kind in CHARGES):
-        of_release.setdefault((line.aggregator, line.release), {})[line.kind] = line
-    # A return beside a spend is only the part of the reservation that was not needed. In a damaged ledger, a
-    # spend or a return can be alone.
-    charged = [
-        found.get(EntryKind.SPEND) or (None if EntryKind.RETURN in found else found[EntryKind.RESERVE])
-        for found in of_release.values()
-    ]
-    bounds = [each.rank_loss for each in charged if each is not None]
+    bounds = [each.rank_loss for each in charged(lines)]
     return RankLosses(added(each for each in bounds if each is not None), bounds.count(None))
 
 

@@ -28,11 +28,12 @@ from owner_node.consent.plan_rules import PlannedWork
 from owner_node.engines.pinned import AnyEngine
 from owner_node.engines.sampling import sampled
 from owner_node.local.charge import LOCAL, LocalWork
-from owner_node.local.masked_tables import released_table
+from owner_node.local.masked_tables import MadeTable, released_table
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.foreseen import Forecast
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask, mask_tasks
+from owner_node.release.records import Records
 from owner_node.risk.foresee import foresee
 
 if TYPE_CHECKING:
@@ -61,10 +62,10 @@ class MaskJob:
         """The original records."""
         return self.work.data.records.engine
 
-    def make(self, fragment: Path, progress: Progress) -> tuple[Mapping[str, Any], Generator[pa.Table]]:
-        """Mask; return the report, and the masked records in pieces."""
+    def make(self, fragment: Path, progress: Progress) -> MadeTable:
+        """Mask; the records are masked as their pieces are taken."""
         report = _report_of(self.plan, n_records=self.work.data.n_records, order=self.order)
-        return report, _drawn(self, fragment, progress)
+        return MadeTable(report, _drawn(self, fragment, progress))
 
     def foresee(self) -> Forecast:
         """Compute the expected effect of masking. It depends on the data, so it is for their owner alone."""
@@ -76,6 +77,7 @@ def prepare_mask(
     dataset: DatasetConfig,
     data: "PinnedData",
     schema: Schema,
+    records: Records,
     *,
     policy: PolicyConfig,
     order: str,
@@ -89,7 +91,8 @@ def prepare_mask(
         dataset: The data set.
         data: Its records.
         schema: The attributes that may be masked.
-        policy: The owner's policy, which determines the charge; `LocalCharges.judge` applies it.
+        records: The owner's state.
+        policy: The owner's policy, which determines the charge; `LocalWork.judge` applies it.
         order: `SHUFFLED`, or `ORIGINAL` for records in memory.
         now: The time.
         place: Location of the source; empty for data passed in memory.
@@ -104,7 +107,7 @@ def prepare_mask(
     assignment = plan.assignment_of(owner)
     tasks = mask_tasks(plan, assignment.attributes, dataset.taxonomies)
     asked = PlannedWork(assignment=assignment, policy=policy, dataset=dataset, today=now.date())
-    work = LocalWork(plan.release, _document_of(plan, order), asked, data, Product.MASKED, place)
+    work = LocalWork(records, plan.release, _document_of(plan, order), asked, data, Product.MASKED, place)
     job = MaskJob(plan, work, tasks, order)
     job.records.check(tasks)
     return job

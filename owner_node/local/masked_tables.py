@@ -5,7 +5,8 @@ the permanent result of an id. Requested files are copied from here. So a result
 if a process dies, and it is never drawn a second time. A draw has a hidden name until it is recorded, and is
 deleted before another draw replaces it: there are never two draws of one charge.
 
-*Delivered.* `deliver` writes a CSV or Parquet file and, beside it, the report of how it was made.
+*Delivered.* `deliver` writes a CSV or Parquet file and, beside it, the report of how it was made, and the
+noisy counts of a synthetic table.
 """
 
 import hashlib
@@ -13,6 +14,7 @@ import json
 import shutil
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -35,6 +37,7 @@ from common.files import (
 )
 from common.model.plan import Plan
 from common.progress import Progress
+from common.release.synthetic_table import counts_path, report_path
 from common.release.table import (
     RECORD_COLUMN,
     from_units,
@@ -43,7 +46,7 @@ from common.release.table import (
     write_csv_header,
     write_csv_records,
 )
-from owner_node.local.charge import LocalCharges, LocalWork, Standing
+from owner_node.local.charge import LocalWork, Standing
 
 _GROUP_RECORDS = 1 << 20
 """Most records of a row group of the Parquet file."""
@@ -76,8 +79,17 @@ class MaskedTables:
         """Return the path of the fragment that a table is made from; `discard` deletes it, too."""
         return self._drawn_path(self._directory / f"{work_id}.fragment")
 
-    def _report_path(self, work_id: str) -> Path:
-        return self._directory / f"{work_id}.json"
+    def counts_path(self, work_id: str) -> Path:
+        """Return the path of the noisy counts of a synthetic table, a Parquet file."""
+        return counts_path(self.table_path(work_id))
+
+    def _paths(self, work_id: str) -> dict[str, Path]:
+        """Return the paths of all files that a result can have, by their names in its record."""
+        return {
+            "table": self.table_path(work_id),
+            "report": self._directory / f"{work_id}.json",
+            "counts": self.counts_path(work_id),
+        }
 
     def _drawn_path(self, path: Path) -> Path:
         return path.with_name(f".{path.name}.drawn")
@@ -87,34 +99,38 @@ class MaskedTables:
 
         Call this while `claimed`.
         """
-        for path in (self.table_path(work_id), self._report_path(work_id)):
+        for path in self._paths(work_id).values():
             path.unlink(missing_ok=True)
             self._drawn_path(path).unlink(missing_ok=True)
         self.fragment_path(work_id).unlink(missing_ok=True)
         sync_directory(self._directory)
 
-    def put(self, work_id: str, pieces: Iterator[pa.Table], report: Mapping[str, Any]) -> dict[str, str]:
-        """Store a table and its report, under hidden names until the returned digests are recorded.
+    def put(self, work_id: str, made: "MadeTable") -> dict[str, str]:
+        """Store a table, its report and its counts, under hidden names until the digests are recorded.
 
         Args:
             work_id: Id of the work.
-            pieces: The masked table, some records at a time.
-            report: Its report; all its values have a canonical form.
+            made: What was made; all values of the report have a canonical form.
 
         Returns:
-            The SHA-256 of both files, for the record.
+            The SHA-256 of the files, for the record.
         """
-        drawn, text = self._drawn_path(self.table_path(work_id)), canonical(report)
-        first = next(pieces)
+        drawn = {name: self._drawn_path(path) for name, path in self._paths(work_id).items()}
+        first = next(made.pieces)
         group = min(_GROUP_RECORDS, max(1, _GROUP_VALUES // first.num_columns))
         with (
-            atomic_writer(drawn) as stream,
+            atomic_writer(drawn["table"]) as stream,
             pq.ParquetWriter(stream, first.schema, compression="zstd") as writer,
         ):
-            for piece in in_pieces(chain([first], pieces), group):
+            for piece in in_pieces(chain([first], made.pieces), group):
                 writer.write_table(piece)
-        write_atomic(self._drawn_path(self._report_path(work_id)), text)
-        return {"table": file_digest(drawn), "report": hashlib.sha256(text).hexdigest()}
+        write_atomic(drawn["report"], canonical(made.report))
+        if made.counts is None:
+            del drawn["counts"]
+        else:
+            with atomic_writer(drawn["counts"]) as stream:
+                pq.write_table(made.counts, stream, compression="zstd")
+        return {name: file_digest(path) for name, path in drawn.items()}
 
     def report(self, work_id: str, recorded: Mapping[str, Any]) -> dict[str, Any]:
         """Give a recorded table and its report their final names, verify both, and return the report.
@@ -127,8 +143,10 @@ class MaskedTables:
             UsageError: If the files were deleted.
             IntegrityError: If they were changed.
         """
-        paths = {"table": self.table_path(work_id), "report": self._report_path(work_id)}
+        paths = self._paths(work_id)
         for what, path in paths.items():
+            if what not in recorded:
+                continue
             self._show(path)
             if not path.exists():
                 raise UsageError(
@@ -151,6 +169,18 @@ class MaskedTables:
             sync_directory(self._directory)
 
 
+@dataclass(frozen=True, slots=True)
+class MadeTable:
+    """A protected table as it is made."""
+
+    report: Mapping[str, Any]
+    """How it was made, what is promised and what is not hidden."""
+    pieces: Generator[pa.Table]
+    """The table, some records at a time."""
+    counts: pa.Table | None = None
+    """The noisy counts that a synthetic table was made of (`common.release.counts`)."""
+
+
 class TableJob(Protocol):
     """A protected table that is planned and possible."""
 
@@ -158,8 +188,8 @@ class TableJob(Protocol):
     def work(self) -> LocalWork:
         """Its charge, and the data."""
 
-    def make(self, fragment: Path, progress: Progress) -> tuple[Mapping[str, Any], Generator[pa.Table]]:
-        """Draw the noise, once the charge is spent; return the report, and the table in pieces.
+    def make(self, fragment: Path, progress: Progress) -> MadeTable:
+        """Draw the noise, once the charge is spent.
 
         Args:
             fragment: A file to use meanwhile.
@@ -168,7 +198,7 @@ class TableJob(Protocol):
 
 
 def make_table(
-    job: TableJob, charges: LocalCharges, tables: MaskedTables, holder: str, progress: Progress | None = None
+    job: TableJob, tables: MaskedTables, holder: str, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Spend the charge, draw the noise once, and store the table.
 
@@ -177,7 +207,6 @@ def make_table(
 
     Args:
         job: What to make.
-        charges: The owner's ledger.
         tables: The store of tables; it has the table under the work's id afterwards.
         holder: Name of this process, shown to another process that finds the store locked.
         progress: Shows how far that is.
@@ -192,18 +221,18 @@ def make_table(
         IntegrityError: If the stored table was changed.
     """
     work = job.work
-    if charges.standing(work) is not Standing.DELIVERED:
+    if work.standing() is not Standing.DELIVERED:
         with tables.claimed(holder):
-            charges.spend(work)
-            if charges.standing(work) is Standing.SPENT:
+            work.pay()
+            if work.standing() is Standing.SPENT:
                 # An interrupted process may have left a draw, and one charge must never give two draws.
                 tables.discard(work.id)
-                report, pieces = job.make(tables.fragment_path(work.id), progress or Progress())
+                made = job.make(tables.fragment_path(work.id), progress or Progress())
                 # Closed in every case: that removes the fragment.
-                with closing(pieces):
-                    kept = tables.put(work.id, pieces, report)
-                charges.deliver(work, kept)
-    return tables.report(work.id, charges.result(work))
+                with closing(made.pieces):
+                    kept = tables.put(work.id, made)
+                work.deliver(kept)
+    return tables.report(work.id, work.result())
 
 
 def released_table(plan: Plan, columns: Mapping[str, Int64Array]) -> pa.Table:
@@ -223,11 +252,6 @@ SUFFIXES = (".csv", ".parquet")
 _READ_BYTES = 1 << 20
 _LONGEST_NAME = 200
 """Bytes; the suffixes of the temporary file and of the report fit into the remaining 55."""
-
-
-def report_path(out: Path) -> Path:
-    """Return the path of the report of a masked file."""
-    return out.with_name(f"{out.name}.report.json")
 
 
 def check_out(out: Path) -> None:
@@ -252,15 +276,15 @@ def check_free(out: Path) -> None:
     Raises:
         UsageError: If a file exists already.
     """
-    for path in (out, report_path(out)):
+    for path in (out, report_path(out), counts_path(out)):
         if path.exists() or path.is_symlink():
             raise UsageError(
                 f"{path} exists", "name another file, or move this one away; nothing was charged"
             )
 
 
-def deliver(table: Path, report: Mapping[str, Any], out: Path) -> dict[str, Any]:
-    """Write a masked table and its report, each atomically and readable by this user only.
+def deliver(table: Path, report: Mapping[str, Any], out: Path, counts: Path | None = None) -> dict[str, Any]:
+    """Write a table, its noisy counts and its report, each atomically and readable by this user only.
 
     Idempotent: an existing file with the same bytes is kept.
 
@@ -268,29 +292,37 @@ def deliver(table: Path, report: Mapping[str, Any], out: Path) -> dict[str, Any]
         table: The stored table, in Parquet.
         report: Its report.
         out: The file to write, CSV or Parquet by its suffix.
+        counts: The stored noisy counts of a synthetic table.
 
     Returns:
-        The report as it was written, with the digest of the file.
+        The report as it was written, with the digests of the files.
 
     Raises:
         UsageError: If a different file exists.
-        OSError: If the file cannot be written.
+        OSError: If a file cannot be written.
     """
-    if not out.exists():
-        with atomic_writer(out) as stream:
-            _write(table, out, stream)
-        written = file_digest(out)
-    else:
-        written = file_digest(out)
-        if written != _rendered_digest(table, out):
-            raise UsageError(
-                f"{out} exists and differs from this result", "name another file, or move this one away"
-            )
-    delivered = {**report, "file": {"name": out.name, "sha256": written, "bytes": out.stat().st_size}}
+    delivered = {**report, "file": _delivered(table, out)}
+    if counts is not None:
+        delivered["counts"] = _delivered(counts, counts_path(out))
     text = json.dumps(json.loads(canonical(delivered)), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     write_atomic(report_path(out), text.encode())
     document: dict[str, Any] = json.loads(text)
     return document
+
+
+def _delivered(stored: Path, out: Path) -> dict[str, Any]:
+    """Write one file, and return what the report says of it."""
+    if not out.exists():
+        with atomic_writer(out) as stream:
+            _write(stored, out, stream)
+        written = file_digest(out)
+    else:
+        written = file_digest(out)
+        if written != _rendered_digest(stored, out):
+            raise UsageError(
+                f"{out} exists and differs from this result", "name another file, or move this one away"
+            )
+    return {"name": out.name, "sha256": written, "bytes": out.stat().st_size}
 
 
 def _write(table: Path, out: Path, stream: BinaryIO) -> None:

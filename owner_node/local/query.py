@@ -10,10 +10,11 @@ from common.model.task import Assignment, PlannedAttribute, Task
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.config.database import place_of
 from owner_node.consent.plan_rules import PlannedWork
-from owner_node.local.charge import LocalCharges, LocalWork, Standing
+from owner_node.local.charge import LocalWork, Standing
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.queries import Values, check_answerable, draw_answer, error_95
 from owner_node.masking.questions import Question, QuestionKind, range_texts, text_of
+from owner_node.release.records import Records
 
 if TYPE_CHECKING:
     from owner_node.engines.pinned import PinnedData
@@ -40,6 +41,7 @@ def prepare_query(
     question: Question,
     dataset: DatasetConfig,
     data: "PinnedData",
+    records: Records,
     *,
     policy: PolicyConfig,
     work_id: str,
@@ -55,7 +57,7 @@ def prepare_query(
     asked = PlannedWork(
         assignment=_assignment(question, dataset), policy=policy, dataset=dataset, today=today
     )
-    work = LocalWork(work_id, _arguments(question, dataset.name), asked, data, place=place_of(dataset))
+    work = LocalWork(records, work_id, _arguments(question, dataset.name), asked, data, at=place_of(dataset))
     return Query(question, work, values)
 
 
@@ -70,7 +72,7 @@ def _assignment(question: Question, dataset: DatasetConfig) -> Assignment:
     return Assignment((Task("", dataset.name, 0, 0, (answer,)),))
 
 
-def answer_query(query: Query, charges: LocalCharges) -> tuple[str, ...]:
+def answer_query(query: Query) -> tuple[str, ...]:
     """Spend the charge, draw the noise and record the answer: the permanent answer to this id.
 
     Returns:
@@ -81,13 +83,13 @@ def answer_query(query: Query, charges: LocalCharges) -> tuple[str, ...]:
         ConflictError: If the id was used for other work.
     """
     question, work = query.question, query.work
-    if charges.standing(work) is not Standing.DELIVERED:
-        charges.spend(work)
+    if work.standing() is not Standing.DELIVERED:
+        work.pay()
         drawn = draw_answer(question, query.values, SystemBits())
         # Recorded before it is shown; if another process was first, its answer is returned.
         texts = [_as_text(question, each, len(query.values)) for each in drawn]
-        charges.deliver(work, {"answer": texts})
-    return tuple(charges.result(work)["answer"])
+        work.deliver({"answer": texts})
+    return tuple(work.result()["answer"])
 
 
 def _arguments(question: Question, dataset: str) -> dict[str, Any]:

@@ -7,41 +7,37 @@ References:
     McKenna, Sheldon, Miklau 2019, "Graphical-model based estimation and inference for differential privacy".
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from common import __version__
 from common.errors import RefusedError, UnusableDataError, UsageError
 from common.model.plan import Product
 from common.model.schema import Attribute, Schema
+from common.planning.synthetic import REFUSED, check_delta, noise_share
 from common.progress import Progress
-from common.release.table import described, from_units
+from common.release.counts import counts_table
+from common.release.synthetic_table import report_of, schema_of
+from common.release.table import from_units
 from common.synthesis.course import Design, check_noise
 from common.synthesis.rounds import MOST_ATTRIBUTES
 from common.synthesis.sample import MOST_RECORDS
-from common.words.numbers import bound_text, percent_text
-from common.words.synthetic import invariants, promises
+from common.words.synthetic import expected_noise
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.plan_rules import SyntheticWork
 from owner_node.local.charge import LocalWork
+from owner_node.local.masked_tables import MadeTable
 from owner_node.masking.arrays import SystemBits
+from owner_node.release.records import Records
 from owner_node.synthesis.together import synthesise_together
 
 if TYPE_CHECKING:
     from owner_node.engines.pinned import PinnedData
-
-_WARNED, _REFUSED = 0.05, 0.2
-"""Expected noise of a small table, as a share of the records: from here on results are poor, or worthless."""
-_SMALL_TABLE = 16
-"""Cells."""
-_MEAN_OF_NOISE = 0.4
-"""The expected total variation per cell, by standard deviations of its noise: half of about 0.8."""
 
 
 def prepare_synthesis(
@@ -49,7 +45,9 @@ def prepare_synthesis(
     dataset: DatasetConfig,
     data: "PinnedData",
     schema: Schema,
+    records: Records,
     epsilon: Decimal,
+    delta: Decimal = Decimal(0),
     *,
     policy: PolicyConfig,
     now: datetime,
@@ -62,8 +60,10 @@ def prepare_synthesis(
         dataset: The data set.
         data: Its records.
         schema: The attributes to model, in the order of the table.
+        records: The owner's state.
         epsilon: ε for the whole record of a person.
-        policy: The owner's policy; `LocalCharges.judge` applies it.
+        delta: δ; 0 for ε-differential privacy.
+        policy: The owner's policy; `LocalWork.judge` applies it.
         now: The time.
         place: Location of the source; empty for data passed in memory.
 
@@ -87,16 +87,20 @@ def prepare_synthesis(
             f"{data.n_records:,} records, a synthetic table has at most {MOST_RECORDS:,}",
             "make it of a part of the records",
         )
+    check_delta(delta, data.n_records)
     names = tuple(each.name for each in attributes)
     document = {
         "kind": "synthetic",
         "dataset": dataset.name,
         "epsilon": epsilon,
         "schema": [each.to_document() for each in attributes],
+        **({"delta": delta} if delta else {}),
     }
-    asked = SyntheticWork(attributes=names, epsilon=epsilon, policy=policy, dataset=dataset, today=now.date())
-    work = LocalWork(work_id, document, asked, data, Product.SYNTHETIC, place)
-    job = SynthesisJob(attributes, epsilon, work, now)
+    asked = SyntheticWork(
+        attributes=names, epsilon=epsilon, delta=delta, policy=policy, dataset=dataset, today=now.date()
+    )
+    work = LocalWork(records, work_id, document, asked, data, Product.SYNTHETIC, place)
+    job = SynthesisJob(attributes, epsilon, delta, work, now)
     check_noise(job.design)
     return job
 
@@ -109,6 +113,8 @@ class SynthesisJob:
     """What is modelled, in the order of the table."""
     epsilon: Decimal
     """ε for the whole record of a person."""
+    delta: Decimal
+    """δ; 0 for ε-differential privacy."""
     work: LocalWork
     """Its charge, and the data."""
     created: datetime
@@ -121,18 +127,12 @@ class SynthesisJob:
     @property
     def noise_share(self) -> float:
         """Expected total variation that noise brings to a table of 4 x 4 cells; from public numbers."""
-        deviation = self.design.pair_variance**0.5
-        return float(_SMALL_TABLE * _MEAN_OF_NOISE * deviation / self.n_records)
+        return noise_share(self.design)
 
     @property
     def worth(self) -> str:
         """Say what to expect of relations between attributes."""
-        if len(self.attributes) < 2:
-            return ""
-        noise = (
-            f"noise moves about {percent_text(min(self.noise_share, 1.0))} of the records in a table of 4 x 4"
-        )
-        return f"{noise}: too few records for a model" if self.noise_share > _WARNED else noise
+        return expected_noise(self.design)
 
     def check_worth(self, *, anyway: bool) -> None:
         """Refuse what is expected to be worthless.
@@ -140,56 +140,38 @@ class SynthesisJob:
         Raises:
             RefusedError: If noise is expected to hide the relations between attributes.
         """
-        if not anyway and len(self.attributes) > 1 and self.noise_share > _REFUSED:
-            needed = round(self.n_records * self.noise_share / _WARNED, -2)
+        if not anyway and self.noise_share > REFUSED:
             raise RefusedError(
                 f"the table is expected to be worthless: {self.worth}",
-                f"about {needed:,.0f} records would do for this epsilon and number of attributes; choose a "
-                "larger epsilon, fewer attributes or --product masked, or insist with --anyway",
+                "choose a larger epsilon, fewer attributes or --product masked, or insist with --anyway",
                 {"noise_share": f"{self.noise_share:.3g}"},
             )
 
-    def make(self, _fragment: Path, progress: Progress) -> tuple[Mapping[str, Any], Generator[pa.Table]]:
-        """Ask the rounds, fit the model and draw the records; return the report, and the table."""
+    def make(self, _fragment: Path, progress: Progress) -> MadeTable:
+        """Ask the rounds, fit the model and draw the records."""
         progress.begin("counting", 0)
-        engine = self.work.data.records.engine
+        design, engine = self.design, self.work.data.records.engine
         columns = engine.sample(engine.n_records).columns
         codes = [columns[each.name] - each.lower for each in self.attributes]
-        made = synthesise_together(self.design, [codes], [SystemBits()])
+        made = synthesise_together(design, [codes], [SystemBits()])
         progress.end()
-        names = [each.name for each in self.attributes]
-        relations = [[names[i], names[j]] for i, j in made.measured.pairs]
         drawn = [
             from_units(each, found + each.lower)
             for each, found in zip(self.attributes, made.codes, strict=True)
         ]
-        how = f"drawn from a model of noisy counts, ε {bound_text(self.epsilon)} for the whole record"
-        schema = pa.schema([described(each, how) for each in self.attributes])
+        report = {
+            "id": self.work.id,
+            "dataset": self.work.asked.dataset.name,
+            "created": self.created.isoformat(timespec="seconds"),
+            **report_of(design, made.measured),
+        }
 
         def pieces() -> Generator[pa.Table]:
-            yield pa.table(drawn, schema=schema)
+            yield pa.table(drawn, schema=schema_of(design))
 
-        return self._report(relations), pieces()
+        return MadeTable(report, pieces(), counts_table(design, made.measured))
 
     @property
     def design(self) -> Design:
         """What the table follows from, beside the noisy counts."""
-        return Design(self.attributes, self.n_records, self.epsilon)
-
-    def _report(self, relations: list[list[str]]) -> dict[str, Any]:
-        """Return the report: how the table was made, what is promised and what is not hidden."""
-        return {
-            "id": self.work.id,
-            "product": str(Product.SYNTHETIC),
-            "dataset": self.work.asked.dataset.name,
-            "created": self.created.isoformat(timespec="seconds"),
-            "version": __version__,
-            "epsilon": self.epsilon,
-            "records": self.n_records,
-            "order": "drawn",
-            "schema": [each.to_document() for each in self.attributes],
-            "attributes": [each.name for each in self.attributes],
-            "relations": relations,
-            "promises": list(promises(self.epsilon)),
-            "invariants": list(invariants(self.n_records)),
-        }
+        return Design(self.attributes, self.n_records, self.epsilon, self.delta)

@@ -13,14 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from common.errors import DataChangedError, DataError, RefusedError, UnusableDataError
 from common.log import joined
-from common.model.plan import Plan
-from common.model.task import Assignment
-from owner_node.config.database import place_of
 from owner_node.linking.tokens import ReleaseKey
 from owner_node.masking.foreseen import Forecast
-from owner_node.release.cases import Cases
+from owner_node.release.work import Owner, ReleaseWork
 from owner_node.state.session import SessionState
-from owner_node.state.sessions import Session
 
 if TYPE_CHECKING:
     from owner_node.release.masked import Prepared
@@ -33,14 +29,12 @@ _log = logging.getLogger(__name__)
 class Appraisal:
     """Loads and examines the data of one aggregator's releases."""
 
-    def __init__(self, cases: Cases) -> None:
-        self._cases = cases
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
         self._kept: OrderedDict[str, tuple[str, Prepared]] = OrderedDict()
         self._lock = Lock()
 
-    def appraise(
-        self, session: Session, plan: Plan, assignment: Assignment, key: ReleaseKey | None
-    ) -> dict[str, Any]:
+    def appraise(self, work: ReleaseWork, key: ReleaseKey | None) -> dict[str, Any]:
         """Load the data of an undecided release, and forecast the effect of masking them, for a person.
 
         The forecast is drawn once: the same data under the same plan get the stored one. Data that cannot be
@@ -48,17 +42,16 @@ class Appraisal:
         all the same, and sees the reason when the plan is tried (`owner_node.views.plan`).
 
         Args:
-            session: The session.
-            plan: Its plan.
-            assignment: This owner's part of the plan.
+            work: The work; its plan is known.
             key: The key of the release's tokens, if it has any.
 
         Returns:
             The fields that `Sessions.foresee` stores.
         """
+        session = work.session
         try:
-            prepared = self._load(session, plan, assignment, key)
-            self.check_charged(session, prepared)
+            prepared = self._load(work, key)
+            work.check_budget(prepared.known_by)
         except (DataError, UnusableDataError, RefusedError) as error:
             self.forget(session.release)
             _log.warning(
@@ -67,13 +60,13 @@ class Appraisal:
                 extra={"release": session.release},
             )
             return {"source_digest": "", "n_records": None, "forecast": ""}
-        pinned, text = self._cases.records.own_keys.pin(prepared.source_digest), session.forecast
+        pinned, text = self._owner.records.own_keys.pin(prepared.source_digest), session.forecast
         if not text or session.source_digest != pinned:
-            text = self._cases.product(plan).forecast(prepared, self._cases.config.policy).to_text()
-        self._warn(session, Forecast.from_text(text))
+            text = work.product.forecast(prepared, self._owner.config.policy).to_text()
+        _warn(session.release, Forecast.from_text(text))
         return {"source_digest": pinned, "n_records": prepared.n_records, "forecast": text}
 
-    def prepared(self, session: Session, plan: Plan, assignment: Assignment) -> "Prepared":
+    def prepared(self, work: ReleaseWork) -> "Prepared":
         """Return the data of an accepted release, which the session's digest pins once it is linked.
 
         Raises:
@@ -82,16 +75,16 @@ class Appraisal:
                 used any more.
             DataError: If the source cannot be used now, and the charge is spent: it may be there again later.
         """
-        key = self._cases.release_key(plan, session)
+        session, key = work.session, work.release_key()
         try:
-            prepared = self._load(session, plan, assignment, key)
+            prepared = self._load(work, key)
         except (DataError, UnusableDataError) as error:
             if session.state is SessionState.SPENT:
                 raise DataError(error.message, error.hint, error.details) from None
             # The cause depends on the data and on the attributes that a plan names: one code for all causes.
             kind = DataChangedError if session.source_digest else UnusableDataError
             raise kind(error.message, error.hint, error.details) from None
-        pinned = self._cases.records.own_keys.pin(prepared.source_digest)
+        pinned = self._owner.records.own_keys.pin(prepared.source_digest)
         if session.source_digest not in ("", pinned):
             self.forget(session.release)
             raise DataChangedError(
@@ -101,17 +94,6 @@ class Appraisal:
             )
         return replace(prepared, source_digest=pinned)
 
-    def check_charged(self, session: Session, prepared: "Prepared") -> None:
-        """Check, before anything is spent, that the loaded data were not charged to another budget.
-
-        Raises:
-            RefusedError: If they were.
-        """
-        dataset = self._cases.config.dataset(session.dataset)
-        self._cases.records.ledger.check_budget(
-            dataset.budget, dataset.total_epsilon, place_of(dataset), prepared.known_by
-        )
-
     def forget(self, release: str) -> None:
         """Drop the original data of a release from memory."""
         with self._lock:
@@ -119,34 +101,31 @@ class Appraisal:
         if found is not None:
             found[1].pinned.close()
 
-    def _load(
-        self, session: Session, plan: Plan, assignment: Assignment, key: ReleaseKey | None
-    ) -> "Prepared":
-        check = "" if key is None else key.check
+    def _load(self, work: ReleaseWork, key: ReleaseKey | None) -> "Prepared":
+        release, check = work.session.release, "" if key is None else key.check
         with self._lock:
-            made_with, found = self._kept.get(plan.release, ("", None))
-        if found is not None and made_with == check:
-            return found
-        dataset = self._cases.config.dataset(session.dataset)
-        source_key = self._cases.records.own_keys.source_key()
-        engine = self._cases.config.engine.kind, self._cases.config.workspace
-        release_key, progress = None if key is None else key.key, self._cases.progress(plan.release)
-        prepared = self._cases.product(plan).prepare(
-            dataset, plan, assignment, release_key, source_key, engine, progress
-        )
+            made_with, kept = self._kept.get(release, ("", None))
+        if kept is not None and made_with == check:
+            return kept
+        config, source_key = self._owner.config, self._owner.records.own_keys.source_key()
+        prepared = work.product.prepare(
+            work.dataset, work.plan, work.assignment, None if key is None else key.key, source_key,
+            (config.engine.kind, config.workspace), work.progress,
+        )  # fmt: skip
         with self._lock:
-            dropped = [self._kept.pop(plan.release)[1]] if plan.release in self._kept else []
-            self._kept[plan.release] = (check, prepared)
+            dropped = [self._kept.pop(release)[1]] if release in self._kept else []
+            self._kept[release] = (check, prepared)
             while len(self._kept) > MOST_KEPT:
                 dropped.append(self._kept.popitem(last=False)[1][1])
         for each in dropped:
             each.pinned.close()
         return prepared
 
-    def _warn(self, session: Session, forecast: Forecast) -> None:
-        """Log the names of attributes no more accurate than their means; the history has the numbers."""
-        extra = {"release": session.release, "attributes": list(forecast.no_better_than_means)}
-        if forecast.worth_less_than_means:
-            _log.warning("the fragment is expected to be worth less than its means", extra=extra)
-        elif forecast.no_better_than_means:
-            _log.warning("attributes are expected to be worth no more than their means", extra=extra)
+
+def _warn(release: str, forecast: Forecast) -> None:
+    """Log the names of attributes no more accurate than their means; the history has the numbers."""
+    extra = {"release": release, "attributes": list(forecast.no_better_than_means)}
+    if forecast.worth_less_than_means:
+        _log.warning("the fragment is expected to be worth less than its means", extra=extra)
+    elif forecast.no_better_than_means:
+        _log.warning("attributes are expected to be worth no more than their means", extra=extra)

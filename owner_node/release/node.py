@@ -18,11 +18,11 @@ from common.trust.signing import Domain, SignerSource
 from owner_node.config import OwnerConfig
 from owner_node.linking.linkage_key import NoLinkageKeyError
 from owner_node.release.appraisal import Appraisal
-from owner_node.release.cases import Cases
 from owner_node.release.decisions import LONGEST_HOLD
 from owner_node.release.invitations import Invitations
 from owner_node.release.production import Production
 from owner_node.release.records import Records
+from owner_node.release.work import Owner
 from owner_node.sources import UnsendableSchemaError
 from owner_node.state.answers import (
     NOT_OUR_FAULT,
@@ -71,33 +71,31 @@ class Node:
         clock: Callable[[], datetime],
     ) -> None:
         self.aggregator = aggregator
-        self._cases = Cases(config, aggregator, records)
-        self._signer = signer
-        self._clock = clock
+        self._owner = Owner(config, aggregator, records, signer, trust, clock)
         self._rejected: dict[str, set[tuple[str, str]]] = {}
-        self._appraisal = Appraisal(self._cases)
-        self.invitations = Invitations(self._cases, signer, trust, clock, self._appraisal)
-        self.production = Production(self._cases, signer, trust, self._appraisal)
+        self._appraisal = Appraisal(self._owner)
+        self.invitations = Invitations(self._owner, self._appraisal)
+        self.production = Production(self._owner, self._appraisal)
 
     def progress(self, release: str) -> Progress:
         """Return what shows how far the work for a release is."""
-        return self._cases.progress(release)
+        return self._owner.records.presence.progress(self.aggregator, release)
 
     def interrupt(self, release: str) -> None:
         """Stop what is computed for a release, and drop its original data.
 
         What is stored stays: a step that is done again continues from there.
         """
-        self._cases.records.presence.stop(self.aggregator, release)
+        self._owner.records.presence.stop(self.aggregator, release)
         self._appraisal.forget(release)
 
     def head(self) -> SignedHead:
         """Sign the ledger head and return it."""
-        records, signer = self._cases.records, self._signer.current_signer()
+        records, signer = self._owner.records, self._owner.signer.current_signer()
         with records.db.transaction() as tx:
             head = records.ledger.losses.sign(tx)
             records.own_keys.remember(tx, signer.certificate)
-        statement = LedgerHead(self._cases.config.owner.id, head.sequence, head.hash)
+        statement = LedgerHead(self._owner.id, head.sequence, head.hash)
         signature = signer.sign(Domain.LEDGER_HEAD, statement.to_bytes())
         return SignedHead(statement, signature, signer.chain_pem.encode())
 
@@ -109,24 +107,28 @@ class Node:
         """
         if state not in ENDS or not (_DIGEST.fullmatch(manifest_digest) or state != "published"):
             raise ProtocolError("a release does not end like that", "both sides must run compatible versions")
-        records = self._cases.records
-        session = records.sessions.get(self.aggregator, release)
+        work = self._owner.work(release)
         self._appraisal.forget(release)
-        if session is None or session.state in FINAL:
+        if work is None or work.session.state in FINAL:
             return
-        if state == "published" and SessionEvent.PUBLISH in TRANSITIONS[session.state]:
-            self._published(session, manifest_digest)
+        if state == "published" and SessionEvent.PUBLISH in TRANSITIONS[work.session.state]:
+            kept = self.production.drop_tokens(work)
+            with work.transaction() as tx:
+                work.advance(
+                    tx, SessionEvent.PUBLISH, "published", {"manifest": manifest_digest},
+                    manifest_digest=manifest_digest, kept_digest=kept,
+                )  # fmt: skip
             return
-        with records.db.transaction() as tx:
-            self._cases.give_back(tx, session)
-            text = f"{state}: {reason}" if reason else state
-            records.sessions.advance(tx, session, SessionEvent.END, reason=text[:_LONGEST_REASON])
-            self._cases.note(tx, session, "ended", state=state, reason=reason[:_LONGEST_REASON])
-        # A sealed fragment is paid for: the aggregator may continue with the release.
-        if not session.fragment_digest:
-            records.outbox.destroy(self.aggregator, release)
-        records.drop_fragments()
-        records.db.forget_removed()
+        text, details = (
+            f"{state}: {reason}" if reason else state,
+            {"state": state, "reason": reason[:_LONGEST_REASON]},
+        )
+        with work.transaction() as tx:
+            work.give_back(tx)
+            work.advance(tx, SessionEvent.END, "ended", details, reason=text[:_LONGEST_REASON])
+        work.drop_fragment()
+        self._owner.records.drop_fragments()
+        self._owner.records.db.forget_removed()
 
     def end_forgotten(self, busy: Collection[str]) -> tuple[str, ...]:
         """End the releases that an aggregator has forgotten since its backup was put back; return their ids.
@@ -139,8 +141,8 @@ class Node:
         """
         forgotten = [
             session.release
-            for session in self._cases.records.sessions.live(self.aggregator)
-            if session.release not in busy and self._clock() > self._kept_until(session)
+            for session in self._owner.records.sessions.live(self.aggregator)
+            if session.release not in busy and self._owner.clock() > self._kept_until(session)
         ]
         for release in forgotten:
             self.conclude(release, "expired", "the aggregator does not know the release any more", "")
@@ -154,14 +156,6 @@ class Node:
             return datetime.fromisoformat(session.updated) + LONGEST_HOLD
         return datetime.max.replace(tzinfo=UTC)
 
-    def _published(self, session: Session, manifest_digest: str) -> None:
-        records, kept = self._cases.records, self.production.drop_tokens(session)
-        with records.db.transaction() as tx:
-            records.sessions.advance(
-                tx, session, SessionEvent.PUBLISH, manifest_digest=manifest_digest, kept_digest=kept
-            )
-            self._cases.note(tx, session, "published", manifest=manifest_digest)
-
     def fail(self, release: str, error: TesseraError) -> Failure:
         """Roll back what can be rolled back, and return the failure to report to the aggregator.
 
@@ -171,8 +165,8 @@ class Node:
             SpentError: If the charge is spent, nothing is sealed, and the error says nothing about the data:
                 to end the session would lose the charge. The data are dropped, and loaded anew by a retry.
         """
-        records = self._cases.records
-        session = records.sessions.get(self.aggregator, release)
+        work, records = self._owner.work(release), self._owner.records
+        session = None if work is None else work.session
         if session is not None and session.state is SessionState.SPENT and error.code in SURROUNDINGS:
             self._appraisal.forget(release)
             hint = error.hint or "remove the cause: the charge is spent, and the step is tried again"
@@ -190,17 +184,15 @@ class Node:
                     plan_digest=session.plan_digest if session else "",
                     details={"code": error.code, "rules": rules},
                 )  # fmt: skip
-            stopped = mine and session is not None and session.state not in FINAL
-            if stopped and session is not None:
-                self._cases.give_back(tx, session)
-                event = SessionEvent.END if session.state in CHARGED else SessionEvent.REFUSE
-                reason = error.message[:_LONGEST_REASON]
-                records.sessions.advance(tx, session, event, reason=reason, refusal=reported)
-        if stopped:
+            stopped = work is not None and mine and work.session.state not in FINAL
+            if work is not None and stopped:
+                work.give_back(tx)
+                event = SessionEvent.END if work.session.state in CHARGED else SessionEvent.REFUSE
+                work.advance(tx, event, reason=error.message[:_LONGEST_REASON], refusal=reported)
+        if work is not None and stopped:
             records.db.forget_removed()
             self._appraisal.forget(release)
-            if session is not None and not session.fragment_digest:
-                records.outbox.destroy(self.aggregator, release)
+            work.drop_fragment()
         return Failure.of(reported)
 
     def _is_news(self, release: str, error: TesseraError) -> bool:
@@ -208,7 +200,7 @@ class Node:
 
         The history is kept for ever, and an aggregator can send such messages as fast as it likes.
         """
-        day, message = self._clock().date().isoformat(), (release, error.message)
+        day, message = self._owner.clock().date().isoformat(), (release, error.message)
         self._rejected = {day: self._rejected.get(day, set())}
         known = self._rejected[day]
         if message in known or len(known) >= _MOST_REJECTED or not RELEASE_ID.fullmatch(release):

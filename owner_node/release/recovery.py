@@ -144,7 +144,7 @@ def assess(
             charges.append(
                 LostCharge(
                     budgets.get(own.dataset, ""), _most_charged(release.plan, own), *release.key,
-                    own.dataset, release.proved, rank_loss,
+                    own.dataset, release.proved, rank_loss, release.plan.delta,
                 )
             )  # fmt: skip
     if lost or charges:
@@ -190,7 +190,7 @@ def _reservations(entries: Sequence[Entry], shown: set[tuple[str, str, str]]) ->
             held[key] = entry
         elif entry.kind in CHARGES:
             held.pop(key, None)
-    return [LostCharge(entry.budget, entry.charge, *key) for key, entry in held.items()]
+    return [LostCharge(entry.budget, entry.charge, *key, delta=entry.delta) for key, entry in held.items()]
 
 
 def _most_charged(plan: Plan, assignment: Assignment) -> Decimal:

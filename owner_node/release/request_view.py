@@ -48,7 +48,8 @@ def request_view(
         "remaining": remaining,
         "remaining_after": after,
         "max_records_per_person": plan.max_records_per_person,
-        "attributes": [_attribute(plan, each) for each in assignment.attributes],
+        "attributes": [_attribute(plan, each) for each in assignment.attributes]
+        or [_modelled(plan.attribute(name)) for name in assignment.names],
         "carrier_rule": CARRIER_RULE,
         "linking": list(allowed(plan)),
         "linking_found": list(found(plan, Addendum.from_bytes(session.addendum))) if session.addendum else [],
@@ -74,7 +75,9 @@ def _about(session: Session, plan: Plan) -> dict[str, Any]:
         "reason": session.reason,
         "purpose": plan.purpose,
         "layout": str(plan.layout),
+        "product": str(plan.product),
         "release_epsilon": plan.epsilon,
+        "delta": plan.delta,
         "created": plan.created,
         "deadline": None if deadline is None else datetime.fromtimestamp(deadline, UTC).isoformat(),
         "plan_digest": plan.digest,
@@ -98,6 +101,13 @@ def _attribute(plan: Plan, planned: PlannedAttribute) -> dict[str, Any]:
     }
 
 
+def _modelled(attribute: Attribute) -> dict[str, Any]:
+    """Return an attribute that is modelled: nothing is done to its values by themselves."""
+    masking = dict.fromkeys(("mechanism", "epsilon", "epsilon_joint", "k", "expected_error", "rank_noise"))
+    about = {"name": attribute.name, "type": str(attribute.type), "domain": _domain(attribute)}
+    return {**about, **masking, "epsilon_table": None, "carried_by": "a model of noisy counts"}
+
+
 def _domain(attribute: Attribute) -> str:
     if attribute.type is AttributeType.CATEGORY:
         return f"{attribute.n_values} categories"
@@ -109,7 +119,7 @@ def _domain(attribute: Attribute) -> str:
 
 def _leaves(plan: Plan, assignment: Assignment) -> list[str]:
     """Return what leaves this node, in order."""
-    names = ", ".join(each.name for each in assignment.attributes)
+    names = ", ".join(assignment.names)
     lines = ["the exact number of records, to the aggregator and to the users of the release"]
     if plan.linking.tokens:
         of_passes = f"up to {len(plan.passes)} keyed pseudonyms per record, one for each pass of match keys"
@@ -117,6 +127,9 @@ def _leaves(plan: Plan, assignment: Assignment) -> list[str]:
         lines.append(f"{pseudonyms}, to the aggregator, which compares and deletes them")
     if plan.owner_column:
         lines.append("the owner of every record, as a column, to the users of the release")
+    if plan.synthesis is not None:
+        hidden = " under masks, of which the aggregator sees the sums of all owners" * (len(plan.owners) > 1)
+        return [*lines, f"noisy counts of {names}, and of pairs of them, round by round{hidden}"]
     lines.append(
         f"one masked value of every attribute for every record ({names}), once all owners have masked"
     )
@@ -131,7 +144,7 @@ def _co_owner(assignment: Assignment, policy: PolicyConfig) -> dict[str, Any]:
         known = "proves its pinned key before linking" if pins else "proves its certificate before linking"
     return {
         "id": assignment.owner,
-        "attributes": [each.name for each in assignment.attributes],
+        "attributes": list(assignment.names),
         "records_told": assignment.records_rounded,
         "known": known,
     }

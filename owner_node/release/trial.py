@@ -30,7 +30,7 @@ def trial_config(config: OwnerConfig) -> OwnerConfig:
     """
     lifted = dict.fromkeys(("manual_above_epsilon", "total_rank_loss", *config.policy.limits_on_data))
     policy = replace(
-        config.policy, approval="auto", known=(), max_attempts=_UNLIMITED, **lifted  # type: ignore[arg-type]
+        config.policy, approval="auto", known=(), max_attempts=_UNLIMITED, total_delta=Decimal(1), **lifted  # type: ignore[arg-type]
     )  # fmt: skip
     datasets = tuple(
         replace(

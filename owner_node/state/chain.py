@@ -40,6 +40,8 @@ class Chain:
         name: Its name in errors.
         columns: The chained columns, all text.
         skips: Whether an entry may skip sequence numbers, as after a loss.
+        later: Columns that entries of older versions do not have: an entry without a value is hashed without
+            the column.
     """
 
     def __init__(
@@ -50,9 +52,10 @@ class Chain:
         columns: tuple[str, ...],
         *,
         skips: Callable[[sqlite3.Row], bool] = lambda _: False,
+        later: tuple[str, ...] = (),
     ) -> None:
         self._db, self._table, self._name = db, table, name
-        self._columns, self._skips = columns, skips
+        self._columns, self._skips, self._later = columns, skips, later
         self._all = ", ".join(("sequence", *columns, "previous", "hash"))
 
     def append(self, tx: Transaction, values: Mapping[str, str | None], skip_to: int = 0) -> Head:
@@ -140,4 +143,5 @@ class Chain:
         return self._db.rows(f"SELECT {self._all} FROM {self._table} {rest}", values)  # noqa: S608 - our names
 
     def _hash(self, sequence: int, values: Mapping[str, str | None], previous: str) -> str:
-        return document_digest({**values, "sequence": sequence, "previous": previous})
+        hashed = {key: value for key, value in values.items() if value is not None or key not in self._later}
+        return document_digest({**hashed, "sequence": sequence, "previous": previous})

@@ -34,14 +34,15 @@ def _chained(table: str, skipping: str = "") -> tuple[str, ...]:
 
 
 _LEDGER = (
-    # note: what else an entry records, as canonical JSON; rank_loss: NULL where it is unbounded or unknown.
+    # note: what else an entry records, as canonical JSON; rank_loss: NULL where it is unbounded or unknown;
+    # delta: NULL for 0.
     # Changes of a total and acknowledged losses are entries as well.
     """CREATE TABLE ledger (
         sequence INTEGER PRIMARY KEY, time TEXT NOT NULL,
         kind TEXT NOT NULL CHECK (kind IN ('reserve', 'spend', 'return', 'budget', 'recover')),
         budget TEXT NOT NULL, aggregator TEXT NOT NULL, release TEXT NOT NULL, plan_digest TEXT NOT NULL,
         charge TEXT NOT NULL, epsilon TEXT NOT NULL, epsilon_joint TEXT, accounting TEXT NOT NULL,
-        rank_loss TEXT, note TEXT, previous TEXT NOT NULL, hash TEXT NOT NULL)""",
+        rank_loss TEXT, note TEXT, previous TEXT NOT NULL, hash TEXT NOT NULL, delta TEXT)""",
     "CREATE UNIQUE INDEX ledger_reserved_once ON ledger (aggregator, release) WHERE kind = 'reserve'",
     """CREATE UNIQUE INDEX ledger_settled_once ON ledger (aggregator, release, kind)
         WHERE kind IN ('spend', 'return')""",
@@ -130,6 +131,7 @@ class OwnerDatabase(SqliteDatabase):
     """
 
     schema = (*_LEDGER, *_HISTORY, *_SESSIONS, *_DAEMON, *_KEYS)
+    migrations = (("ALTER TABLE ledger ADD COLUMN delta TEXT",),)
 
     def __init__(self, state_dir: Path, *, make: bool = True) -> None:
         super().__init__(state_dir / FILE_NAME, create=make)

@@ -22,8 +22,8 @@ def balances(
 
     Returns:
         Documents with budget, total, reserved, spent, remaining, rank_loss (privacy loss of record-to-rank
-        assignments) and without_rank_loss (number of charges without a bound on it, which are not in the
-        sum). Total and remaining are None for a budget that is no longer configured.
+        assignments), without_rank_loss (number of charges without a bound on it, which are not in the sum)
+        and delta (the sum of δ). Total and remaining are None for a budget that is no longer configured.
     """
     totals = {dataset.budget: dataset.total_epsilon for dataset in owner.datasets}
     if budgets is None:
@@ -43,6 +43,7 @@ def _budget_document(name: str, ledger: Ledger, total: Decimal | None) -> dict[s
         "remaining": None if total is None else found.remaining,
         "rank_loss": losses.bounded,
         "without_rank_loss": losses.unbounded,
+        "delta": ledger.deltas(name),
     }
 
 

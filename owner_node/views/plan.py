@@ -88,7 +88,7 @@ def preview_of(
     progress: Callable[[int, int], None] = lambda _done, _of: None,
     loading: Progress | None = None,
 ) -> dict[str, Any] | None:
-    """Try the plan of a session that waits for a person on this owner's data; None for any other session.
+    """Try a plan of masked records that waits for a person on this owner's data; None for any other.
 
     Args:
         session: The session.
@@ -109,6 +109,9 @@ def preview_of(
         sessions = Sessions(db, utc_now)
         plan, released = sessions.plan(session), _released(session.dataset, sessions)
     if session.state is not SessionState.AWAITING_APPROVAL or plan is None:
+        return None
+    if Plan.from_bytes(plan).synthesis is not None:
+        # Nothing of a record leaves that could be linked: ε alone says what counts disclose.
         return None
     try:
         found = _tried(plan, session.dataset, owner, released, progress, loading)

@@ -153,7 +153,7 @@ def verdict_of(
     limits = limits_of(plan, policy)
     names = [each["name"] for each in plan["attributes"]]
     # A plan that waits has a forecast, unless its data could not be used.
-    unusable = forecast is None and plan["state"] == SessionState.AWAITING_APPROVAL
+    unusable = forecast is None and n is None and plan["state"] == SessionState.AWAITING_APPROVAL
     return {
         "unusable": _UNUSABLE if unusable else "",
         "exceeded": [exceeded_text(each) for each in limits if each["kept"] is False],

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from aggregator.release.assembly import assemble
-from aggregator.release.publication import publish
+from aggregator.release.publication import ReleaseFolder
 from aggregator.release.records import to_release
 from common.arrays import random_order, sortable
 from common.model.plan import Plan
@@ -77,7 +77,9 @@ def publish_all(layout: str, folder: Path) -> None:
     start = time.perf_counter()
     with closing(assemble(plan, fragments, counts, n_released, workspace)) as records:
         pieces = to_release(plan, records, workspace.memory // 8)
-        publish(folder, evidence, pieces, aggregator, datetime.now(UTC), workspace=workspace)
+        ReleaseFolder(folder / plan.release, plan.digest).publish(
+            evidence, pieces, aggregator, datetime.now(UTC), workspace=workspace
+        )
     seconds = time.perf_counter() - start
     print(json.dumps({"seconds": seconds, "peak": peak_bytes(), "records": n_released}))
 

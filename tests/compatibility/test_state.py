@@ -118,7 +118,7 @@ def test_work_goes_on(cluster):
 def test_conversion_of_real_databases(cluster, monkeypatch):
     """Databases of version 0.1.0 are converted with all that they hold; their copies are what they were."""
     owner, aggregator = owner_db(cluster), aggregator_db(cluster)
-    contents = {path: dump(path) for path in (owner, aggregator)}
+    contents = {path: (dump(path), rows_of(path)) for path in (owner, aggregator)}
     with ledger(cluster, "a") as book:
         head = book.head()
     for kind in (OwnerDatabase, AggregatorDatabase):
@@ -127,15 +127,34 @@ def test_conversion_of_real_databases(cluster, monkeypatch):
     with ledger(cluster, "a") as book:
         assert book.head() == head
     AggregatorDatabase(aggregator).close()
-    for path, before in contents.items():
-        (copy,) = copies_before(path)
-        assert dump(copy) == before
-        assert [line for line in dump(path) if "of_the_next_version" not in line] == before
+    for path, (before, rows) in contents.items():
+        assert dump(copies_before(path)[0]) == before
+        converted = rows_of(path, columns_of(copies_before(path)[0]))
+        assert {table: converted[table] for table in rows} == rows
     monkeypatch.undo()
     with pytest.raises(ConfigurationError, match="newer version"):
         AggregatorDatabase(aggregator)
     findings = cluster.cli("aggregator", "doctor").stdout
     assert f"{AGGREGATOR_DB} was converted" in " ".join(findings.split())
+
+
+def columns_of(path: Path) -> dict[str, str]:
+    """Return the columns of every table, as SELECT takes them."""
+    with closing(sqlite3.connect(path)) as connection:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return {
+            table: ", ".join(column for _, column, *_ in connection.execute(f"PRAGMA table_info({table})"))
+            for (table,) in tables
+        }
+
+
+def rows_of(path: Path, columns: dict[str, str] | None = None) -> dict[str, list[tuple]]:
+    """Return the rows of every table, in these columns or in all."""
+    with closing(sqlite3.connect(path)) as connection:
+        return {
+            table: sorted(connection.execute(f"SELECT {names} FROM {table}").fetchall(), key=repr)
+            for table, names in (columns or columns_of(path)).items()
+        }
 
 
 def dump(path: Path) -> list[str]:

@@ -49,7 +49,7 @@ def add_published(records: Records, number: int) -> None:
             charge = {
                 "budget": "cohort", "aggregator": "hub", "release": release, "plan_digest": digest,
                 "charge": "0.001", "epsilon": "0.001", "epsilon_joint": "0.001", "accounting": "joint",
-                "rank_loss": None,
+                "rank_loss": None, "delta": None,
             }  # fmt: skip
             for kind in (EntryKind.RESERVE, EntryKind.SPEND):
                 # `reserve` and `spend` read the whole ledger each time; this is what they append.

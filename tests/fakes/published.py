@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aggregator.release.publication import publish
+from aggregator.release.publication import ReleaseFolder
 from common.arrays import Int64Array, random_order
 from common.canonical import digest
 from common.model.fragment import Addendum, Consent, FragmentStatement
@@ -75,7 +75,8 @@ def publish_table(
 ) -> str:
     """Publish a table in one piece; returns the digest of its manifest."""
     with temporary_workspace() as workspace:
-        return publish(release_dir, evidence, [table], signer, published, formats, ca, workspace=workspace)
+        folder = ReleaseFolder(release_dir / evidence.plan.release, evidence.plan.digest)
+        return folder.publish(evidence, [table], signer, published, formats, ca, workspace=workspace)
 
 
 def sign_evidence(

@@ -351,7 +351,7 @@ def test_own_head_is_believed_and_no_other(offering: Offering) -> None:
     """Only a ledger head that this owner signed can make it refuse work."""
     accepted(offering)
     signed = offering.node.head()
-    trust = offering.node.production._trust
+    trust = offering.trust
     head = signed.head
     payload, other = head.to_bytes(), replace(head, sequence=head.sequence + 1).to_bytes()
     assert trust.is_own(Domain.LEDGER_HEAD, payload, signed.signature, signed.certificate)

@@ -16,6 +16,7 @@ _RULES = [yaml.safe_load(file.read_text()) | {"name": file.stem} for file in _ST
 _BLANKED = (
     (re.compile(r"(?ms)^(```|~~~).*?^\1$|<!--.*?-->|(?<=\n\n) {4}.*?(?=\n\n|\n\S|\Z)"), " "),  # code
     (re.compile(r"`+[^`]+`+"), "x"),
+    (re.compile(r"</d[dt]>"), "|"),  # what stands in a list of facts is no sentence
     (re.compile(r"(?s)\{[%{#].*?[%}#]\}|<[^<>]*>|(?<=\])\([^)]*\)"), " "),  # markup
 )
 _WRAPPED = re.compile(r"(?<!\n)\n(?!\s*(?:\n|[-*|#>]|\d+\.))")

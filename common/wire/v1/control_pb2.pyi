@@ -221,6 +221,8 @@ class StartRequest(_message.Message):
     RANK_NOISE_FIELD_NUMBER: _builtins.int
     OWNER_COLUMN_FIELD_NUMBER: _builtins.int
     ANYWAY_FIELD_NUMBER: _builtins.int
+    PRODUCT_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     """empty: the daemon chooses"""
     dataset: _builtins.str
@@ -247,6 +249,10 @@ class StartRequest(_message.Message):
     """release the owner of every record as a column"""
     anyway: _builtins.bool
     """confirm the plan although its result is expected to be worthless"""
+    product: _builtins.str
+    """"masked" or "synthetic"; empty: masked"""
+    delta: _builtins.str
+    """empty: 0"""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnerGroup]:
         """horizontal: one; vertical: one owner each"""
@@ -289,10 +295,12 @@ class StartRequest(_message.Message):
         rank_noise: _abc.Iterable[_builtins.str] | None = ...,
         owner_column: _builtins.bool = ...,
         anyway: _builtins.bool = ...,
+        product: _builtins.str = ...,
+        delta: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anyway", b"anyway", "attributes", b"attributes", "budget_split", b"budget_split", "confirmed", b"confirmed", "dataset", b"dataset", "dry_run", b"dry_run", "epsilon", b"epsilon", "formats", b"formats", "groups", b"groups", "k", b"k", "layout", b"layout", "max_overlap", b"max_overlap", "mechanism", b"mechanism", "min_common", b"min_common", "on_mismatch", b"on_mismatch", "out", b"out", "owner_column", b"owner_column", "purpose", b"purpose", "rank_noise", b"rank_noise", "release", b"release", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anyway", b"anyway", "attributes", b"attributes", "budget_split", b"budget_split", "confirmed", b"confirmed", "dataset", b"dataset", "delta", b"delta", "dry_run", b"dry_run", "epsilon", b"epsilon", "formats", b"formats", "groups", b"groups", "k", b"k", "layout", b"layout", "max_overlap", b"max_overlap", "mechanism", b"mechanism", "min_common", b"min_common", "on_mismatch", b"on_mismatch", "out", b"out", "owner_column", b"owner_column", "product", b"product", "purpose", b"purpose", "rank_noise", b"rank_noise", "release", b"release", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -321,6 +321,7 @@ class Work(_message.Message):
     MASK_FIELD_NUMBER: _builtins.int
     COLLECT_FIELD_NUMBER: _builtins.int
     CONCLUDE_FIELD_NUMBER: _builtins.int
+    MEASURE_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     plan_digest: _builtins.str
     """empty before there is a plan"""
@@ -336,6 +337,8 @@ class Work(_message.Message):
     def collect(self) -> Global___Collect: ...
     @_builtins.property
     def conclude(self) -> Global___Conclude: ...
+    @_builtins.property
+    def measure(self) -> Global___Measure: ...
     def __init__(
         self,
         *,
@@ -347,12 +350,13 @@ class Work(_message.Message):
         mask: Global___Mask | None = ...,
         collect: Global___Collect | None = ...,
         conclude: Global___Conclude | None = ...,
+        measure: Global___Measure | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["collect", b"collect", "conclude", b"conclude", "consent", b"consent", "describe", b"describe", "link", b"link", "mask", b"mask", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["collect", b"collect", "conclude", b"conclude", "consent", b"consent", "describe", b"describe", "link", b"link", "mask", b"mask", "measure", b"measure", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collect", b"collect", "conclude", b"conclude", "consent", b"consent", "describe", b"describe", "link", b"link", "mask", b"mask", "plan_digest", b"plan_digest", "release", b"release", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collect", b"collect", "conclude", b"conclude", "consent", b"consent", "describe", b"describe", "link", b"link", "mask", b"mask", "measure", b"measure", "plan_digest", b"plan_digest", "release", b"release", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["describe", "consent", "link", "mask", "collect", "conclude"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["describe", "consent", "link", "mask", "collect", "conclude", "measure"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
@@ -538,6 +542,40 @@ class Collect(_message.Message):
 Global___Collect: _TypeAlias = Collect  # noqa: Y015
 
 @_typing.final
+class Measure(_message.Message):
+    """Answer a round of a synthetic release. Its name in WorkKey is "measure-" and the round."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    QUESTION_DIGEST_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    """from 1"""
+    question_digest: _builtins.str
+    """of a question and sums, as common/model/rounds.py says"""
+    signature: _builtins.bytes
+    """over tessera/v1/question, of the question"""
+    certificate: _builtins.bytes
+    """PEM chain of the aggregator when it signed"""
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        question_digest: _builtins.str = ...,
+        signature: _builtins.bytes = ...,
+        certificate: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "question_digest", b"question_digest", "round", b"round", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Measure: _TypeAlias = Measure  # noqa: Y015
+
+@_typing.final
 class Conclude(_message.Message):
     """The release has ended; what that means for the session."""
 
@@ -580,6 +618,7 @@ class AnswerRequest(_message.Message):
     SEALED_FIELD_NUMBER: _builtins.int
     ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
+    MEASURED_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     plan_digest: _builtins.str
     @_builtins.property
@@ -596,6 +635,8 @@ class AnswerRequest(_message.Message):
     def acknowledged(self) -> Global___Acknowledged: ...
     @_builtins.property
     def failure(self) -> Global___Failure: ...
+    @_builtins.property
+    def measured(self) -> Global___Measured: ...
     def __init__(
         self,
         *,
@@ -608,12 +649,13 @@ class AnswerRequest(_message.Message):
         sealed: Global___Sealed | None = ...,
         acknowledged: Global___Acknowledged | None = ...,
         failure: Global___Failure | None = ...,
+        measured: Global___Measured | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "answer", b"answer", "consented", b"consented", "described", b"described", "failure", b"failure", "linked", b"linked", "sealed", b"sealed", "waiting", b"waiting"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "answer", b"answer", "consented", b"consented", "described", b"described", "failure", b"failure", "linked", b"linked", "measured", b"measured", "sealed", b"sealed", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "answer", b"answer", "consented", b"consented", "described", b"described", "failure", b"failure", "linked", b"linked", "plan_digest", b"plan_digest", "release", b"release", "sealed", b"sealed", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "answer", b"answer", "consented", b"consented", "described", b"described", "failure", b"failure", "linked", b"linked", "measured", b"measured", "plan_digest", b"plan_digest", "release", b"release", "sealed", b"sealed", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["described", "consented", "waiting", "linked", "sealed", "acknowledged", "failure"]  # noqa: Y015
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["described", "consented", "waiting", "linked", "sealed", "acknowledged", "failure", "measured"]  # noqa: Y015
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
 
@@ -720,25 +762,72 @@ class Linked(_message.Message):
     N_RECORDS_FIELD_NUMBER: _builtins.int
     TOKENS_DIGEST_FIELD_NUMBER: _builtins.int
     TOKENS_SIZE_FIELD_NUMBER: _builtins.int
+    SUM_KEY_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
     n_records: _builtins.int
     tokens_digest: _builtins.str
     """of the uploaded token list; empty where the plan wants none"""
     tokens_size: _builtins.int
     """bytes of the token lists; only where the plan has match keys"""
+    sum_key: _builtins.bytes
+    """X25519 key for the sums of a synthetic release"""
+    signature: _builtins.bytes
+    """over tessera/v1/sum-key"""
+    certificate: _builtins.bytes
+    """PEM chain of the owner"""
     def __init__(
         self,
         *,
         n_records: _builtins.int = ...,
         tokens_digest: _builtins.str = ...,
         tokens_size: _builtins.int = ...,
+        sum_key: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+        certificate: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["n_records", b"n_records", "tokens_digest", b"tokens_digest", "tokens_size", b"tokens_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "n_records", b"n_records", "signature", b"signature", "sum_key", b"sum_key", "tokens_digest", b"tokens_digest", "tokens_size", b"tokens_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Linked: _TypeAlias = Linked  # noqa: Y015
+
+@_typing.final
+class Measured(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    LEDGER_HEAD_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    answer: _builtins.bytes
+    """numbers under masks, eight bytes each, little-endian"""
+    signature: _builtins.bytes
+    """over tessera/v1/fragment: of all answers up to this one"""
+    certificate: _builtins.bytes
+    """PEM chain of the owner"""
+    @_builtins.property
+    def ledger_head(self) -> Global___LedgerHead: ...
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        answer: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+        certificate: _builtins.bytes = ...,
+        ledger_head: Global___LedgerHead | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ledger_head", b"ledger_head"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "certificate", b"certificate", "ledger_head", b"ledger_head", "round", b"round", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Measured: _TypeAlias = Measured  # noqa: Y015
 
 @_typing.final
 class Sealed(_message.Message):

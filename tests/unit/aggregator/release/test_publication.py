@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.release.publication import copy_release, missing_report, published_digest
+from aggregator.release.publication import ReleaseFolder, copy_release
 from common.canonical import canonical, digest
 from common.errors import IntegrityError, UsageError
 from common.files import check_out
@@ -249,7 +249,10 @@ def test_publishing_again_keeps_the_release(made):
     table = pq.read_table(made.folder / "data.parquet")
     later = datetime(2026, 5, 1, tzinfo=UTC)
     assert publish_table(release_dir, made.evidence, table, made.aggregator, later) == made.manifest_digest
-    assert published_digest(release_dir, made.plan.digest, made.plan.release) == made.manifest_digest
+    assert (
+        ReleaseFolder(release_dir / made.plan.release, made.plan.digest).manifest_digest()
+        == made.manifest_digest
+    )
     assert not stale.exists()
 
 
@@ -283,8 +286,11 @@ def test_a_report_that_fails_keeps_no_data_back(made, tmp_path, monkeypatch):
     publish_table(tmp_path, made.evidence, table, made.aggregator, datetime.now(UTC))
     folder = tmp_path / made.plan.release
     assert verify_release(folder, made.ca_file(tmp_path)).files == ("data.parquet",)
-    assert missing_report(folder) == "the report could not be made: there is no report.html"
-    assert missing_report(made.folder) == ""
+    assert (
+        ReleaseFolder(folder, made.plan.digest).note()
+        == "the report could not be made: there is no report.html"
+    )
+    assert ReleaseFolder(made.folder, made.plan.digest).note() == ""
 
 
 def test_what_would_not_verify_does_not_appear(made, tmp_path):
@@ -306,7 +312,7 @@ def test_another_release_of_the_same_name(made, tmp_path):
     """A folder that holds something else is never overwritten and never taken for this release."""
     other = make_release(tmp_path, plan=replace(made.plan, purpose="something else"))
     with pytest.raises(IntegrityError, match="another release of the same name"):
-        published_digest(other.folder.parent, made.plan.digest, made.plan.release)
+        ReleaseFolder(other.folder, made.plan.digest).manifest_digest()
     (other.folder / "data.csv").write_bytes(b"")
     table = pq.read_table(made.folder / "data.parquet")
     with pytest.raises(IntegrityError, match="was changed"):

@@ -479,10 +479,10 @@ WRITTEN = {
     "no numbers": (_with("income", pa.float64(), [float("nan")] * 30), "cannot be read"),
     "infinity": (_with("income", pa.float64(), [float("inf")] * 30), "cannot be read"),
     "between the steps of an attribute": (_with("income", pa.float64(), [1.00049] * 30), "cannot be read"),
-    "beyond the domain": (_with("age", pa.int64(), [10**6] * 30), "values of age that the plan does not"),
+    "beyond the domain": (_with("age", pa.int64(), [10**6] * 30), "values of age that were not declared"),
     "other labels": (
         _with("ward", pa.dictionary(pa.int32(), pa.string(), ordered=True), ["Zz"] * 30),
-        "values of ward that the plan does not",
+        "values of ward that were not declared",
     ),
     "no Parquet": (lambda _, path: path.write_bytes(b"{}"), "cannot be read"),
     "encrypted": (
@@ -505,7 +505,7 @@ def test_a_parquet_file_that_is_signed_and_wrong(made, folder, case):
 def test_missing_values_in_the_words_of_another_version(made, folder):
     """What is not compared between versions are words. Values are."""
     written_anew(made, folder, _with("age", pa.int64(), [None] * 30), version="0.0.1")
-    with pytest.raises(IntegrityError, match="values of age that the plan does not have"):
+    with pytest.raises(IntegrityError, match="values of age that were not declared"):
         verify_release(folder)
 
 
@@ -594,7 +594,7 @@ def test_signature_of_another_key(made, tmp_path):
     ("change", "told"),
     [
         (lambda rows: rows[::-1], "not numbered from 1"),
-        (lambda rows: [[rows[0][0], "-99999", *rows[0][2:]], *rows[1:]], "that the plan does not have"),
+        (lambda rows: [[rows[0][0], "-99999", *rows[0][2:]], *rows[1:]], "that were not declared"),
         (lambda rows: [[rows[0][0], *rows[1][1:]], *rows[1:]], "does not hold the same records"),
     ],
 )

@@ -12,7 +12,7 @@ from common.cli import console
 from common.errors import ExitCode, IntegrityError
 from common.files import exclusive_lock
 from owner_node.cli import application
-from owner_node.local.charge import LocalCharges
+from owner_node.local.charge import LocalWork
 from owner_node.release.records import Records
 from tests.fakes.owner_folder import ask_mask as ask
 from tests.fakes.owner_folder import make_owner_folder, spends, write_patients
@@ -131,7 +131,7 @@ def test_killed_before_the_result_is_recorded(folder, capsys, monkeypatch):
         raise RuntimeError
 
     with monkeypatch.context() as patched:
-        patched.setattr(LocalCharges, "deliver", killed)
+        patched.setattr(LocalWork, "deliver", killed)
         for _ in range(2):
             assert ask(capsys, "--out", "a.csv", "--id", "once")[0] == ExitCode.INTERNAL
             assert shown(folder) == [".once.json.drawn", ".once.parquet.drawn"]
@@ -145,14 +145,14 @@ def test_killed_before_the_result_is_recorded(folder, capsys, monkeypatch):
 
 def test_killed_after_the_result_is_recorded(folder, capsys, monkeypatch):
     """What was recorded is the result: it is given out as it was drawn, whatever was masked in between."""
-    deliver = LocalCharges.deliver
+    deliver = LocalWork.deliver
 
     def killed(*arguments: Any) -> None:
         deliver(*arguments)
         raise RuntimeError
 
     with monkeypatch.context() as patched:
-        patched.setattr(LocalCharges, "deliver", killed)
+        patched.setattr(LocalWork, "deliver", killed)
         assert ask(capsys, "--out", "a.csv", "--id", "once")[0] == ExitCode.INTERNAL
     drawn = (folder / "state" / "masked" / ".once.parquet.drawn").read_bytes()
     assert ask(capsys, "--out", "b.csv", "--id", "another")[0] == 0

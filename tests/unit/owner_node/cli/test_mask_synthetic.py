@@ -60,6 +60,26 @@ def refused(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str
     return code, json.loads(capsys.readouterr().out)["error"]["message"]
 
 
+def test_a_delta_is_charged_beside_epsilon(tmp_path, monkeypatch, capsys):
+    """Without total_delta it is refused; with it, it is in ledger and report, and up to the total."""
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path)
+    asked = ("--delta", "0.000001", "--attributes", "ward,ill", "--out", "a.csv")
+    assert refused(capsys, *asked)[1].startswith("policy.total_delta = 0: budget 'patients' has had δ 0")
+    make(tmp_path, policy='[policy]\ntotal_delta = "0.000001"')
+    code, document = ask_mask(capsys, *SYNTHETIC, *asked)
+    assert (code, document["charged"], document["report"]["delta"]) == (0, "1", "0.000001")
+    assert "δ = 0.000001" in document["report"]["promises"][0]
+    code = console.run(application(), "owner-node", ["ledger", "--json"])
+    (balance,) = json.loads(capsys.readouterr().out)["balances"]
+    assert (code, balance["spent"], balance["delta"]) == (0, "1", "0.000001")
+    code, text = refused(capsys, *asked[:-1], "b.csv")
+    assert "has had δ 0.000001, this would be 0.000001 more" in text
+    assert refused(capsys, "--delta", "0.00001", "--out", "c.csv")[1].startswith(
+        "delta 0.00001 is too large for"
+    )
+
+
 def test_relations_survive_and_the_charge_is_epsilon(tmp_path, monkeypatch, capsys):
     """As many records as there are, in their domains, with the relations of the data; ε is charged once, and
     the same id gives the same file without a charge.

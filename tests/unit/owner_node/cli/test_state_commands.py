@@ -134,6 +134,7 @@ def test_ledger(used: Path, capsys) -> None:
             "remaining": "1.5",
             "rank_loss": "0",
             "without_rank_loss": 2,
+            "delta": "0",
         },
         {
             "budget": "visits",
@@ -143,6 +144,7 @@ def test_ledger(used: Path, capsys) -> None:
             "remaining": "1",
             "rank_loss": "0",
             "without_rank_loss": 0,
+            "delta": "0",
         },
     ]
     assert document["head"]["sequence"] == 3
@@ -182,7 +184,7 @@ def test_budget_that_is_not_configured_any_more(used: Path, capsys) -> None:
     document = _json(capsys, "ledger")[1]
     assert document["balances"][-1] == {
         "budget": "people", "total": None, "reserved": "0.5", "spent": "0.5", "remaining": None,
-        "rank_loss": "0", "without_rank_loss": 2,
+        "rank_loss": "0", "without_rank_loss": 2, "delta": "0",
     }  # fmt: skip
 
 

@@ -67,7 +67,7 @@ def test_a_new_charge_is_shown_at_once(console):
         charge = {
             "budget": "cohort", "aggregator": "hub", "release": "later", "plan_digest": newest.plan_digest,
             "charge": "0.25", "epsilon": "0.25", "epsilon_joint": "0.25", "accounting": "joint",
-            "rank_loss": None,
+            "rank_loss": None, "delta": None,
         }  # fmt: skip
         console.offering.records.ledger.append(tx, newest.kind.RESERVE, {}, charge)
     after = console.ask("GET", "/ledger").body

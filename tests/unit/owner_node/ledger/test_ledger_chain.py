@@ -51,7 +51,7 @@ def broken_entry(ledger: Ledger) -> int:
 def test_every_changed_byte_is_found(db: OwnerDatabase, ledger: Ledger, column: str) -> None:
     """A change of any column of an entry is found, and the first such entry named."""
     changed = "'spend'" if column == "kind" else f"'9' || substr({column}, 2)"
-    changed = "'1'" if column in ("epsilon_joint", "rank_loss") else changed
+    changed = "'1'" if column in ("epsilon_joint", "rank_loss", "delta") else changed
     tamper(db, f"UPDATE ledger SET {column} = {changed} WHERE sequence = 2")
     assert broken_entry(ledger) == 2
 
@@ -63,7 +63,7 @@ def test_every_changed_byte_is_found(db: OwnerDatabase, ledger: Ledger, column: 
         "DELETE FROM ledger",
         "INSERT OR REPLACE INTO ledger SELECT * FROM ledger",
         """INSERT INTO ledger SELECT 9, time, 'budget', budget, '', '', '', charge, epsilon, NULL, '', NULL,
-            NULL, previous, hash FROM ledger WHERE sequence = 1""",
+            NULL, previous, hash, delta FROM ledger WHERE sequence = 1""",
     ],
     ids=["update", "delete", "replace", "gap"],
 )

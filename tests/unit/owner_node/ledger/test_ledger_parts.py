@@ -101,7 +101,7 @@ def test_the_database_returns_no_spend(db: OwnerDatabase) -> None:
     spend(db, ledger, "r1")
     for kind in ("return", "spend"):
         again = f"""INSERT INTO ledger SELECT 3, time, '{kind}', budget, aggregator, release, plan_digest,
-            charge, epsilon, epsilon_joint, accounting, rank_loss, note, previous, hash
+            charge, epsilon, epsilon_joint, accounting, rank_loss, note, previous, hash, delta
             FROM ledger WHERE sequence = 1"""
         with pytest.raises(InternalError, match="SQLITE_CONSTRAINT"), db.transaction() as tx:
             tx.execute(again)

@@ -18,7 +18,7 @@ from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.plan_rules import PlannedWork
 from owner_node.engines.pinned import PinnedData, in_memory
 from owner_node.ledger.ledger import EntryKind
-from owner_node.local.charge import LOCAL, LocalCharges, LocalWork, Standing, new_id
+from owner_node.local.charge import LOCAL, LocalWork, Standing, new_id
 from owner_node.release.approvals import Person
 from owner_node.release.records import Records
 from owner_node.sources import LoadCounts, LoadedData
@@ -46,10 +46,13 @@ def loaded(values: Any, digest: str = DATA) -> PinnedData:
     return in_memory(DATASET, data, source_key=b"k" * 32)
 
 
-WORK = LocalWork(
-    "w1", {"kind": "mask", "epsilon": Decimal("0.5")}, costs("0.5"),
-    loaded(np.random.default_rng(1).integers(0, 120, 500)),
-)  # fmt: skip
+PEOPLE = loaded(np.random.default_rng(1).integers(0, 120, 500))
+
+
+def work(records: Records, **changes: Any) -> LocalWork:
+    """A mask that costs 0.5, with changes."""
+    document = {"kind": "mask", "epsilon": Decimal("0.5")}
+    return replace(LocalWork(records, "w1", document, costs("0.5"), PEOPLE, person=ANNA), **changes)
 
 
 @pytest.fixture
@@ -67,15 +70,15 @@ def spent(records: Records) -> list[tuple[str, Decimal]]:
 
 def test_one_charge_and_one_result(records):
     """Spending again changes nothing, and the first result that is recorded holds."""
-    charges = LocalCharges(records, ANNA)
-    assert charges.standing(WORK) is Standing.NEW
-    charges.spend(WORK)
-    assert charges.standing(WORK) is Standing.SPENT
-    charges.spend(WORK)
-    assert charges.deliver(WORK, {"answer": 7}) == {"answer": "7"}
-    assert charges.deliver(WORK, {"answer": 8}) == {"answer": "7"}
-    assert charges.standing(WORK) is Standing.DELIVERED
-    assert charges.result(WORK) == {"answer": "7"}
+    mask = work(records)
+    assert mask.standing() is Standing.NEW
+    mask.pay()
+    assert mask.standing() is Standing.SPENT
+    mask.pay()
+    assert mask.deliver({"answer": 7}) == {"answer": "7"}
+    assert mask.deliver({"answer": 8}) == {"answer": "7"}
+    assert mask.standing() is Standing.DELIVERED
+    assert mask.result() == {"answer": "7"}
     assert spent(records) == [("w1", Decimal("0.5"))]
     entry, lines = records.ledger.entries()[-1], records.history.entries()
     assert (entry.aggregator, entry.plan_digest, entry.epsilon) == (
@@ -98,113 +101,105 @@ def test_one_charge_and_one_result(records):
 )
 def test_an_id_stands_for_one_thing(records, changes, told, differs):
     """Other arguments or data under a used id are a conflict that says what differs, and cost nothing."""
-    charges = LocalCharges(records, ANNA)
-    charges.spend(WORK)
-    data = replace(WORK.data, digest=changes.pop("data", DATA))
-    other = replace(WORK, document={**WORK.document, **changes}, data=data)
-    for attempt in (charges.standing, charges.spend):
+    mask = work(records)
+    mask.pay()
+    data = replace(PEOPLE, digest=changes.pop("data", DATA))
+    other = work(records, document={**mask.document, **changes}, data=data)
+    for attempt in (other.standing, other.pay):
         with pytest.raises(ConflictError, match=told) as caught:
-            attempt(other)
+            attempt()
         assert caught.value.details["differs"] == differs
     assert len(spent(records)) == 1
 
 
 def test_what_is_kept_tells_no_guess_of_the_data(records):
     """Who reads ledger or history cannot compute what stands for data there, from any guess of them."""
-    charges = LocalCharges(records, ANNA)
+    mask = work(records)
     with pytest.raises(RefusedError):
-        charges.judge(replace(WORK, asked=costs("0.5", PolicyConfig(min_k=11))))
-    charges.spend(WORK)
-    charges.deliver(WORK, {"answer": 7})
-    guessed = document_digest({**WORK.document, "data": DATA})
+        work(records, asked=costs("0.5", PolicyConfig(min_k=11))).judge()
+    mask.pay()
+    mask.deliver({"answer": 7})
+    guessed = document_digest({**mask.document, "data": DATA})
     kept = [*records.ledger.entries(), *records.history.entries()]
     assert len(kept) == 5
     assert not [each for each in kept if DATA in str(each) or guessed in str(each)]
     asked = records.history.entries(event="spent")[0].details["asked"]
-    assert document_digest({**WORK.document, "data": asked["data"]}) == kept[0].plan_digest
+    assert document_digest({**mask.document, "data": asked["data"]}) == kept[0].plan_digest
 
 
 def test_what_does_not_fit_is_not_charged(records):
     """A refused charge leaves neither an entry nor a line that says it was spent."""
-    charges = LocalCharges(records, ANNA)
-    too_much = replace(WORK, asked=costs("2.000000000001"))
-    for attempt in (charges.judge, charges.spend):
+    too_much = work(records, asked=costs("2.000000000001"))
+    for attempt in (too_much.judge, too_much.pay):
         with pytest.raises(BalanceError):
-            attempt(too_much)
+            attempt()
     assert records.ledger.entries() == ()
-    assert charges.standing(WORK) is Standing.NEW
+    assert work(records).standing() is Standing.NEW
 
 
 def test_work_without_a_bound_is_never_charged(records):
     """Whatever passes the policy has a charge; anything else is our own fault."""
     unbounded = local_work(planned("age", epsilon_joint=None), dataset=DATASET)
     with pytest.raises(InternalError):
-        LocalCharges(records, ANNA).spend(replace(WORK, asked=unbounded))
+        work(records, asked=unbounded).pay()
     assert records.ledger.entries() == ()
 
 
 def test_a_refusal_is_in_the_history_and_does_not_use_up_the_id(records):
     """The audit log has the rule; the same id can be asked again once the policy allows it."""
-    charges = LocalCharges(records, ANNA)
     with pytest.raises(RefusedError):
-        charges.judge(replace(WORK, asked=costs("0.5", PolicyConfig(min_k=11))))
+        work(records, asked=costs("0.5", PolicyConfig(min_k=11))).judge()
     (line,) = records.history.entries(aggregator=LOCAL)
     assert (line.event, line.decision, line.rule) == (
         "refused", "refuse", "policy.min_k = 11, 'age' is planned with k = 10"
     )  # fmt: skip
     assert line.details["by"] == "anna"
-    charges.spend(WORK)
-    assert charges.standing(WORK) is Standing.SPENT
+    work(records).pay()
+    assert work(records).standing() is Standing.SPENT
 
 
 def test_a_ledger_that_lost_entries_charges_nothing(records):
     """What stops releases stops local work, also the redrawing of what was spent before."""
-    charges = LocalCharges(records, ANNA)
-    charges.spend(WORK)
+    work(records).pay()
     with records.db.transaction() as tx:
         records.ledger.losses.stop(tx, IntegrityError("the ledger lost entries"))
-    for work in (WORK, replace(WORK, id="w2")):
-        for attempt in (charges.judge, charges.spend):
+    for mask in (work(records), work(records, id="w2")):
+        for attempt in (mask.judge, mask.pay):
             with pytest.raises(IntegrityError, match="lost entries"):
-                attempt(work)
+                attempt()
     assert len(spent(records)) == 1
 
 
 def test_data_that_were_charged_to_another_budget(records):
     """A copy under another budget's name is known by its place or its values: no budget refills so."""
-    LocalCharges(records, ANNA).spend(replace(WORK, place="file:/x"))
-    fresh = replace(WORK.asked, dataset=replace(DATASET, budget="fresh"))
-    same_values = replace(WORK, id="w2", asked=fresh)
-    same_place = replace(same_values, data=loaded(np.arange(100)), place="file:/x")
-    for work in (same_values, same_place):
-        charges = LocalCharges(records, ANNA)
-        for attempt in (charges.judge, charges.spend):
+    work(records, at="file:/x").pay()
+    fresh = replace(costs("0.5"), dataset=replace(DATASET, budget="fresh"))
+    same_values = work(records, id="w2", asked=fresh)
+    same_place = replace(same_values, data=loaded(np.arange(100)), at="file:/x")
+    for mask in (same_values, same_place):
+        for attempt in (mask.judge, mask.pay):
             with pytest.raises(RefusedError, match="'people'"):
-                attempt(work)
+                attempt()
     assert len(spent(records)) == 1
 
 
 def test_a_total_that_grew(records):
     """A budget is not refilled by calling it larger."""
-    charges = LocalCharges(records, ANNA)
-    charges.spend(WORK)
+    work(records).pay()
+    larger = replace(costs("0.5"), dataset=replace(DATASET, total_epsilon=Decimal(3)))
     with pytest.raises(RefusedError, match="does not refill"):
-        charges.spend(
-            replace(
-                WORK, id="w2", asked=replace(WORK.asked, dataset=replace(DATASET, total_epsilon=Decimal(3)))
-            )
-        )
+        work(records, id="w2", asked=larger).pay()
 
 
 def test_charges_at_the_same_time_never_overdraw(tmp_path):
     """Thirty commands against a balance that fits seven: exactly seven are charged."""
-    work = replace(WORK, asked=costs("0.27"))  # 7 times 0.27 is 1.89
+    asked = costs("0.27")  # 7 times 0.27 is 1.89
 
     def attempt(number: int) -> bool:
         opened = Records.open(tmp_path / "state", lambda: NOW)
         with opened.db:
             try:
-                LocalCharges(opened, ANNA).spend(replace(work, id=f"w{number}"))
+                work(opened, id=f"w{number}", asked=asked).pay()
             except BalanceError:
                 return False
             return True
@@ -219,9 +214,9 @@ def test_the_same_work_at_the_same_time_is_charged_once(tmp_path):
     def attempt(number: int) -> str:
         opened = Records.open(tmp_path / "state", lambda: NOW)
         with opened.db:
-            charges = LocalCharges(opened, ANNA)
-            charges.spend(WORK)
-            return str(charges.deliver(WORK, {"answer": number})["answer"])
+            mask = work(opened)
+            mask.pay()
+            return str(mask.deliver({"answer": number})["answer"])
 
     with ThreadPoolExecutor(8) as threads:
         assert len(set(threads.map(attempt, range(8)))) == 1

@@ -1,0 +1,236 @@
+"""The noisy counts of a synthetic release as a table, and records that have to follow from them.
+
+The table (`counts.parquet`) has every number that the owners' noisy answers added up to, in the order of the
+questions. Its columns:
+
+| column | meaning |
+|---|---|
+| `round` | number of the round, from 1 |
+| `table` | number of the table, from 1; a score is a table of one number |
+| `kind` | `one-way`, `score` or `two-way` |
+| `first`, `second` | names of the attributes; `second` is null in one-way tables |
+| `first_cell`, `second_cell` | the values of the cell: a value, the first and last of a range, or labels |
+| `count` | the noisy number of records in the cell; of a score in quarters of a record |
+| `standard_deviation` | of the noise of `count`, in the same unit |
+
+Everything but `count` follows from public numbers (`common.synthesis.course`). So a table that was read is
+made again from its own counts and has to be the same.
+"""
+
+from collections.abc import Iterable, Sequence
+from math import sqrt
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from common.arrays import Int64Array
+from common.errors import IntegrityError
+from common.model.schema import Attribute, AttributeType
+from common.synthesis.course import (
+    Design,
+    Measured,
+    OneWay,
+    Question,
+    Score,
+    SyntheticRelease,
+    n_numbers,
+    next_round,
+    seed_of,
+    split,
+    synthesise,
+)
+from common.synthesis.rounds import Coding
+from common.synthesis.sums import LARGEST_SUM
+
+COUNTS_FILE = "counts.parquet"
+ONE_WAY, SCORE, TWO_WAY = "one-way", "score", "two-way"
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+COLUMNS = pa.schema(
+    [
+        pa.field("round", pa.int32(), nullable=False),
+        pa.field("table", pa.int32(), nullable=False),
+        pa.field("kind", _TEXT, nullable=False),
+        pa.field("first", _TEXT, nullable=False),
+        pa.field("first_cell", _TEXT),
+        pa.field("second", _TEXT),
+        pa.field("second_cell", _TEXT),
+        pa.field("count", pa.int64(), nullable=False),
+        pa.field("standard_deviation", pa.float64(), nullable=False),
+    ]
+)
+_HINT = "do not use these files; get them again from who made them"
+_BETWEEN = " | "
+"""Between the labels of a cell of several."""
+
+
+def counts_table(design: Design, measured: Measured) -> pa.Table:
+    """Return the noisy counts of a release, `(n_numbers, 9)`.
+
+    Args:
+        design: The release.
+        measured: What all its rounds measured.
+    """
+    asked = [
+        (number, question, counts)
+        for number, (questions, sums) in enumerate(zip(measured.rounds, measured.sums, strict=True), start=1)
+        for question, counts in zip(questions, split(questions, sums), strict=True)
+    ]
+    sizes = [question.n_numbers for _, question, _ in asked]
+    described = [_described(question, design.attributes) for _, question, _ in asked]
+    deviations = [sqrt(design.variance(question.noise)) for _, question, _ in asked]
+    texts = [_texts(each, sizes) for each in zip(*described, strict=True)]
+    return pa.table(
+        [
+            pa.array(np.repeat([number for number, _, _ in asked], sizes), pa.int32()),
+            pa.array(np.repeat(np.arange(1, len(asked) + 1), sizes), pa.int32()),
+            *texts,
+            pa.array(np.concatenate([counts for _, _, counts in asked]), pa.int64()),
+            pa.array(np.repeat(deviations, sizes), pa.float64()),
+        ],
+        schema=COLUMNS,
+    )
+
+
+_Cells = Sequence[str | None] | str | None
+"""A text of each number of a table, or one of all."""
+
+
+def _described(question: Question, attributes: Sequence[Attribute]) -> tuple[_Cells, ...]:
+    """Return kind, first attribute and its cells, second attribute and its cells."""
+    if isinstance(question, OneWay):
+        attribute = attributes[question.attribute]
+        cells = _leaves(attribute, question.edges)
+        return ONE_WAY, attribute.name, cells, None, None
+    one, other = (attributes[each] for each in question.pair)
+    if isinstance(question, Score):
+        return SCORE, one.name, None, other.name, None
+    of_one, of_other = (
+        bin_texts(each, coding) for each, coding in zip((one, other), question.codings, strict=True)
+    )
+    cells = [text for text in of_one for _ in of_other]
+    return TWO_WAY, one.name, cells, other.name, of_other * len(of_one)
+
+
+def _texts(tables: Sequence[_Cells], sizes: Sequence[int]) -> pa.DictionaryArray:
+    """Return a column of texts from those of each table; the texts of merged bins can be long."""
+    number: dict[str, int] = {}
+    found: list[int | None] = []
+    for cells, size in zip(tables, sizes, strict=True):
+        each = [cells] * size if cells is None or isinstance(cells, str) else cells
+        found += [None if text is None else number.setdefault(text, len(number)) for text in each]
+    return pa.DictionaryArray.from_arrays(pa.array(found, pa.int32()), pa.array(list(number), pa.string()))
+
+
+def value_text(attribute: Attribute, code: int) -> str:
+    """Return a value as a release shows it, from its code, 0 to V - 1."""
+    if attribute.categories:
+        return attribute.categories[code]
+    if attribute.type is AttributeType.BOOLEAN:
+        return "true" if code else "false"
+    return attribute.text(attribute.lower + code)
+
+
+def _leaves(attribute: Attribute, edges: Int64Array) -> list[str]:
+    ranges = zip(edges[:-1].tolist(), (edges[1:] - 1).tolist(), strict=True)
+    return [_range_text(attribute, first, last) for first, last in ranges]
+
+
+def _range_text(attribute: Attribute, first: int, last: int) -> str:
+    start = value_text(attribute, first)
+    return start if first == last else f"{start} to {value_text(attribute, last)}"
+
+
+def bin_texts(attribute: Attribute, coding: Coding) -> list[str]:
+    """Return the values of every bin in words."""
+    edges, labels = coding.leaves.edges, coding.labels
+    if attribute.is_categorical:
+        held: list[list[str]] = [[] for _ in range(coding.n_bins)]
+        for code, label in enumerate(labels.tolist()):
+            held[label].append(value_text(attribute, code))
+        return [_BETWEEN.join(each) for each in held]
+    starts = np.searchsorted(labels, np.arange(coding.n_bins))
+    return _leaves(attribute, np.append(edges[:-1][starts], edges[-1]))
+
+
+def measured_in(design: Design, counts: pa.Table) -> Measured:
+    """Return what a table of noisy counts says that was measured; it is untrusted input.
+
+    Args:
+        design: The release.
+        counts: Of the columns above.
+
+    Raises:
+        IntegrityError: If it is not the table of this release, naming the first thing that is not.
+    """
+    given = _numbers(counts)
+    sums: list[Int64Array] = []
+    while not isinstance(asked := next_round(design, sums), Measured):
+        size = n_numbers(asked)
+        if given.size < size:
+            raise IntegrityError(f"{COUNTS_FILE} lacks numbers of round {len(sums) + 1}", _HINT)
+        sums.append(given[:size])
+        given = given[size:]
+    if given.size:
+        raise IntegrityError(f"{COUNTS_FILE} has {given.size} numbers that nothing asked for", _HINT)
+    for name, expected in zip(COLUMNS.names, counts_table(design, asked).columns, strict=True):
+        same = _same(counts.column(name), expected)
+        if not same.all():
+            raise IntegrityError(
+                f"{COUNTS_FILE} does not follow from its own counts: line {int(np.argmin(same)) + 1} has "
+                f"another {name}",
+                _HINT,
+            )
+    return asked
+
+
+def _numbers(counts: pa.Table) -> Int64Array:
+    if (counts.schema.names, counts.schema.types) != (COLUMNS.names, COLUMNS.types):
+        raise IntegrityError(f"{COUNTS_FILE} has other columns", _HINT)
+    column = counts.column("count")
+    given: Int64Array = column.to_numpy()
+    if column.null_count or bool(((given > LARGEST_SUM) | (given < -LARGEST_SUM)).any()):
+        raise IntegrityError(f"{COUNTS_FILE} has numbers that are no counts", _HINT)
+    return given
+
+
+def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> np.ndarray:
+    """Return where two columns are equal, nulls included, `(n,)`."""
+    if pa.types.is_dictionary(one.type):
+        one, other = one.cast(pa.string()), other.cast(pa.string())
+    both_null = pc.and_(pc.is_null(one), pc.is_null(other))
+    found: np.ndarray = pc.or_(pc.fill_null(pc.equal(one, other), False), both_null).to_numpy()
+    return found
+
+
+def check_drawn(design: Design, seed: str, counts: pa.Table, codes: Iterable[Int64Array]) -> SyntheticRelease:
+    """Check that records follow from noisy counts: the model is fitted and the records are drawn again.
+
+    Nothing of the owners is needed for it. That the counts are those that the owners sent is another check.
+
+    Args:
+        design: The release.
+        seed: The stated one, hexadecimal.
+        counts: The published noisy counts.
+        codes: The published records: of each attribute the codes of their values, from 0 to V - 1,
+            `(n_records,)`.
+
+    Returns:
+        The release, made again.
+
+    Raises:
+        IntegrityError: Naming the first thing that does not follow: counts, seed, or an attribute and record.
+    """
+    if seed_of([_numbers(counts)]).hex() != seed:
+        raise IntegrityError(f"the stated seed is not the digest of the counts in {COUNTS_FILE}", _HINT)
+    made = synthesise(design, measured_in(design, counts))
+    for attribute, drawn, published in zip(design.attributes, made.codes, codes, strict=True):
+        differing = np.flatnonzero(drawn != published) if drawn.shape == published.shape else np.arange(1)
+        if differing.size:
+            raise IntegrityError(
+                f"the records do not follow from {COUNTS_FILE} and the seed: record {differing[0] + 1} has "
+                f"another value of {attribute.name}",
+                _HINT,
+                {"attribute": attribute.name, "differing": int(differing.size)},
+            )
+    return made

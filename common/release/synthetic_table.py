@@ -1,0 +1,273 @@
+"""A synthetic table of one owner as files: the records, and beside them their noisy counts and a report.
+
+`patients.parquet` (or .csv), `patients.parquet.counts.parquet` and `patients.parquet.report.json`. Nothing is
+signed: who gets the files from their owner can check that they belong together, and that no record is from
+anywhere but the noisy counts. The files of a release of several owners are signed
+(`common.release.verification`).
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from common import __version__
+from common.arrays import Int64Array
+from common.canonical import canonical
+from common.errors import IntegrityError, TesseraError, UsageError
+from common.files import file_digest
+from common.model.plan import Product
+from common.model.privacy import is_share, read_decimal, read_whole_number
+from common.model.schema import Attribute
+from common.release.counts import COLUMNS, COUNTS_FILE, check_drawn
+from common.release.data_files import (
+    check_sizes,
+    csv_tables,
+    label_bytes,
+    open_parquet,
+    parquet_pieces,
+    units_within,
+)
+from common.release.table import described, release_type
+from common.synthesis.course import METHOD, Design, Measured, SyntheticRelease, check_noise
+from common.synthesis.rounds import MOST_ATTRIBUTES
+from common.synthesis.sample import MOST_RECORDS
+from common.words.numbers import cost_text
+from common.words.synthetic import invariants, promises
+
+_LARGEST_REPORT = 1 << 24
+"""Bytes."""
+_MOST_COUNTS = 1 << 21
+"""Of all tables: labels of categories are at most half as many, and tables of pairs have 256 cells."""
+_CELL_BYTES = 100
+"""Of the text of a range of numbers."""
+_HINT = "do not use these files; get them again from who made them"
+
+
+def report_path(table: Path) -> Path:
+    """Return the path of the report of a table."""
+    return table.with_name(f"{table.name}.report.json")
+
+
+def counts_path(table: Path) -> Path:
+    """Return the path of the noisy counts of a synthetic table."""
+    return table.with_name(f"{table.name}.{COUNTS_FILE}")
+
+
+def schema_of(design: Design) -> pa.Schema:
+    """Return the columns of the records."""
+    cost = cost_text(design.epsilon, design.delta)
+    how = f"drawn from a model of noisy counts, {cost} for the whole record"
+    return pa.schema([described(each, how) for each in design.attributes])
+
+
+def report_of(design: Design, measured: Measured) -> dict[str, Any]:
+    """Return what a report says of how records were made; the rest names work, owner and files."""
+    return {
+        "product": str(Product.SYNTHETIC),
+        "version": __version__,
+        "method": METHOD,
+        "epsilon": design.epsilon,
+        "delta": design.delta,
+        "records": design.n_records,
+        "order": "drawn",
+        "schema": [each.to_document() for each in design.attributes],
+        "attributes": [each.name for each in design.attributes],
+        "relations": _relations(design, measured),
+        "seed": measured.seed.hex(),
+        "promises": list(promises(design.epsilon, design.delta)),
+        "invariants": list(invariants(design.n_records)),
+    }
+
+
+def _relations(design: Design, measured: Measured) -> list[list[str]]:
+    return [[design.attributes[i].name for i in pair] for pair in measured.pairs]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedTable:
+    """A synthetic table whose files were found to belong together."""
+
+    design: Design
+    made: SyntheticRelease
+    """The release, made again from its noisy counts."""
+    report: Mapping[str, Any]
+
+    def to_document(self) -> dict[str, Any]:
+        """Return what `verify --json` shows."""
+        shown = ("id", "epsilon", "delta", "records", "seed", "promises", "invariants")
+        return {"holds": True, **{key: self.report[key] for key in shown}}
+
+    def to_lines(self) -> tuple[str, ...]:
+        """Return the lines that `verify` prints."""
+        n_counts = sum(each.size for each in self.made.measured.sums)
+        names = ", ".join(each.name for each in self.design.attributes)
+        return (
+            f"synthetic table {self.report['id']}: its records follow from {n_counts:,} noisy counts",
+            f"{self.design.n_records:,} records of {names}",
+            f"for the whole record of a person: {cost_text(self.design.epsilon, self.design.delta)}",
+            "note: the files are not signed: that they come from their owner is not checked",
+        )
+
+
+def verify_table(
+    path: Path, ca: Path | None = None, owners: Mapping[str, str] | None = None
+) -> VerifiedTable:
+    """Check that a synthetic table is whole, and that its records follow from its noisy counts.
+
+    Args:
+        path: The records, .csv or .parquet; counts and report are beside them.
+        ca: As in `common.release.verification.verify_release`: for releases alone.
+        owners: Likewise.
+
+    Raises:
+        UsageError: If it is not a synthetic table with its report, or signatures are to be checked.
+        IntegrityError: Naming the first thing that does not hold.
+    """
+    if ca is not None or owners:
+        raise UsageError(
+            f"the files of {path} are not signed, so no CA and no fingerprint can be checked",
+            "leave both out, and ask the owner of the table whether it is theirs",
+        )
+    report = _read_report(path)
+    counts_at = counts_path(path)
+    with _step(report_path(path).name):
+        if report["method"] != str(METHOD):
+            raise IntegrityError(f"version {report['version']} drew records otherwise: verify with that one")
+        design = _design_of(report)
+        digests = {path: report["file"]["sha256"], counts_at: report["counts"]["sha256"]}
+    for each, expected in digests.items():
+        if not each.is_file() or each.is_symlink():
+            raise IntegrityError(f"{each.name} is missing", _HINT)
+        if file_digest(each) != expected:
+            raise IntegrityError(f"{each.name} was changed: its digest is not that of the report", _HINT)
+    codes = [
+        units - attribute.lower
+        for attribute, units in zip(design.attributes, _read_records(path, design), strict=True)
+    ]
+    counts = read_counts(counts_at, design.attributes)
+    made = check_drawn(design, str(report["seed"]), counts, codes)
+    with _step(report_path(path).name):
+        expected_report = json.loads(canonical(report_of(design, made.measured)))
+        # The wording may change between versions: only the same version can compare it.
+        worded = () if report["version"] == __version__ else ("version", "promises", "invariants")
+        for key in expected_report.keys() - set(worded):
+            if report[key] != expected_report[key]:
+                raise IntegrityError(f"its {key} are not those of this table")
+    return VerifiedTable(design, made, report)
+
+
+def _read_report(path: Path) -> dict[str, Any]:
+    beside = report_path(path)
+    if not path.is_file() or not beside.is_file():
+        raise UsageError(
+            f"{path} is not a synthetic table with its report",
+            f"name the file of the records; {beside.name} has to be beside it",
+        )
+    with _step(beside.name):
+        if beside.stat().st_size > _LARGEST_REPORT:
+            raise IntegrityError("it is larger than a report can be")
+        report: dict[str, Any] = json.loads(beside.read_bytes())
+        product = report.get("product")
+    if product != Product.SYNTHETIC:
+        raise UsageError(
+            f"{path} is not a synthetic table: masked records do not follow from what is published",
+            "only their owner knows that they are as they were masked",
+        )
+    if "seed" not in report:
+        raise UsageError(
+            f"{path} was made by version {report.get('version')}, which published no counts",
+            "make a new table",
+        )
+    return report
+
+
+def _design_of(report: Mapping[str, Any]) -> Design:
+    attributes = tuple(Attribute.from_document(each) for each in report["schema"])
+    n_records = read_whole_number(report["records"])
+    if not 1 <= len(attributes) <= MOST_ATTRIBUTES or not 0 < n_records <= MOST_RECORDS:
+        raise IntegrityError("no synthetic table has so many attributes or records")
+    epsilon, delta = (read_decimal(report[each]) for each in ("epsilon", "delta"))
+    if not is_share(epsilon) or not 0 <= delta < 1:
+        raise IntegrityError("its ε or δ is none")
+    design = Design(attributes, n_records, epsilon, delta)
+    check_noise(design)
+    return design
+
+
+def _read_records(path: Path, design: Design) -> list[Int64Array]:
+    """Return the values of every attribute, in resolution units, `(n_records,)` each."""
+    pieces = list(_record_pieces(path, design))
+    found = [
+        np.concatenate([units_within(path.name, piece, each).to_numpy() for piece in pieces])
+        for each in design.attributes
+    ]
+    if found[0].size != design.n_records:
+        raise IntegrityError(f"{path.name} has {found[0].size} records, its report states {design.n_records}")
+    return found
+
+
+def _record_pieces(path: Path, design: Design) -> Iterator[pa.Table]:
+    names = [each.name for each in design.attributes]
+    with _step(path.name):
+        if path.suffix.lower() == ".parquet":
+            types = [release_type(each) for each in design.attributes]
+            with open_parquet(path) as file:
+                schema, metadata = file.schema_arrow, file.metadata
+            if (schema.names, schema.types) != (names, types) or metadata.num_rows != design.n_records:
+                raise IntegrityError("its columns, or its number of records, are not those of the report")
+            check_sizes(path, metadata, label_bytes(design.attributes))
+            yield from parquet_pieces(path)
+            return
+        for piece in csv_tables(path, {each.name for each in design.attributes if each.keeps_missing}):
+            if piece.column_names != names:
+                raise IntegrityError("its columns are not those of the report")
+            yield piece
+
+
+def read_counts(path: Path, attributes: Sequence[Attribute]) -> pa.Table:
+    """Read a file of noisy counts; what it says is not checked yet.
+
+    Args:
+        path: `counts.parquet`.
+        attributes: Of the release.
+
+    Raises:
+        IntegrityError: If it is no such file.
+    """
+    with _step(path.name):
+        with open_parquet(path) as file:
+            schema, metadata = file.schema_arrow, file.metadata
+        if (schema.names, schema.types) != (COLUMNS.names, COLUMNS.types):
+            raise IntegrityError("it has other columns")
+        if metadata.num_rows > _MOST_COUNTS:
+            raise IntegrityError("it has more counts than a release can have")
+        # Each label stands in a cell of its own, and in one of several.
+        texts = 3 * sum(label_bytes(attributes).values()) + _CELL_BYTES * metadata.num_rows + (1 << 16)
+        check_sizes(path, metadata, dict.fromkeys(COLUMNS.names, texts))
+        return pa.concat_tables(parquet_pieces(path)).unify_dictionaries()
+
+
+@contextmanager
+def _step(what: str) -> Iterator[None]:
+    """Turn whatever fails in a step into one error that names the file."""
+    try:
+        yield
+    except TesseraError as error:
+        raise IntegrityError(f"{what} does not hold: {error.message}", _HINT, error.details) from None
+    except (
+        OSError,
+        pa.ArrowException,
+        KeyError,
+        TypeError,
+        AttributeError,
+        ValueError,
+        ArithmeticError,
+        RecursionError,
+    ) as problem:
+        raise IntegrityError(f"{what} cannot be read ({type(problem).__name__})", _HINT) from None

@@ -1,0 +1,209 @@
+"""Plans of synthetic releases: what they state, what they need, and which cannot be made."""
+
+import re
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from common.canonical import canonical
+from common.errors import RefusedError, UsageError, VersionError
+from common.model.compatibility import HERE, check_features, features_of
+from common.model.plan import Layout, Plan, Product
+from common.model.schema import Attribute, AttributeType, Limits, Schema
+from common.planning.arguments import ReleaseArguments, parse_arguments
+from common.planning.limits import check_limits
+from common.planning.planner import make_plan
+from common.planning.synthetic import check_synthetic, design_of
+from common.words.guarantee import composition, essentials, promises
+from common.words.worth import Worth
+
+
+def schema(n_attributes=4, n_values=50, records=30_000, **changes):
+    """Return an owner's schema of alike attributes."""
+    named = tuple(
+        Attribute(f"a{number}", AttributeType.INTEGER, 0, n_values - 1) for number in range(n_attributes)
+    )
+    return Schema(named, records_rounded=records, **changes)
+
+
+def planned(owners=("north", "south", "west"), epsilon="1", described=None, delta="0"):
+    """Return the plan of a synthetic release of owners with equal schemas."""
+    asked = ReleaseArguments(
+        dataset="patients", layout=Layout.HORIZONTAL, epsilon=Decimal(epsilon), groups=(tuple(owners),),
+        release="r1", product=Product.SYNTHETIC, delta=Decimal(delta),
+    )  # fmt: skip
+    schemas = dict.fromkeys(owners, described or schema())
+    created = "2026-01-02T03:04:05+00:00"
+    return make_plan(asked, schemas, aggregator="spiffe://t/aggregator/hub", created=created, version="1.0")
+
+
+def test_every_owner_is_charged_the_whole_epsilon():
+    """A person's record is at one owner, and is protected as a whole there."""
+    plan = planned()
+    assert plan.product is Product.SYNTHETIC
+    assert all(each.epsilon == each.epsilon_joint == plan.epsilon for each in plan.assignments.values())
+    assert all(each.names == ("a0", "a1", "a2", "a3") for each in plan.assignments.values())
+    assert all(not each.attributes and each.rank_loss == 0 for each in plan.assignments.values())
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+
+
+def test_a_version_that_does_not_know_the_product_is_named():
+    """No owner is asked for what it cannot do, and one that is asked refuses in words."""
+    plan = planned()
+    assert features_of(plan) == ("synthetic",)
+    older = replace(HERE, version="0.1.0", features=("rank-noise",))
+    with pytest.raises(VersionError, match=r"south \(version 0\.1\.0\): synthetic, known since 0\.2\.0"):
+        check_features(features_of(plan), {"north": HERE, "south": older})
+    with pytest.raises(VersionError, match="features that are not known here: other"):
+        Plan.from_bytes(canonical(plan.to_document() | {"features": ["other", "synthetic"]}))
+
+
+def test_policies_say_early_what_may_be_made():
+    """What owners allow travels with the schema: nobody is asked in vain."""
+    masked = Limits(products=("masked",))
+    plan = planned(described=schema(limits=masked))
+    with pytest.raises(RefusedError, match=r"policy\.products does not list 'synthetic'"):
+        check_limits(plan, dict.fromkeys(plan.owners, schema(limits=masked)))
+    check_limits(plan, dict.fromkeys(plan.owners, schema()))
+    assert "products" not in Limits().to_document()
+    assert Limits.from_document(masked.to_document()) == masked
+
+
+def test_a_delta_is_public_and_told_beside_epsilon():
+    """It is a number of the plan, less noise follows from it, and an owner that allows none is not asked."""
+    small = Limits(total_delta=Decimal("0.000001"))
+    plan, without = planned(delta="0.000001", described=schema(limits=small)), planned()
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+    assert "delta" not in without.to_document()["synthesis"]
+    assert design_of(plan).pair_variance < design_of(without).pair_variance / 4
+    assert "ε = 1, δ = 0.000001: if all attributes" in promises(plan)[0]
+    assert any("ε 1, δ 0.000001 for the whole record" in line for line in essentials(plan))
+    assert "(0.262 % with a δ of 0.000001, where policies allow it)" in essentials(without)[-2]
+    check_limits(plan, dict.fromkeys(plan.owners, schema(limits=small)))
+    with pytest.raises(RefusedError, match=r"policy\.total_delta = 0, the release would have δ 0\.000001"):
+        check_limits(plan, dict.fromkeys(plan.owners, schema()))
+
+
+@pytest.mark.parametrize(
+    ("delta", "product", "said"),
+    [
+        ("0.00001", Product.SYNTHETIC, "delta 0.00001 is too large for 99,999 records"),
+        ("0.000001", Product.MASKED, "masked records have no delta"),
+        ("1", Product.SYNTHETIC, "not a decimal from 0 to below 1"),
+    ],
+)
+def test_a_delta_that_is_none(delta, product, said):
+    """A δ that would allow showing records, or of a product without one, is refused with what to do."""
+    described = schema(limits=Limits(total_delta=Decimal("0.1")))
+
+    def plan() -> None:
+        asked = parse_arguments(
+            dataset="patients", layout=Layout.HORIZONTAL, epsilon="1", groups=[["a", "b", "c"]], release="r1",
+            product=str(product), delta=delta,
+        )  # fmt: skip
+        make_plan(
+            asked, dict.fromkeys("abc", described), aggregator="spiffe://t/a", created="", version="1.0"
+        )
+
+    with pytest.raises(UsageError, match=said):
+        plan()
+
+
+@pytest.mark.parametrize(
+    ("owners", "described", "epsilon", "said"),
+    [
+        (("a",), schema(31), "1", "31 attributes, a model has at most 30"),
+        (("a",), schema(1000), "1", "1000 attributes, a model has at most 30"),
+        (("a",), schema(max_records_per_person=2), "1", "a person has one record"),
+        (("a", "b"), schema(records=3_000_000), "1", "6,000,000 records, a synthetic release has at most"),
+        (("a",), schema(), "0.0000001", "the noise of this budget would have a size of"),
+        (tuple(f"o{number}" for number in range(41)), schema(), "1", "41 owners of the same attributes"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_with_its_limit(owners, described, epsilon, said):
+    """Everything that no counting could do is said before any owner is asked."""
+    with pytest.raises(UsageError, match=said):
+        planned(owners, epsilon, described)
+
+
+@pytest.mark.parametrize("described", [schema(1), schema(2, n_values=1), schema(2, n_values=2**40)])
+def test_narrow_and_wide_attributes_can_be_modelled(described):
+    """One attribute, one value and a domain of 2^40 values are no faults."""
+    check_synthetic(planned(("a", "b"), described=described))
+
+
+def test_so_many_values_are_not_counted():
+    """The counts of a round fit into a message."""
+    many = Attribute("a", AttributeType.CATEGORY, 0, 139_999, categories=tuple(map(str, range(140_000))))
+    with pytest.raises(UsageError, match="140,000 values of attributes would be counted"):
+        planned(described=Schema((many,), records_rounded=30_000))
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        ({"layout": "vertical", "groups": [["a"], ["b"]]}, "a vertical layout is not possible yet"),
+        ({"layout": "mixed", "groups": [["a", "b"], ["b"]]}, "a mixed layout is not possible yet"),
+        ({"k": "5"}, "not made by mechanisms"),
+        ({"rank_noise": ["0.1"]}, "not made by mechanisms"),
+        ({"owner_column": True, "groups": [["a", "b"]]}, "not made by mechanisms"),
+        ({"product": "both"}, "product 'both' is not known"),
+    ],
+)
+def test_arguments_that_do_not_go_together(stated, said):
+    """What says how values are masked says nothing about a model."""
+    asked = {"release": "r", "dataset": "d", "layout": "horizontal", "groups": [["a"]], "epsilon": "1"}
+    with pytest.raises(UsageError, match=said):
+        parse_arguments(**asked | {"product": "synthetic"} | stated)
+
+
+def test_arguments_of_masked_releases_are_stored_as_before():
+    """The version before reads them."""
+    asked = {"release": "r", "dataset": "d", "layout": "horizontal", "groups": [["a"]], "epsilon": "1"}
+    masked, synthetic = (parse_arguments(**asked, product=each) for each in ("", "synthetic"))
+    assert "product" not in masked.to_document()
+    assert ReleaseArguments.from_document(synthetic.to_document()) == synthetic
+
+
+@pytest.mark.parametrize(
+    ("owners", "colluding", "said"),
+    [
+        (("a",), 0, ""),
+        (("a", "b"), 1, "the shares of any 1 of 2 owners"),
+        (("a", "b", "c"), 1, "the shares of any 2 of 3 owners"),
+    ],
+)
+def test_words_say_who_may_collude(owners, colluding, said):
+    """The plan states it, and everybody reads it."""
+    plan = planned(owners)
+    assert plan.synthesis.colluding == design_of(plan).colluding == colluding
+    for lines in (promises(plan), essentials(plan)):
+        assert said in " ".join(lines)
+        assert ("The aggregator sees sums" in " ".join(lines)) is (len(owners) > 1)
+        assert ("3 times that ε" in " ".join(lines)) is (len(owners) == 3)
+    assert composition(planned(("a",))).startswith("ε is for the whole record")
+
+
+def test_too_few_records_are_said_with_the_number_that_would_do():
+    """Nobody spends for a table whose relations noise hides, unless that is wanted."""
+    small = planned(("a", "b"), described=schema(records=200))
+    worth = Worth.of_plan(small)
+    assert worth.worthless
+    (stated,) = re.findall(r"about ([0-9,]+) would do", worth.text)
+    needed = int(stated.replace(",", ""))
+    assert 400 < needed < 30_000
+    enough = planned(("a", "b"), described=schema(records=needed))
+    assert not Worth.of_plan(enough).worthless
+
+
+def test_shares_of_the_budget_are_checked():
+    """A plan with other than three shares of 1 is none."""
+    document = planned().to_document()
+    for split in (["0.5", "0.5"], ["0.5", "0.5", "0.5"], ["1", "0", "0"]):
+        document["synthesis"] = {"colluding": "1", "split": split}
+        with pytest.raises(ValueError, match="not a valid Plan"):
+            Plan.from_bytes(canonical(document))
+    document["synthesis"] = None
+    with pytest.raises(ValueError, match="all owners mask"):
+        Plan.from_document({**planned().to_document(), "synthesis": None})

@@ -1,0 +1,163 @@
+"""Noisy counts as a table, and records that follow from it: what is changed is found and named."""
+
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from common.errors import IntegrityError
+from common.model.schema import Attribute, AttributeType
+from common.release.counts import COLUMNS, check_drawn, counts_table, measured_in
+from common.synthesis.course import Design, OneWay, Score
+from common.synthesis.rounds import UNIT
+from owner_node.synthesis.counts import exact_answer
+from owner_node.synthesis.together import synthesise_together
+from tests.fakes.bits import SeededBits
+
+AGE = Attribute("age", AttributeType.INTEGER, 18, 90)
+WARD = Attribute("ward", AttributeType.CATEGORY, 0, 3, categories=("eye, ear", "heart", "rare", "rarer"))
+INCOME = Attribute("income", AttributeType.NUMBER, -1000, 10**7, decimals=2, keeps_missing=True)
+ILL = Attribute("ill", AttributeType.BOOLEAN, 0, 1)
+ATTRIBUTES = (AGE, WARD, INCOME, ILL)
+
+
+def columns(n_records: int) -> list[np.ndarray]:
+    """Return codes of records in which the old are ill, and some incomes are missing."""
+    draw = np.random.default_rng(1)
+    age = draw.integers(0, AGE.n_values, n_records)
+    ward = np.where(draw.random(n_records) < 0.5, 0, 1)
+    income = np.minimum(draw.exponential(30_000, n_records) * 100, INCOME.n_values - 2).astype(np.int64)
+    income[draw.random(n_records) < 0.1] = INCOME.n_values - 1
+    return [age, ward, income, (age > 40).astype(np.int64)]
+
+
+def made(delta: str = "0", n_records: int = 20_000):
+    """Return a release of one owner: its design, its counts, and what it is."""
+    design = Design(ATTRIBUTES, n_records, Decimal(1), Decimal(delta))
+    drawn = synthesise_together(design, [columns(n_records)], [SeededBits(7)])
+    return design, counts_table(design, drawn.measured), drawn
+
+
+@pytest.fixture(scope="module")
+def release():
+    """A release without δ."""
+    return made()
+
+
+def changed(table: pa.Table, name: str, place: int, value: object) -> pa.Table:
+    """Return a table with another value at one place."""
+    field, values = table.schema.field(name), table.column(name).to_pylist()
+    values[place] = value
+    kind = pa.string() if pa.types.is_dictionary(field.type) else field.type
+    column = pa.array(values, kind)
+    if pa.types.is_dictionary(field.type):
+        column = column.dictionary_encode()
+    return table.set_column(table.schema.get_field_index(name), field, column)
+
+
+@pytest.mark.parametrize("delta", ["0", "0.000001"])
+def test_every_noisy_number_is_published_with_its_cell_and_noise(delta):
+    """The table says what each number is about: counted by its words in the original records, the numbers
+    are off by their noise alone.
+    """
+    design, table, drawn = made(delta)
+    assert table.schema.equals(COLUMNS)
+    rows = table.to_pylist()
+    assert len(rows) == sum(each.size for each in drawn.measured.sums)
+    original = columns(design.n_records)
+    asked = [question for each in drawn.measured.rounds for question in each]
+    exact = np.concatenate([exact_answer(each, original) for each in drawn.measured.rounds])
+    deviations = np.array([each["standard_deviation"] for each in rows])
+    assert np.mean(np.abs([each["count"] for each in rows] - exact) < 3.5 * deviations) > 0.98
+    assert {each["kind"] for each in rows} == {"one-way", "score", "two-way"}
+    assert [each["table"] for each in rows] == sorted(each["table"] for each in rows)
+    assert rows[-1]["table"] == len(asked)
+    old = [each for each in rows if (each["first"], each["first_cell"]) == ("age", "89")]
+    assert len(old) == 1
+    missing = [each for each in rows if (each["kind"], each["first_cell"]) == ("one-way", "(missing)")]
+    assert missing
+    assert all(abs(each["count"] - 2000) < 600 for each in missing)
+    assert any(each["second_cell"] == "true" for each in rows if each["kind"] == "two-way")
+    assert {"rare", "rarer"} < {each["first_cell"] for each in rows if each["first"] == "ward"}
+    scores = [place for place, each in enumerate(asked) if isinstance(each, Score)]
+    assert len(scores) == 6
+    assert all(each["first_cell"] is None for each in rows if each["kind"] == "score")
+    strongest = max((each for each in rows if each["kind"] == "score"), key=lambda each: each["count"])
+    assert (strongest["first"], strongest["second"]) == ("age", "ill")
+    assert strongest["count"] > UNIT * design.n_records / 2
+    assert all(isinstance(each, OneWay) for each in drawn.measured.rounds[0])
+
+
+@pytest.mark.parametrize("delta", ["0", "0.000001"])
+def test_records_follow_from_counts(delta):
+    """Anyone draws them again from the published table."""
+    design, table, drawn = made(delta)
+    again = check_drawn(design, drawn.measured.seed.hex(), table, drawn.codes)
+    assert [each.tobytes() for each in again.codes] == [each.tobytes() for each in drawn.codes]
+    assert again.measured.pairs == drawn.measured.pairs
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "named"),
+    [
+        ("count", 10_000, "the stated seed is not the digest of the counts"),
+        ("count", 2**41, "numbers that are no counts"),
+        ("count", -(2**63), "numbers that are no counts"),
+        ("first", "ward", "line 1 has another first"),
+        ("first_cell", "19", "line 1 has another first_cell"),
+        ("second", "age", "line 1 has another second"),
+        ("kind", "two-way", "line 1 has another kind"),
+        ("round", 2, "line 1 has another round"),
+        ("standard_deviation", 0.0, "line 1 has another standard_deviation"),
+    ],
+)
+def test_a_changed_count_is_named(release, name, value, named):
+    """Also one that is said to have less noise, or to be of something else."""
+    design, table, drawn = release
+    with pytest.raises(IntegrityError, match=named):
+        check_drawn(design, drawn.measured.seed.hex(), changed(table, name, 0, value), drawn.codes)
+
+
+def test_a_changed_count_with_its_own_seed_gives_other_records(release):
+    """Whoever adapts the seed finds that the records do not follow."""
+    design, table, drawn = release
+    other = changed(table, "count", 3, table.column("count")[3].as_py() + 1)
+    seed = measured_in(design, other).seed.hex()
+    assert seed != drawn.measured.seed.hex()
+    with pytest.raises(IntegrityError, match=r"the records do not follow from counts\.parquet and the seed"):
+        check_drawn(design, seed, other, drawn.codes)
+
+
+def test_a_changed_record_is_named(release):
+    """With its number and its attribute, and never its value."""
+    design, table, drawn = release
+    codes = [each.copy() for each in drawn.codes]
+    codes[2][17] = (codes[2][17] + 1) % INCOME.n_values
+    with pytest.raises(IntegrityError, match="record 18 has another value of income") as raised:
+        check_drawn(design, drawn.measured.seed.hex(), table, codes)
+    assert raised.value.details == {"attribute": "income", "differing": 1}
+    with pytest.raises(IntegrityError, match="record 1 has another value of age"):
+        check_drawn(design, drawn.measured.seed.hex(), table, [each[:-1] for each in drawn.codes])
+
+
+def test_tables_of_another_form(release):
+    """Numbers that are missing, or that nothing asked for, and other columns."""
+    design, table, _ = release
+    with pytest.raises(IntegrityError, match=r"lacks numbers of round \d"):
+        measured_in(design, table.slice(0, table.num_rows - 1))
+    with pytest.raises(IntegrityError, match="2 numbers that nothing asked for"):
+        measured_in(design, pa.concat_tables([table, table.slice(0, 2)]))
+    with pytest.raises(IntegrityError, match="lacks numbers of round 1"):
+        measured_in(design, table.slice(0, 0))
+    with pytest.raises(IntegrityError, match="other columns"):
+        measured_in(design, table.drop_columns(["count"]))
+
+
+def test_other_designs_are_another_release(release):
+    """More records, another ε: the same counts do not say the same."""
+    design, table, _ = release
+    with pytest.raises(IntegrityError):
+        measured_in(Design(design.attributes, design.n_records, Decimal(2)), table)
+    with pytest.raises(IntegrityError):
+        measured_in(Design(design.attributes[:3], design.n_records, Decimal(1)), table)
