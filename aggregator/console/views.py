@@ -236,6 +236,7 @@ def schema_document(view: "SchemaView") -> dict[str, Any]:
             "Layouts": _or_any(limits.layouts),
             "Products": _or_any(limits.products),
             "Sum of all δ": limits.total_delta,
+            "Owners that must be allowed to collude": limits.min_colluding,
             "Accounting": limits.accounting,
         },
     }

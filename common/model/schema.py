@@ -327,6 +327,8 @@ class Limits(Document):
     """What may be made of the data; None: everything that the owner's version knows."""
     total_delta: Decimal = field(default=Decimal(0), metadata=OMITTED)
     """Largest sum of δ of all releases of a budget; 0: ε-differential privacy alone."""
+    min_colluding: int = field(default=0, metadata=OMITTED)
+    """Fewest co-owners that noise of several owners must allow to collude with the aggregator."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,6 +195,23 @@ def parse_k(text: str) -> int | None:
     return k
 
 
+def parse_colluding(text: str) -> int | None:
+    """Read how many owners may collude with the aggregator; None for an empty text or "auto".
+
+    Raises:
+        UsageError: If it is not a number.
+    """
+    if text.strip() in ("", "auto"):
+        return None
+    try:
+        return read_whole_number(text)
+    except ValueError:
+        raise UsageError(
+            f"the number of colluding owners must be a whole number or auto, not {text!r}",
+            "from 0 to one less than there are owners",
+        ) from None
+
+
 def parse_weights(texts: Sequence[str]) -> tuple[tuple[str, Decimal], ...]:
     """Read the weights of attributes, `name=weight` each.
 
@@ -358,6 +375,16 @@ class ReleaseArguments:
             hint="A small decimal, such as 0.000001; empty for none.", keyboard="decimal",
         ),
     ] = Decimal(0)  # fmt: skip
+    colluding: Annotated[
+        int | None,
+        Argument(
+            "With --product synthetic: most owners that may collude with the aggregator.", parse_colluding,
+            metavar="auto|N", default="auto", shown="auto", label="Owners that may collude",
+            hint="Of synthetic records: how many of the others no owner has to trust. Empty: one.",
+            keyboard="numeric",
+        ),
+    ] = None  # fmt: skip
+    """None for the default: all others of two owners, else one."""
     k: Annotated[
         int | None,
         Argument(
@@ -502,6 +529,8 @@ class ReleaseArguments:
             del document["product"]
         if not self.delta:
             del document["delta"]
+        if self.colluding is None:
+            del document["colluding"]
         return document
 
     @classmethod
@@ -615,8 +644,11 @@ def _check_product(asked: ReleaseArguments) -> None:
     """Check that nothing is said about how values are masked where none is."""
     masks = (asked.k, asked.mechanism, asked.rank_noise, asked.budget_split, asked.owner_column)
     if asked.product is Product.MASKED:
-        if asked.delta:
-            raise UsageError("masked records have no delta", "leave --delta out, or add --product synthetic")
+        if asked.delta or asked.colluding is not None:
+            raise UsageError(
+                "masked records have no delta, and no noise that owners share",
+                "leave --delta and --colluding out, or add --product synthetic",
+            )
         return
     if asked.layout is not Layout.HORIZONTAL:
         raise UsageError(

@@ -33,6 +33,18 @@ def by_delta(limits: Limits, delta: Decimal) -> Iterator[str]:
         yield f"policy.total_delta = {limits.total_delta:f}, the release would have δ {delta:f}"
 
 
+def by_colluding(limits: Limits, plan: Plan) -> Iterator[str]:
+    """Object to noise that allows fewer owners to collude than a policy asks for, or than there are."""
+    if plan.synthesis is None:
+        return
+    needed = min(limits.min_colluding, len(plan.owners) - 1)
+    if plan.synthesis.colluding < needed:
+        yield (
+            f"policy.min_colluding = {limits.min_colluding}, the noise of the plan allows "
+            f"{plan.synthesis.colluding} of {len(plan.owners) - 1} co-owners to collude with the aggregator"
+        )
+
+
 def by_mechanism(limits: Limits, attributes: Sequence[PlannedAttribute]) -> Iterator[str]:
     """Object to mechanisms that a policy does not list, and to k below its minimum."""
     allowed = MECHANISMS if limits.mechanisms is None else limits.mechanisms
@@ -89,6 +101,7 @@ def objections(plan: Plan, owner: str, limits: Limits) -> tuple[str, ...]:
         *by_layout(limits, plan.layout),
         *by_product(limits, plan.product),
         *by_delta(limits, plan.delta),
+        *by_colluding(limits, plan),
         *by_mechanism(limits, own.attributes),
         *by_charge(limits, own.attributes, own.epsilon_at(most), own.epsilon_joint_at(most)),
         *by_rank_noise(limits, own.attributes),

@@ -18,7 +18,7 @@ from common.model.schema import Attribute, Schema
 from common.model.task import Modelled, PlannedAttribute, Task
 from common.planning.arguments import ReleaseArguments
 from common.planning.attributes import check_k, plan_attribute, shares, smallest_accepted_k
-from common.synthesis.accounting import ROUNDS, default_colluding
+from common.synthesis.accounting import ROUNDS, default_colluding, honest_owners
 
 
 def make_plan(
@@ -84,9 +84,7 @@ def make_plan(
         ),
         tasks=tasks,
         owner_column=_checked_owner_column(arguments, names),
-        synthesis=Synthesis(default_colluding(len(arguments.owners)), ROUNDS, arguments.delta)
-        if modelled
-        else None,
+        synthesis=_synthesis(arguments) if modelled else None,
     )
     if modelled:
         # It brings numpy, which nothing else of a plan needs.
@@ -94,6 +92,19 @@ def make_plan(
 
         check_synthetic(plan)
     return plan
+
+
+def _synthesis(arguments: ReleaseArguments) -> Synthesis:
+    """Return how a synthetic release is made.
+
+    Raises:
+        UsageError: If more owners may collude than there are others.
+    """
+    n_owners, colluding = len(arguments.owners), arguments.colluding
+    if colluding is None:
+        colluding = default_colluding(n_owners)
+    honest_owners(n_owners, colluding)
+    return Synthesis(colluding, ROUNDS, arguments.delta)
 
 
 def _masked(

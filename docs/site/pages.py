@@ -54,8 +54,8 @@ _PROTOCOLS = {
     "control.proto": "The aggregator's commands and its daemon: gRPC over a Unix socket",
 }
 _SIGNED = (
-    plan.Plan, plan.Linking, task.Task, task.PlannedAttribute, schema.Attribute, schema.IdentifierRules,
-    schema.MatchPass, fragment.Addendum, matches.Match, match_quality.MatchQuality,
+    plan.Plan, plan.Linking, plan.Synthesis, task.Task, task.PlannedAttribute, task.Modelled,
+    schema.Attribute, schema.IdentifierRules, schema.MatchPass, fragment.Addendum, matches.Match, match_quality.MatchQuality,
     match_quality.PassQuality, fragment.Consent, fragment.FragmentStatement,
 )  # fmt: skip
 """The documents of a manifest, and the documents in these."""

@@ -119,6 +119,9 @@ class PolicyConfig(Section):
     """Largest privacy loss of the record-to-rank assignment over all charges to a budget."""
     total_delta: Share = Decimal(0)
     """Largest sum of δ over all charges to a budget; 0 for ε-differential privacy alone."""
+    min_colluding: Annotated[int, Field(ge=0)] = 0
+    """Fewest co-owners that the noise of a synthetic release must allow to collude with the aggregator; where
+    a release has fewer, all of them."""
 
     max_attempts: Annotated[int, Field(ge=1)] = 10
     """Most linkings of one budget within 30 days that end without a charge; aggregators share them evenly,
@@ -157,6 +160,7 @@ class PolicyConfig(Section):
             self.min_match_quality,
             None if set(self.products) >= set(_PRODUCTS) else self.products,
             self.total_delta,
+            self.min_colluding,
         )
 
     @property

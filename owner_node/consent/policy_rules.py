@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from common.model.plan import Product
 from common.planning.limits import (
     by_charge,
+    by_colluding,
     by_layout,
     by_matching,
     by_mechanism,
@@ -90,6 +91,8 @@ def names(request: Request) -> Iterator[Objection]:
     """Object to a layout, aggregator, co-owner or purpose that the policy does not list."""
     policy, plan = request.policy, request.plan
     yield from products(plan.product, policy)
+    for rule in by_colluding(policy.limits, plan):
+        yield Objection(rule)
     for rule in by_layout(policy.limits, plan.layout):
         yield Objection(rule)
     if policy.aggregators and request.aggregator_name not in policy.aggregators:

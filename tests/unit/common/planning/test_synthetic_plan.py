@@ -27,11 +27,12 @@ def schema(n_attributes=4, n_values=50, records=30_000, **changes):
     return Schema(named, records_rounded=records, **changes)
 
 
-def planned(owners=("north", "south", "west"), epsilon="1", described=None, delta="0"):
+def planned(owners=("north", "south", "west"), epsilon="1", described=None, delta="0", colluding=None):
     """Return the plan of a synthetic release of owners with equal schemas."""
     asked = ReleaseArguments(
         dataset="patients", layout=Layout.HORIZONTAL, epsilon=Decimal(epsilon), groups=(tuple(owners),),
         release="r1", product=Product.SYNTHETIC, delta=Decimal(delta),
+        colluding=colluding,
     )  # fmt: skip
     schemas = dict.fromkeys(owners, described or schema())
     created = "2026-01-02T03:04:05+00:00"
@@ -83,6 +84,23 @@ def test_a_delta_is_public_and_told_beside_epsilon():
     check_limits(plan, dict.fromkeys(plan.owners, schema(limits=small)))
     with pytest.raises(RefusedError, match=r"policy\.total_delta = 0, the release would have δ 0\.000001"):
         check_limits(plan, dict.fromkeys(plan.owners, schema()))
+
+
+def test_owners_may_ask_that_more_may_collude():
+    """The noise of fewer owners is whole then; a policy asks for it, or the operator does."""
+    plans = [planned(colluding=each) for each in (0, 1, 2)]
+    assert planned() == plans[1]
+    assert [each.synthesis.colluding for each in plans] == [0, 1, 2]
+    careful = schema(limits=Limits(min_colluding=5))
+    check_limits(plans[2], dict.fromkeys(plans[2].owners, careful))
+    with pytest.raises(
+        RefusedError, match=r"min_colluding = 5, the noise of the plan allows 1 of 2 co-owners"
+    ):
+        check_limits(plans[1], dict.fromkeys(plans[1].owners, careful))
+    alone = planned(owners=("north",))
+    check_limits(alone, {"north": careful})
+    with pytest.raises(UsageError, match="3 of 3 owners cannot collude"):
+        planned(colluding=3)
 
 
 @pytest.mark.parametrize(
