@@ -55,8 +55,8 @@ _PROTOCOLS = {
 }
 _SIGNED = (
     plan.Plan, plan.Linking, plan.Synthesis, task.Task, task.PlannedAttribute, task.Modelled,
-    schema.Attribute, schema.IdentifierRules, schema.MatchPass, fragment.Addendum, matches.Match, match_quality.MatchQuality,
-    match_quality.PassQuality, fragment.Consent, fragment.FragmentStatement,
+    schema.Attribute, schema.IdentifierRules, schema.MatchPass, fragment.Addendum, matches.Match,
+    match_quality.MatchQuality, match_quality.PassQuality, fragment.Consent, fragment.FragmentStatement,
 )  # fmt: skip
 """The documents of a manifest, and the documents in these."""
 _IN_UNITS = ("lower", "upper")
