@@ -10,9 +10,9 @@ RUNTIME_STAMP := $(VENV)/.installed-runtime
 DEVELOPMENT_STAMP := $(VENV)/.installed-development
 SPARK := build/spark
 PIP_INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
-# Three processes, which two processors are enough for, since tests wait for daemons half of the time. Each takes
-# whole files: daemons and data that a file shares are started once. Files are taken in the order of tests/conftest.py.
-PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
+# Four processes, which two processors are enough for, since tests wait for daemons and disks most of the time. Each
+# takes whole files: daemons and data that a file shares are started once. tests/conftest.py has the order of files.
+PYTEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -69,10 +69,10 @@ demo: $(RUNTIME_STAMP) ## real owner daemons, an aggregator, two releases under 
 programs: $(DEVELOPMENT_STAMP) ## install the wheel into an environment of its own, as tests/system runs it
 	@$(RUN) -m deploy.wheel_environment
 
-test: programs ## run the tests (PYTEST_ARGS="-k name" for some of them)
+test: $(DEVELOPMENT_STAMP) ## run the tests (PYTEST_ARGS="-k name" for some of them)
 	@$(RUN) -m pytest -m "not lab" $(PYTEST_ARGS)
 
-lab: programs ## run the tests of the experiments, and of the tutorial with its pictures and notebooks
+lab: $(DEVELOPMENT_STAMP) ## run the tests of the experiments, and of the tutorial with its pictures and notebooks
 	@$(RUN) -m pytest -m lab $(PYTEST_ARGS)
 
 fuzz: $(DEVELOPMENT_STAMP) ## ten thousand mutations of every message and document (make test tries some)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from deploy.wheel_environment import programs
+
 # Processes inherit what is ignored: without this, tests that run in the background or under nohup could not
 # interrupt the programs that they start.
 for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
@@ -46,6 +48,8 @@ _LABORATORY = (
     "tests/system/test_tutorial.py::test_notebook",
 )
 """Experiments, pictures and notebooks: `make lab` runs them, and `make test` does not."""
+_OF_THE_WHEEL = ("tests/system/", "tests/compatibility/")
+"""Folders whose tests run the programs that the wheel installs."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -62,3 +66,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.nodeid.startswith(_LABORATORY):
             item.add_marker("lab")
     items.sort(key=lambda item: next(i for i, each in enumerate(_FIRST) if item.nodeid.startswith(each)))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Install the wheel if a selected test runs it, before any test: it would take that test's time."""
+    chosen = any(item.nodeid.startswith(_OF_THE_WHEEL) for item in session.items)
+    if chosen and not session.config.option.collectonly:
+        programs()

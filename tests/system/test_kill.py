@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 import pytest
 
@@ -45,6 +45,8 @@ LAYOUTS = {"horizontal": "patients", "vertical": "members"}
 TOTAL = "1000"
 MUCH = "20"
 """An epsilon about which a person at owner a is asked."""
+PAUSE_SECONDS = 0.002
+"""Between two looks at the sessions of another process, which needs the processor, too."""
 ATTEMPTS = 8
 """How often a release is made until the process dies in the very state that is meant."""
 STEPS = (
@@ -97,6 +99,7 @@ def reached(kept: Sessions, release: str, state: SessionState) -> Session:
         session = kept.get(AGGREGATOR, release)
         if session is not None and order.index(session.state) >= order.index(state):
             return session
+        sleep(PAUSE_SECONDS)
     raise AssertionError(f"the session of {release} never came to {state}")
 
 
