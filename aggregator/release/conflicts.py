@@ -9,7 +9,6 @@ from common.model.schema import (
     MISSING_CATEGORY,
     RESERVED_NAMES,
     Attribute,
-    AttributeType,
     IdentifierRules,
     Schema,
 )
@@ -35,11 +34,11 @@ def differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
     if expected.type is not seen.type:
         yield f"type is {seen.type}, {expected.type}"
         return
-    if expected.type is AttributeType.NUMBER and expected.decimals != seen.decimals:
+    if expected.decimals != seen.decimals:
         yield f"decimals is {seen.decimals}, {expected.decimals}"
-    if expected.type is AttributeType.CATEGORY:
+    if expected.categories:
         yield from _category_differences(expected, seen)
-    elif expected.type is not AttributeType.BOOLEAN:
+    elif not expected.is_categorical:
         # Compared as values: 10.0 and 10.00 are the same end at different resolutions.
         for end, ours, theirs in (
             ("min", expected.lower, seen.lower),

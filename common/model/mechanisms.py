@@ -29,7 +29,7 @@ from common.model.largest import (
     trim_none,
 )
 from common.model.privacy import NO_RANK_NOISE, SMALLEST_K, multiply, plain, rank_loss
-from common.model.schema import Attribute, AttributeType, TaxonomyMethod, most_records
+from common.model.schema import Attribute, TaxonomyMethod, most_records
 
 INDIVIDUAL = "individual differential privacy"
 GLOBAL = "differential privacy"
@@ -624,7 +624,7 @@ def follows_arbitrary_order(attribute: Attribute, mechanism: Mechanism) -> bool:
 
     Centroids and noise then lead from one label to whichever stands beside it in the list.
     """
-    is_label = attribute.type is AttributeType.CATEGORY and has_no_order(attribute)
+    is_label = bool(attribute.categories) and has_no_order(attribute)
     return is_label and mechanism.carrier not in (COUNTS, DRAWN)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 from unicodedata import category, normalize
 
 from common.canonical import OMITTED, Document
@@ -55,12 +55,33 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class AttributeType(StrEnum):
-    """The attribute types of the configuration."""
+    """The attribute types of the configuration, and what distinguishes them.
 
-    INTEGER = "integer"
-    NUMBER = "number"
-    DATE = "date"
-    CATEGORY = "category"
+    Their form in a release is in `common.release.table`, how they are read in `owner_node.sources.values`.
+    """
+
+    needs: tuple[str, ...]
+    """Keys of the configuration that it needs."""
+    accepted: str
+    """What the ends of its domain are; empty for a type whose values are labels."""
+    step: str
+    """What one resolution unit is, of values that have one and cannot be added; empty for all others."""
+
+    def __new__(cls, name: str, needs: tuple[str, ...] = (), accepted: str = "", step: str = "") -> Self:
+        """Make a member."""
+        member = str.__new__(cls, name)
+        member._value_, member.needs, member.accepted, member.step = name, needs, accepted, step
+        return member
+
+    @property
+    def is_quantity(self) -> bool:
+        """Whether values can be added: the mean of some is one, too."""
+        return bool(self.accepted) and not self.step
+
+    INTEGER = "integer", ("min", "max"), "a whole number"
+    NUMBER = "number", ("min", "max", "decimals"), "a number"
+    DATE = "date", ("min", "max"), "a date such as 2026-12-31", "1 day"
+    CATEGORY = "category", ("categories",)
     BOOLEAN = "boolean"
 
 
@@ -168,7 +189,28 @@ class Attribute(Document):
     @property
     def is_categorical(self) -> bool:
         """Whether values are indices into labels."""
-        return self.type in (AttributeType.CATEGORY, AttributeType.BOOLEAN)
+        return not self.type.accepted
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What values are indices into; empty unless they are."""
+        return self.categories or (("false", "true") if self.is_categorical else ())
+
+    @property
+    def domain(self) -> str:
+        """The declared values in words."""
+        if self.categories:
+            return f"{self.n_values} categories{', ordered' if self.ordered else ''}"
+        if self.is_categorical:
+            return ", ".join(self.labels)
+        return f"{self.min} to {self.max}{', or missing' if self.keeps_missing else ''}"
+
+    @property
+    def resolution(self) -> str:
+        """What one resolution unit is; empty for labels."""
+        if self.type.is_quantity:
+            return f"{Decimal(1).scaleb(-self.decimals):f}"
+        return self.type.step
 
     @property
     def by_frequency(self) -> bool:
@@ -177,6 +219,8 @@ class Attribute(Document):
 
     def text(self, units: int) -> str:
         """Return a value or domain end, given in resolution units, as a person would write it."""
+        if self.is_categorical:
+            return self.labels[units]
         if self.keeps_missing and units == self.highest:
             return MISSING_CATEGORY
         if self.type is AttributeType.DATE:

@@ -20,7 +20,7 @@ from typing import Protocol, Self
 import numpy as np
 
 from common.arrays import Int64Array
-from common.model.schema import MISSING_CATEGORY, Attribute, AttributeType
+from common.model.schema import MISSING_CATEGORY, Attribute
 from common.runs import ArrayRun, Records, Run, RunFile, in_ranges
 from common.words.charts import round_step
 from common.workspace import Workspace
@@ -293,10 +293,9 @@ def _sum(units: Int64Array, records: Int64Array) -> int:
 def _of_labels(attribute: Attribute, units: Int64Array, records: Int64Array) -> ColumnSummary:
     # Most frequent first, ties as declared; what stays is drawn as declared if that order means something.
     chosen = np.argsort(-records, kind="stable")[:MOST_LABELS]
-    if attribute.ordered or attribute.type is AttributeType.BOOLEAN:
+    if attribute.ordered or not attribute.categories:
         chosen = np.sort(chosen)
-    labels = attribute.categories or ("false", "true")
-    bins = tuple((labels[units[i]], int(records[i])) for i in chosen)
+    bins = tuple((attribute.text(units[i]), int(records[i])) for i in chosen)
     return ColumnSummary(
         units.size,
         bins,
@@ -308,7 +307,7 @@ def _of_labels(attribute: Attribute, units: Int64Array, records: Int64Array) -> 
 def _bins(attribute: Attribute, lowest: int, highest: int) -> tuple[int, int, int]:
     """Return first edge, width and number of bins of a round width that hold an interval, in units."""
     least = (highest - lowest + 1) / (MOST_BINS - 1)
-    if attribute.type is AttributeType.DATE:
+    if not attribute.type.is_quantity:
         width = next((days for days in _DAYS if days >= least), ceil(least))
         first = lowest
     else:
@@ -319,7 +318,7 @@ def _bins(attribute: Attribute, lowest: int, highest: int) -> tuple[int, int, in
 
 def _edge(attribute: Attribute, end: int, width: int) -> str:
     """Return an edge with the decimal places that edges of this width need."""
-    if attribute.type is AttributeType.DATE:
+    if not attribute.type.is_quantity:
         return _day(attribute, end)
     places = max(0, attribute.decimals + 1 - len(str(width)))
     return f"{Decimal(end).scaleb(-attribute.decimals):,.{places}f}"
@@ -337,7 +336,7 @@ def _day(attribute: Attribute, end: int) -> str:
 
 def _mean(attribute: Attribute, mean: Fraction) -> str:
     # Exact: a float would lie beyond the highest value, or be no day.
-    if attribute.type is AttributeType.DATE:
+    if not attribute.type.is_quantity:
         return attribute.text(round(mean))
     places = min(attribute.decimals + 1, 6)
     return f"{Decimal(round(mean / 10**attribute.decimals * 10**places)).scaleb(-places):f}"

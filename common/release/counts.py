@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from common.arrays import Int64Array
 from common.errors import IntegrityError
-from common.model.schema import Attribute, AttributeType
+from common.model.schema import Attribute
 from common.synthesis.course import (
     Design,
     Measured,
@@ -122,23 +122,14 @@ def _texts(tables: Sequence[_Cells], sizes: Sequence[int]) -> pa.DictionaryArray
     return pa.DictionaryArray.from_arrays(pa.array(found, pa.int32()), pa.array(list(number), pa.string()))
 
 
-def value_text(attribute: Attribute, code: int) -> str:
-    """Return a value as a release shows it, from its code, 0 to V - 1."""
-    if attribute.categories:
-        return attribute.categories[code]
-    if attribute.type is AttributeType.BOOLEAN:
-        return "true" if code else "false"
-    return attribute.text(attribute.lower + code)
-
-
 def _leaves(attribute: Attribute, edges: Int64Array) -> list[str]:
     ranges = zip(edges[:-1].tolist(), (edges[1:] - 1).tolist(), strict=True)
     return [_range_text(attribute, first, last) for first, last in ranges]
 
 
 def _range_text(attribute: Attribute, first: int, last: int) -> str:
-    start = value_text(attribute, first)
-    return start if first == last else f"{start} to {value_text(attribute, last)}"
+    start = attribute.text(attribute.lower + first)
+    return start if first == last else f"{start} to {attribute.text(attribute.lower + last)}"
 
 
 def bin_texts(attribute: Attribute, coding: Coding) -> list[str]:
@@ -147,7 +138,7 @@ def bin_texts(attribute: Attribute, coding: Coding) -> list[str]:
     if attribute.is_categorical:
         held: list[list[str]] = [[] for _ in range(coding.n_bins)]
         for code, label in enumerate(labels.tolist()):
-            held[label].append(value_text(attribute, code))
+            held[label].append(attribute.text(attribute.lower + code))
         return [_BETWEEN.join(each) for each in held]
     starts = np.searchsorted(labels, np.arange(coding.n_bins))
     return _leaves(attribute, np.append(edges[:-1][starts], edges[-1]))

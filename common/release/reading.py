@@ -20,7 +20,7 @@ import pyarrow as pa
 from common.arrays import Float64Array, Int64Array
 from common.errors import UsageError
 from common.model.plan import is_trial
-from common.model.schema import Attribute, AttributeType
+from common.model.schema import Attribute
 from common.release import estimates
 from common.release.attenuation import Distortion, MaskedValues, Way
 from common.release.data_files import DATA_FILES, read_data
@@ -30,6 +30,7 @@ from common.release.table import (
     describe_masking,
     from_units,
     release_schema,
+    to_series,
     to_units,
 )
 from common.release.verification import Verified, verify_release
@@ -396,26 +397,5 @@ def to_frame(table: pa.Table, attributes: Sequence[Attribute], index: "pd.Index"
     """
     import pandas as pd
 
-    columns = {each.name: _column(each, table.column(each.name)) for each in attributes}
+    columns = {each.name: to_series(each, table.column(each.name)) for each in attributes}
     return pd.DataFrame(columns, columns=list(columns), copy=False).set_axis(index)
-
-
-def _column(attribute: Attribute, column: pa.ChunkedArray) -> "pd.Series":
-    import pandas as pd
-
-    match attribute.type:
-        case AttributeType.NUMBER if pa.types.is_decimal(column.type):
-            return pd.Series(pd.array(column.combine_chunks(), dtype=pd.ArrowDtype(column.type)))
-        case AttributeType.DATE:
-            days = to_units(attribute, column).to_numpy()
-            dates = pd.Series(days.astype("datetime64[D]").astype("datetime64[s]"))
-            return dates.mask(days > attribute.upper) if attribute.keeps_missing else dates
-        case AttributeType.INTEGER if attribute.keeps_missing:
-            integers = to_units(attribute, column).to_numpy()
-            return pd.Series(integers, dtype="Int64").mask(integers > attribute.upper)
-        case AttributeType.CATEGORY:
-            labels = pd.CategoricalDtype(list(attribute.categories), ordered=attribute.ordered)
-            units = to_units(attribute, column).to_numpy()
-            return pd.Series(pd.Categorical.from_codes(units, dtype=labels))
-        case _:
-            return pd.Series(column.to_numpy())

@@ -12,7 +12,7 @@ one batch at a time and without a loop over records.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,9 @@ from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType
 from common.model.task import PlannedAttribute
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 DRAWN = "drawn from a model of noisy counts"
 RECORD_COLUMN = "record"
 """Number of the released record, from 1, in random order."""
@@ -31,25 +34,121 @@ _MOST_DIGITS = 15
 """Decimal numbers of up to this many digits survive the conversion to a double and back."""
 
 
+class _Form:
+    """How the values of a type stand in a release: in Arrow, and in a DataFrame. This one is of integers."""
+
+    def type(self, _attribute: Attribute) -> pa.DataType:
+        """Return the Arrow type."""
+        return pa.int64()
+
+    def from_units(self, attribute: Attribute, units: Int64Array) -> pa.Array:
+        """Turn units, none of which is missing, into values."""
+        return pc.cast(pa.array(units, pa.int64()), self.type(attribute))
+
+    def to_units(self, _attribute: Attribute, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Turn values, or their texts, none of which is missing, into int64."""
+        return pc.cast(column, pa.int64())
+
+    def to_series(self, attribute: Attribute, column: pa.ChunkedArray) -> "pd.Series":
+        """Return a released column as pandas has it."""
+        import pandas as pd
+
+        if not attribute.keeps_missing:
+            return pd.Series(column.to_numpy())
+        units = to_units(attribute, column).to_numpy()
+        return pd.Series(units, dtype="Int64").mask(units > attribute.upper)
+
+
+class _Number(_Form):
+    def type(self, attribute: Attribute) -> pa.DataType:
+        digits = len(str(max(abs(attribute.lower), abs(attribute.upper))))
+        exact = pa.decimal128(max(digits, attribute.decimals + 1), attribute.decimals)
+        return pa.float64() if digits <= _MOST_DIGITS else exact
+
+    def from_units(self, attribute: Attribute, units: Int64Array) -> pa.Array:
+        kind = self.type(attribute)
+        if pa.types.is_floating(kind):
+            return pa.array(units / np.float64(10**attribute.decimals))
+        # A decimal128 is its units as a 128-bit integer: the same bytes under another scale.
+        wide = pc.cast(pa.array(units, pa.int64()), pa.decimal128(38, 0))
+        return pa.Array.from_buffers(kind, len(units), wide.buffers())
+
+    def to_units(self, attribute: Attribute, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        if pa.types.is_floating(column.type):
+            return _units_of_doubles(column, attribute.decimals)
+        exact = pc.cast(column, pa.decimal128(38, attribute.decimals))
+        return pc.cast(pa.chunked_array(map(_unscaled, exact.chunks), pa.decimal128(38, 0)), pa.int64())
+
+    def to_series(self, _attribute: Attribute, column: pa.ChunkedArray) -> "pd.Series":
+        import pandas as pd
+
+        if pa.types.is_decimal(column.type):
+            return pd.Series(pd.array(column.combine_chunks(), dtype=pd.ArrowDtype(column.type)))
+        return pd.Series(column.to_numpy())
+
+
+class _Date(_Form):
+    def type(self, _attribute: Attribute) -> pa.DataType:
+        return pa.date32()
+
+    def from_units(self, _attribute: Attribute, units: Int64Array) -> pa.Array:
+        return pc.cast(pc.cast(pa.array(units, pa.int64()), pa.int32()), pa.date32())
+
+    def to_units(self, _attribute: Attribute, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        return pc.cast(pc.cast(pc.cast(column, pa.date32()), pa.int32()), pa.int64())
+
+    def to_series(self, attribute: Attribute, column: pa.ChunkedArray) -> "pd.Series":
+        import pandas as pd
+
+        days = to_units(attribute, column).to_numpy()
+        dates = pd.Series(days.astype("datetime64[D]").astype("datetime64[s]"))
+        return dates.mask(days > attribute.upper) if attribute.keeps_missing else dates
+
+
+class _Category(_Form):
+    def type(self, attribute: Attribute) -> pa.DataType:
+        return pa.dictionary(pa.int32(), pa.string(), ordered=attribute.ordered)
+
+    def from_units(self, attribute: Attribute, units: Int64Array) -> pa.Array:
+        labels, indices = pa.array(attribute.categories, pa.string()), pa.array(units, pa.int32())
+        return pa.DictionaryArray.from_arrays(indices, labels, ordered=attribute.ordered)
+
+    def to_units(self, attribute: Attribute, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        labels = pa.array(attribute.categories, pa.string())
+        return pc.cast(pc.index_in(pc.cast(column, pa.string()), value_set=labels), pa.int64())
+
+    def to_series(self, attribute: Attribute, column: pa.ChunkedArray) -> "pd.Series":
+        import pandas as pd
+
+        labels = pd.CategoricalDtype(list(attribute.categories), ordered=attribute.ordered)
+        return pd.Series(pd.Categorical.from_codes(self.to_units(attribute, column).to_numpy(), dtype=labels))
+
+
+class _Boolean(_Form):
+    def type(self, _attribute: Attribute) -> pa.DataType:
+        return pa.bool_()
+
+    def to_units(self, _attribute: Attribute, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        return pc.cast(pc.cast(column, pa.bool_()), pa.int64())
+
+
+_FORMS: Mapping[AttributeType, _Form] = {
+    AttributeType.INTEGER: _Form(),
+    AttributeType.NUMBER: _Number(),
+    AttributeType.DATE: _Date(),
+    AttributeType.CATEGORY: _Category(),
+    AttributeType.BOOLEAN: _Boolean(),
+}
+
+
 def release_type(attribute: Attribute) -> pa.DataType:
     """Return the Arrow type of a released attribute."""
-    match attribute.type:
-        case AttributeType.INTEGER:
-            return pa.int64()
-        case AttributeType.NUMBER:
-            digits = _digits(attribute)
-            exact = pa.decimal128(max(digits, attribute.decimals + 1), attribute.decimals)
-            return pa.float64() if digits <= _MOST_DIGITS else exact
-        case AttributeType.DATE:
-            return pa.date32()
-        case AttributeType.CATEGORY:
-            return pa.dictionary(pa.int32(), pa.string(), ordered=attribute.ordered)
-        case AttributeType.BOOLEAN:
-            return pa.bool_()
+    return _FORMS[attribute.type].type(attribute)
 
 
-def _digits(attribute: Attribute) -> int:
-    return len(str(max(abs(attribute.lower), abs(attribute.upper))))
+def to_series(attribute: Attribute, column: pa.ChunkedArray) -> "pd.Series":
+    """Return a released column as pandas has it (`common.release.reading.to_frame`)."""
+    return _FORMS[attribute.type].to_series(attribute, column)
 
 
 def release_schema(plan: Plan) -> pa.Schema:
@@ -91,7 +190,7 @@ def described(attribute: Attribute, made: str, details: Mapping[str, str] | None
     """
     domain = describe_domain(attribute)
     metadata = {"description": f"{', '.join(domain.values())}; {made}", **domain, **(details or {})}
-    if attribute.type is AttributeType.NUMBER:
+    if "decimals" in attribute.type.needs:
         metadata["decimals"] = str(attribute.decimals)
     nullable = attribute.keeps_missing
     return pa.field(attribute.name, release_type(attribute), nullable=nullable, metadata=metadata)
@@ -99,17 +198,8 @@ def described(attribute: Attribute, made: str, details: Mapping[str, str] | None
 
 def describe_domain(attribute: Attribute) -> dict[str, str]:
     """Return `type`, `domain` and `resolution` of an attribute in words; labels have no resolution."""
-    if attribute.is_categorical:
-        labels = f"{attribute.n_values} categories{', ordered' if attribute.ordered else ''}"
-        domain = labels if attribute.categories else "false, true"
-        return {"type": str(attribute.type), "domain": domain}
-    day = attribute.type is AttributeType.DATE
-    return {
-        "type": str(attribute.type),
-        "domain": f"{attribute.text(attribute.lower)} to {attribute.text(attribute.upper)}"
-        + (", or missing" if attribute.keeps_missing else ""),
-        "resolution": "1 day" if day else f"{Decimal(1).scaleb(-attribute.decimals):f}",
-    }
+    words = {"type": str(attribute.type), "domain": attribute.domain, "resolution": attribute.resolution}
+    return {name: text for name, text in words.items() if text}
 
 
 def describe_masking(ways: Sequence[PlannedAttribute]) -> dict[str, str]:
@@ -156,33 +246,12 @@ def from_units(attribute: Attribute, units: Int64Array) -> pa.Array:
     Returns:
         An array of `release_type(attribute)`, with nulls for missing values.
     """
+    form = _FORMS[attribute.type]
     if attribute.keeps_missing:
         missing = units > attribute.upper
-        present = _from_units(attribute, np.where(missing, attribute.lower, units))
+        present = form.from_units(attribute, np.where(missing, attribute.lower, units))
         return pc.if_else(pa.array(missing), pa.scalar(None, present.type), present)
-    return _from_units(attribute, units)
-
-
-def _from_units(attribute: Attribute, units: Int64Array) -> pa.Array:
-    kind = release_type(attribute)
-    whole = pa.array(units, pa.int64())
-    match attribute.type:
-        case AttributeType.INTEGER:
-            return whole
-        case AttributeType.NUMBER if pa.types.is_floating(kind):
-            return pa.array(units / np.float64(10**attribute.decimals))
-        case AttributeType.NUMBER:
-            # A decimal128 is its units as a 128-bit integer: the same bytes under another scale.
-            wide = pc.cast(whole, pa.decimal128(38, 0))
-            return pa.Array.from_buffers(kind, len(units), wide.buffers())
-        case AttributeType.DATE:
-            return pc.cast(pc.cast(whole, pa.int32()), kind)
-        case AttributeType.CATEGORY:
-            labels = pa.array(attribute.categories, pa.string())
-            indices = pc.cast(whole, pa.int32())
-            return pa.DictionaryArray.from_arrays(indices, labels, ordered=attribute.ordered)
-        case AttributeType.BOOLEAN:
-            return pc.equal(whole, 1)
+    return form.from_units(attribute, units)
 
 
 def to_units(attribute: Attribute, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -198,34 +267,17 @@ def to_units(attribute: Attribute, column: pa.ChunkedArray) -> pa.ChunkedArray:
     Raises:
         pyarrow.ArrowException: If a value is none of the attribute's type.
     """
+    form = _FORMS[attribute.type]
     if not attribute.keeps_missing:
-        return _to_units(attribute, column)
+        return form.to_units(attribute, column)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
     units = np.full(len(column), attribute.highest, dtype=np.int64)
-    present = _to_units(attribute, column.drop_null()).to_numpy()
+    present = form.to_units(attribute, column.drop_null()).to_numpy()
     if present.size and present.max() > attribute.upper:
         raise pa.ArrowInvalid("a value is beyond the domain, where missing values have their number")
     units[column.is_valid().to_numpy()] = present
     return pa.chunked_array([units])
-
-
-def _to_units(attribute: Attribute, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    match attribute.type:
-        case AttributeType.INTEGER:
-            return pc.cast(column, pa.int64())
-        case AttributeType.NUMBER if pa.types.is_floating(column.type):
-            return _units_of_doubles(column, attribute.decimals)
-        case AttributeType.NUMBER:
-            exact = pc.cast(column, pa.decimal128(38, attribute.decimals))
-            return pc.cast(pa.chunked_array(map(_unscaled, exact.chunks), pa.decimal128(38, 0)), pa.int64())
-        case AttributeType.DATE:
-            return pc.cast(pc.cast(pc.cast(column, pa.date32()), pa.int32()), pa.int64())
-        case AttributeType.CATEGORY:
-            labels = pa.array(attribute.categories, pa.string())
-            return pc.cast(pc.index_in(pc.cast(column, pa.string()), value_set=labels), pa.int64())
-        case AttributeType.BOOLEAN:
-            return pc.cast(pc.cast(column, pa.bool_()), pa.int64())
 
 
 def _units_of_doubles(column: pa.ChunkedArray, decimals: int) -> pa.ChunkedArray:

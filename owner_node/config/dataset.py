@@ -46,7 +46,9 @@ _MOST_DIGITS = 28
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 _EPOCH = date(1970, 1, 1).toordinal()
 _QUOTE = '"'
-_RANGED = ("number", "integer", "date")
+_TYPES = [f'"{kind}"' for kind in AttributeType]
+_ONE_TYPE = f"one of {', '.join(_TYPES[:-1])} or {_TYPES[-1]}"
+_RANGED = tuple(str(kind) for kind in AttributeType if kind.accepted)
 _GOES_WITH = {
     "min": _RANGED,
     "max": _RANGED,
@@ -57,18 +59,12 @@ _GOES_WITH = {
     "taxonomy": ("category",),
     "method": ("category",),
 }
-_NEEDED: dict[str, tuple[str, ...]] = {
-    "number": ("min", "max", "decimals"),
-    "integer": ("min", "max"),
-    "date": ("min", "max"),
-    "category": ("categories",),
-    "boolean": (),
-}
-_ACCEPTED = {
-    "number": "a number",
-    "integer": "a whole number",
-    "date": "a date such as 2026-12-31",
-}
+
+
+def _attribute_type(value: object) -> AttributeType:
+    if not isinstance(value, str) or value not in set(AttributeType):
+        raise ValueError(f"expected {_ONE_TYPE}")
+    return AttributeType(value)
 
 
 def _bound(value: object) -> str:
@@ -103,10 +99,7 @@ Hierarchy = Annotated[Mapping[str, tuple[str, ...]], PlainValidator(_hierarchy)]
 class AttributeTable(Section):
     """The table `[dataset.attributes.NAME]`, from which an `Attribute` and its taxonomy are made."""
 
-    type: Annotated[
-        Literal["integer", "number", "date", "category", "boolean"],
-        Field(description='one of "integer", "number", "date", "category" or "boolean"'),
-    ]
+    type: Annotated[AttributeType, PlainValidator(_attribute_type), Field(description=_ONE_TYPE)]
     min: Bound | None = None
     """Lowest value of the domain, from public knowledge; required for numbers, integers and dates."""
     max: Bound | None = None
@@ -189,9 +182,8 @@ class AttributeTable(Section):
             yield "", "the domain from min to max has more values than 64-bit integers can count"
 
     def _units(self, text: str) -> int:
-        kind = AttributeType(self.type)
-        expected = f"expected {_ACCEPTED[self.type]}"
-        if kind is AttributeType.DATE:
+        kind, expected = self.type, f"expected {self.type.accepted}"
+        if not kind.is_quantity:
             try:
                 return to_units(kind, text)
             except ValueError:
@@ -212,10 +204,8 @@ class AttributeTable(Section):
 
     def attribute(self, name: str) -> Attribute:
         """Return the attribute under its name."""
-        kind = AttributeType(self.type)
-        if kind is AttributeType.BOOLEAN:
-            return Attribute(name, kind, 0, 1)
-        if kind is AttributeType.CATEGORY:
+        kind = self.type
+        if "categories" in kind.needs:
             return Attribute(
                 name,
                 kind,
@@ -227,6 +217,8 @@ class AttributeTable(Section):
                 taxonomy=self.tree.digest if self.tree is not None else "",
                 method=TaxonomyMethod(self.method or TaxonomyMethod.RANK),
             )
+        if not kind.accepted:
+            return Attribute(name, kind, 0, 1)
         lower, upper = (self._units(end or "") for end in (self.min, self.max))
         keeps_missing = self.missing == "category"
         return Attribute(
@@ -241,7 +233,7 @@ def _unfitting(table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
         Pairs of a key and its problem; none if the type itself is unknown.
     """
     kind = table.get("type")
-    if not isinstance(kind, str) or kind not in _NEEDED:
+    if not isinstance(kind, str) or kind not in set(AttributeType):
         return
     for key, kinds in _GOES_WITH.items():
         if key in table and kind not in kinds:
@@ -250,7 +242,7 @@ def _unfitting(table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
         yield "outside", f'"clamp" goes with type {" or ".join(_RANGED)}, not with {kind}'
     if table.get("missing") == "category" and kind == "boolean":
         yield "missing", '"category" does not go with type boolean; use "drop" or "error"'
-    for key in _NEEDED[kind]:
+    for key in AttributeType(kind).needs:
         if key not in table and (key, "taxonomy" in table) != ("categories", True):
             yield key, f"missing; type {kind} needs it"
 
@@ -537,9 +529,7 @@ class DatasetConfig(DatasetSettings):
         What the data set says is for categories: it does not decide how numbers and dates are masked.
         """
         treatment = self.missing_in.get(attribute.name, self.missing)
-        return attribute.keeps_missing or (
-            attribute.type is AttributeType.CATEGORY and treatment == "category"
-        )
+        return attribute.keeps_missing or (bool(attribute.categories) and treatment == "category")
 
     @property
     def passes(self) -> tuple[MatchPass, ...]:

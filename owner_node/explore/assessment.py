@@ -294,11 +294,7 @@ def _by_class(
     subject: Subject, originals: Float64Array, recognised: Sequence[Float64Array]
 ) -> tuple[ClassResult, ...]:
     attribute = subject.whole.attributes[subject.wanted.class_number or 0].scale.attribute
-    labels = attribute.categories or tuple(
-        ("false", "true")
-        if attribute.is_categorical
-        else map(attribute.text, range(attribute.lower, attribute.highest + 1))
-    )
+    labels = map(attribute.text, range(attribute.lower, attribute.highest + 1))
     by_class = zip(labels, zip(*recognised, strict=True), originals, strict=True)
     return tuple(
         ClassResult(label, estimate([float(each) for each in masked], 1.0), float(original))

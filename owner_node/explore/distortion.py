@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from common.arrays import Int64Array
-from common.model.schema import Attribute, AttributeType
+from common.model.schema import Attribute
 from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask
@@ -64,13 +64,13 @@ def _of_attribute(attribute: Attribute, before: Int64Array, columns: Sequence[In
 
     values, counts = np.unique(before, return_counts=True)
     most = int(values[counts.argmax()])
-    numbers = attribute.type in (AttributeType.INTEGER, AttributeType.NUMBER)
+    numbers = attribute.type.is_quantity
     has_zero = numbers and attribute.lower <= 0 <= attribute.upper
     found: dict[str, Any] = {
         "name": attribute.name,
         "mean": None,
         "zeros": share(0) if has_zero else None,
-        "most_frequent": {"value": _label(attribute, most), **share(most)},
+        "most_frequent": {"value": attribute.text(most), **share(most)},
     }
     flags = [key for key in ("zeros", "most_frequent") if found[key] and _moved(found[key]) >= SHARE]
     if numbers:
@@ -88,14 +88,6 @@ def _of_attribute(attribute: Attribute, before: Int64Array, columns: Sequence[In
 
 def _moved(share: Mapping[str, Any]) -> float:
     return abs(float(share["after"]) - float(share["before"]))
-
-
-def _label(attribute: Attribute, value: int) -> str:
-    if attribute.type is AttributeType.CATEGORY:
-        return attribute.categories[value]
-    if attribute.type is AttributeType.BOOLEAN:
-        return ("false", "true")[value]
-    return attribute.text(value)
 
 
 def warnings(found: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.arrays import Int64Array
-from common.model.schema import Attribute, AttributeType
+from common.model.schema import Attribute
 from owner_node.ledger.budget_terms import Column
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ _BLOCK = 2**15
 """Values that are hashed at a time, so that they stay in the processor's cache."""
 _SAMPLE = 4096
 """Values from which the weight of a column is computed."""
-_FALSE_AND_TRUE = ("false", "true")
 _DIGITS = 32
 _DIGITS_OF_INT64 = 18
 _MOST_ZEROS = 20
@@ -153,9 +152,8 @@ def _plain(
     attribute: Attribute, column: Iterable[Int64Array], key: bytes
 ) -> tuple[int, Iterator[Int64Array]]:
     """Return values in a normal form that depends as little as possible on how they were declared."""
-    if attribute.type in (AttributeType.CATEGORY, AttributeType.BOOLEAN):
-        labels = attribute.categories or _FALSE_AND_TRUE
-        written = [hmac.digest(key, label.encode(), "sha256")[:8] for label in labels]
+    if attribute.is_categorical:
+        written = [hmac.digest(key, label.encode(), "sha256")[:8] for label in attribute.labels]
         codes = np.frombuffer(b"".join(written), dtype="<i8").astype(np.int64)
         return 0, (codes[some] for some in column)
     exponent = min((_trailing_zeros(some) for some in column), default=_MOST_ZEROS)

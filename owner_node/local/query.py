@@ -13,7 +13,7 @@ from owner_node.consent.plan_rules import PlannedWork
 from owner_node.local.charge import LocalWork, Standing
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.queries import Values, check_answerable, draw_answer, error_95
-from owner_node.masking.questions import Question, QuestionKind, range_texts, text_of
+from owner_node.masking.questions import Question, QuestionKind, range_texts
 from owner_node.release.records import Records
 
 if TYPE_CHECKING:
@@ -131,4 +131,4 @@ def _as_text(question: Question, answer: int, n_records: int) -> str:
         digits = max(_MEAN_DIGITS, _NOISE_DIGITS - floor(log10(error)))
         places = Decimal(1).scaleb(-attribute.decimals - digits)
         return f"{(Decimal(answer).scaleb(-attribute.decimals) / n_records).quantize(places):f}"
-    return text_of(question.attribute, answer)
+    return question.attribute.text(answer)

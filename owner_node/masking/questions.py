@@ -12,9 +12,7 @@ from itertools import pairwise
 
 from common.errors import UsageError
 from common.model.privacy import parse_epsilon
-from common.model.schema import MISSING_CATEGORY, Attribute, AttributeType, to_units
-
-_BOOLEANS = ("false", "true")
+from common.model.schema import MISSING_CATEGORY, Attribute, to_units
 
 
 class QuestionKind(StrEnum):
@@ -84,7 +82,7 @@ class Question:
                 f"attribute {attribute.name!r} has no {kind}: its categories have no order",
                 "ask for a count or a histogram, or declare the categories as ordered",
             )
-        if kind.adds and attribute.type not in (AttributeType.INTEGER, AttributeType.NUMBER):
+        if kind.adds and not attribute.type.is_quantity:
             raise UsageError(
                 f"attribute {attribute.name!r} has no {kind}: it is no number",
                 "ask for its median or a histogram",
@@ -119,7 +117,7 @@ def units_of(attribute: Attribute, text: str) -> int:
     Raises:
         UsageError: If the text is no such value.
     """
-    labels = _BOOLEANS if attribute.type is AttributeType.BOOLEAN else attribute.categories
+    labels = attribute.labels
     if labels:
         if text not in labels:
             raise UsageError(
@@ -128,7 +126,7 @@ def units_of(attribute: Attribute, text: str) -> int:
         return labels.index(text)
     if attribute.keeps_missing and text == MISSING_CATEGORY:
         return attribute.highest
-    ends = f"{attribute.text(attribute.lower)} to {attribute.text(attribute.upper)}"
+    ends = f"{attribute.min} to {attribute.max}"
     try:
         units = to_units(attribute.type, text, attribute.decimals)
     except ValueError:
@@ -139,13 +137,6 @@ def units_of(attribute: Attribute, text: str) -> int:
     if not attribute.lower <= units <= attribute.upper:
         raise UsageError(f"{text} is outside the domain of attribute {attribute.name!r}", f"it is {ends}")
     return units
-
-
-def text_of(attribute: Attribute, units: int) -> str:
-    """Return a value, given in resolution units, as a person writes it."""
-    if attribute.type is AttributeType.BOOLEAN:
-        return _BOOLEANS[units]
-    return attribute.categories[units] if attribute.categories else attribute.text(units)
 
 
 def counted_range(
@@ -250,9 +241,9 @@ def range_texts(question: Question) -> tuple[dict[str, str], ...]:
     attribute = question.attribute
     single = attribute.is_categorical and all(each.end == each.first + 1 for each in question.ranges)
     return tuple(
-        {"equals": text_of(attribute, each.first)}
+        {"equals": attribute.text(each.first)}
         if single or each.first > attribute.upper
-        else {"first": text_of(attribute, each.first), "last": text_of(attribute, each.end - 1)}
+        else {"first": attribute.text(each.first), "last": attribute.text(each.end - 1)}
         for each in question.ranges
     )
 

@@ -10,7 +10,7 @@ from common.model.fragment import Addendum
 from common.model.mechanisms import CARRIER_RULE
 from common.model.plan import Plan
 from common.model.privacy import charge
-from common.model.schema import Attribute, AttributeType, most_records
+from common.model.schema import Attribute, most_records
 from common.model.task import Assignment, PlannedAttribute
 from common.words.guarantee import essentials, invariants, promises
 from common.words.linking import allowed, found
@@ -89,7 +89,7 @@ def _attribute(plan: Plan, planned: PlannedAttribute) -> dict[str, Any]:
     return {
         "name": attribute.name,
         "type": str(attribute.type),
-        "domain": _domain(attribute),
+        "domain": attribute.domain,
         "mechanism": planned.mechanism,
         "epsilon": planned.epsilon,
         "epsilon_joint": planned.epsilon_joint,
@@ -104,17 +104,8 @@ def _attribute(plan: Plan, planned: PlannedAttribute) -> dict[str, Any]:
 def _modelled(attribute: Attribute) -> dict[str, Any]:
     """Return an attribute that is modelled: nothing is done to its values by themselves."""
     masking = dict.fromkeys(("mechanism", "epsilon", "epsilon_joint", "k", "expected_error", "rank_noise"))
-    about = {"name": attribute.name, "type": str(attribute.type), "domain": _domain(attribute)}
+    about = {"name": attribute.name, "type": str(attribute.type), "domain": attribute.domain}
     return {**about, **masking, "epsilon_table": None, "carried_by": "a model of noisy counts"}
-
-
-def _domain(attribute: Attribute) -> str:
-    if attribute.type is AttributeType.CATEGORY:
-        return f"{attribute.n_values} categories"
-    if attribute.type is AttributeType.BOOLEAN:
-        return "false, true"
-    missing = ", or missing" if attribute.keeps_missing else ""
-    return f"{attribute.text(attribute.lower)} … {attribute.text(attribute.upper)}{missing}"
 
 
 def _leaves(plan: Plan, assignment: Assignment) -> list[str]:

@@ -255,7 +255,7 @@ def distribution(attribute: Attribute, original: Int64Array, masked: Int64Array)
 def _count_categories(
     attribute: Attribute, both: tuple[Int64Array, Int64Array]
 ) -> tuple[list[str], list[Int64Array]]:
-    labels = list(attribute.categories or ("false", "true"))
+    labels = list(attribute.labels)
     counts = [np.bincount(values, minlength=len(labels)) for values in both]
     if len(labels) <= MOST_BARS:
         return labels, counts

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from common.model.schema import Attribute, AttributeType, Schema
+from common.model.schema import Attribute, Schema
 from common.words.numbers import counted
 from owner_node.config import DatasetConfig
 from owner_node.sources.loaded import LoadedData
@@ -56,7 +56,7 @@ def _about_attribute(attribute: Attribute, loaded: LoadedData) -> Iterator[str]:
             f"attribute {attribute.name!r}: the declared domain is more than {WIDE} times as wide as "
             "the data; the noise of idp-ls grows with it"
         )
-    if attribute.type is AttributeType.NUMBER and attribute.n_values > loaded.n_records:
+    if "decimals" in attribute.type.needs and attribute.n_values > loaded.n_records:
         yield (
             f"attribute {attribute.name!r}: decimals = {attribute.decimals} distinguishes more values than "
             "there are records; fewer decimals may be all that is meaningful"

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from common.arrays import Int64Array
 from common.errors import did_you_mean
-from common.model.schema import MISSING_CATEGORY, Attribute, AttributeType
+from common.model.schema import MISSING_CATEGORY, Attribute
 from common.progress import Progress
 from owner_node.config import DatasetConfig
 from owner_node.sources import texts
@@ -395,7 +395,7 @@ def _find_missing_identifiers(name: str, n_missing: int, findings: Findings) -> 
 
 def _find_missing_values(attribute: Attribute, n_missing: int, findings: Findings) -> None:
     hint = 'complete them, or set missing = "drop"'
-    if attribute.type is not AttributeType.BOOLEAN:
+    if attribute.categories or not attribute.is_categorical:
         hint += ' or missing = "category"'
     findings.add(attribute.name, "missing value", n_missing, hint)
 

@@ -1,6 +1,6 @@
 """Parses one column of values to integers in resolution units, and counts problems and changes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -47,22 +47,13 @@ def parse(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings
         form: Format of numbers and dates in text.
         findings: Collects every problem.
     """
+    read = _READERS[attribute.type]
     if not (attribute.keeps_missing and array.null_count):
-        return _parsed(attribute, array, form, findings)
-    parsed = _parsed(attribute, array.drop_null(), form, findings)
+        return read(attribute, array, form, findings)
+    parsed = read(attribute, array.drop_null(), form, findings)
     units = np.full(len(array), attribute.highest, dtype=np.int64)
     units[bools(array.is_valid())] = parsed.units
     return Parsed(units, parsed.rounded, parsed.clamped)
-
-
-def _parsed(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings) -> Parsed:
-    if attribute.type is AttributeType.DATE:
-        return _date(attribute, array, form, findings)
-    if attribute.type is AttributeType.BOOLEAN:
-        return _boolean(attribute, array, findings)
-    if attribute.type is AttributeType.CATEGORY:
-        return _category(attribute, array, findings)
-    return _number(attribute, array, form, findings)
 
 
 def _number(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings) -> Parsed:
@@ -78,7 +69,7 @@ def _number(attribute: Attribute, array: Any, form: CsvOptions, findings: Findin
         "csv.decimal and csv.thousands say how a CSV file writes numbers"
     )
     wrong, article = read.wrong, "a number"
-    if attribute.type is AttributeType.INTEGER:
+    if "decimals" not in attribute.type.needs:
         wrong, article = wrong | read.inexact, "an integer"
     findings.add(column, f"not {article}", _count(wrong), hint, examples=partial(_examples, array, wrong))
     findings.add(column, "NaN or infinite", _count(read.not_finite), "leave a missing value empty")
@@ -120,7 +111,7 @@ def _date(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings
     return Parsed(units, 0, clamped)
 
 
-def _boolean(attribute: Attribute, array: Any, findings: Findings) -> Parsed:
+def _boolean(attribute: Attribute, array: Any, _form: CsvOptions, findings: Findings) -> Parsed:
     lowered = pc.utf8_lower(pc.utf8_trim_whitespace(texts.as_text(array)))
     found = ints(pc.fill_null(pc.index_in(lowered, pa.array(_FALSE + _TRUE)), -1))
     hint = "write true or false, yes or no, t or f, y or n, 1 or 0"
@@ -129,7 +120,7 @@ def _boolean(attribute: Attribute, array: Any, findings: Findings) -> Parsed:
     return Parsed((found >= len(_FALSE)).astype(np.int64))
 
 
-def _category(attribute: Attribute, array: Any, findings: Findings) -> Parsed:
+def _category(attribute: Attribute, array: Any, _form: CsvOptions, findings: Findings) -> Parsed:
     labels = pa.array(attribute.categories, pa.string())
     written = texts.as_text(array)
     found = pc.index_in(written, labels)
@@ -181,3 +172,12 @@ def _alike(labels: Any) -> Any:
 
 def _count(marked: BoolArray) -> int:
     return int(np.count_nonzero(marked))
+
+
+_READERS: Mapping[AttributeType, Callable[[Attribute, Any, CsvOptions, Findings], Parsed]] = {
+    AttributeType.INTEGER: _number,
+    AttributeType.NUMBER: _number,
+    AttributeType.DATE: _date,
+    AttributeType.CATEGORY: _category,
+    AttributeType.BOOLEAN: _boolean,
+}

@@ -14,7 +14,7 @@ from common.errors import DataError, TesseraError, UnusableDataError
 from common.log import joined
 from common.model.mechanisms import declared_mechanism
 from common.model.plan import Layout
-from common.model.schema import Attribute, AttributeType, CategoryOrder, Schema
+from common.model.schema import Attribute, CategoryOrder, Schema
 from common.planning.arguments import ReleaseArguments
 from common.planning.planner import make_plan
 from common.progress import Progress
@@ -101,17 +101,15 @@ def _describe(attribute: Attribute, loaded: LoadedData) -> dict[str, Any]:
 
 
 def _domain_text(attribute: Attribute) -> str:
-    if attribute.type is AttributeType.BOOLEAN:
-        return "false, true"
-    if attribute.type is not AttributeType.CATEGORY:
-        return f"{attribute.text(attribute.lower)} … {attribute.text(attribute.upper)}"
-    labels = ", ".join(attribute.categories)
+    if not attribute.is_categorical:
+        return f"{attribute.min} … {attribute.max}"
+    labels = ", ".join(attribute.labels)
     return labels if len(labels) <= _LONGEST_DOMAIN else f"{labels[: _LONGEST_DOMAIN - 1]}…"
 
 
 def _settings_text(attribute: Attribute) -> str:
     settings = []
-    if attribute.type is AttributeType.NUMBER:
+    if "decimals" in attribute.type.needs:
         settings.append(f"decimals = {attribute.decimals}")
     if attribute.outside == "clamp":
         settings.append("clamps")

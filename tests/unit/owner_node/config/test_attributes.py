@@ -114,12 +114,12 @@ def test_the_settings_of_attributes_are_kept(tmp_path):
         ("type = 'category'\ncategories = ['a', 1]", ".categories[2] = 1: expected a text in quotes"),
         (
             "type = 'category'\ncategories = ['a']\noutside = 'clamp'",
-            '.outside: "clamp" goes with type number',
+            '.outside: "clamp" goes with type integer',
         ),
         ("type = 'category'\ncategories = ['a']\nmethod = 'rank'", ".method: goes with a taxonomy"),
         ("type = 'boolean'\ntaxonomy = 'jobs.csv'", ".taxonomy: goes with type category, not with boolean"),
         ("type = 'category'\ntaxonomy = 'x.csv'", '.taxonomy = "x.csv": it cannot be read: No such file'),
-        ("type = 'boolean'\nmin = 0", ".min: goes with type number"),
+        ("type = 'boolean'\nmin = 0", ".min: goes with type integer"),
         (
             "type = 'text'",
             '.type = "text": expected one of "integer", "number", "date", "category" or "boolean"',

@@ -14,7 +14,6 @@ from owner_node.masking.questions import (
     histogram_ranges,
     promises,
     range_texts,
-    text_of,
     units_of,
 )
 
@@ -37,7 +36,7 @@ FLAG = Attribute("flag", AttributeType.BOOLEAN, 0, 1)
 def test_values_as_people_write_them(attribute, text, units):
     """Text to units and back is the same value."""
     assert units_of(attribute, text) == units
-    assert units_of(attribute, text_of(attribute, units)) == units
+    assert units_of(attribute, attribute.text(units)) == units
 
 
 @pytest.mark.parametrize(
