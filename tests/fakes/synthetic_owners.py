@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from functools import cache
 from hashlib import sha256
+from secrets import token_bytes
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from owner_node.masking.arrays import BitSource
 from owner_node.synthesis.counts import Columns, exact_answer
 from owner_node.synthesis.crossed import Roles, Terms, table_noise
 from owner_node.synthesis.paillier import new_key
-from owner_node.synthesis.together import Counting, VerticalOwner, synthesise_together
+from owner_node.synthesis.together import Counting, VerticalOwner, synthesise_across, synthesise_together
 
 TERMS = Terms("flu", "ab" * 32, "cd" * 32)
 
@@ -37,13 +38,23 @@ def synthetic_release(
     return synthesise_together(design, parts, bits)
 
 
+def vertical_release(
+    attributes: Sequence[Attribute], columns: Columns, n_owners: int, epsilon: str, delta: str
+) -> SyntheticRelease:
+    """Make a synthetic release of owners that have neighbouring attributes, without encryption."""
+    holders = tuple(place * n_owners // len(attributes) for place in range(len(attributes)))
+    design = Design(tuple(attributes), columns[0].size, Decimal(epsilon), Decimal(delta), holders=holders)
+    owners = vertical_owners(design, columns, token_bytes(32).hex())
+    return synthesise_across(TERMS, design, owners, plain_counting)
+
+
 @cache
 def paillier_key(number: int) -> bytes:
     """Return one of some keys, which take a second to make."""
     return new_key()
 
 
-def vertical_owners(design: Design, columns: Columns, seed: int) -> list[VerticalOwner]:
+def vertical_owners(design: Design, columns: Columns, seed: int | str) -> list[VerticalOwner]:
     """Return owners of an experiment, with the attributes that the design gives them."""
     return [
         VerticalOwner(

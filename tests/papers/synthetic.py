@@ -1,8 +1,9 @@
 """Synthetic releases of Adult, Wine Quality and Census: how near they are, with and without δ.
 
-Two thirds of the records are released, by one owner or by four of the same attributes; how well a random
-forest that was trained on released records classifies is measured on the others. Domains are public knowledge
-about the data sets. Noise, rounds, model and records are the product's.
+Two thirds of the records are released, by one owner, by four of the same attributes, or by two or four of the
+same records; how well a random forest that was trained on released records classifies is measured on the
+others. Domains are public knowledge about the data sets. Noise, rounds, model and records are the product's.
+Owners of the same records count without encryption here: the numbers are the same.
 """
 
 from collections import defaultdict
@@ -18,7 +19,7 @@ from common.arrays import Int64Array
 from common.model.schema import Attribute, AttributeType
 from owner_node.explore.models import f_measures
 from owner_node.masking.arrays import SystemBits
-from tests.fakes.synthetic_owners import synthetic_release
+from tests.fakes.synthetic_owners import synthetic_release, vertical_release
 from tests.papers import risk_data
 from tests.papers.data_sets import DataSet
 from tests.papers.risk_measures import Distributions
@@ -29,7 +30,24 @@ SHARE = 0.66
 """Of the records that are released."""
 MOST_TRAINING = 6000
 """Records that a forest is trained on."""
-FORMS = {"one owner": 1, "four owners": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How records are divided among owners."""
+
+    owners: int = 1
+    """How many."""
+    vertical: bool = False
+    """Whether they have different attributes, in the order of the table, or different records."""
+
+
+FORMS = {
+    "one owner": Form(),
+    "four owners": Form(4),
+    "two vertical owners": Form(2, vertical=True),
+    "four vertical owners": Form(4, vertical=True),
+}
 ACCOUNTINGS = {"δ = 0": "0", "δ = 10^-6": DELTA}
 HEADS = ("release", "one-way TV", "two-way TV", "F", "pairs")
 
@@ -77,12 +95,12 @@ READERS: Mapping[str, Callable[[Path], Records]] = MappingProxyType(
 )
 
 
-def measured(records: Records, owners: int, delta: str, seed: int) -> tuple[float, float, float, float]:
+def measured(records: Records, form: Form, delta: str, seed: int) -> tuple[float, float, float, float]:
     """Make a release.
 
     Args:
         records: The records.
-        owners: Among how many owners they are divided.
+        form: How they are divided.
         delta: δ.
         seed: Of the forest.
 
@@ -93,12 +111,12 @@ def measured(records: Records, owners: int, delta: str, seed: int) -> tuple[floa
     n_released = records.n_released
     original = [each[:n_released] for each in records.columns]
     lower = [each.lower for each in records.attributes]
-    parts = [
-        [each[place::owners] - low for each, low in zip(original, lower, strict=True)]
-        for place in range(owners)
-    ]
-    bits = [SystemBits() for _ in parts]
-    made = synthetic_release(records.attributes, parts, EPSILON, delta, bits)
+    codes = [each - low for each, low in zip(original, lower, strict=True)]
+    if form.vertical:
+        made = vertical_release(records.attributes, codes, form.owners, EPSILON, delta)
+    else:
+        parts = [[each[place :: form.owners] for each in codes] for place in range(form.owners)]
+        made = synthetic_release(records.attributes, parts, EPSILON, delta, [SystemBits() for _ in parts])
     released = [codes + low for codes, low in zip(made.codes, lower, strict=True)]
     named = {each.name: column for each, column in zip(records.attributes, original, strict=True)}
     one, two = Distributions.of(records.attributes, named).total_variation(released)
@@ -126,9 +144,11 @@ def run(data: Path, out: Path, runs: int, seed: int) -> dict[str, str]:
         records = read(data)
         found = defaultdict(list)
         for number in range(runs):
-            for form, owners in FORMS.items():
+            for name_of_form, form in FORMS.items():
                 for accounting, delta in ACCOUNTINGS.items():
-                    found[f"{form}, {accounting}"].append(measured(records, owners, delta, seed + number))
+                    found[f"{name_of_form}, {accounting}"].append(
+                        measured(records, form, delta, seed + number)
+                    )
         original = [each[: records.n_released] for each in records.columns]
         rows = [("original", (0.0, 0.0, f_measure(records, original, seed), 0.0))]
         rows += [(key, tuple(map(mean, zip(*each, strict=True)))) for key, each in found.items()]
