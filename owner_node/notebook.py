@@ -24,6 +24,8 @@ from common.model import schema as model
 from common.model.mechanisms import DEFAULT_MECHANISM
 from common.model.privacy import NO_RANK_NOISE, parse_delta, parse_epsilon
 from common.planning.arguments import parse_k, parse_mechanism, parse_own_arguments, parse_rank_noise
+from common.release.count_estimates import NoisyCounts
+from common.release.counts import measured_in
 from common.release.reading import to_frame
 from common.settings import Problem, validate
 from owner_node.config import DatasetConfig, PolicyConfig, load
@@ -66,6 +68,9 @@ class Masked:
     """How it was made, what is promised and what is not hidden; all numbers are texts."""
     id: str
     """Id of the work: the same data, arguments and id give the same frame again, without a charge."""
+    counts: NoisyCounts | None = None
+    """What a synthetic table was made of, with estimates from it; None for masked values, and for tables of
+    versions without it."""
 
     def __repr__(self) -> str:
         """Return size and id; the values are in `frame`."""
@@ -325,7 +330,11 @@ class Workspace:
             report = make_table(job, tables, "a notebook")
         table = pq.read_table(tables.table_path(job.work.id))
         index = pd.RangeIndex(table.num_rows)
-        return Masked(to_frame(table, job.attributes, index), report, job.work.id)
+        counts = None
+        if "seed" in report:
+            published = pq.read_table(tables.counts_path(job.work.id))
+            counts = NoisyCounts(job.design, measured_in(job.design, published))
+        return Masked(to_frame(table, job.attributes, index), report, job.work.id, counts)
 
     def query(
         self,

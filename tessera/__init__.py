@@ -1,8 +1,9 @@
-"""What analysts use: `tessera.read_release`, and the errors that it raises."""
+"""What analysts use: `tessera.read_release`, `tessera.read_table`, and the errors that they raise."""
 
 try:
     from common.errors import IntegrityError, TesseraError, UsageError
     from common.release.reading import Release, read_release
+    from common.release.table_reading import SyntheticTable, read_table
 except ModuleNotFoundError as missing:
     if not (missing.name or "").startswith("common."):
         raise
@@ -15,4 +16,12 @@ except ModuleNotFoundError as missing:
         "rename that file or folder, or run from another folder"
     ) from None
 
-__all__ = ["IntegrityError", "Release", "TesseraError", "UsageError", "read_release"]
+__all__ = [
+    "IntegrityError",
+    "Release",
+    "SyntheticTable",
+    "TesseraError",
+    "UsageError",
+    "read_release",
+    "read_table",
+]

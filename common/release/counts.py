@@ -7,7 +7,7 @@ questions. Its columns:
 |---|---|
 | `round` | number of the round, from 1 |
 | `table` | number of the table, from 1; a score is a table of one number |
-| `kind` | `one-way`, `score` or `two-way` |
+| `kind` | `one-way`, `score`, `coarse` (a table of merged bins in the place of a score) or `two-way` |
 | `first`, `second` | names of the attributes; `second` is null in one-way tables |
 | `first_cell`, `second_cell` | the values of the cell: a value, the first and last of a range, or labels |
 | `count` | the noisy number of records in the cell; of a score in quarters of a record |
@@ -28,6 +28,7 @@ from common.arrays import Int64Array
 from common.errors import IntegrityError
 from common.model.schema import Attribute
 from common.synthesis.course import (
+    CoarseTable,
     Design,
     Measured,
     OneWay,
@@ -44,7 +45,7 @@ from common.synthesis.rounds import Coding
 from common.synthesis.sums import LARGEST_SUM
 
 COUNTS_FILE = "counts.parquet"
-ONE_WAY, SCORE, TWO_WAY = "one-way", "score", "two-way"
+ONE_WAY, SCORE, COARSE, TWO_WAY = "one-way", "score", "coarse", "two-way"
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 COLUMNS = pa.schema(
     [
@@ -78,7 +79,7 @@ def counts_table(design: Design, measured: Measured) -> pa.Table:
     ]
     sizes = [question.n_numbers for _, question, _ in asked]
     described = [_described(question, design.attributes) for _, question, _ in asked]
-    deviations = [sqrt(design.variance(question.noise)) for _, question, _ in asked]
+    deviations = [sqrt(_variance(design, question)) for _, question, _ in asked]
     texts = [_texts(each, sizes) for each in zip(*described, strict=True)]
     return pa.table(
         [
@@ -92,6 +93,10 @@ def counts_table(design: Design, measured: Measured) -> pa.Table:
     )
 
 
+def _variance(design: Design, question: Question) -> float:
+    return design.variance(question.noise, () if isinstance(question, OneWay) else question.pair)
+
+
 _Cells = Sequence[str | None] | str | None
 """A text of each number of a table, or one of all."""
 
@@ -100,7 +105,7 @@ def _described(question: Question, attributes: Sequence[Attribute]) -> tuple[_Ce
     """Return kind, first attribute and its cells, second attribute and its cells."""
     if isinstance(question, OneWay):
         attribute = attributes[question.attribute]
-        cells = _leaves(attribute, question.edges)
+        cells = leaf_texts(attribute, question.edges)
         return ONE_WAY, attribute.name, cells, None, None
     one, other = (attributes[each] for each in question.pair)
     if isinstance(question, Score):
@@ -109,7 +114,8 @@ def _described(question: Question, attributes: Sequence[Attribute]) -> tuple[_Ce
         bin_texts(each, coding) for each, coding in zip((one, other), question.codings, strict=True)
     )
     cells = [text for text in of_one for _ in of_other]
-    return TWO_WAY, one.name, cells, other.name, of_other * len(of_one)
+    kind = COARSE if isinstance(question, CoarseTable) else TWO_WAY
+    return kind, one.name, cells, other.name, of_other * len(of_one)
 
 
 def _texts(tables: Sequence[_Cells], sizes: Sequence[int]) -> pa.DictionaryArray:
@@ -122,7 +128,8 @@ def _texts(tables: Sequence[_Cells], sizes: Sequence[int]) -> pa.DictionaryArray
     return pa.DictionaryArray.from_arrays(pa.array(found, pa.int32()), pa.array(list(number), pa.string()))
 
 
-def _leaves(attribute: Attribute, edges: Int64Array) -> list[str]:
+def leaf_texts(attribute: Attribute, edges: Int64Array) -> list[str]:
+    """Return the values of every part of an attribute in words."""
     ranges = zip(edges[:-1].tolist(), (edges[1:] - 1).tolist(), strict=True)
     return [_range_text(attribute, first, last) for first, last in ranges]
 
@@ -141,7 +148,7 @@ def bin_texts(attribute: Attribute, coding: Coding) -> list[str]:
             held[label].append(attribute.text(attribute.lower + code))
         return [_BETWEEN.join(each) for each in held]
     starts = np.searchsorted(labels, np.arange(coding.n_bins))
-    return _leaves(attribute, np.append(edges[:-1][starts], edges[-1]))
+    return leaf_texts(attribute, np.append(edges[:-1][starts], edges[-1]))
 
 
 def measured_in(design: Design, counts: pa.Table) -> Measured:

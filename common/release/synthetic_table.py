@@ -33,7 +33,7 @@ from common.release.data_files import (
     parquet_pieces,
     units_within,
 )
-from common.release.table import described, release_type
+from common.release.table import described, from_units, release_type
 from common.synthesis.course import METHOD, Design, Measured, SyntheticRelease, check_noise
 from common.synthesis.rounds import MOST_ATTRIBUTES
 from common.synthesis.sample import MOST_RECORDS
@@ -59,11 +59,15 @@ def counts_path(table: Path) -> Path:
     return table.with_name(f"{table.name}.{COUNTS_FILE}")
 
 
-def schema_of(design: Design) -> pa.Schema:
-    """Return the columns of the records."""
+def records_table(design: Design, made: SyntheticRelease) -> pa.Table:
+    """Return the records as a table of release types, with descriptions of the columns."""
     cost = cost_text(design.epsilon, design.delta)
     how = f"drawn from a model of noisy counts, {cost} for the whole record"
-    return pa.schema([described(each, how) for each in design.attributes])
+    columns = [
+        from_units(each, codes + each.lower)
+        for each, codes in zip(design.attributes, made.codes, strict=True)
+    ]
+    return pa.table(columns, schema=pa.schema([described(each, how) for each in design.attributes]))
 
 
 def report_of(design: Design, measured: Measured) -> dict[str, Any]:

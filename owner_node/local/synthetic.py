@@ -22,8 +22,7 @@ from common.model.schema import Attribute, Schema
 from common.planning.synthetic import REFUSED, check_delta, noise_share
 from common.progress import Progress
 from common.release.counts import counts_table
-from common.release.synthetic_table import report_of, schema_of
-from common.release.table import from_units
+from common.release.synthetic_table import records_table, report_of
 from common.synthesis.course import Design, check_noise
 from common.synthesis.rounds import MOST_ATTRIBUTES
 from common.synthesis.sample import MOST_RECORDS
@@ -155,10 +154,6 @@ class SynthesisJob:
         codes = [columns[each.name] - each.lower for each in self.attributes]
         made = synthesise_together(design, [codes], [SystemBits()])
         progress.end()
-        drawn = [
-            from_units(each, found + each.lower)
-            for each, found in zip(self.attributes, made.codes, strict=True)
-        ]
         report = {
             "id": self.work.id,
             "dataset": self.work.asked.dataset.name,
@@ -167,7 +162,7 @@ class SynthesisJob:
         }
 
         def pieces() -> Generator[pa.Table]:
-            yield pa.table(drawn, schema=schema_of(design))
+            yield records_table(design, made)
 
         return MadeTable(report, pieces(), counts_table(design, made.measured))
 

@@ -316,7 +316,11 @@ def test_a_synthetic_table(workspace, frame):
     ]  # fmt: skip
     assert made.frame["pay"].between(-5.5, 900).all()
     assert made.report["product"] == "synthetic"
+    assert made.counts is not None
+    pay = made.counts.means("pay").loc["pay"]
+    assert pay["low"] < many["pay"].mean() < pay["high"]
     again = workspace.synthesise(many, SCHEMA, epsilon="1", id="drawn")
+    pd.testing.assert_frame_equal(again.counts.frame, made.counts.frame)
     pd.testing.assert_frame_equal(made.frame, again.frame)
     assert spends(workspace) == [Decimal(1)]
     with pytest.raises(ConflictError):

@@ -9,7 +9,7 @@ import pytest
 from common.errors import IntegrityError
 from common.model.schema import Attribute, AttributeType
 from common.release.counts import COLUMNS, check_drawn, counts_table, measured_in
-from common.synthesis.course import Design, OneWay, Score
+from common.synthesis.course import Design, Measured, OneWay, Score, next_round
 from common.synthesis.rounds import UNIT
 from owner_node.synthesis.counts import exact_answer
 from owner_node.synthesis.together import synthesise_together
@@ -87,6 +87,24 @@ def test_every_noisy_number_is_published_with_its_cell_and_noise(delta):
     assert (strongest["first"], strongest["second"]) == ("age", "ill")
     assert strongest["count"] > UNIT * design.n_records / 2
     assert all(isinstance(each, OneWay) for each in drawn.measured.rounds[0])
+
+
+def test_tables_of_two_owners_say_that_both_added_noise():
+    """Also the coarse ones, which take the place of scores; the release follows from them all the same."""
+    n_records = 20_000
+    sums: list[np.ndarray] = []
+    design = Design(ATTRIBUTES, n_records, Decimal(1), holders=(0, 0, 1, 1))
+    while not isinstance(asked := next_round(design, sums), Measured):
+        sums.append(exact_answer(asked, columns(n_records)))
+    table = counts_table(design, asked)
+    frame = table.to_pandas()
+    deviations = frame.groupby(["kind", "first", "second"], observed=True)["standard_deviation"].first()
+    assert set(frame["kind"]) == {"one-way", "score", "coarse", "two-way"}
+    alone = asked.rounds[-1][0].noise.variance(1) ** 0.5
+    assert deviations["two-way", "age", "ill"] == pytest.approx(2**0.5 * alone)
+    assert ("coarse", "age", "ill") in deviations.index
+    again = measured_in(design, table)
+    assert (again.seed, again.pairs) == (asked.seed, asked.pairs)
 
 
 @pytest.mark.parametrize("delta", ["0", "0.000001"])

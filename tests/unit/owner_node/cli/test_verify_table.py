@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import aggregator.cli
+import tessera
 from common.cli import console
 from owner_node.cli import application
 from tests.fakes.owner_folder import ask_mask, make_owner_folder
@@ -68,6 +69,21 @@ def test_anyone_verifies_it(received, capsys, program):
     printed = capsys.readouterr().out
     assert "its records follow from" in printed
     assert "for the whole record of a person: ε 1" in printed
+
+
+def test_it_is_read_for_analysis(received):
+    """Records and noisy counts, with the types of the schema."""
+    table = tessera.read_table(received)
+    assert list(table.frame.columns) == ["age", "income", "ward", "stage", "admitted", "emergency"]
+    assert len(table.frame) == table.table.num_rows == N_RECORDS
+    assert len(table.counts.frame) == pq.read_table(f"{received}.counts.parquet").num_rows
+    assert abs(table.counts.table("ward")["count"].sum() - N_RECORDS) < 1e-6
+    assert any("ε = 1" in line for line in table.guarantee)
+    assert "3,000" in table.invariants[0]
+    assert "ε 1; verified" in repr(table)
+    (received.with_name(f"{received.name}.counts.parquet")).unlink()
+    with pytest.raises(tessera.IntegrityError, match="is missing"):
+        tessera.read_table(received)
 
 
 def test_a_changed_file_is_named(received, capsys):

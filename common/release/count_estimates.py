@@ -1,0 +1,394 @@
+"""Estimates from the noisy counts of a synthetic release, with intervals that contain their noise.
+
+They say something about the records that were counted, and nothing comes from the model. The noise of every
+count is known but for its value, and so is the number of records n.
+
+*One attribute.* Every round counted all of the domain, each in finer parts than the one before. The counts x
+of the finest parts are estimated by weighted least squares from all rounds, under Σ x = n. That is the best
+linear unbiased estimate, and its covariance matrix C is known (Gauss, Markov). So a linear statistic w·x has
+the variance w·C·w.
+
+*Two attributes.* The counts of a table get equal shares of what they lack to n: the same with one round.
+
+*Means.* Values are in the middle of their part. An interval also has room for all of them at its end.
+
+*Correlations.* With bin means a and b, taken from the one-way counts, and the table T of bins: the covariance
+of a and b in T, divided by the standard deviations of the one-way counts. Bins hide what happens within them.
+With s and t, the shares of the variances that lie between bins, a correlation ρ becomes about
+
+    s·t·ρ + (√(s·t) - s·t)·ρ³
+
+for normally distributed values (the first and third of Price's terms; exact at 0 and for equal bins at 1).
+It is solved for ρ; nothing changes where every value has a bin. Noise is followed by its first-order effect
+on the estimate.
+
+*Intervals.* An estimate's noise is a weighted sum of independent numbers, discrete Gaussian or Laplace ones.
+A weighted sum of Laplace numbers lies between one of them and a normal number of the same variance; so its
+interval has the larger one of both quantiles.
+
+References:
+    Hay, Rastogi, Miklau, Suciu 2010, "Boosting the accuracy of differentially private histograms through
+    consistency" (counts of several levels). Price 1958, "A useful theorem for nonlinear devices having
+    Gaussian inputs".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from math import log, sqrt
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from common.arrays import Float64Array, Int64Array
+from common.errors import UsageError
+from common.model.schema import Attribute
+from common.release.counts import bin_texts, counts_table, leaf_texts
+from common.synthesis.accounting import Kind
+from common.synthesis.course import Design, Measured, OneWay, Table, split
+from common.synthesis.rounds import Coding
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What one-way counts say about an attribute."""
+
+    edges: Int64Array
+    """The first code of every part, and V, `(n_parts + 1,)`."""
+    counts: Float64Array
+    """Estimated counts, `(n_parts,)`; they can be negative."""
+    covariance: Float64Array
+    """Of their noise, `(n_parts, n_parts)`."""
+
+    @property
+    def middles(self) -> Float64Array:
+        """The middle of each part, in codes."""
+        return (self.edges[:-1] + self.edges[1:] - 1) / 2
+
+    def variance(self, weights: Float64Array) -> float:
+        """Return the variance of the noise of a weighted sum of the counts."""
+        return float(weights @ self.covariance @ weights)
+
+
+def estimated_parts(levels: Sequence[tuple[Int64Array, Int64Array, float]], n_records: int) -> Parts:
+    """Estimate the counts of the finest parts of an attribute.
+
+    Args:
+        levels: Of each round: edges, of which each has those before it; noisy counts; the variance of each.
+        n_records: n.
+    """
+    edges = levels[-1][0]
+    precision, weighted = np.zeros((edges.size - 1,) * 2), np.zeros(edges.size - 1)
+    for level_edges, noisy, variance in levels:
+        part = np.searchsorted(level_edges, edges[:-1], side="right") - 1
+        precision += (part[:, None] == part) / variance
+        weighted += noisy[part] / variance
+    inverse = np.linalg.inv(precision)
+    free = inverse @ weighted
+    toward = inverse.sum(axis=1)
+    counts = free + toward * ((n_records - free.sum()) / toward.sum())
+    return Parts(edges, counts, inverse - np.outer(toward, toward) / toward.sum())
+
+
+class NoisyCounts:
+    """The noisy counts of a synthetic release, and what follows from them without its model."""
+
+    def __init__(self, design: Design, measured: Measured) -> None:
+        self._design, self._measured = design, measured
+        self._estimated: dict[int, Parts] = {}
+        self._places = {each.name: place for place, each in enumerate(design.attributes)}
+
+    def __repr__(self) -> str:
+        n_counts = sum(each.size for each in self._measured.sums)
+        return f"<{n_counts:,} noisy counts of {self._design.n_records:,} records>"
+
+    @cached_property
+    def frame(self) -> "pd.DataFrame":
+        """All noisy counts as they are published, a line each (`common.release.counts`)."""
+        found: pd.DataFrame = counts_table(self._design, self._measured).to_pandas()
+        return found
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Names of the pairs of attributes whose tables were counted."""
+        names = [each.name for each in self._design.attributes]
+        return tuple((names[pair[0]], names[pair[1]]) for pair in self._measured.pairs)
+
+    def table(self, first: str, second: str | None = None, confidence: float = 0.95) -> "pd.DataFrame":
+        """Return the counts of one attribute's values, or of two attributes' bins.
+
+        Args:
+            first: The attribute.
+            second: Another one; the pair is in `pairs`.
+            confidence: Of the intervals.
+
+        Returns:
+            A line per cell: `count`, which can be negative, `standard_error`, `low`, `high`.
+
+        Raises:
+            UsageError: If there is no such attribute, or the pair was not counted.
+        """
+        import pandas as pd
+
+        reach = self._reach(confidence)
+        if second is None:
+            place = self._place(first)
+            parts = self._parts(place)
+            cells = leaf_texts(self._design.attributes[place], parts.edges)
+            index = pd.Index(cells, name=first)
+            return _lines(index, "count", parts.counts, np.sqrt(parts.covariance.diagonal()), reach)
+        (i, j), counts, variance = self._table(self._place(first), self._place(second))
+        texts = {
+            place: bin_texts(self._design.attributes[place], self._measured.codings[place])
+            for place in (i, j)
+        }
+        names = [self._design.attributes[i].name, self._design.attributes[j].name]
+        pairs = pd.MultiIndex.from_product([texts[i], texts[j]], names=names)
+        errors = np.full(counts.size, sqrt(variance * (1 - 1 / counts.size)))
+        lines = _lines(pairs, "count", counts.ravel(), errors, reach)
+        return lines if names[0] == first else lines.swaplevel().sort_index(level=0, sort_remaining=False)
+
+    def proportions(self, first: str, second: str | None = None, confidence: float = 0.95) -> "pd.DataFrame":
+        """Return the counts of `table` as shares of all records, in the columns `proportion` and so on."""
+        found = self.table(first, second, confidence) / self._design.n_records
+        return found.rename(columns={"count": "proportion"})
+
+    def means(self, names: str | Sequence[str] = (), confidence: float = 0.95) -> "pd.DataFrame":
+        """Return the means of attributes.
+
+        Args:
+            names: Numbers, integers, dates (days since 1970-01-01), booleans, or categories with two labels,
+                of which the second counts as 1; empty for all of these. Missing values are left out.
+            confidence: Of the intervals.
+
+        Returns:
+            A line per attribute: `mean`, `standard_error`, `low`, `high`. Where parts are wider than a value
+            the interval is wider than the noise.
+
+        Raises:
+            UsageError: If one has no mean.
+        """
+        import pandas as pd
+
+        reach, lines = self._reach(confidence), {}
+        for place in self._numeric(names):
+            attribute, parts = self._design.attributes[place], self._parts(place)
+            present = parts.edges[:-1] <= attribute.upper - attribute.lower
+            n_present = float(parts.counts[present].sum())
+            if n_present <= 0:
+                raise UsageError(
+                    f"noise hides how many values of {attribute.name} are present", "leave it out"
+                )
+            mean = float(parts.counts[present] @ parts.middles[present]) / n_present
+            weights = np.where(present, parts.middles - mean, 0) / n_present
+            half = (np.diff(parts.edges) - 1) / 2
+            beyond = float(np.maximum(parts.counts, 0)[present] @ half[present]) / n_present
+            error, unit = sqrt(parts.variance(weights)), 10.0**-attribute.decimals
+            lines[attribute.name] = [
+                (attribute.lower + mean) * unit,
+                error * unit,
+                (attribute.lower + mean - beyond - reach * error) * unit,
+                (attribute.lower + mean + beyond + reach * error) * unit,
+            ]
+        columns = ["mean", "standard_error", "low", "high"]
+        return pd.DataFrame.from_dict(lines, orient="index", columns=columns).rename_axis("attribute")
+
+    def correlations(self, names: str | Sequence[str] = (), confidence: float = 0.95) -> "pd.DataFrame":
+        """Return the correlations of the counted pairs of attributes.
+
+        Args:
+            names: As for `means`, two or more; empty for all. None may keep missing values.
+            confidence: Of the intervals.
+
+        Returns:
+            A line per counted pair: `grouped`, the correlation of the values' bin means; `correlation`, what
+            it is without bins if values are about normal; `standard_error`, `low`, `high` of the latter.
+
+        Raises:
+            UsageError: If one has no correlation, or no pair of them was counted.
+        """
+        import pandas as pd
+
+        reach, places = self._reach(confidence), self._numeric(names)
+        kept = [each for each in places if not self._design.attributes[each].keeps_missing]
+        if names and kept != places:
+            raise UsageError(
+                "an attribute has missing values, which no correlation allows for", "leave it out"
+            )
+        lines = {}
+        for i, j in combinations(sorted(kept), 2):
+            if (i, j) in self._measured.pairs:
+                key = self._design.attributes[i].name, self._design.attributes[j].name
+                lines[key] = self._correlation(i, j)
+        if not lines:
+            raise UsageError(
+                "no pair of these attributes was counted",
+                f"counted pairs: {', '.join(f'{one} and {other}' for one, other in self.pairs) or 'none'}",
+            )
+        index = pd.MultiIndex.from_tuples(list(lines), names=["first", "second"])
+        grouped, found, errors = np.array(list(lines.values())).T
+        table = _lines(index, "correlation", found, errors, reach)
+        table.insert(0, "grouped", grouped)
+        return table.assign(**{each: table[each].clip(-1, 1) for each in ("correlation", "low", "high")})
+
+    def _correlation(self, i: int, j: int) -> tuple[float, float, float]:
+        """Return the correlation of bin means, of values, and the standard error of the latter."""
+        n_records = self._design.n_records
+        (one, other), (_, counts, variance) = (self._binned(i), self._binned(j)), self._table(i, j)
+        shares = counts / n_records
+        away = [one.means - one.mean, other.means - other.mean]
+        grouped = float(away[0] @ shares @ away[1]) / (one.deviation * other.deviation)
+        # By how much a record in each cell moves the estimate.
+        products = np.outer(*away) / (one.deviation * other.deviation * n_records)
+        noise = variance * float(((products - products.mean()) ** 2).sum())
+        for own, conditional in ((one, shares @ away[1]), (other, away[0] @ shares)):
+            scale = one.deviation * other.deviation * n_records
+            moved = conditional[own.labels] * (own.middles - own.means[own.labels]) / own.shares[own.labels]
+            spread = ((own.middles - own.mean) ** 2 / own.deviation**2 - 1) / n_records
+            noise += own.parts.variance(moved / scale - grouped / 2 * spread)
+        kept = one.between * other.between
+        found, slope = ungrouped(grouped, kept)
+        return grouped, found, sqrt(noise) / slope
+
+    def _binned(self, place: int) -> "_Binned":
+        parts, coding = self._parts(place), self._measured.codings[place]
+        attribute = self._design.attributes[place]
+        binned = _Binned.of(parts, coding, self._design.n_records)
+        if binned is None:
+            raise UsageError(f"noise hides how much the values of {attribute.name} differ", "leave it out")
+        return binned
+
+    def _parts(self, place: int) -> Parts:
+        if place not in self._estimated:
+            self._estimated[place] = estimated_parts(self._levels[place], self._design.n_records)
+        return self._estimated[place]
+
+    @cached_property
+    def _levels(self) -> list[list[tuple[Int64Array, Int64Array, float]]]:
+        found: list[list[tuple[Int64Array, Int64Array, float]]] = [[] for _ in self._design.attributes]
+        for asked, sums in zip(self._measured.rounds, self._measured.sums, strict=True):
+            for question, counts in zip(asked, split(asked, sums), strict=True):
+                if isinstance(question, OneWay):
+                    variance = self._design.variance(question.noise)
+                    found[question.attribute].append((question.edges, counts, variance))
+        return found
+
+    def _table(self, i: int, j: int) -> tuple[tuple[int, int], Float64Array, float]:
+        """Return the attributes of a counted table in their order, its counts, and the variance of each."""
+        asked, sums = self._measured.rounds[-1], self._measured.sums[-1]
+        for question, noisy in zip(asked, split(asked, sums), strict=True):
+            if isinstance(question, Table) and set(question.pair) == {i, j}:
+                counts = noisy + (self._design.n_records - noisy.sum()) / noisy.size
+                shape = [each.n_bins for each in question.codings]
+                return (
+                    question.pair,
+                    counts.reshape(shape),
+                    self._design.variance(question.noise, question.pair),
+                )
+        names = " and ".join(self._design.attributes[each].name for each in (i, j))
+        raise UsageError(
+            f"the table of {names} was not counted",
+            "`pairs` has those that were; for others there is only what the model implies: the records",
+        )
+
+    def _place(self, name: str) -> int:
+        if name not in self._places:
+            raise UsageError(f"no attribute {name!r}", f"attributes: {', '.join(self._places)}")
+        return self._places[name]
+
+    def _numeric(self, names: str | Sequence[str]) -> list[int]:
+        attributes = self._design.attributes
+        if not names:
+            return [place for place, each in enumerate(attributes) if _is_numeric(each)]
+        places = [self._place(each) for each in ([names] if isinstance(names, str) else names)]
+        for place in places:
+            if not _is_numeric(attributes[place]):
+                raise UsageError(f"attribute {attributes[place].name!r} is a category", "leave it out")
+        return places
+
+    def _reach(self, confidence: float) -> float:
+        """Return how many standard deviations an interval reaches to either side."""
+        if not 0 < confidence < 1:
+            raise UsageError(f"confidence = {confidence} is not between 0 and 1", "for example 0.95")
+        normal = NormalDist().inv_cdf((1 + confidence) / 2)
+        laplace = -log(1 - confidence) / sqrt(2)
+        exact = self._design.budgets[0].kind is Kind.GAUSSIAN
+        return normal if exact else max(normal, laplace)
+
+
+@dataclass(frozen=True, slots=True)
+class _Binned:
+    """An attribute as its one-way counts and its bins show it; values are in codes."""
+
+    parts: Parts
+    labels: Int64Array
+    """The bin of each part, `(n_parts,)`."""
+    middles: Float64Array
+    """The middle of each part, `(n_parts,)`."""
+    means: Float64Array
+    """The mean of each bin, `(n_bins,)`."""
+    shares: Float64Array
+    """The share of the records in each bin, `(n_bins,)`."""
+    mean: float
+    deviation: float
+    between: float
+    """The share of the variance that lies between bins, from 0 to 1."""
+
+    @classmethod
+    def of(cls, parts: Parts, coding: Coding, n_records: int) -> "_Binned | None":
+        """Return it; None if noise leaves no variance."""
+        labels = coding.labels[np.searchsorted(coding.leaves.edges, parts.edges[:-1], side="right") - 1]
+        values = parts.middles
+        mean = float(parts.counts @ values) / n_records
+        variance = float(parts.counts @ (values - mean) ** 2) / n_records
+        in_bin = np.bincount(labels, parts.counts, coding.n_bins)
+        held = np.maximum(in_bin, 1)
+        first = np.full(coding.n_bins, np.inf)
+        last = np.full(coding.n_bins, -np.inf)
+        np.minimum.at(first, labels, values)
+        np.maximum.at(last, labels, values)
+        # Noise can put a mean outside of its bin.
+        means = np.clip(np.bincount(labels, parts.counts * values, coding.n_bins) / held, first, last)
+        between = float(in_bin @ (means - mean) ** 2) / n_records
+        if variance <= 0 or between <= 0:
+            return None
+        shares = held / n_records
+        return cls(parts, labels, values, means, shares, mean, sqrt(variance), min(between / variance, 1.0))
+
+
+def ungrouped(grouped: float, kept: float) -> tuple[float, float]:
+    """Return the correlation of values whose bin means are correlated so, and the slope of the latter by it.
+
+    Args:
+        grouped: The covariance of bin means over the values' standard deviations.
+        kept: s·t, the product of the shares of the variances that lie between bins.
+    """
+    cubic = sqrt(kept) - kept
+    # kept·ρ + cubic·ρ³ ascends, so there is one root; Newton's steps from outside of it do not pass it.
+    found = grouped / kept
+    for _ in range(50):
+        found -= (kept * found + cubic * found**3 - grouped) / (kept + 3 * cubic * found**2)
+    return found, kept + 3 * cubic * found**2
+
+
+def _is_numeric(attribute: Attribute) -> bool:
+    return not attribute.is_categorical or attribute.n_values == 2
+
+
+def _lines(
+    index: "pd.Index", name: str, found: Float64Array, errors: Float64Array, reach: float
+) -> "pd.DataFrame":
+    import pandas as pd
+
+    columns = {
+        name: found,
+        "standard_error": errors,
+        "low": found - reach * errors,
+        "high": found + reach * errors,
+    }
+    return pd.DataFrame(columns, index=index)
