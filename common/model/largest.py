@@ -49,9 +49,6 @@ Trim = Callable[[Numbers], int]
 ScaleBound = Callable[[Numbers, int], int]
 """Maps numbers and h to the largest scale over all data, in resolution units of the sum."""
 
-MOST_TRIMMED = 10
-"""Values trimmed at each end for a list of quantiles; more hardly reduce its noise."""
-
 
 def trim_none(_setting: Numbers) -> int:
     """Return 0: plain sums."""
@@ -63,14 +60,14 @@ def trim_changed(setting: Numbers) -> int:
     return setting.g
 
 
-def trim_deeply(setting: Numbers) -> int:
-    """Return min(10, (k - 3)//2), or g where that is more than 10."""
-    return min(max(MOST_TRIMMED, setting.g), (setting.k - 3) // 2)
-
-
 def local_scale_bound(setting: Numbers, _h: int) -> int:
     """Return the largest scale of `local_scales` over all data: the whole domain."""
     return max(1, ceil((setting.n_values - 1) * setting.g / setting.exact_epsilon))
+
+
+def smooth_scale_bound(setting: Numbers, _h: int) -> int:
+    """Return the largest scale of `smooth_scales` over all data: the whole domain, at least one unit."""
+    return ceil(max((setting.n_values - 1) * setting.g, 1) / setting.exact_epsilon)
 
 
 def domain_scale_bound(setting: Numbers, _h: int) -> int:

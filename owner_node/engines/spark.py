@@ -22,7 +22,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from threading import Lock
@@ -322,12 +322,26 @@ class _Ordered:
 
     def _statistics(self) -> Statistics:
         """Compute what the list is made from: Spark aggregates, and this process gets a row per cluster."""
-        task = self._task
-        depth = mechanism_of(task).depth(task.setting)
+        mechanism, setting = mechanism_of(self._task), self._task.setting
+        depth = mechanism.depth(setting)
         frame = self._cluster.read(self._by_value())
         if depth is None:
             return self._counts(frame)
-        return self._of_clusters(frame, Clusters(self._n_records, task.setting.k), depth)
+        found = self._of_clusters(frame, Clusters(self._n_records, setting.k), depth)
+        tail = mechanism.tail(setting, self._n_records)
+        if not tail:
+            return found
+        smallest, largest = (self._between(frame, first, tail) for first in (0, self._n_records - tail))
+        return replace(found, smallest=smallest, largest=largest)
+
+    def _between(self, frame: Any, first: int, count: int) -> Int64Array:
+        """Return the values at some consecutive positions."""
+        path = self._cluster.written(frame.where(f"position >= {first}L AND position < {first + count}L"))
+        values = np.zeros(count, dtype=np.int64)
+        for found, positions in _batches(path, self._engine.desk.batch_records, "value", "position"):
+            values[positions - first] = found
+        shutil.rmtree(path, ignore_errors=True)
+        return values
 
     def _counts(self, frame: Any) -> Int64Array:
         counts = np.zeros(self._task.attribute.n_values, dtype=np.int64)

@@ -309,10 +309,11 @@ class _Statistics:
     """What the list of an attribute is made from, computed from values in order."""
 
     def __init__(self, n_records: int, task: AttributeTask) -> None:
-        depth = mechanism_of(task).depth(task.setting)
+        mechanism, setting = mechanism_of(task), task.setting
+        depth, tail = mechanism.depth(setting), mechanism.tail(setting, n_records)
         self._counts = np.zeros(task.attribute.n_values if depth is None else 0, dtype=np.int64)
         self._clusters = (
-            None if depth is None else StreamedStatistics(Clusters(n_records, task.setting.k), depth)
+            None if depth is None else StreamedStatistics(Clusters(n_records, setting.k), depth, tail)
         )
 
     def add(self, values: Int64Array) -> None:

@@ -16,7 +16,7 @@ References:
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 
@@ -104,7 +104,7 @@ class ClusterStatistics:
 
     References:
         Soria-Comas et al. 2025, §3.2.2 and Proposition 9, for h = g = 1.
-        docs/guarantee.md, "idp-joint and idp-quantiles", for others.
+        docs/guarantee.md, "idp-joint", for others.
     """
 
     clusters: Clusters
@@ -115,15 +115,22 @@ class ClusterStatistics:
     """The m smallest values of each cluster, ascending, `(n_clusters, m)`."""
     highest: Int64Array
     """The m largest values of each cluster, ascending, `(n_clusters, m)`."""
+    smallest: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """The smallest values of all records, ascending, `(tail,)`."""
+    largest: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """The largest values of all records, ascending, `(tail,)`."""
 
     @classmethod
-    def of(cls, sorted_values: Int64Array, clusters: Clusters, depth: int) -> "ClusterStatistics":
+    def of(
+        cls, sorted_values: Int64Array, clusters: Clusters, depth: int, tail: int = 0
+    ) -> "ClusterStatistics":
         """Compute the statistics of sorted values.
 
         Args:
             sorted_values: `(n_records,)`, ascending, in resolution units above L.
             clusters: How they are divided.
             depth: m, at most k.
+            tail: How many of the smallest and of the largest values of all records are kept.
         """
         rows = sorted_values[: clusters.last_start].reshape(-1, clusters.k)
         last = sorted_values[clusters.last_start :].reshape(1, -1)
@@ -133,6 +140,8 @@ class ClusterStatistics:
             np.concatenate([each.sum(axis=1) for each in parts]),
             np.concatenate([each[:, :depth] for each in parts]),
             np.concatenate([each[:, each.shape[1] - depth :] for each in parts]),
+            sorted_values[:tail],
+            sorted_values[sorted_values.size - tail :],
         )
 
     def trimmed_sums(self, h: int) -> Int64Array:
@@ -171,17 +180,19 @@ class ClusterStatistics:
 class StreamedStatistics:
     """Computes `ClusterStatistics` of sorted values that come some at a time."""
 
-    def __init__(self, clusters: Clusters, depth: int) -> None:
+    def __init__(self, clusters: Clusters, depth: int, tail: int = 0) -> None:
         """Start at the first rank.
 
         Args:
             clusters: How the values are divided.
             depth: m, at most k.
+            tail: As in `ClusterStatistics.of`.
         """
         shape = (clusters.n_clusters, depth)
         self._clusters, self._depth, self._next = clusters, depth, 0
         self._sums = np.zeros(clusters.n_clusters, dtype=np.int64)
         self._lowest, self._highest = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int64)
+        self._smallest, self._largest = np.empty(tail, dtype=np.int64), np.empty(tail, dtype=np.int64)
 
     def add(self, values: Int64Array) -> None:
         """Add the values of the next ranks, ascending, in resolution units above L."""
@@ -197,10 +208,17 @@ class StreamedStatistics:
             for found, ranks in ((self._lowest, starts + index), (self._highest, ends - self._depth + index)):
                 here = (ranks >= first) & (ranks < after)
                 found[numbers[here], index] = values[ranks[here] - first]
+        largest_from = self._clusters.n_records - self._largest.size
+        for tail, begin in ((self._smallest, 0), (self._largest, largest_from)):
+            low, high = max(first, begin), min(after, begin + tail.size)
+            if low < high:
+                tail[low - begin : high - begin] = values[low - first : high - first]
 
     def result(self) -> ClusterStatistics:
         """Return the statistics, once all values were added."""
-        return ClusterStatistics(self._clusters, self._sums, self._lowest, self._highest)
+        return ClusterStatistics(
+            self._clusters, self._sums, self._lowest, self._highest, self._smallest, self._largest
+        )
 
 
 MOST_FRACTION_BITS = 20

@@ -248,7 +248,9 @@ class _Ordered:
 
     def _statistics(self) -> Statistics:
         ascending, setting = self.ranking.values - self.task.attribute.lower, self.task.setting
-        return statistics_of(ascending, setting, mechanism_of(self.task).depth(setting))
+        mechanism = mechanism_of(self.task)
+        tail = mechanism.tail(setting, ascending.size)
+        return statistics_of(ascending, setting, mechanism.depth(setting), tail)
 
     def assign(self) -> PositionArray:
         if self.noise is None:

@@ -109,19 +109,22 @@ Statistics: TypeAlias = ClusterStatistics | Int64Array
 """All that a list is made from: statistics of clusters, or counts of all values, `(V,)`."""
 
 
-def statistics_of(sorted_values: Int64Array, setting: Setting, depth: int | None) -> Statistics:
+def statistics_of(
+    sorted_values: Int64Array, setting: Setting, depth: int | None, tail: int = 0
+) -> Statistics:
     """Compute what a list is made from.
 
     Args:
         sorted_values: `(n_records,)`, ascending, from 0 to V - 1.
         setting: The agreed settings of the attribute.
         depth: As `ListMechanism.depth` says.
+        tail: As `ListMechanism.tail` says.
     """
     if depth is None and setting.n_values * SEARCHED < sorted_values.size:
         return np.diff(np.searchsorted(sorted_values, np.arange(setting.n_values + 1)))
     if depth is None:
         return np.bincount(sorted_values, minlength=setting.n_values)
-    return ClusterStatistics.of(sorted_values, Clusters(sorted_values.size, setting.k), depth)
+    return ClusterStatistics.of(sorted_values, Clusters(sorted_values.size, setting.k), depth, tail)
 
 
 def clusters_in(statistics: Statistics) -> ClusterStatistics:
@@ -162,6 +165,10 @@ class ListMechanism(ABC):
         """Return how many values at each end of a cluster its list depends on; None if it needs counts."""
         return None
 
+    def tail(self, _setting: Setting, _n_records: int) -> int:
+        """Return how many of the smallest and of the largest values of all records its list depends on."""
+        return 0
+
     @abstractmethod
     def release_from(
         self, statistics: Statistics, setting: Setting, bits: BitSource, shuffles: BitSource
@@ -192,7 +199,8 @@ class ListMechanism(ABC):
             setting: The agreed settings of the attribute.
             bits: Source of random bits.
         """
-        statistics = statistics_of(sorted_values, setting, self.depth(setting))
+        tail = self.tail(setting, sorted_values.size)
+        statistics = statistics_of(sorted_values, setting, self.depth(setting), tail)
         return self.release_from(statistics, setting, bits, bits)
 
     @abstractmethod

@@ -44,12 +44,14 @@ from owner_node.masking.lists import (
 from owner_node.masking.noise import add_saturating, discrete_laplace, own_laplace, uniform_below
 from owner_node.masking.quantiles import (
     LinearList,
+    at_middles,
     joined,
     linear_blocks,
     linear_list,
     rotated,
     shuffled_blocks,
 )
+from owner_node.masking.tails import Tails, inner_sizes, inner_sums
 
 DRAWS_PER_BLOCK = 2**17
 """Draws made at a time: drawing needs several times the memory of its result."""
@@ -118,7 +120,7 @@ def joint_sensitivity(statistics: ClusterStatistics, h: int, g: int = 1) -> Frac
 
 
 def joint_scales(statistics: ClusterStatistics, setting: Setting, h: int, bits: int) -> Int64Array:
-    """Return the scales of `idp-joint` and `idp-quantiles`: t_C = ceil(2^f |C| b), b = max(Λ, 1/k) / epsilon.
+    """Return the scales of `idp-joint`: t_C = ceil(2^f |C| b), b = max(Λ, 1/k) / epsilon.
 
     b is the same for all clusters. Rounding up keeps the joint bound, since every term 2^f E(C)/t_C falls as
     t_C grows. Because of the floor of one resolution unit in one cluster the scale is never 0; where kε is
@@ -127,6 +129,16 @@ def joint_scales(statistics: ClusterStatistics, setting: Setting, h: int, bits: 
     clusters, sensitivity = statistics.clusters, joint_sensitivity(statistics, h, setting.g)
     scale = max(sensitivity, Fraction(1, setting.k)) / setting.exact_epsilon * 2**bits
     return clusters.per_size(ceil(clusters.k * scale), ceil(clusters.last_size * scale))
+
+
+def smooth_scales(statistics: ClusterStatistics, setting: Setting, _h: int, bits: int) -> Int64Array:
+    """Return the scales of `idp-quantiles`: t_C = ceil(2^f max(S, 1) / epsilon), S as in `tails`.
+
+    Because of the floor of one resolution unit the scale is never 0.
+    """
+    spread = Tails.of(statistics.clusters, setting.g).smooth_range(statistics, setting.n_values)
+    scale = ceil(max(spread, Fraction(1)) / setting.exact_epsilon * 2**bits)
+    return np.full(statistics.clusters.n_clusters, scale)
 
 
 def _sum_per_record(moves: Int64Array, clusters: Clusters) -> Fraction:
@@ -155,11 +167,13 @@ class ExactSums:
     """f."""
     tail: int
     """Noisy sums are cut at this distance below 0."""
+    summed: Int64Array
+    """Number of values that each sum stands for, `(n_clusters,)`."""
 
     @property
     def divisors(self) -> Int64Array:
-        """2^f |C|, the divisor that turns a noisy sum into a centroid, `(n_clusters,)`."""
-        return self.sizes << self.bits
+        """2^f times `summed`, the divisor that turns a noisy sum into a centroid, `(n_clusters,)`."""
+        return self.summed << self.bits
 
     @property
     def n_without_noise(self) -> int:
@@ -224,18 +238,24 @@ class SumMechanism(ListMechanism):
 
     def exact_sums(self, sorted_values: Int64Array, setting: Setting) -> ExactSums:
         """Return the sums of all clusters before noise, and the scales of their noise."""
-        clusters = Clusters(sorted_values.size, setting.k)
-        return self.calibrated(ClusterStatistics.of(sorted_values, clusters, self.depth(setting)), setting)
+        clusters, tail = Clusters(sorted_values.size, setting.k), self.tail(setting, sorted_values.size)
+        return self.calibrated(
+            ClusterStatistics.of(sorted_values, clusters, self.depth(setting), tail), setting
+        )
 
     def calibrated(self, statistics: ClusterStatistics, setting: Setting) -> ExactSums:
         """Return the sums of all clusters before noise, and the scales of their noise."""
-        h = self.trim(setting)
+        h, sizes = self.trim(setting), statistics.clusters.sizes
         bound = self.scale_bound(setting, h)
         f = fraction_bits(setting, bound)
-        scales = self.scales(statistics, setting, h, f)
+        sums, summed = self.summed(statistics, h)
         return ExactSums(
-            statistics.trimmed_sums(h) << f, scales, statistics.clusters.sizes, f, TAIL * bound << f
+            sums << f, self.scales(statistics, setting, h, f), sizes, f, TAIL * bound << f, summed
         )
+
+    def summed(self, statistics: ClusterStatistics, h: int) -> tuple[Int64Array, Int64Array]:
+        """Return the sums that get noise, and how many values each of them stands for, `(n_clusters,)`."""
+        return statistics.trimmed_sums(h), statistics.clusters.sizes
 
     def noisy_sums(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> Int64Array:
         """Draw Y_C = 2^f T_C + DL(t_C) for every cluster, `(n_clusters,)`."""
@@ -341,8 +361,21 @@ class RecordMechanism(SumMechanism):
 
 
 @dataclass(frozen=True, slots=True)
+class TailedMechanism(SumMechanism):
+    """A mechanism whose sums leave out the smallest and the largest values of all records (`tails`)."""
+
+    def tail(self, setting: Setting, n_records: int) -> int:
+        """Return h, which follows from public numbers."""
+        return Tails.of(Clusters(n_records, setting.k), setting.g).trimmed
+
+    def summed(self, statistics: ClusterStatistics, _h: int) -> tuple[Int64Array, Int64Array]:
+        """Return the sums without the tails."""
+        return inner_sums(statistics), inner_sizes(statistics)
+
+
+@dataclass(frozen=True, slots=True)
 class QuantileMechanism(ListMechanism):
-    """A list that is linear between noisy centroids (docs/guarantee.md, "idp-joint and idp-quantiles")."""
+    """A list that is linear between noisy centroids (docs/guarantee.md, "idp-quantiles")."""
 
     sums: SumMechanism
     """Where its ascending centroids come from."""
@@ -359,6 +392,10 @@ class QuantileMechanism(ListMechanism):
     def depth(self, setting: Setting) -> int:
         """As for its centroids."""
         return self.sums.depth(setting)
+
+    def tail(self, setting: Setting, n_records: int) -> int:
+        """As for its centroids."""
+        return self.sums.tail(setting, n_records)
 
     def release_from(
         self, statistics: Statistics, setting: Setting, bits: BitSource, shuffles: BitSource
@@ -377,8 +414,10 @@ class QuantileMechanism(ListMechanism):
         return StreamedList(LinearList(centroids, clusters, setting.n_values).entries_from, shuffles)
 
     def _centroids(self, statistics: Statistics, setting: Setting, bits: BitSource) -> Float64Array:
-        exact = self.sums.calibrated(clusters_in(statistics), setting)
-        return ascending_centroids(exact.noisy(bits), exact.divisors)
+        found = clusters_in(statistics)
+        exact = self.sums.calibrated(found, setting)
+        centroids = ascending_centroids(exact.noisy(bits), exact.divisors)
+        return at_middles(centroids, found.clusters, found.smallest.size)
 
     def expect(
         self,
@@ -397,13 +436,14 @@ class QuantileMechanism(ListMechanism):
             self.sums.exact_sums(sorted_values, setting),
             Clusters(sorted_values.size, setting.k),
         )
+        tail = self.tail(setting, sorted_values.size)
         found = DrawnExpectation(assigned.size, n_pairs)
         noises = chain.from_iterable(exact.repeated_noise(bits, n_pairs))
         for pair, noise in enumerate(noises):
             turns = uniform_below(np.full(2, clusters.k), bits)
             for signed, turn in zip((noise, -noise), turns.tolist(), strict=True):
                 noisy = add_saturating(exact.sums, signed, exact.tail)
-                centroids = ascending_centroids(noisy, exact.divisors)
+                centroids = at_middles(ascending_centroids(noisy, exact.divisors), clusters, tail)
                 entries = rotated(linear_list(centroids, clusters, setting.n_values), clusters, turn)
                 moved = entries - assigned
                 found.add_squares(pair, float(np.square(moved, dtype=np.float64).sum()))
@@ -434,7 +474,7 @@ MECHANISMS: Mapping[str, ListMechanism] = MappingProxyType(
         "idp-ls": _sums(SumMechanism, "idp-ls", local_scales),
         "idp-cbls": _sums(SumMechanism, "idp-cbls", cluster_scales),
         "idp-joint": _sums(SumMechanism, "idp-joint", joint_scales),
-        "idp-quantiles": QuantileMechanism(_sums(SumMechanism, "idp-quantiles", joint_scales)),
+        "idp-quantiles": QuantileMechanism(_sums(TailedMechanism, "idp-quantiles", smooth_scales)),
         "dp-hist": HistogramMechanism(),
         "exponential": TaxonomyMechanism(),
     }

@@ -4,22 +4,18 @@
 every cluster and the noisy centroid of the cluster, after isotonic regression. Between two knots the list is
 linear; beyond the outermost ones the outer slopes go on. Then entries are clamped to the domain and rounded.
 
+The smallest and largest values of all records are left out of the centroids of `idp-quantiles` (`tails`). The
+outermost knots are then the middles of the places that are left.
+
 Proof of the bound on the privacy loss of the list:
 
-1. `idp-quantiles`. Let v be the sorted values of a cluster of q records and W_h(v) its sum with h values
-   trimmed at each end (`clusters.ClusterStatistics`). Replace the values of g ≤ h records of one person. The
-   cluster has the ranks that it had, so its i-th smallest value is still at least v_(i-g) and at most v_(i+g)
-   of the actual data. W_h does not look at the h values at either end, so the values that enter from
-   outside, however far they lie, are bounded by values of the cluster itself: its sum rises by at most E_up
-   and falls by at most E_down. Both are reached.
-2. One changed record moves all clusters in one direction. So the vector of all trimmed means moves by at most
-   Λ = max(Σ E_up/|C|, Σ E_down/|C|) in L1-distance, for g > 1 by at most Σ max(E_up, E_down)/|C|. With one
-   scale b = max(Λ, 1/k)/ε for all means the noisy means are ε-individually differentially private
-   (Soria-Comas et al. 2017, Proposition 5).
-3. `dp-quantiles`. The moves of plain sums telescope: together at most U - L for one changed record. With a
-   scale of g (U - L)/ε for sums of k records, and in proportion for the last cluster, the noisy sums are
-   ε-differentially private (Sánchez et al. 2016, Lemma 1).
-4. The list is a function of the noisy means and of public numbers: n, k and V. The random order does not
+1. `idp-quantiles`. One changed record moves all sums together by at most the smooth range S (`tails`), g
+   records likewise. With a scale of S/epsilon for every sum the noisy sums are epsilon-individually
+   differentially private (Soria-Comas et al. 2017, Proposition 5).
+2. `dp-quantiles`. The moves of plain sums telescope: together at most U - L for one changed record. With a
+   scale of g (U - L)/epsilon for sums of k records, and in proportion for the last cluster, the noisy sums
+   are epsilon-differentially private (Sánchez et al. 2016, Lemma 1).
+3. The list is a function of the noisy sums and of public numbers: n, k, g and V. The random order does not
    depend on the data at all.
 
 Why the order within a cluster is random: the list has more different entries than clusters. Handed out in
@@ -61,13 +57,43 @@ def linear_list(centroids: Float64Array, clusters: Clusters, n_values: int) -> I
     return joined(linear_blocks(centroids, clusters, n_values), clusters)
 
 
+def at_middles(centroids: Float64Array, clusters: Clusters, tail: int) -> Float64Array:
+    """Return the values of the same list at the middle places of all clusters, `(n_clusters,)`.
+
+    The list is one line from the last knot but one to its end, so any two places there describe it.
+
+    Args:
+        centroids: Ascending, `(n_clusters,)`. The first and the last one are those of the middles of their
+            places without the tails.
+        clusters: Which places belong to each.
+        tail: How many of the first and of the last places are tails.
+    """
+    if not tail or clusters.n_clusters == 1:
+        return centroids
+    knots = middle_places(clusters)
+    knots[0] += tail / 2
+    knots[-1] -= tail / 2
+    slopes = np.diff(centroids) / np.diff(knots)
+    moved = centroids.copy()
+    moved[0] -= slopes[0] * tail / 2
+    moved[-1] += slopes[-1] * tail / 2
+    return moved
+
+
+def middle_places(clusters: Clusters) -> Float64Array:
+    """Return the middle place of each cluster, `(n_clusters,)`."""
+    middles: Float64Array = np.arange(clusters.n_clusters, dtype=np.float64)
+    middles *= clusters.k
+    middles += (clusters.k - 1) / 2
+    middles[-1] = clusters.last_start + (clusters.last_size - 1) / 2
+    return middles
+
+
 def linear_blocks(
     centroids: Float64Array, clusters: Clusters, n_values: int, begin: int = 0
 ) -> Iterator[Int64Array]:
     """Return the list of `linear_list` from a cluster on: some clusters at a time, `(n_clusters, size)`."""
-    middles = np.arange(clusters.n_clusters) * clusters.k + (clusters.k - 1) / 2
-    middles[-1] = clusters.last_start + (clusters.last_size - 1) / 2
-    slopes = np.diff(centroids) / np.diff(middles)
+    slopes = np.diff(centroids) / np.diff(middle_places(clusters))
     if slopes.size == 0:
         slopes = np.zeros(1)
     before, after = np.append(slopes[:1], slopes), np.append(slopes, slopes[-1:])

@@ -212,7 +212,7 @@ TRIMMED = {
     "idp-ls": 0,
     "idp-cbls": 1,
     "idp-joint": 1,
-    "idp-quantiles": 10,
+    "idp-quantiles": 0,
 }
 SCALES = {
     "dp-ir": calibration.domain_scales,
@@ -220,15 +220,16 @@ SCALES = {
     "idp-ls": calibration.local_scales,
     "idp-cbls": calibration.cluster_scales,
     "idp-joint": calibration.joint_scales,
-    "idp-quantiles": calibration.joint_scales,
+    "idp-quantiles": calibration.smooth_scales,
 }
 
 
 def centroid_noise(mechanism: str, seed: int, epsilon: str = "1") -> tuple[np.ndarray, np.ndarray]:
     """The noise that left in Y_C, and the scales of epsilon 1, over 50 maskings of one column."""
     stated, f, h = Setting("pay", 10**6, Decimal(1), 25), 20, TRIMMED[mechanism]
-    found = statistics_of(COLUMN, 25, h)
-    sums, scales = found.trimmed_sums(h), SCALES[mechanism](found, stated, h, f)
+    found = statistics_of(COLUMN, 25, h, tail=sums_of(mechanism).tail(stated, COLUMN.size))
+    sums, _ = sums_of(mechanism).summed(found, h)
+    scales = SCALES[mechanism](found, stated, h, f)
     used = Setting("pay", 10**6, Decimal(epsilon), 25)
     noisy = [noisy_sums(mechanism, used, seed + i) for i in range(50)]
     return np.concatenate([each - (sums << f) for each in noisy]), np.tile(scales, 50)

@@ -52,7 +52,9 @@ def mask_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask]
     return mask.mask_table(MemoryEngine(columns), tasks)
 
 
-def statistics_of(values: Sequence[int] | Int64Array, k: int, h: int = 0, g: int = 1) -> ClusterStatistics:
+def statistics_of(
+    values: Sequence[int] | Int64Array, k: int, h: int = 0, g: int = 1, tail: int = 0
+) -> ClusterStatistics:
     """Sort values, and compute what mechanisms that trim h of them and protect g records look at."""
     ordered = np.sort(np.array(values, dtype=np.int64))
-    return ClusterStatistics.of(ordered, Clusters(ordered.size, k), h + g + 1 if h else 1)
+    return ClusterStatistics.of(ordered, Clusters(ordered.size, k), h + g + 1 if h else 1, tail)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
+from math import isqrt
 
 
 def stable_order(values: Sequence[int]) -> list[int]:
@@ -57,9 +58,39 @@ def joint_sensitivity(values: Sequence[int], k: int, g: int = 1, h: int | None =
     return max(rises, falls)
 
 
-def linear_list(centroids: Sequence[float], n_records: int, k: int, n_values: int) -> list[int]:
-    """Knots at the middle places of the clusters; the outer slopes go on; clamped and rounded."""
+def tails(n_records: int, k: int, g: int = 1) -> tuple[int, int]:
+    """The numbers h and s of `idp-quantiles`, from public numbers."""
+    s = g * (isqrt(4 * (n_records // k)) + 1)
+    return max(g, min(6 * s + g - 1, k // 3)), s
+
+
+def inner_sums(values: Sequence[int], k: int, h: int) -> list[int]:
+    """Sums of clusters, of which the h smallest and the h largest values of all records count nothing."""
+    ordered, cut = sorted(values), clusters(values, k)
+    sums = [sum(c) for c in cut]
+    sums[0] -= sum(ordered[:h])
+    sums[-1] -= sum(ordered[-h:])
+    return sums
+
+
+def smooth_range(values: Sequence[int], n_values: int, k: int, g: int = 1) -> Fraction:
+    """The largest distance of values near the ends, each step outwards counted s/(s + 1) times, g times."""
+    h, s = tails(len(values), k, g)
+    placed = [0, *sorted(values), n_values - 1]
+    steps = range(h - g + 2)
+    return g * max(
+        Fraction(s, s + 1) ** (a + b) * (placed[len(values) - h + g + b] - placed[h + 1 - g - a])
+        for a in steps
+        for b in steps
+    )
+
+
+def linear_list(
+    centroids: Sequence[float], n_records: int, k: int, n_values: int, tail: int = 0
+) -> list[int]:
+    """Knots at the middles of the clusters without the tails; outer slopes go on; clamped and rounded."""
     ends = [index * k for index in range(n_records // k)] + [n_records]
+    ends[0], ends[-1] = tail, n_records - tail
     middles = [(first + after - 1) / 2 for first, after in pairwise(ends)]
     found = []
     for place in range(n_records):

@@ -4,7 +4,7 @@ The losses are exact rationals on the integer scales that masking uses. Tables a
 number of records is often no multiple of k.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from itertools import combinations, product
@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from owner_node.masking.clusters import Setting
+from owner_node.masking.clusters import Clusters, Setting
 from owner_node.masking.mechanisms import MECHANISMS, QuantileMechanism, SumMechanism
+from owner_node.masking.tails import Tails
 from tests.fakes.records import statistics_of
 from tests.oracles import masking as oracle
 
@@ -40,27 +41,24 @@ def scales(mechanism: str, values: Sequence[int], n_values: int, k: int, g: int 
         chosen = chosen.sums
     assert isinstance(chosen, SumMechanism)
     setting = Setting("age", n_values, Decimal("0.5"), k, g)
-    h = chosen.trim(setting)
-    found = chosen.scales(statistics_of(values, k, h, g), setting, h, FRACTION_BITS)
+    h, tail = chosen.trim(setting), chosen.tail(setting, len(values))
+    found = chosen.scales(statistics_of(values, k, h, g, tail), setting, h, FRACTION_BITS)
     return [int(scale) for scale in found]
 
 
-def total_of(mechanism: str, k: int, g: int = 1) -> Callable[[Sequence[int]], int]:
-    """The sum of a cluster that a mechanism adds noise to."""
-    h = {"idp-cbls": g, "idp-joint": g, "idp-quantiles": min(10, (k - 3) // 2)}.get(mechanism, 0)
-    return lambda cluster: oracle.trimmed_sum(cluster, h)
+def totals(mechanism: str, values: Sequence[int], k: int, g: int = 1) -> list[int]:
+    """The sums of clusters that a mechanism adds noise to."""
+    if mechanism == "idp-quantiles":
+        return oracle.inner_sums(values, k, oracle.tails(len(values), k, g)[0])
+    h = g if mechanism in ("idp-cbls", "idp-joint") else 0
+    return [oracle.trimmed_sum(cluster, h) for cluster in oracle.clusters(values, k)]
 
 
-def losses(
-    before: Sequence[Sequence[int]],
-    after: Sequence[Sequence[int]],
-    stated: Sequence[int],
-    total: Callable[[Sequence[int]], int],
-) -> list[Fraction]:
-    """The exact loss of every cluster; without noise nothing may move."""
+def losses(before: Sequence[int], after: Sequence[int], stated: Sequence[int]) -> list[Fraction]:
+    """The exact loss of every sum; without noise nothing may move."""
     found = []
     for b, a, scale in zip(before, after, stated, strict=True):
-        move = abs(total(a) - total(b)) << FRACTION_BITS
+        move = abs(a - b) << FRACTION_BITS
         assert scale > 0 or move == 0
         found.append(Fraction(move, scale) if scale else Fraction(0))
     return found
@@ -68,13 +66,9 @@ def losses(
 
 def worst(mechanism: str, values: Sequence[int], n_values: int, k: int, g: int = 1) -> Fraction:
     """The largest summed loss of the rank-ordered list over all changes of g records."""
-    stated, total, before = (
-        scales(mechanism, values, n_values, k, g),
-        total_of(mechanism, k, g),
-        oracle.clusters(values, k),
-    )
+    stated, before = scales(mechanism, values, n_values, k, g), totals(mechanism, values, k, g)
     return max(
-        sum(losses(before, oracle.clusters(changed, k), stated, total), Fraction(0))
+        sum(losses(before, totals(mechanism, changed, k, g), stated), Fraction(0))
         for changed in changes(values, n_values, g)
     )
 
@@ -123,7 +117,7 @@ def test_idp_ls_keeps_the_loss_of_the_whole_list_below_its_supremum(values):
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=5, max_size=16), st.sampled_from([5, 7, 9]))
 def test_the_quantile_carriers_keep_the_loss_of_the_whole_list_within_epsilon(values, k):
-    """One scale for all centroids, trimmed by 1, 2 or 3 values at each end, and plain sums."""
+    """Sums without the tails, with one scale for all, and plain sums."""
     if len(values) >= k:
         assert worst("idp-quantiles", values, 7, k) <= HALF
         assert worst("dp-quantiles", values, 7, k) <= HALF
@@ -146,11 +140,38 @@ def test_rises_and_falls_of_trimmed_sums_are_reached_and_never_passed(h, g, spar
 @pytest.mark.parametrize(("g", "k"), [(1, 5), (1, 9), (2, 7), (3, 9)])
 @pytest.mark.parametrize("seed", range(3))
 def test_idp_quantiles_is_calibrated_to_g_changed_records(g, k, seed):
-    """Never epsilon / g: with one cluster it reaches epsilon by a change of g records, h from g upwards."""
-    values = np.random.default_rng(seed).integers(1, 4, k + seed % 2).tolist()
-    found = worst("idp-quantiles", values, 5, k, g)
-    # The one scale goes through |C| b, rounded up once.
-    assert HALF * Fraction(99, 100) < found <= HALF
+    """Never epsilon / g, with any values, one cluster or two, h from g upwards."""
+    values = np.random.default_rng(seed).integers(1, 4, (1 + (g == 1)) * k + seed % 2).tolist()
+    assert 0 < worst("idp-quantiles", values, 5, k, g) <= HALF
+
+
+@pytest.mark.parametrize(("g", "k", "n_records"), [(1, 5, 6), (1, 6, 14), (2, 7, 8), (3, 9, 16)])
+def test_idp_quantiles_reaches_epsilon(g, k, n_records):
+    """The noise is not larger than the bound needs: where half of the records are at either end."""
+    values = [0, 2] * (n_records // 2)
+    assert worst("idp-quantiles", values, 3, k, g) == HALF
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.integers(0, 40), min_size=5, max_size=24), st.integers(5, 12), st.integers(1, 3), st.data()
+)
+def test_no_record_changes_the_smooth_range_by_much(values, k, g, data):
+    """One record by at most a factor of 1 + 1/s, wherever it was and goes; ties and both ends included."""
+    k = max(k, 2 * g + 3)
+    if len(values) < k:
+        return
+    place, value = data.draw(st.integers(0, len(values) - 1)), data.draw(st.integers(0, 40))
+    changed = [*values[:place], value, *values[place + 1 :]]
+    before, after = (oracle.smooth_range(each, 41, k, g) for each in (values, changed))
+    _, s = oracle.tails(len(values), k, g)
+    assert max(before, after) <= (1 + Fraction(1, s)) * min(before, after)
+    for each, stated in ((values, before), (changed, after)):
+        clusters = Clusters(len(each), k)
+        tails = Tails.of(clusters, g)
+        assert (tails.trimmed, tails.steps) == oracle.tails(len(each), k, g)
+        found = tails.smooth_range(statistics_of(each, k, tail=tails.trimmed), 41)
+        assert abs(found - stated) <= stated * Fraction(1, 10**14)
 
 
 @settings(max_examples=10, deadline=None)
@@ -167,9 +188,7 @@ def test_idp_ls_comes_near_its_supremum():
     values = [*lower, 500, 500, 500, 1000, 1000, 1000]
     changed = [*values[1:], 1000]
     stated = scales("idp-ls", values, 1001, 3)
-    found = sum(
-        losses(oracle.clusters(values, 3), oracle.clusters(changed, 3), stated, sum), start=Fraction(0)
-    )
+    found = sum(losses(totals("idp-ls", values, 3), totals("idp-ls", changed, 3), stated), start=Fraction(0))
     assert Fraction(3, 2) * HALF < found <= Fraction(17, 10) * HALF
 
 
@@ -206,24 +225,23 @@ def test_idp_cbls_loses_up_to_epsilon_in_every_cluster():
 @given(TABLES)
 def test_idp_cbls_stays_within_epsilon_for_each_cluster_whatever_moves(values):
     """Given the clusters of the neighbour, no centroid alone loses more than epsilon."""
-    stated, before, total = (
-        scales("idp-cbls", values, 7, 3),
-        oracle.clusters(values, 3),
-        total_of("idp-cbls", 3),
-    )
+    stated, before = scales("idp-cbls", values, 7, 3), totals("idp-cbls", values, 3)
     for changed in changes(values, 7, 1):
-        assert max(losses(before, oracle.clusters(changed, 3), stated, total)) <= HALF
+        assert max(losses(before, totals("idp-cbls", changed, 3), stated)) <= HALF
 
 
-@pytest.mark.parametrize("mechanism", ["dp-ir", "idp-cbls", "idp-joint", "dp-quantiles"])
-def test_half_a_scale_is_seen(mechanism):
+@pytest.mark.parametrize(
+    ("mechanism", "k"),
+    [("dp-ir", 3), ("idp-cbls", 3), ("idp-joint", 3), ("dp-quantiles", 3), ("idp-quantiles", 5)],
+)
+def test_half_a_scale_is_seen(mechanism, k):
     """The brute force would catch a calibration that is wrong by a factor of two."""
     values, n_values = [2, 3, 3, 4, 5, 5, 7], 10
-    stated = [scale // 2 for scale in scales(mechanism, values, n_values, 3)]
+    stated = [scale // 2 for scale in scales(mechanism, values, n_values, k)]
     bound = HALF * (len(stated) if mechanism == "idp-cbls" else 1)
-    before, total = oracle.clusters(values, 3), total_of(mechanism, 3)
+    before = totals(mechanism, values, k)
     found = max(
-        sum(losses(before, oracle.clusters(changed, 3), stated, total), Fraction(0))
+        sum(losses(before, totals(mechanism, changed, k), stated), Fraction(0))
         for changed in changes(values, n_values, 1)
     )
     assert found > bound

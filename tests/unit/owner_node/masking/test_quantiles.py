@@ -12,7 +12,7 @@ from common.errors import UsageError
 from common.model.mechanisms import MECHANISMS
 from common.model.schema import Attribute, AttributeType
 from owner_node.masking.clusters import Clusters
-from owner_node.masking.quantiles import joined, linear_list, rotated, shuffled_blocks
+from owner_node.masking.quantiles import at_middles, joined, linear_list, rotated, shuffled_blocks
 from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
 from tests.fakes.records import mask_attribute
@@ -23,15 +23,17 @@ PAY = Attribute("pay", AttributeType.INTEGER, 0, 10**6)
 
 @given(st.integers(1, 9), st.integers(1, 70), st.data())
 def test_the_list_is_linear_between_knots(k, n_records, data):
-    """Against plain Python: every place, the last cluster's remainder and the ends of the domain included."""
+    """Against plain Python: every place, the last cluster's remainder, tails and the ends of the domain."""
     if n_records < k:
         return
     clusters = Clusters(n_records, k)
     numbers = st.integers(-3000, 4000)
     centroids = sorted(data.draw(st.lists(numbers, min_size=n_records // k, max_size=n_records // k)))
-    found = linear_list(np.array(centroids, dtype=np.float64), clusters, 1001)
+    tail = data.draw(st.integers(0, (k - 1) // 2))
+    values = at_middles(np.array(centroids, dtype=np.float64), clusters, tail)
+    found = linear_list(values, clusters, 1001)
     # The two compute the same line from different knots: halves may be rounded either way.
-    assert np.abs(found - oracle.linear_list(centroids, n_records, k, 1001)).max() <= 1
+    assert np.abs(found - oracle.linear_list(centroids, n_records, k, 1001, tail)).max() <= 1
     assert np.all(np.diff(found) >= 0)
 
 
@@ -39,6 +41,12 @@ def test_worked_list():
     """Three clusters of four: the slopes of the first and the last pair go on to the ends."""
     found = linear_list(np.array([15.0, 55.0, 135.0]), Clusters(12, 4), 1000)
     assert found.tolist() == [0, 10, 20, 30, 40, 50, 65, 85, 105, 125, 145, 165]
+
+
+def test_the_outermost_knots_are_the_middles_of_what_is_left():
+    """Two of six places are left out at each end: the means are those of the places 2 to 5 and 6 to 9."""
+    found = at_middles(np.array([35.0, 75.0]), Clusters(12, 6), 2)
+    assert linear_list(found, Clusters(12, 6), 1000).tolist() == list(range(0, 120, 10))
 
 
 def shuffle_within_clusters(entries, clusters, bits):
