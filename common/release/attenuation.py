@@ -42,7 +42,8 @@ noise of scale b,
 The width is that of the domain. Where noise is calibrated to the values, its scale is not public, but follows
 their range: three times the range of the list was enough on Wine Quality, Census and Adult. The values within
 the outermost clusters are interpolated, which adds half the variance that one more step of the list would
-have there. For noisy counts e = Σ_v noise_v·(v - mean)²/(2·n·Var).
+have there, and all of it where the tails are left out of the means. For noisy counts
+e = Σ_v noise_v·(v - mean)²/(2·n·Var).
 
 *Where it fails.* Relations that are not linear; owners whose values have different distributions, since
 differences between owners are not attenuated; heavy tails, of which the outermost clusters lose a part;
@@ -56,12 +57,12 @@ References:
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING
-from functools import lru_cache
 
 import numpy as np
 
 from common.arrays import Float64Array, Int64Array
 from common.model.mechanisms import COUNTS, QUANTILES, PublicNumbers
+from common.model.ranks import joint_ranks
 from common.model.schema import Attribute
 from common.model.task import PlannedAttribute
 
@@ -69,7 +70,6 @@ LARGEST_SCALE_ERROR = 0.5
 """Beyond it nothing is corrected: the noise of the values outweighs what is known about them."""
 _MOST_BINS = 1024
 _RANGES = 3
-_BISECTIONS = 60
 _TERMS = 4
 """Of Neumann's series."""
 
@@ -301,46 +301,12 @@ class MaskedValues:
         ends = way.cluster_ends
         means = np.diff(np.interp(ends, self._grid, _running(self._list))) / np.diff(ends)
         steps = (means[1] - means[0]) ** 2 + (means[-1] - means[-2]) ** 2
-        return float(steps / way.n_clusters / self._variance)
+        rules = way.planned.rules
+        lost = 2 if rules.by_values and rules.carrier is QUANTILES else 1
+        return float(lost * steps / way.n_clusters / self._variance)
 
 
 def _running(values: Float64Array) -> Float64Array:
     """Return the integral of a list from 0 to the end of each of its bins, `(n_bins + 1,)`."""
     running: Float64Array = np.append(0, np.cumsum(values)) / values.size
     return running
-
-
-def joint_ranks(n_bins: int, scale: float) -> Float64Array:
-    """Return the probability of each new rank, by original rank.
-
-    Args:
-        n_bins: Number of bins of equally many ranks.
-        scale: Scale of the Laplace noise on ranks, as a share of all ranks.
-
-    Returns:
-        `(n_bins, n_bins)`; lines and columns sum to 1.
-    """
-    # Three digits decide: owners whose scales were rounded up from the same share have the same distribution.
-    return _joint_ranks(n_bins, float(f"{scale:.3g}"))
-
-
-@lru_cache(maxsize=8)
-def _joint_ranks(n_bins: int, scale: float) -> Float64Array:
-    edges = np.linspace(0, 1, n_bins + 1)
-    # P(u + wZ < s) for u uniform from 0 to 1 is the integral of the distribution function of the noise.
-    low, high = np.full(n_bins - 1, -1.0 - 40 * scale), np.full(n_bins - 1, 2.0 + 40 * scale)
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        below = _integral(middle, scale) - _integral(middle - 1, scale) < edges[1:-1]
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    above = _integral((low + high)[None, :] / 2 - edges[:, None], scale)
-    inner = (above[:-1] - above[1:]) * n_bins
-    joint: Float64Array = np.diff(np.hstack([np.zeros((n_bins, 1)), inner, np.ones((n_bins, 1))]), axis=1)
-    joint.flags.writeable = False
-    return joint
-
-
-def _integral(positions: Float64Array, scale: float) -> Float64Array:
-    """Return the integral of the Laplace distribution function up to some positions."""
-    integral: Float64Array = np.maximum(positions, 0) + scale / 2 * np.exp(-np.abs(positions) / scale)
-    return integral

@@ -35,6 +35,7 @@ from common.model.mechanisms import (
 )
 from common.model.plan import Plan, is_trial
 from common.model.privacy import rank_loss
+from common.model.ranks import mean_move, odds_of_next
 from common.model.schema import CategoryOrder
 from common.model.task import PlannedAttribute
 from common.words import synthetic
@@ -50,6 +51,10 @@ _MOST_NAMES = 5
 """Most names of fields that a sentence lists."""
 _HARDLY = Decimal(1)
 """Up to this exponent, values are called hardly distinguished: no result becomes three times as probable."""
+_FAR_APART = 3
+"""From this factor on, it is said how well neighbouring values are distinguished."""
+_MOST_FEW = 128
+"""Most values of an attribute for which that is computed."""
 
 
 def rank_promises(plan: Plan, notion: str) -> tuple[str, ...]:
@@ -66,9 +71,9 @@ def rank_promises(plan: Plan, notion: str) -> tuple[str, ...]:
             "Who has which value: a record's rank in an attribute is its place when all records of its owner "
             "are sorted by it. Before the values of the list are given to records, every rank is moved by "
             "random noise, and so a record gets the value of another one near it: rank noise "
-            f"{_by_attribute(plan)}."
+            f"{_by_attribute(plan)}. {_moves(plan)}"
         ),
-        *(_by_distance(share, plan.max_records_per_person) for share in _bounded_shares(plan)),
+        *(_by_distance(plan, share) for share in _bounded_shares(plan)),
         *_unbounded(plan),
         _table(plan, notion),
     )
@@ -188,7 +193,14 @@ def _by_attribute(plan: Plan) -> str:
     )
 
 
-def _by_distance(share: Decimal, g: int) -> str:
+def _moves(plan: Plan) -> str:
+    shares = sorted({each.rank_noise for each in _noisy(plan)})
+    by_share = [f"{100 * mean_move(share):.2g} % with {share:f}" for share in shares[:_MOST_NAMES]]
+    return f"So a record's rank changes by this share of all ranks, on average: {', '.join(by_share)}."
+
+
+def _by_distance(plan: Plan, share: Decimal) -> str:
+    g = plan.max_records_per_person
     whole = rank_loss(share, g)
     near, far = _factor(whole * _NEAR, then=","), _factor(whole * _FAR)
     records = "a record's value is" if g == 1 else f"the values of up to {g} records of a person are"
@@ -197,7 +209,7 @@ def _by_distance(share: Decimal, g: int) -> str:
         f"the ranks away, no result becomes more than {near} as probable or improbable, as far as it "
         f"depends on ranks, whose noise has a public size; at 10 % {far}; whatever it is replaced by, "
         f"{_factor(whole)}. "
-        f"{_distinguished(whole * _NEAR)}"
+        f"{_distinguished(whole * _NEAR)}{_few_values(plan, share)}"
     )
 
 
@@ -209,8 +221,28 @@ def _distinguished(near: Decimal) -> str:
             "ranks away."
         )
     return (
-        "So the release hardly distinguishes a value from its neighbours, but does distinguish it from very "
-        "different ones."
+        "So the release hardly distinguishes a record from those near it in rank, but does distinguish it "
+        "from those far away."
+    )
+
+
+def _few_values(plan: Plan, share: Decimal) -> str:
+    """Say how well the release distinguishes neighbouring values of attributes that have few."""
+    names = dict.fromkeys(
+        each.name for each in _noisy(plan) if each.rank_noise == share and _is_bounded(plan, each)
+    )
+    numbers = {name: plan.attribute(name).n_values for name in names}
+    few = {name: n for name, n in numbers.items() if 1 < n <= _MOST_FEW and n * share <= 1}
+    odds = {name: odds_of_next(n, share) for name, n in few.items()}
+    apart = sorted((name for name in few if odds[name] > _FAR_APART), key=lambda name: few[name])
+    if not apart:
+        return ""
+    listed = ", ".join(f"{odds[name]:.2g} for {name} ({few[name]} values)" for name in apart[:_MOST_NAMES])
+    more = f", at most as many for {len(apart) - _MOST_NAMES} more" if len(apart) > _MOST_NAMES else ""
+    return (
+        " Where an attribute has few values, the next value is far away in ranks: if its values are equally "
+        "frequent, a released value is so many times as probable for a record that has it as for one that "
+        f"has the next one: {listed}{more}. With other frequencies it can be several times as many."
     )
 
 

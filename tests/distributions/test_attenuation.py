@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from common.errors import UsageError
+from common.model.ranks import joint_ranks
 from common.model.schema import Attribute, AttributeType
-from common.release.attenuation import MaskedValues, Way, joint_ranks
+from common.release.attenuation import MaskedValues, Way
 from tests.fakes.masked_releases import draws, masked, plan_of
 from tests.papers.data_sets import wine
 

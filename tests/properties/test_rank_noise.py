@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from common.model.privacy import rank_loss
+from common.model.ranks import mean_move, odds_of_next
 from common.model.schema import Attribute, AttributeType
 from owner_node.masking import engine
 from owner_node.masking import rank_noise as module
@@ -296,3 +297,29 @@ def test_equal_values_leave_in_no_order_of_their_own():
     found = [mask_attribute(np.full(9, 4), task, bits).assignment for _ in range(900)]
     places = [int(np.flatnonzero(each == 0)[0]) for each in found]
     assert stats.chisquare(np.bincount(places, minlength=9)).pvalue > BAD
+
+
+@pytest.mark.parametrize("share", ["0.01", "0.03", "0.1", "0.3", "1"])
+def test_records_move_as_far_as_plans_say(share):
+    """By the share of all ranks that is stated, and from a value to the next one as often as is stated."""
+    n_records, w = 60_000, Decimal(share)
+    new = np.empty(n_records, dtype=np.int64)
+    new[with_rank_noise(np.arange(n_records), w, SeededBits(3))] = np.arange(n_records)
+    moves = np.abs(new - np.arange(n_records)) / n_records
+    assert abs(moves.mean() - mean_move(w)) < 5 * moves.std() / n_records**0.5 + 0.002 * mean_move(w)
+    for n_values in (2, 5):
+        table = np.histogram2d(
+            np.arange(n_records) * n_values // n_records, new * n_values // n_records, n_values
+        )[0]
+        odds = [
+            table[a, a] / table[b, a] for a in range(n_values) for b in (a - 1, a + 1) if 0 <= b < n_values
+        ]
+        # The rarest counts are 300.
+        assert max(odds) == pytest.approx(odds_of_next(n_values, w), rel=0.25)
+        assert np.median(odds) < 1.1 * odds_of_next(n_values, w)
+
+
+def test_little_rank_noise_has_numbers_too():
+    """No division by nothing, and no more than a million."""
+    assert mean_move(Decimal("0.000001")) == 0.000001
+    assert odds_of_next(2, Decimal("0.000000000001")) == 10**6

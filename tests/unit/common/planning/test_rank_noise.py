@@ -378,10 +378,27 @@ def test_words_do_not_praise_little_rank_noise(share, hardly):
     threefold.
     """
     told = " ".join(promises(planned(RankNoise(Decimal(share)))))
-    assert ("hardly distinguishes a value from its neighbours" in told) is hardly
+    assert ("hardly distinguishes a record from those near it in rank" in told) is hardly
     assert (
         "With so little rank noise the release can distinguish a value even from one" in told
     ) is not hardly
+
+
+def test_words_say_how_well_few_values_are_told_apart():
+    """The factor of the attribute's own number of values; none where the next value is near in ranks."""
+    sex, grade, age = (
+        Attribute(name, AttributeType.CATEGORY, 0, n - 1, categories=tuple(map(str, range(n))))
+        for name, n in (("sex", 2), ("grade", 5), ("age", 90))
+    )
+    told = " ".join(
+        promises(make_plan(request("a", k=None), {"a": schema(attributes=(sex, grade, age))}, **MADE))
+    )
+    assert "has the next one: 32 for sex (2 values), 12 for grade (5 values). With" in told
+    assert "on average: 2.9 % with 0.03." in told
+    noise = RankNoise(Decimal(1))
+    plan = make_plan(request("a", k=None, rank_noise=noise), {"a": schema(attributes=(sex,))}, **MADE)
+    assert "has the next one" not in " ".join(promises(plan))
+    assert "on average: 28 % with 1." in " ".join(promises(plan))
 
 
 def test_words_of_what_rank_noise_does_not_hide():
