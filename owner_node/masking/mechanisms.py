@@ -19,6 +19,7 @@ import numpy as np
 
 from common.model.largest import TAIL, ScaleBound, Trim
 from common.model.mechanisms import MECHANISMS as RULES
+from common.model.tails import Tails
 from owner_node.masking.arrays import BitSource, Float64Array, Int64Array
 from owner_node.masking.clusters import (
     Clusters,
@@ -51,7 +52,7 @@ from owner_node.masking.quantiles import (
     rotated,
     shuffled_blocks,
 )
-from owner_node.masking.tails import Tails, inner_sizes, inner_sums
+from owner_node.masking.tails import inner_sizes, inner_sums, smooth_range
 
 DRAWS_PER_BLOCK = 2**17
 """Draws made at a time: drawing needs several times the memory of its result."""
@@ -136,9 +137,11 @@ def smooth_scales(statistics: ClusterStatistics, setting: Setting, _h: int, bits
 
     Because of the floor of one resolution unit the scale is never 0.
     """
-    spread = Tails.of(statistics.clusters, setting.g).smooth_range(statistics, setting.n_values)
+    clusters = statistics.clusters
+    tails = Tails.of(clusters.n_records, clusters.k, setting.g)
+    spread = smooth_range(statistics, setting.n_values, tails)
     scale = ceil(max(spread, Fraction(1)) / setting.exact_epsilon * 2**bits)
-    return np.full(statistics.clusters.n_clusters, scale)
+    return np.full(clusters.n_clusters, scale)
 
 
 def _sum_per_record(moves: Int64Array, clusters: Clusters) -> Fraction:
@@ -366,7 +369,7 @@ class TailedMechanism(SumMechanism):
 
     def tail(self, setting: Setting, n_records: int) -> int:
         """Return h, which follows from public numbers."""
-        return Tails.of(Clusters(n_records, setting.k), setting.g).trimmed
+        return Tails.of(n_records, setting.k, setting.g).trimmed
 
     def summed(self, statistics: ClusterStatistics, _h: int) -> tuple[Int64Array, Int64Array]:
         """Return the sums without the tails."""

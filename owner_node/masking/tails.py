@@ -28,56 +28,32 @@ noise. In small clusters h is a third of k, and a wide domain costs noise earlie
 public numbers.
 """
 
-from dataclasses import dataclass
 from fractions import Fraction
-from math import isqrt
-from typing import Self
 
 import numpy as np
 
+from common.model.tails import Tails
 from owner_node.masking.arrays import Int64Array
-from owner_node.masking.clusters import Clusters, ClusterStatistics
-
-_LENGTH = 6
-"""Trimmed values per s: e^-6 is left of what lies beyond them."""
-_MOST_OF_CLUSTER = 3
-"""At most one value in so many of a cluster is trimmed at either end."""
+from owner_node.masking.clusters import ClusterStatistics
 
 
-@dataclass(frozen=True, slots=True)
-class Tails:
-    """How much is trimmed, and how fast what lies in the tails counts less; it depends on no value."""
+def smooth_range(statistics: ClusterStatistics, n_values: int, tails: Tails) -> Fraction:
+    """Return S, in resolution units.
 
-    trimmed: int
-    """h, from g to a third of k, or g."""
-    steps: int
-    """s: one record changes the scale by at most a factor of 1 + 1/s."""
-    g: int
-    """The most records that one person has."""
-
-    @classmethod
-    def of(cls, clusters: Clusters, g: int) -> Self:
-        """Choose both from public numbers; k is at least 2g + 3."""
-        steps = g * (isqrt(4 * clusters.n_clusters) + 1)
-        room = clusters.k // _MOST_OF_CLUSTER
-        return cls(max(g, min(_LENGTH * steps + g - 1, room)), steps, g)
-
-    def smooth_range(self, statistics: ClusterStatistics, n_values: int) -> Fraction:
-        """Return S, in resolution units.
-
-        Args:
-            statistics: With as many of the smallest and of the largest values as are trimmed.
-            n_values: V.
-        """
-        begin = self.g - 1
-        low = np.append(statistics.smallest[::-1][begin:], 0)
-        high = np.append(statistics.largest[begin:], n_values - 1)
-        weights = np.multiply.accumulate(np.full(2 * low.size - 1, self.steps / (self.steps + 1)))
-        weights /= weights[0]
-        far = np.arange(low.size)
-        widest = float((weights[far[:, None] + far] * (high - low[:, None])).max())
-        # The bound on the loss rests on the first one alone, which is exact.
-        return self.g * max(Fraction(int(high[0] - low[0])), Fraction(widest))
+    Args:
+        statistics: With as many of the smallest and of the largest values as are trimmed.
+        n_values: V.
+        tails: How many these are.
+    """
+    begin = tails.g - 1
+    low = np.append(statistics.smallest[::-1][begin:], 0)
+    high = np.append(statistics.largest[begin:], n_values - 1)
+    weights = np.multiply.accumulate(np.full(2 * low.size - 1, tails.steps / (tails.steps + 1)))
+    weights /= weights[0]
+    far = np.arange(low.size)
+    widest = float((weights[far[:, None] + far] * (high - low[:, None])).max())
+    # The bound on the loss rests on the first one alone, which is exact.
+    return tails.g * max(Fraction(int(high[0] - low[0])), Fraction(widest))
 
 
 def inner_sums(statistics: ClusterStatistics) -> Int64Array:
