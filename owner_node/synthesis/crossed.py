@@ -91,10 +91,16 @@ class Roles:
     design: Design
     asked: Sequence[Question]
     """The round in which coarse tables are asked for."""
+    opening: str
+    """SHA-256 of what opened that round, hexadecimal; it stands for all sums before."""
 
     def document(self) -> dict[str, Any]:
         """Return what every header has."""
-        return {**self.terms.document(), "number_of_persons": self.design.n_records}
+        return {
+            **self.terms.document(),
+            "number_of_persons": self.design.n_records,
+            "roles": self.opening,
+        }
 
     @cached_property
     def codings(self) -> dict[Group, Coding]:
@@ -169,16 +175,20 @@ class Roles:
         return found
 
 
-def stream(seed: bytes, terms: Terms, use: str, **names: int) -> BitSource:
+def stream(seed: bytes, terms: Terms, use: str, opening: str, partner: int | None = None) -> BitSource:
     """Return the random bits of one use, from an owner's seed.
+
+    No two messages have bits in common. Bits depend on what opened the round: whoever got an owner to answer
+    a round twice, after other sums, would get other noise, and no difference of exact counts.
 
     Args:
         seed: 32 random bytes of this release alone, kept like the data.
         terms: The release.
         use: What for.
-        names: Round and partner, so that no two messages have bits in common.
+        opening: SHA-256 of what opened the round, hexadecimal.
+        partner: The other owner; None where there is none.
     """
-    info = canonical({**terms.document(), "use": use, **names})
+    info = canonical({**terms.document(), "use": use, "opening": opening, "partner": partner})
     return BitSource(bytearray(HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=info).derive(seed)))
 
 
@@ -256,7 +266,7 @@ def encrypted_rows(
     packing = roles.packing(holder)
     yield _rows_header(roles, holder, packing, PrivateKey(key))
     bins = roles.bins(holder, columns, coarse=True)
-    base, blinds = (stream(seed, roles.terms, use).copy_key() for use in ("base", "rows"))
+    base, blinds = (stream(seed, roles.terms, use, roles.opening).copy_key() for use in ("base", "rows"))
     pieces = (
         _Encrypting(
             key, base, blinds, packing, first,
@@ -502,15 +512,13 @@ class _Cells:
                     yield other, bin_, number
 
 
-def _sums_document(
-    roles: Roles, holder: int, adder: int, round_number: int, key: PublicKey
-) -> dict[str, Any]:
+def _sums_document(roles: Roles, holder: int, adder: int, opening: str, key: PublicKey) -> dict[str, Any]:
     return {
         **roles.document(),
         "message": "sums",
         "holder": holder,
         "adder": adder,
-        "round": round_number,
+        "opening": opening,
         "key": digest(key.to_bytes()),
     }
 
@@ -521,7 +529,7 @@ def noisy_sums(
     adder: int,
     sums: Sums,
     asked: Sequence[Question],
-    round_number: int,
+    opening: str,
     seed: bytes,
 ) -> bytes:
     """Return an adder's message in a round: sums with its whole noise, blinded.
@@ -532,20 +540,20 @@ def noisy_sums(
         adder: This owner.
         sums: As `add_rows` returned them.
         asked: The round.
-        round_number: Its number.
+        opening: SHA-256 of what opened it, hexadecimal.
         seed: 32 random bytes for this release alone. Another seed means other noise, so a round is answered
             under one.
     """
     packing = roles.packing(holder)
     cells = _Cells(roles, packing, roles.tables(asked, holder, adder), holder)
-    noise = table_noise(roles, cells.tables, round_number, holder, seed)
+    noise = table_noise(roles, cells.tables, opening, holder, seed)
     by_bin: dict[int, dict[Group, Int64Array]] = {other: {} for other in cells.wanted}
     for table, added in zip(cells.tables, noise, strict=True):
         own, other = cells.attributes(table)
         grid = added.reshape([each.n_bins for each in table.codings])
         # By the adder's bins, then the holder's counters.
         by_bin[other][Group(own, isinstance(table, CoarseTable))] = grid.T if own < other else grid
-    bits = stream(seed, roles.terms, "blinds", round=round_number, partner=holder)
+    bits = stream(seed, roles.terms, "blinds", opening, holder)
     found = []
     for other, bin_, number in cells:
         product = mpz(1)
@@ -553,7 +561,7 @@ def noisy_sums(
             product = product * sums.products[other][fine][number] % sums.key.square
         added = packing.addend(number, {group: each[bin_] for group, each in by_bin[other].items()}, bits)
         found.append(sums.key.blinded(product, added, sums.key.uniform_unit(bits)))
-    header = canonical(_sums_document(roles, holder, adder, round_number, sums.key))
+    header = canonical(_sums_document(roles, holder, adder, opening, sums.key))
     return _prefixed(header) + to_bytes(found)
 
 
@@ -566,10 +574,10 @@ def _fine_bins(roles: Roles, attribute: int, bin_: int, *, coarse: bool) -> list
 
 
 def table_noise(
-    roles: Roles, tables: Sequence[CrossTable], round_number: int, partner: int, seed: bytes
+    roles: Roles, tables: Sequence[CrossTable], opening: str, partner: int, seed: bytes
 ) -> list[Int64Array]:
     """Return an owner's whole noise on the tables with another one in a round, `(n_numbers,)` each."""
-    bits = stream(seed, roles.terms, "noise", round=round_number, partner=partner)
+    bits = stream(seed, roles.terms, "noise", opening, partner)
     return [noise_share(each.n_numbers, each.noise, bits) for each in tables]
 
 
@@ -579,7 +587,7 @@ def open_sums(
     adder: int,
     message: bytes,
     asked: Sequence[Question],
-    round_number: int,
+    opening: str,
     key: PrivateKey,
     seed: bytes,
 ) -> list[Int64Array]:
@@ -591,7 +599,7 @@ def open_sums(
         adder: Who sent the message.
         message: As `noisy_sums` made it.
         asked: The round.
-        round_number: Its number.
+        opening: SHA-256 of what opened it, hexadecimal.
         key: The holder's.
         seed: 32 random bytes for this release alone.
 
@@ -602,9 +610,9 @@ def open_sums(
         IntegrityError: If the message is not that of these owners, persons and this round, or was not made
             of this holder's rows.
     """
-    counts = noisy_counts(roles, holder, adder, message, asked, round_number, key)
+    counts = noisy_counts(roles, holder, adder, message, asked, opening, key)
     tables = roles.tables(asked, holder, adder)
-    noise = table_noise(roles, tables, round_number, adder, seed)
+    noise = table_noise(roles, tables, opening, adder, seed)
     return [count + added for count, added in zip(counts, noise, strict=True)]
 
 
@@ -614,14 +622,14 @@ def noisy_counts(
     adder: int,
     message: bytes,
     asked: Sequence[Question],
-    round_number: int,
+    opening: str,
     key: PrivateKey,
 ) -> list[Int64Array]:
     """Decrypt an adder's message: the counts with its noise, which stay with the holder; see `open_sums`."""
     packing = roles.packing(holder)
     cells = _Cells(roles, packing, roles.tables(asked, holder, adder), holder)
     incoming = _Incoming([message], f"owner {adder}")
-    incoming.header(_sums_document(roles, holder, adder, round_number, key.public))
+    incoming.header(_sums_document(roles, holder, adder, opening, key.public))
     places = list(cells)
     ciphertexts = key.public.parse(incoming.take(len(places) * CIPHERTEXT_BYTES))
     incoming.end()

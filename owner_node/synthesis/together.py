@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Protocol
 
 import numpy as np
@@ -65,9 +66,7 @@ class VerticalOwner:
 class Counting(Protocol):
     """How two owners count together."""
 
-    def __call__(
-        self, holder: int, adder: int, asked: Sequence[Question], round_number: int
-    ) -> list[Int64Array]:
+    def __call__(self, holder: int, adder: int, asked: Sequence[Question], opening: str) -> list[Int64Array]:
         """Return the tables of two owners in the order of a round, with the noise of both."""
         ...
 
@@ -88,11 +87,11 @@ def encrypted_counting(
             rows = encrypted_rows(roles, holder, owner.columns, owner.key, owner.seed, pool)
             sums[holder, adder] = add_rows(roles, holder, adder, owners[adder].columns, rows, pool)
 
-    def tables(holder: int, adder: int, asked: Sequence[Question], round_number: int) -> list[Int64Array]:
+    def tables(holder: int, adder: int, asked: Sequence[Question], opening: str) -> list[Int64Array]:
         owner, other = owners[holder], owners[adder]
-        message = noisy_sums(roles, holder, adder, sums[holder, adder], asked, round_number, other.seed)
+        message = noisy_sums(roles, holder, adder, sums[holder, adder], asked, opening, other.seed)
         key = PrivateKey(owner.key)
-        return open_sums(roles, holder, adder, message, asked, round_number, key, owner.seed)
+        return open_sums(roles, holder, adder, message, asked, opening, key, owner.seed)
 
     return tables
 
@@ -114,8 +113,9 @@ def synthesise_across(
     sums: list[Int64Array] = []
     roles, counted = None, None
     while not isinstance(asked := next_round(design, sums), Measured):
+        opening = sha256(b"".join(each.tobytes() for each in sums)).hexdigest()
         if roles is None and any(isinstance(each, CoarseTable) for each in asked):
-            roles = Roles(terms, design, asked)
+            roles = Roles(terms, design, asked, opening)
             counted = counting(roles, owners)
         answers = []
         for number, owner in enumerate(owners):
@@ -123,9 +123,9 @@ def synthesise_across(
             if roles is not None and counted is not None:
                 for adder in roles.adders(number):
                     tables = roles.tables(asked, number, adder)
-                    counts = counted(number, adder, asked, len(sums))
+                    counts = counted(number, adder, asked, opening)
                     across.update({table.pair: each for table, each in zip(tables, counts, strict=True)})
-            bits = stream(owner.seed, terms, "own", round=len(sums))
+            bits = stream(owner.seed, terms, "own", opening)
             answers.append(vertical_answer(design, number, asked, owner.columns, across, bits))
         sums.append(np.sum(answers, axis=0, dtype=np.int64))
     return synthesise(design, asked)

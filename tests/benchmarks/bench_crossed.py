@@ -25,7 +25,7 @@ from owner_node.synthesis.crossed import Roles, add_rows, encrypted_rows, noisy_
 from owner_node.synthesis.paillier import MODULUS_BYTES, Encryption, PrivateKey, new_key
 from owner_node.synthesis.together import VerticalOwner
 from tests.benchmarks.result import Result
-from tests.fakes.synthetic_owners import TERMS
+from tests.fakes.synthetic_owners import OPENING, TERMS
 
 _Done = TypeVar("_Done")
 N_PERSONS = 10_000
@@ -86,7 +86,7 @@ def _owners() -> tuple[Roles, list[VerticalOwner], Round]:
         )
         for number in range(2)
     ]
-    return Roles(TERMS, design, rounds[1]), owners, rounds[2]
+    return Roles(TERMS, design, rounds[1], OPENING), owners, rounds[2]
 
 
 def _processor_seconds() -> float:
@@ -117,8 +117,8 @@ def _together() -> Iterator[Result]:
     persons = (encrypting + adding - 2 * starting) / N_PERSONS / PROCESSORS
     megabytes = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - largest) / 1024
     begun = _processor_seconds()
-    message = noisy_sums(roles, holder, adder, sums, last, 2, other.seed)
-    open_sums(roles, holder, adder, message, last, 2, PrivateKey(own.key), own.seed)
+    message = noisy_sums(roles, holder, adder, sums, last, OPENING, other.seed)
+    open_sums(roles, holder, adder, message, last, OPENING, PrivateKey(own.key), own.seed)
     rounds = _processor_seconds() - begun
     traffic = sum(map(len, rows)) / N_PERSONS
     for n_persons, seconds in ((100_000, 120), (1_000_000, 1200)):
