@@ -38,12 +38,13 @@ from gmpy2 import mpz
 from common.arrays import Int64Array
 from common.canonical import canonical, digest, document_digest
 from common.errors import IntegrityError
-from common.synthesis.course import CoarseTable, Design, OneWay, Question, Table
+from common.synthesis.course import CoarseTable, Design, OneWay, Question
 from common.synthesis.model import Attributes
+from common.synthesis.roles import CrossTable, Group, Roles, Terms
 from common.synthesis.rounds import Coding
 from owner_node.masking.arrays import KEY_BYTES, BitSource
 from owner_node.synthesis.counts import noisy_answer
-from owner_node.synthesis.packing import Group, Packing, counter_width
+from owner_node.synthesis.packing import Packing, counter_width
 from owner_node.synthesis.paillier import (
     CIPHERTEXT_BYTES,
     WIDE_BYTES,
@@ -62,117 +63,8 @@ _LARGEST_HEADER = 2**16
 _AHEAD = 8
 """Pieces of work that are under way."""
 
-CrossTable = CoarseTable | Table
 _Piece = TypeVar("_Piece")
 _Done = TypeVar("_Done")
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What both owners agree on before they count."""
-
-    release: str
-    """Id of the release."""
-    plan_digest: str
-    """SHA-256 of its plan, hexadecimal."""
-    persons: str
-    """SHA-256 of the tokens of the persons in their order, hexadecimal."""
-
-    def document(self) -> dict[str, Any]:
-        """Return the terms as every header has them."""
-        return {"release": self.release, "plan_digest": self.plan_digest, "persons": self.persons}
-
-
-@dataclass(frozen=True)
-class Roles:
-    """Who encrypts and who adds, and what; a function of the plan and of the sums of one-way counts."""
-
-    terms: Terms
-    design: Design
-    asked: Sequence[Question]
-    """The round in which coarse tables are asked for."""
-    opening: str
-    """SHA-256 of what opened that round, hexadecimal; it stands for all sums before."""
-
-    def document(self) -> dict[str, Any]:
-        """Return what every header has."""
-        return {
-            **self.terms.document(),
-            "number_of_persons": self.design.n_records,
-            "roles": self.opening,
-        }
-
-    @cached_property
-    def codings(self) -> dict[Group, Coding]:
-        """Bins and merged bins of every attribute."""
-        found = {}
-        for question in self.asked:
-            if isinstance(question, CoarseTable):
-                for attribute, fine, merged in zip(
-                    question.pair, question.fine, question.codings, strict=True
-                ):
-                    found[Group(attribute, coarse=False)] = fine
-                    found[Group(attribute, coarse=True)] = merged
-        return found
-
-    @cached_property
-    def order(self) -> tuple[int, ...]:
-        """The owners: of two, the earlier one is the holder. Those with fewer bins are holders for others."""
-        n_bins = dict.fromkeys(self.design.holders, 0)
-        for group, coding in self.codings.items():
-            n_bins[self.design.holders[group.attribute]] += coding.n_bins
-        return tuple(sorted(n_bins, key=lambda owner: (n_bins[owner], owner)))
-
-    def is_holder(self, owner: int, other: int) -> bool:
-        """Whether an owner is the holder of tables with another one."""
-        return self.order.index(owner) < self.order.index(other)
-
-    def adders(self, owner: int) -> tuple[int, ...]:
-        """Return the owners that an owner is the holder for."""
-        return self.order[self.order.index(owner) + 1 :]
-
-    def packing(self, holder: int) -> Packing:
-        """Return where the counters of an owner's persons are.
-
-        Raises:
-            UsageError: If there are too many persons.
-        """
-        across = self.design.choice_noises[1]
-        noises = [self.design.most_table_noise, *([across] if across else [])]
-        counters = {
-            group: coding.n_bins
-            for group, coding in self.codings.items()
-            if self.design.holders[group.attribute] == holder
-        }
-        return Packing.of(counters, counter_width(self.design.n_records, noises))
-
-    def bins(self, owner: int, columns: Mapping[int, Int64Array], *, coarse: bool) -> dict[Group, Int64Array]:
-        """Return the bins of an owner's persons, with the merged ones or without, `(n_persons,)` by group.
-
-        Raises:
-            IntegrityError: If there are not as many as were linked.
-        """
-        for each in columns.values():
-            if each.size != self.design.n_records:
-                raise IntegrityError(
-                    f"{each.size:,} records are not those of the {self.design.n_records:,} persons",
-                    "the data changed since linking; start the release again",
-                )
-        return {
-            group: coding.bins(columns[group.attribute])
-            for group, coding in self.codings.items()
-            if self.design.holders[group.attribute] == owner and (coarse or not group.coarse)
-        }
-
-    def tables(self, asked: Sequence[Question], holder: int, adder: int) -> list[CrossTable]:
-        """Return the tables of two owners that a round asks for, in its order."""
-        found = []
-        for question in asked:
-            if isinstance(question, CrossTable):
-                owners = {self.design.holders[each] for each in question.pair}
-                if owners == {holder, adder}:
-                    found.append(question)
-        return found
 
 
 def stream(seed: bytes, terms: Terms, use: str, opening: str, partner: int | None = None) -> BitSource:
@@ -190,6 +82,23 @@ def stream(seed: bytes, terms: Terms, use: str, opening: str, partner: int | Non
     """
     info = canonical({**terms.document(), "use": use, "opening": opening, "partner": partner})
     return BitSource(bytearray(HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=info).derive(seed)))
+
+
+def packing_of(roles: Roles, holder: int) -> Packing:
+    """Return where the counters of an owner's persons are.
+
+    Raises:
+        UsageError: If there are too many persons.
+    """
+    design = roles.design
+    across = design.choice_noises[1]
+    noises = [design.most_table_noise, *([across] if across else [])]
+    counters = {
+        group: coding.n_bins
+        for group, coding in roles.codings.items()
+        if design.holders[group.attribute] == holder
+    }
+    return Packing.of(counters, counter_width(design.n_records, noises))
 
 
 def work_through(
@@ -263,7 +172,7 @@ def encrypted_rows(
         seed: 32 random bytes for this release alone.
         pool: Processes for the work.
     """
-    packing = roles.packing(holder)
+    packing = packing_of(roles, holder)
     yield _rows_header(roles, holder, packing, PrivateKey(key))
     bins = roles.bins(holder, columns, coarse=True)
     base, blinds = (stream(seed, roles.terms, use, roles.opening).copy_key() for use in ("base", "rows"))
@@ -438,7 +347,7 @@ def add_rows(
         IntegrityError: If the message is not that of these owners, persons and rounds, or its key or one of
             its ciphertexts is unusable.
     """
-    packing = roles.packing(holder)
+    packing = packing_of(roles, holder)
     incoming = _Incoming(message, f"owner {holder}")
     header = incoming.header(_rows_document(roles, holder, packing), ("modulus", "roots"))
     key = _key_of(header, holder, incoming)
@@ -544,7 +453,7 @@ def noisy_sums(
         seed: 32 random bytes for this release alone. Another seed means other noise, so a round is answered
             under one.
     """
-    packing = roles.packing(holder)
+    packing = packing_of(roles, holder)
     cells = _Cells(roles, packing, roles.tables(asked, holder, adder), holder)
     noise = table_noise(roles, cells.tables, opening, holder, seed)
     by_bin: dict[int, dict[Group, Int64Array]] = {other: {} for other in cells.wanted}
@@ -626,7 +535,7 @@ def noisy_counts(
     key: PrivateKey,
 ) -> list[Int64Array]:
     """Decrypt an adder's message: the counts with its noise, which stay with the holder; see `open_sums`."""
-    packing = roles.packing(holder)
+    packing = packing_of(roles, holder)
     cells = _Cells(roles, packing, roles.tables(asked, holder, adder), holder)
     incoming = _Incoming([message], f"owner {adder}")
     incoming.header(_sums_document(roles, holder, adder, opening, key.public))

@@ -32,6 +32,7 @@ from gmpy2 import mpz
 from common.arrays import Int64Array
 from common.errors import UsageError
 from common.synthesis.accounting import Kind, Noise
+from common.synthesis.roles import Group
 from owner_node.masking.arrays import BitSource
 from owner_node.synthesis.paillier import MODULUS_BITS
 
@@ -41,15 +42,6 @@ CAPACITY = MODULUS_BITS - 1
 _MOST_PERSONS = 2**22
 _LAPLACE_REACH, _GAUSSIAN_REACH = 64, 12
 """Noise beyond so many scales or deviations has a probability below e^-60."""
-
-
-class Group(NamedTuple):
-    """Counters that are asked for together."""
-
-    attribute: int
-    """Number of the attribute."""
-    coarse: bool
-    """Whether they count merged bins."""
 
 
 class Place(NamedTuple):

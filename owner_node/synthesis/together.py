@@ -18,12 +18,11 @@ from common.synthesis.course import (
     next_round,
     synthesise,
 )
+from common.synthesis.roles import Roles, Terms
 from owner_node.masking.arrays import BitSource
 from owner_node.synthesis.counts import Columns, noisy_answer
 from owner_node.synthesis.crossed import (
-    Roles,
     Sums,
-    Terms,
     add_rows,
     encrypted_rows,
     noisy_sums,

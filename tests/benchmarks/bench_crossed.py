@@ -19,9 +19,10 @@ from gmpy2 import mpz
 
 from common.model.schema import Attribute, AttributeType
 from common.synthesis.course import Design, Measured, Round, next_round
+from common.synthesis.roles import Roles
 from owner_node.masking.arrays import SystemBits
 from owner_node.synthesis.counts import exact_answer
-from owner_node.synthesis.crossed import Roles, add_rows, encrypted_rows, noisy_sums, open_sums
+from owner_node.synthesis.crossed import add_rows, encrypted_rows, noisy_sums, open_sums
 from owner_node.synthesis.paillier import MODULUS_BYTES, Encryption, PrivateKey, new_key
 from owner_node.synthesis.together import VerticalOwner
 from tests.benchmarks.result import Result

@@ -12,10 +12,11 @@ from common.arrays import Int64Array
 from common.model.schema import Attribute
 from common.synthesis.accounting import default_colluding
 from common.synthesis.course import Design, Question, SyntheticRelease
+from common.synthesis.roles import Roles, Terms
 from common.synthesis.rounds import StructuralZero
 from owner_node.masking.arrays import BitSource
 from owner_node.synthesis.counts import Columns, exact_answer
-from owner_node.synthesis.crossed import Roles, Terms, table_noise
+from owner_node.synthesis.crossed import table_noise
 from owner_node.synthesis.paillier import new_key
 from owner_node.synthesis.together import Counting, VerticalOwner, synthesise_across, synthesise_together
 

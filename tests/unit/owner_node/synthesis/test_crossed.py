@@ -14,15 +14,16 @@ from common.canonical import canonical, digest
 from common.errors import IntegrityError
 from common.model.schema import Attribute, AttributeType
 from common.synthesis.course import CoarseTable, Design, Measured, OneWay, Table, next_round
+from common.synthesis.roles import Roles
 from owner_node.synthesis import crossed, packing
 from owner_node.synthesis.counts import exact_answer
 from owner_node.synthesis.crossed import (
-    Roles,
     add_rows,
     encrypted_rows,
     noisy_counts,
     noisy_sums,
     open_sums,
+    packing_of,
     table_noise,
 )
 from owner_node.synthesis.paillier import CIPHERTEXT_BYTES, PrivateKey, PublicKey
@@ -138,7 +139,7 @@ def test_tables_are_those_of_a_joined_table_with_both_noises(n, holders, capacit
     if capacity:
         monkeypatch.setattr(packing, "CAPACITY", capacity)
     made = Pair.of(n, holders=holders)
-    assert made.roles.packing(made.holder).n_numbers == n_numbers
+    assert packing_of(made.roles, made.holder).n_numbers == n_numbers
     sums = made.added(made.rows())
     for opening, asked in (("34" * 32, made.roles.asked), ("56" * 32, made.last_round())):
         tables = made.roles.tables(asked, made.holder, made.adder)
@@ -245,7 +246,7 @@ def test_sums_are_blinded_anew(pair):
 
 def all_products(made, sums, asked):
     """The products of rows that the ciphertexts of an answer start from."""
-    where = made.roles.packing(made.holder)
+    where = packing_of(made.roles, made.holder)
     tables = made.roles.tables(asked, made.holder, made.adder)
     others = sorted(
         {each for table in tables for each in table.pair if made.design.holders[each] == made.adder}
@@ -285,7 +286,7 @@ def test_what_is_sent_depends_on_the_noisy_counts_alone(pair, monkeypatch):
 
 def hidden_bits(made, value):
     """How many of the guards' 100 bits after the coarse counters the random number reaches."""
-    where = made.roles.packing(made.holder)
+    where = packing_of(made.roles, made.holder)
     coarse = [place for group, place in where.places.items() if group.coarse]
     end = coarse[-1].start + coarse[-1].n_counters * where.width
     return int((value >> end) & ((1 << packing.GUARD_BITS) - 1)).bit_length()
