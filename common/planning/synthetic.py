@@ -3,15 +3,20 @@
 The aggregator checks a plan before it asks any owner, and every owner checks it again before it consents.
 """
 
-from dataclasses import replace
-from decimal import Decimal
-from math import sqrt
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Context, Decimal
+from math import ceil, sqrt
+from statistics import fmean
+
+import numpy as np
 
 from common.errors import UsageError
 from common.model.plan import Layout, Plan
+from common.model.privacy import plain
 from common.model.schema import most_records
-from common.synthesis.course import Design, check_noise, n_numbers, next_round
-from common.synthesis.rounds import MOST_ATTRIBUTES
+from common.synthesis.accounting import zcdp_rho
+from common.synthesis.course import Design, check_noise, n_numbers, next_round, one_way_noises
+from common.synthesis.rounds import MOST_ATTRIBUTES, MOST_BINS, most_bins
 from common.synthesis.sample import MOST_RECORDS
 
 DELTA, _DELTA_OF = Decimal("0.000001"), 10
@@ -20,8 +25,8 @@ WARNED, REFUSED = 0.05, 0.2
 """Shares of the records that noise moves in a small table: from here on relations are poor, or worthless."""
 _SMALL_TABLE = 16
 """Cells."""
-_MEAN_OF_NOISE = 0.4
-"""The expected total variation per cell, by standard deviations of its noise: half of about 0.8."""
+_MEAN_DEVIATION = 0.8
+"""The expected absolute error of a cell, by standard deviations of its noise."""
 MOST_NUMBERS = 2**17
 """Most numbers of a round: 1 MB of an owner's answer."""
 
@@ -57,7 +62,7 @@ def noise_share(design: Design) -> float:
     if len(design.attributes) < 2:
         return 0.0
     deviation = sqrt(design.pair_variance)
-    return _SMALL_TABLE * _MEAN_OF_NOISE * deviation / design.n_records
+    return _SMALL_TABLE * _MEAN_DEVIATION / 2 * deviation / design.n_records
 
 
 def noise_share_with_delta(design: Design) -> float | None:
@@ -65,6 +70,76 @@ def noise_share_with_delta(design: Design) -> float | None:
     if design.delta or len(design.attributes) < 2 or DELTA * _DELTA_OF * design.n_records > 1:
         return None
     return noise_share(replace(design, delta=DELTA))
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedErrors:
+    """Total variations to expect between the original and the drawn records, means over the attributes."""
+
+    one_way: float
+    """Of single attributes."""
+    two_way: float
+    """Of pairs of attributes; 0 for one attribute."""
+
+
+def expected_errors(design: Design) -> ExpectedErrors:
+    """Return the errors to expect, from public numbers alone.
+
+    What data look like is not known, so it is assumed: numbers are spread over their domain and bins have
+    equal counts; the k-th of the categories has a share in proportion to 1/k. With s the standard deviation
+    of a count as a share of the records, a cell of share p is off by the smaller of 0.8 s and p. A number of
+    many values is counted in parts, the finer the less noise there is: then √s. In tables of pairs a number
+    of more values than bins adds the quarter of the width of a bin. Relations that are not measured, and
+    those that the model carries over from others, are not in it.
+    """
+    shares, widths, ones = [], [], []
+    of_pairs = {pair: sqrt(each) / design.n_records for pair, each in design.pair_variances.items()}
+    largest = max(of_pairs.values(), default=0.0)
+    most = most_bins(design.n_records, design.pair_variance)
+    for attribute, noise in zip(design.attributes, one_way_noises(design), strict=True):
+        deviation = sqrt(design.variance(noise)) / design.n_records
+        if attribute.is_categorical:
+            whole = 1 / np.arange(1, attribute.n_values + 1)
+            whole /= whole.sum()
+            ones.append(float(np.minimum(_MEAN_DEVIATION * deviation, whole).sum()) / 2)
+            # Categories below three standard deviations share a bin.
+            own = whole[whole >= 3 * largest][: MOST_BINS - 1]
+            shares.append(whole if whole.size <= own.size + 1 else np.append(own, 1 - own.sum()))
+            widths.append(0.0)
+        else:
+            in_values = _MEAN_DEVIATION / 2 * deviation * attribute.n_values
+            ones.append(min(in_values, sqrt(deviation)))
+            bins = min(attribute.n_values, most)
+            shares.append(np.full(bins, 1 / bins))
+            widths.append(1 / (4 * bins) if attribute.n_values > bins else 0.0)
+    twos = [
+        float(np.minimum(_MEAN_DEVIATION * of_pairs[i, j], np.outer(shares[i], shares[j])).sum()) / 2
+        + widths[i]
+        + widths[j]
+        for i, j in of_pairs
+    ]
+    return ExpectedErrors(min(fmean(ones), 1.0), min(fmean(twos), 1.0) if twos else 0.0)
+
+
+def epsilon_needed(design: Design) -> Decimal | None:
+    """Return with which ε noise would move few enough of the records, to two digits and rounded up.
+
+    None if no ε would do: the scale of noise is a whole number.
+    """
+    more = Decimal(noise_share(design) / WARNED)
+    needed = design.epsilon * more
+    if design.delta:
+        # Variances fall with ρ. The ε of a ρ is at most that of Bun and Steinke 2016, Proposition 1.3.
+        rho = zcdp_rho(design.epsilon, design.delta) * more**2
+        needed = rho + 2 * (rho * -design.delta.ln()).sqrt()
+    two_digits = Context(prec=2, rounding=ROUND_CEILING)
+    needed = two_digits.plus(needed)
+    for _ in range(100):
+        # Scales of noise are rounded up.
+        if noise_share(replace(design, epsilon=plain(needed))) <= WARNED:
+            return plain(needed)
+        needed = two_digits.next_plus(needed)
+    return None
 
 
 def check_delta(delta: Decimal, n_records: int) -> None:
@@ -82,7 +157,11 @@ def check_delta(delta: Decimal, n_records: int) -> None:
 
 def records_needed(design: Design) -> int:
     """Return with how many records noise would move few enough of them, for this ε and these attributes."""
-    return int(round(design.n_records * noise_share(design) / WARNED, -2))
+    needed = design.n_records
+    # With more records more pairs are counted, with more noise.
+    while (share := noise_share(replace(design, n_records=needed))) > WARNED:
+        needed = -(-ceil(needed * share / WARNED) // 100) * 100
+    return needed
 
 
 def check_synthetic(plan: Plan) -> None:

@@ -297,6 +297,11 @@ def check_noise(design: Design) -> None:
         _ = design.most_table_noise
 
 
+def one_way_noises(design: Design) -> list[Noise]:
+    """Return the noise of the one-way counts of each attribute."""
+    return [noise for _, noise in _levels(design)]
+
+
 def _levels(design: Design) -> list[tuple[int, Noise]]:
     """Return in how many levels each attribute is counted, and the noise of each of them."""
     found = []

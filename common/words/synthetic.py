@@ -51,19 +51,30 @@ def invariants(n_records: int) -> tuple[str, ...]:
 
 def expected_noise(design: "Design") -> str:
     """Say what to expect of relations between attributes, from public numbers; empty for one attribute."""
-    from common.planning.synthetic import DELTA, WARNED, noise_share, noise_share_with_delta, records_needed
+    from common.planning.synthetic import (
+        DELTA,
+        WARNED,
+        epsilon_needed,
+        expected_errors,
+        noise_share,
+        noise_share_with_delta,
+        records_needed,
+    )
 
-    share, less = noise_share(design), noise_share_with_delta(design)
+    share, less, errors = noise_share(design), noise_share_with_delta(design), expected_errors(design)
     if not share:
         return ""
     moved = f"noise moves about {percent_text(min(share, 1.0))} of the records in a table of 4 x 4"
     if less is not None:
         moved += f" ({percent_text(min(less, 1.0))} with a δ of {delta_text(DELTA)}, where policies allow it)"
+    moved += f"; expected total variation: {errors.one_way:.2g} of one attribute, {errors.two_way:.2g} of two"
     if share <= WARNED:
         return moved
+    needed = epsilon_needed(design)
+    epsilon = "" if needed is None else f"an epsilon of {needed:f}, or "
     return (
-        f"{moved}: too few records for a model; about {records_needed(design):,} would do for this epsilon "
-        "and number of attributes"
+        f"{moved}: too few records for a model; masked records fit better, or {epsilon}"
+        f"about {records_needed(design):,} records"
     )
 
 

@@ -6,6 +6,8 @@ import typer
 
 from common.cli import console
 from common.cli.release_options import (
+    Colluding,
+    Delta,
     Groups,
     K,
     LayoutName,
@@ -13,6 +15,7 @@ from common.cli.release_options import (
     MechanismId,
     OnMismatch,
     Owners,
+    ProductName,
     Purpose,
     RankNoise,
 )
@@ -73,6 +76,9 @@ def check(
     aggregator: AggregatorOption = "",
     purpose: Purpose = "",
     attributes: AttributesOption = "",
+    product: ProductName = "",
+    delta: Delta = "",
+    colluding: Colluding = "",
     max_overlap: MaxOverlap = "",
     on_mismatch: OnMismatch = "",
     as_json: console.JsonOption = False,
@@ -88,6 +94,7 @@ def check(
         "layout": layout, "owners": owners, "groups": groups, "mechanism": mechanism, "k": k,
         "rank_noise": rank_noise,
         "aggregator": aggregator, "purpose": purpose, "attributes": attributes,
+        "product": product, "delta": delta, "colluding": colluding,
         "max_overlap": max_overlap, "on_mismatch": on_mismatch,
     }  # fmt: skip
     asked = _question(owner, chosen, epsilon, about)

@@ -21,7 +21,8 @@ from common.planning.arguments import (
 )
 from common.planning.planner import make_plan
 from common.words.linking import allowed
-from common.words.numbers import OF_YOUR_DATA, bound_cell, bound_text, left_text
+from common.words.numbers import OF_YOUR_DATA, bound_cell, bound_text, cost_text, left_text
+from common.words.synthetic import questions
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.config.database import place_of
 from owner_node.consent.judge import Accept, Refuse, judge
@@ -174,14 +175,16 @@ def ask_policy(
         ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset))
         attempts = Attempts(Sessions(db, utc_now), utc_now)
         attempts.check(owner, dataset.budget, asked.aggregator)
+        answer = _document(plan, assignment.owner, verdict, remaining)
+        if plan.synthesis is not None:
+            # A model hides no single value, so nothing of it depends on the data that a policy could limit.
+            return {"exceeded": [], "delta": plan.delta, "questions": questions(plan), **answer}
         forecast = _foreseen(owner, dataset, plan, ledger, OwnKeys(db, utc_now).known_source_key())
     exceeded = forecast_objections(forecast, owner.policy)
-    return {"exceeded": exceeded, **_document(plan, assignment.owner, verdict, remaining, forecast)}
+    return {"exceeded": exceeded, **answer, "forecast": forecast.to_document()}
 
 
-def _document(
-    plan: Plan, own: str, verdict: Accept, remaining: Decimal, forecast: "Forecast"
-) -> dict[str, Any]:
+def _document(plan: Plan, own: str, verdict: Accept, remaining: Decimal) -> dict[str, Any]:
     assignment = plan.assignment_of(own)
     return {
         "answer": "ask" if verdict.asks else "accept",
@@ -199,7 +202,6 @@ def _document(
         "remaining": remaining,
         "remaining_after": plain(remaining - verdict.charge),
         "attributes": [each.to_document() for each in assignment.attributes],
-        "forecast": forecast.to_document(),
     }
 
 
@@ -228,6 +230,11 @@ def show_answer(document: dict[str, Any]) -> None:
     )
     for line in document["linking"]:
         console.print_line(line)
+    if "forecast" not in document:
+        cost = cost_text(document["epsilon"], document["delta"])
+        console.print_line(f"synthetic records: {cost} for the whole record of a person")
+        console.print_line(document["questions"])
+        return
     if loss := Forecast.from_document(document["forecast"]).loss:
         console.print_line(loss)
     foreseen = {each["name"]: each for each in document["forecast"]["attributes"]}

@@ -15,8 +15,10 @@ from common.clock import utc_now
 from common.errors import ConfigurationError, UsageError
 from common.files import check_writable, write_atomic
 from common.model.mechanisms import rules_of
-from common.model.privacy import read_decimal
-from common.planning.arguments import split_names
+from common.model.plan import Product
+from common.model.privacy import parse_delta, parse_epsilon, read_decimal
+from common.planning.arguments import distinct, split_names
+from common.words.numbers import bound_cell, bound_text
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.config.editing import set_rank_noise
@@ -36,6 +38,7 @@ from owner_node.explore.questions import (
 )
 from owner_node.explore.sweep import ExploredTable, ExploreRequest, check_known, check_question
 from owner_node.explore.sweep import explore as sweep
+from owner_node.explore.synthetic import TriedTable, try_tables
 from owner_node.explore.target import Target, find_rank_noise, sentences
 from owner_node.risk.attacks import INFERENCE
 from owner_node.risk.trials import Randomness
@@ -100,6 +103,14 @@ AttacksOption = Annotated[
         show_default="all",
     ),
 ]
+ProductOption = Annotated[
+    Product,
+    typer.Option("--product", help="What would be made: masked records, or records from a model of counts."),
+]
+DeltaOption = Annotated[
+    str,
+    typer.Option("--delta", help="δ of synthetic tables.", metavar="D", show_default="0"),
+]
 MaxReidentifiedOption = Annotated[
     str | None,
     typer.Option(
@@ -127,6 +138,8 @@ def explore(
     measures: MeasuresOption = None,
     attacks: AttacksOption = None,
     max_reidentified: MaxReidentifiedOption = None,
+    product: ProductOption = Product.MASKED,
+    delta: DeltaOption = "",
     yes: console.YesOption = False,
     out: OutOption = None,
     as_json: console.JsonOption = False,
@@ -134,12 +147,37 @@ def explore(
     """Try settings on one data set: what is left of the data, and what an intruder finds. Charges nothing.
 
     All draws are made for this alone, and none of them is released. The results are for the owner. With
-    --max-reidentified, one setting is tried (default: epsilon 1) with more and more rank noise.
+    --max-reidentified, one setting is tried (default: epsilon 1) with more and more rank noise. With
+    --product synthetic, tables that are drawn from a model are compared with the records.
     """
     owner = config.load(config_file)
     chosen = owner.dataset(dataset)
+    of_masked = {
+        "--k": k != KS,
+        "--mechanism": mechanism is not None,
+        "--rank-noise": rank_noise != RANK_NOISES,
+        "--class": class_attribute is not None,
+        "--known": known is not None,
+        "--measures": measures is not None,
+        "--attacks": attacks is not None,
+        "--max-reidentified": max_reidentified is not None,
+        "--out": out is not None,
+    }
+    if product is Product.SYNTHETIC:
+        _refuse_options("--product synthetic", of_masked)
+        table = _loaded(owner, chosen, split_names(attributes), as_json=as_json)
+        with progress_bar("tables", silent=as_json) as progress:
+            epsilons = [parse_epsilon(each) for each in distinct("epsilon", split_names(epsilon))]
+            tried = try_tables(
+                table, epsilons, parse_delta(delta), repetitions, Randomness.of_system().bits, progress
+            )
+        _show_tried(table, tried, as_json=as_json)
+        return
+    if delta:
+        raise UsageError("masked records have no δ", "leave --delta out, or add --product synthetic")
     if max_reidentified is not None:
-        _refuse_options_of_a_sweep(
+        _refuse_options(
+            "--max-reidentified",
             {
                 "--rank-noise": rank_noise != RANK_NOISES,
                 "--repetitions": repetitions != REPETITIONS,
@@ -147,7 +185,7 @@ def explore(
                 "--measures": measures is not None,
                 "--attacks": attacks is not None,
                 "--out": out is not None,
-            }
+            },
         )
         setting = one_setting("1" if epsilon == EPSILONS else epsilon, k, mechanism)
         most, given = _share(max_reidentified), split_names(known)
@@ -220,14 +258,41 @@ def _share(text: str) -> Decimal:
     raise UsageError(f"--max-reidentified is a share above 0 and up to 1, not {text!r}", "for example 0.05")
 
 
-def _refuse_options_of_a_sweep(given: Mapping[str, bool]) -> None:
-    """Refuse the options that a search has no use for, rather than ignore them.
+def _refuse_options(mode: str, given: Mapping[str, bool]) -> None:
+    """Refuse the options that a mode has no use for, rather than ignore them.
 
     Raises:
         UsageError: Naming those that were given.
     """
     if names := ", ".join(name for name, is_given in given.items() if is_given):
-        raise UsageError(f"--max-reidentified does not take {names}", "leave it out, or --max-reidentified")
+        raise UsageError(f"{mode} does not take {names}", f"leave it out, or {mode}")
+
+
+def _show_tried(table: ExploredTable, tried: Sequence[TriedTable], *, as_json: bool) -> None:
+    if as_json:
+        document = {"dataset": table.dataset, "records": table.records.n_records}
+        console.print_json({**document, "tables": [each.to_document() for each in tried]})
+        return
+    console.table(
+        f"synthetic tables of {table.records.n_records:,} records of data set {table.dataset!r}",
+        ("ε", "one-way", "expected", "two-way", "expected", "pairs", ""),
+        [
+            (
+                bound_cell(each.epsilon), f"{each.one_way:.2g}", f"{each.expected.one_way:.2g}",
+                f"{each.two_way:.2g}", f"{each.expected.two_way:.2g}", f"{each.n_pairs:.3g}",
+                "" if each.fits else "too few records for a model",
+            )
+            for each in tried
+        ],
+    )  # fmt: skip
+    console.print_line(
+        "one-way, two-way: total variation between original and drawn records (0: equal), means over "
+        "attributes and over pairs of them. It depends on the data and is for their owner; what is expected "
+        "follows from public numbers."
+    )
+    for each in tried:
+        if each.noise:
+            console.print_line(f"ε {bound_text(each.epsilon)}: {each.noise}")
 
 
 def _report(target: Target, owner: OwnerConfig, dataset: DatasetConfig, *, yes: bool, as_json: bool) -> None:

@@ -41,12 +41,19 @@ def synthetic_release(
     return synthesise_together(design, parts, bits)
 
 
+def neighbouring(n_attributes: int, n_owners: int) -> tuple[int, ...]:
+    """Return which of the owners of neighbouring attributes has each of them."""
+    return tuple(place * n_owners // n_attributes for place in range(n_attributes))
+
+
 def vertical_release(
     attributes: Sequence[Attribute], columns: Columns, n_owners: int, epsilon: str, delta: str
 ) -> SyntheticRelease:
     """Make a synthetic release of owners that have neighbouring attributes, without encryption."""
-    holders = tuple(place * n_owners // len(attributes) for place in range(len(attributes)))
-    design = Design(tuple(attributes), columns[0].size, Decimal(epsilon), Decimal(delta), holders=holders)
+    design = Design(
+        tuple(attributes), columns[0].size, Decimal(epsilon), Decimal(delta),
+        holders=neighbouring(len(attributes), n_owners),
+    )  # fmt: skip
     owners = vertical_owners(design, columns, token_bytes(32).hex())
     return synthesise_across(TERMS, design, owners, plain_counting)
 

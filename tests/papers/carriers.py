@@ -21,9 +21,9 @@ from common.model.schema import Attribute, AttributeType
 from owner_node.masking.arrays import Float64Array, SystemBits
 from owner_node.masking.histogram import without_stray_counts
 from owner_node.risk.draws import SortedAttribute
+from owner_node.risk.total_variation import Distributions
 from tests.papers.data_sets import DataSet
 from tests.papers.in_process import Setting, task_of
-from tests.papers.risk_measures import Distributions
 from tests.papers.tables import Numbers
 
 Shape = Callable[[np.random.Generator, int], Float64Array]

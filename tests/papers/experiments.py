@@ -21,6 +21,8 @@ from tests.papers import (
     risk,
     scales,
     synthetic,
+    synthetic_intervals,
+    synthetic_intruders,
     target,
 )
 
@@ -45,6 +47,8 @@ EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
     "relative_adult": (10, partial(relative_adult.run, seed=SEED)),
     "carriers": (12, partial(carriers.run, seed=SEED)),
     "synthetic": (5, partial(synthetic.run, seed=SEED)),
+    "synthetic_intervals": (10, synthetic_intervals.run),
+    "synthetic_intruders": (3, partial(synthetic_intruders.run, seed=SEED)),
     "interactive": (200, partial(interactive.run, seed=SEED)),
 }
 """By name: the paper's number of runs, or ours where there is no paper, and what makes it; the longest first,

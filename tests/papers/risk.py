@@ -32,12 +32,12 @@ from owner_node.risk.attacks import (
 )
 from owner_node.risk.measures import attribute_sse, correlation_error, correlations, mean_sse, scale_of
 from owner_node.risk.scales import LISTS, distinguished_by_scales
+from owner_node.risk.total_variation import Distributions
 from owner_node.risk.trials import Aims, Randomness, attacks_on, knowledge_of, masked
 from owner_node.risk.utility import Estimate, estimate, share
 from tests.papers import risk_data
 from tests.papers.data_sets import DataSet
 from tests.papers.risk_data import ADULT_OWNERS, OwnerPart, parts_of, shuffled
-from tests.papers.risk_measures import Distributions
 from tests.papers.tables import n_runs, number
 
 CARRIERS = ("idp-joint", "auto")

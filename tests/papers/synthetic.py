@@ -9,6 +9,7 @@ Owners of the same records count without encryption here: the numbers are the sa
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from statistics import mean
 from types import MappingProxyType
@@ -17,12 +18,15 @@ import numpy as np
 
 from common.arrays import Int64Array
 from common.model.schema import Attribute, AttributeType
+from common.planning.synthetic import ExpectedErrors, expected_errors
+from common.synthesis.accounting import default_colluding
+from common.synthesis.course import Design
 from owner_node.explore.models import f_measures
 from owner_node.masking.arrays import SystemBits
-from tests.fakes.synthetic_owners import synthetic_release, vertical_release
+from owner_node.risk.total_variation import Distributions
+from tests.fakes.synthetic_owners import neighbouring, synthetic_release, vertical_release
 from tests.papers import risk_data
 from tests.papers.data_sets import DataSet
-from tests.papers.risk_measures import Distributions
 from tests.papers.tables import Numbers
 
 EPSILON, DELTA = "1", "0.000001"
@@ -49,7 +53,7 @@ FORMS = {
     "four vertical owners": Form(4, vertical=True),
 }
 ACCOUNTINGS = {"δ = 0": "0", "δ = 10^-6": DELTA}
-HEADS = ("release", "one-way TV", "two-way TV", "F", "pairs")
+HEADS = ("release", "one-way TV", "expected", "two-way TV", "expected", "F", "pairs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,17 @@ def measured(records: Records, form: Form, delta: str, seed: int) -> tuple[float
     return one, two, f_measure(records, released, seed), float(n_pairs)
 
 
+def expected(records: Records, form: Form, delta: str) -> ExpectedErrors:
+    """Return the errors that public numbers let expect of a release."""
+    attributes, n_owners = records.attributes, 1 if form.vertical else form.owners
+    design = Design(
+        attributes, records.n_released, Decimal(EPSILON), Decimal(delta), n_owners,
+        default_colluding(n_owners),
+        holders=neighbouring(len(attributes), form.owners) if form.vertical else (),
+    )  # fmt: skip
+    return expected_errors(design)
+
+
 def f_measure(records: Records, released: Sequence[Int64Array], seed: int) -> float:
     """Return the F-measure of the second class on the records that were not released."""
     chosen = np.random.default_rng(seed).permutation(released[0].size)[:MOST_TRAINING]
@@ -143,6 +158,11 @@ def run(data: Path, out: Path, runs: int, seed: int) -> dict[str, str]:
     for name, read in READERS.items():
         records = read(data)
         found = defaultdict(list)
+        foreseen = {
+            f"{name_of_form}, {accounting}": expected(records, form, delta)
+            for name_of_form, form in FORMS.items()
+            for accounting, delta in ACCOUNTINGS.items()
+        }
         for number in range(runs):
             for name_of_form, form in FORMS.items():
                 for accounting, delta in ACCOUNTINGS.items():
@@ -150,8 +170,10 @@ def run(data: Path, out: Path, runs: int, seed: int) -> dict[str, str]:
                         measured(records, form, delta, seed + number)
                     )
         original = [each[: records.n_released] for each in records.columns]
-        rows = [("original", (0.0, 0.0, f_measure(records, original, seed), 0.0))]
-        rows += [(key, tuple(map(mean, zip(*each, strict=True)))) for key, each in found.items()]
+        rows = [("original", (0.0, 0.0, 0.0, 0.0, f_measure(records, original, seed), 0.0))]
+        for key, each in found.items():
+            one, two, f, n_pairs = map(mean, zip(*each, strict=True))
+            rows.append((key, (one, foreseen[key].one_way, two, foreseen[key].two_way, f, n_pairs)))
         tables[f"{name} synthetic"] = Numbers(HEADS, tuple(rows))
         tables[f"{name} synthetic"].write(out / f"{name}.csv")
     return {name: table.markdown() for name, table in tables.items()}

@@ -12,11 +12,11 @@ import pytest
 from common.model.schema import Attribute, AttributeType
 from owner_node.explore.assessment import GridSetting
 from owner_node.masking.arrays import SystemBits
+from owner_node.risk.total_variation import MOST_VALUES, QUANTILES, Distributions
 from owner_node.risk.trials import Randomness
 from tests.papers import carriers, linking, risk, risk_data, scales, target
 from tests.papers.data_sets import DataSet
 from tests.papers.experiments import EXPERIMENTS, named
-from tests.papers.risk_measures import MOST_VALUES, QUANTILES, Distributions
 
 INCOME = Attribute("income", AttributeType.INTEGER, 0, 9_999)
 AGE = Attribute("age", AttributeType.INTEGER, 0, 99)

@@ -20,9 +20,9 @@ from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import mask_tasks
 from owner_node.risk.measures import attribute_sse, mean_sse, scale_of
+from owner_node.risk.total_variation import Distributions
 from tests.papers import risk_data
 from tests.papers.data_sets import DataSet
-from tests.papers.risk_measures import Distributions
 
 SETTINGS = (
     *(("census", mechanism, w) for w in ("0.03", "0.1") for mechanism in ("idp-joint", "auto")),

@@ -14,7 +14,16 @@ from common.model.schema import Attribute, AttributeType, Limits, Schema
 from common.planning.arguments import ReleaseArguments, parse_arguments
 from common.planning.limits import check_limits
 from common.planning.planner import make_plan
-from common.planning.synthetic import check_synthetic, design_of
+from common.planning.synthetic import (
+    WARNED,
+    check_synthetic,
+    design_of,
+    epsilon_needed,
+    expected_errors,
+    noise_share,
+    records_needed,
+)
+from common.synthesis.course import Design
 from common.words.guarantee import composition, essentials, promises
 from common.words.worth import Worth
 
@@ -208,7 +217,7 @@ def test_too_few_records_are_said_with_the_number_that_would_do():
     small = planned(("a", "b"), described=schema(records=200))
     worth = Worth.of_plan(small)
     assert worth.worthless
-    (stated,) = re.findall(r"about ([0-9,]+) would do", worth.text)
+    (stated,) = re.findall(r"about ([0-9,]+) records$", worth.text)
     needed = int(stated.replace(",", ""))
     assert 400 < needed < 30_000
     enough = planned(("a", "b"), described=schema(records=needed))
@@ -225,3 +234,52 @@ def test_shares_of_the_budget_are_checked():
     document["synthesis"] = None
     with pytest.raises(ValueError, match="all owners mask"):
         Plan.from_document({**planned().to_document(), "synthesis": None})
+
+
+LABELS = tuple("abcdef")
+SOME = (
+    Attribute("age", AttributeType.INTEGER, 0, 99),
+    Attribute("income", AttributeType.NUMBER, 0, 10**7, decimals=2),
+    Attribute("ward", AttributeType.CATEGORY, 0, 5, categories=LABELS),
+    Attribute("ill", AttributeType.BOOLEAN, 0, 1),
+)
+
+
+@pytest.mark.parametrize("delta", ["0", "0.000001"])
+@pytest.mark.parametrize("n_records", [300, 3_000, 9_900, 200_000])
+def test_what_would_do_does(delta, n_records):
+    """With the epsilon, or the number of records, that is named, noise moves few enough records; with a
+    tenth less it does not.
+    """
+    design = Design(SOME, n_records, Decimal("0.1"), Decimal(delta))
+    assert noise_share(replace(design, n_records=records_needed(design))) <= WARNED
+    if noise_share(design) <= WARNED:
+        assert records_needed(design) == n_records
+        return
+    assert noise_share(replace(design, n_records=records_needed(design) - 200)) > WARNED
+    needed = epsilon_needed(design)
+    assert needed is not None
+    assert noise_share(replace(design, epsilon=needed)) <= WARNED
+    if not design.delta:
+        assert noise_share(replace(design, epsilon=needed * Decimal("0.8"))) > WARNED
+
+
+def test_no_epsilon_does_for_a_handful_of_records():
+    """Noise that is a whole number hides them, however small it is."""
+    assert epsilon_needed(Design(SOME, 100, Decimal(1))) is None
+
+
+def test_errors_to_expect_follow_noise_and_resolution():
+    """They fall with epsilon and records, are shares, and are nothing for pairs of one attribute."""
+    found = [
+        expected_errors(Design(SOME, n_records, Decimal(epsilon)))
+        for n_records, epsilon in ((500, "0.1"), (500, "1"), (50_000, "1"), (50_000, "10"))
+    ]
+    assert [each.one_way for each in found] == sorted((each.one_way for each in found), reverse=True)
+    assert [each.two_way for each in found] == sorted((each.two_way for each in found), reverse=True)
+    assert all(0 < each.one_way < 1 > each.two_way > 0 for each in found)
+    assert expected_errors(Design(SOME[:1], 500, Decimal(1))).two_way == 0
+    # Two booleans: 0.4 standard deviations for each of two cells, and of four.
+    pair = (SOME[3], replace(SOME[3], name="old"))
+    design = Design(pair, 10_000, Decimal(1))
+    assert expected_errors(design).two_way == pytest.approx(1.6 * design.pair_variance**0.5 / 10_000)

@@ -4,6 +4,7 @@ import json
 import random
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -37,6 +38,7 @@ categories = ["medicine", "surgery"]
 [dataset.attributes.ill]
 type = "boolean"
 """
+APPROVED = 'approval = "auto"'
 SYNTHETIC = ("--product", "synthetic")
 SEVERAL = 'identifier = "id"\nmax_records_per_person = 2'
 
@@ -147,3 +149,72 @@ def test_one_attribute_and_one_value(tmp_path, monkeypatch, capsys):
     code, document = ask_mask(capsys, *SYNTHETIC, "--out", "a.parquet", "--attributes", "ward")
     assert (code, document["report"]["relations"]) == (0, [])
     assert set(pd.read_parquet("a.parquet")["ward"]) <= {"medicine", "surgery"}
+
+
+def asked(capsys: pytest.CaptureFixture[str], *command: str) -> tuple[int, dict[str, Any]]:
+    """Run a command with --json; return exit code and document."""
+    capsys.readouterr()
+    code = console.run(application(), "owner-node", [*command, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_explore_says_what_epsilon_gives_which_error(tmp_path, monkeypatch, capsys):
+    """Tables are tried on the data and compared with them; nothing is charged, and no table is kept."""
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path, 3000)
+    explore = ("explore", "--dataset", "patients", *SYNTHETIC, "--repetitions", "2")
+    code, document = asked(capsys, *explore, "--epsilon", "0.05,5")
+    assert (code, document["records"]) == (0, 3000)
+    little, much = document["tables"]
+    assert float(much["one_way"]) < 0.03 < float(little["one_way"])
+    assert float(much["two_way"]) < 0.1 < float(little["two_way"])
+    assert float(much["expected_two_way"]) < float(little["expected_two_way"])
+    assert (little["fits"], much["fits"]) == (False, True)
+    assert "masked records fit better, or an epsilon of" in little["noise"]
+    _, less = asked(capsys, *explore, "--epsilon", "1", "--delta", "0.000001", "--attributes", "ward,ill")
+    assert (less["tables"][0]["pairs"], less["tables"][0]["fits"]) == ("1", True)
+    assert not (tmp_path / "state").exists()
+    capsys.readouterr()
+    assert console.run(application(), "owner-node", [*explore, "--epsilon", "0.05"]) == 0
+    printed = capsys.readouterr().out
+    assert "too few records for a model" in printed
+    assert "It depends on the data and is for their owner" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((*SYNTHETIC, "--k", "5"), "--product synthetic does not take --k"),
+        ((*SYNTHETIC, "--attacks", "none", "--out", "a.html"), "does not take --attacks, --out"),
+        (("--delta", "0.000001"), "masked records have no δ"),
+        ((*SYNTHETIC, "--delta", "0.01"), "delta 0.01 is too large"),
+        ((*SYNTHETIC, "--epsilon", "none"), "epsilon"),
+    ],
+)
+def test_what_explore_cannot_try(tmp_path, monkeypatch, capsys, options, words):
+    """Options that another product has, and budgets that are none."""
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path, 500)
+    code, document = asked(capsys, "explore", "--dataset", "patients", *options)
+    assert (code, words in document["error"]["message"]) == (2, True), document
+
+
+def test_check_says_what_a_plan_would_ask(tmp_path, monkeypatch, capsys):
+    """The policy's answer to a synthetic release, its charge, its rounds, and what noise would leave."""
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path, policy=f"[policy]\n{APPROVED}")
+    check = ("check", "--dataset", "patients", "--epsilon", "1", *SYNTHETIC, "--aggregator", "central")
+    code, document = asked(capsys, *check)
+    release = document["release"]
+    assert (code, release["answer"], release["charge"]) == (0, "accept", "1")
+    assert "3 attributes" in release["questions"]
+    assert "expected total variation" in release["questions"]
+    capsys.readouterr()
+    assert console.run(application(), "owner-node", list(check)) == 0
+    assert "synthetic records: ε 1 for the whole record of a person" in capsys.readouterr().out
+    (tmp_path / "owner.toml").write_text(
+        (tmp_path / "owner.toml").read_text().replace("[policy]", '[policy]\nproducts = ["masked"]')
+    )
+    code, document = asked(capsys, *check)
+    assert (code, "products" in document["error"]["message"]) == (4, True)
+    assert not (tmp_path / "state").exists()

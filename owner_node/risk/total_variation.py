@@ -35,7 +35,7 @@ class Distributions:
         return cls(starts, tuple(binned))
 
     def total_variation(self, masked: Sequence[Int64Array]) -> tuple[float, float]:
-        """Return the mean total variation of single attributes, and of pairs of them.
+        """Return the mean total variation of single attributes, and of pairs of them; 0 if there are none.
 
         Args:
             masked: Released values by attribute, `(n_records,)`.
@@ -50,7 +50,7 @@ class Distributions:
             )
             for i, j in combinations(range(len(sizes)), 2)
         ]
-        return float(np.mean(self.of_single(masked))), float(np.mean(two))
+        return float(np.mean(self.of_single(masked))), float(np.mean(two)) if two else 0.0
 
     def of_single(self, masked: Sequence[Int64Array]) -> list[float]:
         """Return the total variation of every attribute; arguments as in `total_variation`."""
@@ -60,9 +60,10 @@ class Distributions:
 
 def _starts(attribute: Attribute, values: Int64Array) -> Int64Array:
     if attribute.n_values <= MOST_VALUES:
-        return np.arange(attribute.lower, attribute.upper + 1)
+        return np.arange(attribute.lower, attribute.highest + 1)
     ends = np.sort(values)[np.arange(1, QUANTILES) * values.size // QUANTILES]
-    return np.unique(np.concatenate([[attribute.lower], ends]))
+    missing = [attribute.highest] if attribute.keeps_missing else []
+    return np.unique(np.concatenate([[attribute.lower], ends, missing]).astype(np.int64))
 
 
 def _binned(starts: Int64Array, values: Int64Array) -> Int64Array:

@@ -1,0 +1,108 @@
+"""What synthetic tables of an owner's own data would be worth: expected from public numbers, and tried.
+
+Trials draw noise for this alone, and none of them is released. What they show depends on the data: it is for
+their owner.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from common.errors import UsageError
+from common.planning.synthetic import WARNED, ExpectedErrors, check_delta, expected_errors, noise_share
+from common.synthesis.course import Design, check_noise
+from common.synthesis.rounds import MOST_ATTRIBUTES
+from common.words.synthetic import expected_noise
+from owner_node.explore.sweep import ExploredTable
+from owner_node.masking.arrays import BitSource
+from owner_node.risk.total_variation import Distributions
+from owner_node.synthesis.together import synthesise_together
+
+
+@dataclass(frozen=True, slots=True)
+class TriedTable:
+    """Synthetic tables of one ε."""
+
+    epsilon: Decimal
+    expected: ExpectedErrors
+    """From public numbers."""
+    one_way: float
+    """Mean total variation of single attributes, as it was in the trials."""
+    two_way: float
+    """The same of pairs of attributes; 0 for one attribute."""
+    n_pairs: float
+    """Mean number of pairs that were counted."""
+    noise: str
+    """What to expect, in words."""
+    fits: bool
+    """Whether there are enough records for a model."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return what `explore --json` shows."""
+        return {
+            "epsilon": self.epsilon,
+            "expected_one_way": f"{self.expected.one_way:.3g}",
+            "expected_two_way": f"{self.expected.two_way:.3g}",
+            "one_way": f"{self.one_way:.3g}",
+            "two_way": f"{self.two_way:.3g}",
+            "pairs": f"{self.n_pairs:.3g}",
+            "noise": self.noise,
+            "fits": self.fits,
+        }
+
+
+def try_tables(
+    table: ExploredTable,
+    epsilons: Sequence[Decimal],
+    delta: Decimal,
+    repetitions: int,
+    bits: BitSource,
+    progress: Callable[[int, int], None],
+) -> list[TriedTable]:
+    """Make synthetic tables of some ε, and compare them with the original records.
+
+    Args:
+        table: The original records.
+        epsilons: ε of the whole record of a person.
+        delta: δ of each.
+        repetitions: Trials of each ε.
+        bits: Source of random bits.
+        progress: Called after every trial with how many are made, and how many there are.
+
+    Raises:
+        UsageError: If such a table is not possible.
+    """
+    attributes = table.schema.attributes
+    if len(attributes) > MOST_ATTRIBUTES:
+        raise UsageError(
+            f"{len(attributes)} attributes, a model has at most {MOST_ATTRIBUTES}",
+            "choose some: --attributes a,b,c",
+        )
+    n_records = table.records.n_records
+    check_delta(delta, n_records)
+    designs = [Design(attributes, n_records, epsilon, delta) for epsilon in epsilons]
+    for design in designs:
+        check_noise(design)
+    columns = table.records.columns
+    codes = [columns[each.name] - each.lower for each in attributes]
+    distributions = Distributions.of(attributes, columns)
+    tried, done = [], 0
+    for design in designs:
+        found = []
+        for _ in range(repetitions):
+            made = synthesise_together(design, [codes], [bits])
+            drawn = [each + attribute.lower for each, attribute in zip(made.codes, attributes, strict=True)]
+            found.append((*distributions.total_variation(drawn), len(made.measured.pairs)))
+            done += 1
+            progress(done, repetitions * len(designs))
+        one, two, pairs = np.mean(found, axis=0).tolist()
+        tried.append(
+            TriedTable(
+                design.epsilon, expected_errors(design), one, two, pairs, expected_noise(design),
+                noise_share(design) <= WARNED,
+            )
+        )  # fmt: skip
+    return tried
