@@ -32,6 +32,7 @@ from owner_node.risk.links import (
     nearest_kind,
 )
 from owner_node.risk.measures import Scale
+from owner_node.risk.relations import Component, components
 
 WINDOW = 0.05
 """Largest error of a correct guess, as a share of the ranks to either side."""
@@ -342,7 +343,11 @@ def _linkage(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -> Iterat
 
 
 def _likelihood(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -> Iterator[AttackResult]:
-    """Link by likelihood; how sure the intruder is of a link also says who is in the release."""
+    """Link by likelihood; how sure the intruder is of a link also says who is in the release.
+
+    Relations with attributes that the intruder does not know help in some data and not in others: the better
+    of both attempts counts.
+    """
     known = list(known_attributes(crowd, release, intruder))
     if not known:
         return
@@ -350,7 +355,11 @@ def _likelihood(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -> Ite
     n_outside = min(len(crowd.outside), n_inside)
     people = np.concatenate([intruder.persons, n_records + np.arange(n_outside)])
     links = linked_by_likelihood(known, people, intruder.others)
-    yield AttackResult(LIKELIHOOD, float(links.right[:n_inside].mean()), 1 / n_records, n_inside)
+    rate = float(links.right[:n_inside].mean())
+    if related := related_attributes(crowd, release, intruder):
+        by_relations = linked_by_likelihood(known, intruder.persons, intruder.others, related)
+        rate = max(rate, float(by_relations.right.mean()))
+    yield AttackResult(LIKELIHOOD, rate, 1 / n_records, n_inside)
     if n_outside:
         inside, outside = np.split(links.surest, [n_inside])
         yield AttackResult(MEMBERSHIP, chance_above(inside, outside), 0.5, n_outside)
@@ -363,6 +372,19 @@ def known_attributes(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -
         if carrier is not None:
             errors = None if intruder.errors is None else intruder.errors[:, number]
             yield known_attribute(crowd, attribute, release.columns[attribute], carrier, errors)
+
+
+def related_attributes(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -> list[Component]:
+    """Return what an intruder with exact knowledge infers about the other attributes from the known ones."""
+    if intruder.errors is not None:
+        return []
+    ordered = [number for number, scale in enumerate(crowd.scales) if scale.is_ordered]
+    everybody = np.concatenate([crowd.places, crowd.outside])
+    known = [number for number in ordered if number in intruder.known]
+    return components(
+        [(everybody[:, each], release.places[:, each]) for each in known],
+        [release.places[:, each] for each in ordered if each not in intruder.known],
+    )
 
 
 def known_attribute(

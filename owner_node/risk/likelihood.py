@@ -2,7 +2,8 @@
 
 The intruder knows the channel: the rank of a record in an attribute, the scale of the noise on it, and the
 ranks that each released value represents. From these follows the probability of every released value given
-every original one; attributes are independent given the original values.
+every original one; attributes are independent given the original values. Attributes that the intruder does
+not know count by their relations with known ones (`relations`).
 
 All persons are compared at once. Every released record belongs to somebody, so the probability that record r
 is person i's is L(r | i) / Σ_j L(r | j), j over everybody: the first step of Sinkhorn's iteration towards the
@@ -29,6 +30,7 @@ import numpy as np
 
 from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
 from owner_node.risk.links import codes
+from owner_node.risk.relations import Component
 
 _IMPOSSIBLE = 1e-15
 """Smallest probability: smaller ones would be rounding errors."""
@@ -230,8 +232,8 @@ class Likelihoods:
     A product that underflows is 0: such a record is nobody's.
     """
 
-    attributes: tuple[Carried, ...]
-    """The known attributes."""
+    attributes: tuple[Carried | Component, ...]
+    """The known attributes, and what they say about others."""
     factors: tuple[Factor, ...]
     """The same, as few as possible."""
     independent: Float64Array
@@ -242,7 +244,7 @@ class Likelihoods:
     """Number of records of each kind, `(n_kinds,)`."""
 
     @classmethod
-    def of(cls, attributes: Sequence[Carried]) -> "Likelihoods":
+    def of(cls, attributes: Sequence[Carried | Component]) -> "Likelihoods":
         """Put records into kinds: those of one kind are equally likely for everybody."""
         _, first, kind_of, counts = np.unique(
             codes([each.group for each in attributes]),
@@ -313,15 +315,21 @@ class Links:
     """Logarithm of the probability, by Bayes' rule over everybody, that the linked record is the target's."""
 
 
-def linked_by_likelihood(known: Sequence[Known], targets: PositionArray, others: PositionArray) -> Links:
+def linked_by_likelihood(
+    known: Sequence[Known],
+    targets: PositionArray,
+    others: PositionArray,
+    related: Sequence[Component] = (),
+) -> Links:
     """Link targets to records.
 
     Args:
         known: The attributes that the intruder knows.
         targets: Positions of the targets, from `n_records` on people without a record.
         others: Positions of everybody with a record, in random order; the first ones decide about shortlists.
+        related: What known values say about the other attributes.
     """
-    likelihoods = Likelihoods.of([Carried.of(each) for each in known])
+    likelihoods = Likelihoods.of([*(Carried.of(each) for each in known), *related])
     for_others = likelihoods.for_others(others)
     listed = np.concatenate(
         [_shortlist(likelihoods, for_others, people) for people in _blocks(targets)], axis=1

@@ -8,12 +8,21 @@ import pytest
 from common.model.schema import Attribute, AttributeType
 from common.progress import StepStoppedError
 from owner_node.masking.tasks import AttributeTask
-from owner_node.risk.attacks import EXTREMES, LIKELIHOOD, MEMBERSHIP
+from owner_node.risk.attacks import (
+    EXTREMES,
+    LIKELIHOOD,
+    MEMBERSHIP,
+    Intruder,
+    known_attributes,
+    related_attributes,
+)
+from owner_node.risk.likelihood import linked_by_likelihood
 from owner_node.risk.scales import distinguished_by_scales
 from owner_node.risk.trials import (
     Aims,
     Randomness,
     knowledge_of,
+    masked,
     people_of,
     risk_across,
     risks_of,
@@ -79,6 +88,44 @@ def test_less_knowledge_finds_less(mechanism):
     assert three < 0.2
     hidden = risks(tasks_with(mechanism, "0.9"))
     assert all(each.rate.mean < 0.05 for (name, _), each in hidden.items() if name == LIKELIHOOD)
+
+
+def test_relations_with_unknown_attributes_find_more():
+    """Whoever knows two of six related attributes uses the other four, which nobody knows of anybody."""
+    draw = np.random.default_rng(3)
+    two = draw.normal(size=(N, 2))
+    mixed = two @ np.array([[1, 0], [0, 1], [1, 0.1], [0, -1], [0.7, 0.7], [0.7, -0.7]]).T
+    mixed[:, 2:] += 0.1 * draw.normal(size=(N, 4))
+    related = {
+        name: np.clip(50_000 + 12_000 * column, 0, 99_999).astype(np.int64)
+        for name, column in zip(NAMES, mixed.T, strict=True)
+    }
+
+    def found(values):
+        chance, tasks = randomness(), tasks_with("idp-quantiles", "0.1")
+        people = people_of(values, tasks, chance)
+        release = masked(tasks, people.members, chance.bits)
+        intruder = Intruder(
+            np.array([0, 1]),
+            None,
+            np.array([], dtype=np.int64),
+            np.arange(300),
+            np.arange(300),
+            np.arange(540),
+        )
+        known = list(known_attributes(people.crowd, release, intruder))
+        others = related_attributes(people.crowd, release, intruder)
+        rates = [
+            linked_by_likelihood(known, intruder.persons, intruder.others, each).right.mean()
+            for each in ([], others)
+        ]
+        return len(others), *rates
+
+    n_components, plain, by_relations = found(related)
+    assert n_components == 2
+    assert by_relations > 1.5 * plain
+    _, plain, by_relations = found(columns())
+    assert by_relations > 0.8 * plain
 
 
 def test_named_knowledge_is_not_varied():
