@@ -108,7 +108,7 @@ class Trust:
         expected = Party(PartyKind.OWNER, owner, self._owner.trust_domain)
         if party_of_certificate(leaf) != expected:
             raise IdentityError(
-                f"a consent of {expected.uri} comes with the certificate of another party",
+                f"a statement of {expected.uri} comes with the certificate of another party",
                 "every owner signs with the key of its own certificate",
             )
         verify(leaf, domain, payload, signature)

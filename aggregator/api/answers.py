@@ -6,13 +6,24 @@ from datetime import datetime
 
 from aggregator.api.statements import Statements
 from aggregator.drive.stages import product_of
-from aggregator.protocol.events import Acknowledged, Consented, Described, Linked, OwnerEvent, Sealed, Waiting
+from aggregator.protocol.events import (
+    Acknowledged,
+    Consented,
+    Described,
+    Linked,
+    Measured,
+    OwnerEvent,
+    Sealed,
+    Waiting,
+)
 from aggregator.protocol.release import Release, apply
 from aggregator.store.intake import Blob, BlobKind, Intake
 from aggregator.store.journal import Journal
 from aggregator.store.ledger_heads import StoredHead
+from common.canonical import digest
 from common.errors import ConflictError, ProtocolError
 from common.model.fragment import Consent, FragmentStatement
+from common.model.rounds import KEY_BYTES, NUMBER_BYTES, SumKey, chained
 from common.model.schema import Schema, excesses, most_records
 from common.model.task import Assignment
 from common.trust.signing import Domain
@@ -74,6 +85,8 @@ class Answers:
             return await self._linked(release, owner, request.linked, at)
         if kind == "sealed":
             return await self._sealed(release, owner, request.sealed, at)
+        if kind == "measured":
+            return await self._measured(release, owner, request.measured, at)
         raise ProtocolError("the answer is empty or of an unknown kind", _COMPATIBLE)
 
     async def _schema(self, release: Release, owner: str, data: bytes) -> str:
@@ -121,13 +134,80 @@ class Answers:
             )
         if bool(answer.tokens_digest) != plan.linking.tokens:
             raise ProtocolError("tokens are sent if the plan wants them, and only then", _COMPATIBLE)
-        event = Linked(at=at, owner=owner, records=answer.n_records, tokens_digest=answer.tokens_digest)
+        key, chain = self._sum_key(release, owner, answer)
+        event = Linked(
+            at=at,
+            owner=owner,
+            records=answer.n_records,
+            tokens_digest=answer.tokens_digest,
+            sum_key=key,
+            signature=answer.signature.hex() if key else "",
+            certificate=chain,
+        )
         known = release.progress[owner].linked
         if plan.linking.tokens and known is None:
             size = answer.tokens_size if plan.passes else TOKEN_BYTES * answer.n_records
             blob = Blob(release.id, owner, BlobKind.TOKENS, answer.tokens_digest, size)
             if not await asyncio.to_thread(self._intake.verify, blob):
                 raise ProtocolError("the token list has not arrived", "upload it, then answer")
+        return event
+
+    def _sum_key(self, release: Release, owner: str, answer: wire.Linked) -> tuple[str, str]:
+        """Return an owner's key for sums, and who signed it; empty where none is needed."""
+        plan = release.the_plan()
+        if bool(answer.sum_key) is (plan.synthesis is None):
+            raise ProtocolError("a key for sums is sent for synthetic releases, and only then", _COMPATIBLE)
+        if plan.synthesis is None:
+            return "", ""
+        if len(answer.sum_key) != KEY_BYTES:
+            raise ProtocolError(f"a key for sums of {len(answer.sum_key)} bytes is none", _COMPATIBLE)
+        key = SumKey(release.id, owner, plan.digest, answer.sum_key.hex())
+        since = datetime.fromisoformat(plan.created)
+        chain = self._statements.check(
+            owner, Domain.SUM_KEY, key, answer.signature, answer.certificate, since
+        )
+        return key.key, chain
+
+    async def _measured(self, release: Release, owner: str, answer: wire.Measured, at: int) -> Measured:
+        if not 1 <= answer.round <= len(release.rounds):
+            raise ProtocolError(f"round {answer.round} of release {release.id} is not open")
+        number, plan, progress = answer.round, release.the_plan(), release.progress[owner]
+        opened = release.rounds[:number]
+        if len(answer.answer) != NUMBER_BYTES * opened[-1].numbers:
+            raise ProtocolError(
+                f"owner {owner} answered round {number} with {len(answer.answer)} bytes, "
+                f"{opened[-1].numbers} numbers have {NUMBER_BYTES * opened[-1].numbers}",
+                _COMPATIBLE,
+            )
+        if release.addendum is None or number != release.round:
+            # It was added up, and the answer to its message was lost: nothing of it is stored again.
+            return Measured(at=at, owner=owner, round=number, statement="", signature="", certificate="")
+        statement = FragmentStatement(
+            release.id,
+            owner,
+            plan.digest,
+            digest(opened[-1].document.encode()),
+            chained(progress.counted, answer.answer),
+            NUMBER_BYTES * sum(each.numbers for each in opened),
+            release.addendum.records[owner],
+        )
+        signed = self._statements.ledger_head(answer.ledger_head, owner)
+        chain = self._statements.check(
+            owner, Domain.FRAGMENT, statement, answer.signature, answer.certificate,
+            datetime.fromisoformat(plan.created),
+        )  # fmt: skip
+        event = Measured(
+            at=at,
+            owner=owner,
+            round=number,
+            statement=statement.to_bytes().decode(),
+            signature=answer.signature.hex(),
+            certificate=chain,
+        )
+        self._keep(signed, release, event)
+        if progress.measured is None:
+            # On disk before it is recorded, and only once: another answer was refused above.
+            await asyncio.to_thread(self._intake.keep_answer, release.id, owner, number, bytes(answer.answer))
         return event
 
     async def _sealed(self, release: Release, owner: str, answer: wire.Sealed, at: int) -> Sealed:

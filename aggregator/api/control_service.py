@@ -26,7 +26,6 @@ from aggregator.store.journal import Journal
 from aggregator.store.operator_log import USER_KEY, Action
 from common import __version__
 from common.errors import TesseraError, UsageError
-from common.model.plan import Product
 from common.planning.arguments import parse_arguments
 from common.trust.credentials import Credentials
 from common.wire.status import raises
@@ -146,8 +145,6 @@ class ControlService(ControlServiceServicer):
             }
             groups = [group.owners for group in request.groups]
             asked = parse_arguments(**sent | {"release": release, "groups": groups})
-            if asked.product is not Product.MASKED:
-                raise UsageError("this version makes no synthetic releases yet", "leave --product out")
             return self._view(self._operations.start(asked, action, confirmed=request.confirmed))
 
     @raises

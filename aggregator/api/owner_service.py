@@ -160,7 +160,7 @@ class OwnerService(OwnerServiceServicer):
                 due = bounded(
                     work_message(release, work, self._conductor.document(release.id))
                     for release, work in self._conductor.work(owner)
-                    if (work.release, work.step) not in busy
+                    if (work.release, work.name) not in busy
                 )
                 remaining = ends - time.monotonic()
                 if due or self._closing or remaining <= 0:

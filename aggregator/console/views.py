@@ -9,7 +9,7 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from aggregator.control.documents import document, error_of, has_ended, rows
-from common.model.plan import Plan
+from common.model.plan import Plan, Product
 from common.model.schema import Schema
 from common.release.table import describe_domain
 from common.words.guarantee import essentials, invariants, promises
@@ -27,10 +27,13 @@ STEPS = {
     "linking": "Linking",
     "masking": "Masking",
     "collecting": "Upload",
+    "measuring": "Counting",
     "joining": "Joining",
     "published": "Published",
 }
 """The steps of a release that goes well, by state."""
+_OF_PRODUCT = {Product.MASKED: ("masking", "collecting"), Product.SYNTHETIC: ("measuring",)}
+"""The steps that only releases of one product have."""
 _SAID = {
     "inviting": "Owners send the schemas of their data sets.",
     "planned": "The plan waits for your confirmation. No owner was asked for its consent yet.",
@@ -38,6 +41,7 @@ _SAID = {
     "linking": "Owners send what linking needs, and the aggregator compares it.",
     "masking": "Owners charge their budgets and mask their records.",
     "collecting": "Owners upload what they have masked.",
+    "measuring": "Owners charge their budgets and count, round by round; the aggregator adds up.",
     "joining": "The aggregator joins the fragments and publishes them.",
     "published": "The release is published.",
     "conflict": "What the owners hold does not fit together.",
@@ -46,7 +50,13 @@ _SAID = {
     "cancelled": "The release was cancelled.",
     "expired": "A deadline passed.",
 }
-_ANSWERED = {"consenting": "reserved", "linking": "linked", "masking": "sealed", "collecting": "uploaded"}
+_ANSWERED = {
+    "consenting": "reserved",
+    "linking": "linked",
+    "masking": "sealed",
+    "collecting": "uploaded",
+    "measuring": "answered",
+}
 """The state of an owner that has done its part of a step."""
 _OWNER_SAID = {
     "invited": "asked",
@@ -54,6 +64,8 @@ _OWNER_SAID = {
     "reserved": "agreed",
     "linked": "linked",
     "sealed": "masked",
+    "spent": "charged",
+    "answered": "answered",
     "uploaded": "uploaded",
     "published": "published",
     "refused": "refused",
@@ -69,6 +81,8 @@ _EVENT_SAID = {
     "linked": "loaded its data and sent what linking needs",
     "addended": "Linking succeeded, and its result was signed",
     "sealed": "masked its records",
+    "opened": "A round was opened, or all of them are answered",
+    "measured": "counted and answered a round",
     "received": "uploaded its fragment",
     "published": "The release was published",
     "resumed": "The release was resumed",
@@ -106,7 +120,9 @@ def release_document(view: "ReleaseView", now: datetime) -> dict[str, Any]:
 
 def _steps(view: "ReleaseView") -> list[tuple[str, str]]:
     """Return the steps, each "past", "current" or "next"; none for a release that was broken off."""
-    names = list(STEPS)[: 2 if view.dry_run else None]
+    product = Plan.from_bytes(view.plan).product if view.plan else Product.MASKED
+    others = {name for each, of in _OF_PRODUCT.items() if each is not product for name in of}
+    names = [name for name in STEPS if name not in others][: 2 if view.dry_run else None]
     if view.state not in names:
         return []
     at = names.index(view.state) + (view.state == names[-1])

@@ -16,6 +16,7 @@ from aggregator.drive.deadlines import Deadlines
 from aggregator.drive.endings import ended_by, expired, failed_at_owner
 from aggregator.drive.messages import Document, document_of
 from aggregator.drive.presence import OwnerPresence, Signal
+from aggregator.drive.rounds import opened_round
 from aggregator.drive.stages import (
     LostFragmentError,
     compare_keys,
@@ -247,7 +248,7 @@ class Conductor:
         after = self._releases[release]
         owner = {"owner": event.owner} if isinstance(event, OwnerEvent) else {}
         _log.info(event.name, extra={"release": release, "state": str(after.state)} | owner)
-        if before is None or after.state is not before.state:
+        if before is None or (after.state, after.rounds) != (before.state, before.rounds):
             self._entered(after)
         self._go_on(self._releases[release])
         self._changed(release)
@@ -266,7 +267,8 @@ class Conductor:
             self._presence.signal(owner).fire()
         self._deadlines.watch(release)
         self._prepare(release)
-        if release.state is State.MASKING:
+        self._intake.remove_answers(release.id, before=len(release.rounds))
+        if release.state in (State.MASKING, State.MEASURING):
             for owner in release.request.owners:
                 self._intake.remove(release.id, owner, BlobKind.TOKENS)
         if release.state is State.COLLECTING:
@@ -288,6 +290,8 @@ class Conductor:
             self._steps.take(release.id, partial(self._confirm, release.id))
         elif release.state is State.LINKING and not release.missing("linked"):
             self._steps.take(release.id, partial(self._link, release.id))
+        elif release.state is State.MEASURING and _is_answered(release):
+            self._steps.take(release.id, partial(self._open_round, release.id))
         elif release.state is State.JOINING:
             self._steps.take(release.id, partial(self._publish, release.id))
 
@@ -335,6 +339,15 @@ class Conductor:
                 progress,
             )
         if self._releases[release].state is State.LINKING:
+            self.record(release, event)
+
+    async def _open_round(self, release: str) -> None:
+        known = self._releases[release]
+        if known.state is not State.MEASURING or not _is_answered(known):
+            return
+        event = await asyncio.to_thread(opened_round, known, self._intake, self._signer, self.now)
+        after = self._releases[release]
+        if after.state is State.MEASURING and len(after.rounds) == len(known.rounds):
             self.record(release, event)
 
     async def _publish(self, release: str) -> None:
@@ -425,3 +438,8 @@ class Conductor:
         self._stopping = True
         self._deadlines.stop()
         await self._steps.stop()
+
+
+def _is_answered(release: Release) -> bool:
+    """Whether the next round of a synthetic release is due: the first, or all owners have answered."""
+    return not release.rounds or (bool(release.round) and not release.missing("measured"))

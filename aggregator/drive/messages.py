@@ -5,6 +5,7 @@ are serialised and compressed once, named by their digests, and fetched by the o
 """
 
 import zlib
+from base64 import b64decode
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from aggregator.protocol.states import State
 from aggregator.protocol.work import Work, conclusion
 from common.canonical import digest
 from common.errors import InternalError, UsageError
+from common.model.rounds import RoundDocument
 from common.wire.limits import SENTENCES
 from common.wire.v1 import owner_pb2 as wire
 
@@ -46,6 +48,10 @@ def document_of(release: Release) -> Document | None:
             raise _too_many_owners(release, len(data))
     elif release.state is State.MASKING and release.addended is not None:
         data = release.addended.addendum.encode()
+    elif release.state is State.MEASURING and release.round:
+        opened = release.rounds[-1]
+        document = RoundDocument.from_bytes(opened.document.encode())
+        data = document.with_attached(b64decode(opened.attached))
     else:
         return None
     return Document(digest(data), zlib.compress(data))
@@ -86,6 +92,8 @@ def work_message(release: Release, work: Work, document: Document | None) -> wir
         message.mask.CopyFrom(_mask(release, document))
     elif work.step == "collect":
         message.collect.SetInParent()
+    elif work.step == "measure":
+        message.measure.CopyFrom(_measure(release, document))
     else:
         state, reason, manifest = conclusion(release)
         # A conflict lists whatever owners declare differently.
@@ -131,4 +139,16 @@ def _mask(release: Release, document: Document | None) -> wire.Mask:
         addendum_digest=document.digest,
         signature=bytes.fromhex(addended.signature),
         certificate=addended.certificate.encode(),
+    )
+
+
+def _measure(release: Release, document: Document | None) -> wire.Measure:
+    if not release.round or document is None:
+        raise InternalError(f"release {release.id} has no open round")
+    opened = release.rounds[-1]
+    return wire.Measure(
+        round=release.round,
+        opening_digest=document.digest,
+        signature=bytes.fromhex(opened.signature),
+        certificate=opened.certificate.encode(),
     )

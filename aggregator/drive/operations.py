@@ -61,6 +61,7 @@ def allowed_seconds(deadlines: DeadlineSettings) -> dict[str, int]:
         State.LINKING: deadlines.link,
         State.MASKING: deadlines.mask,
         State.COLLECTING: deadlines.collect,
+        State.MEASURING: deadlines.mask,
     }
     return {str(state): max(1, int(duration.total_seconds())) for state, duration in durations.items()}
 

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import logging
+from base64 import b64decode
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from common.errors import IntegrityError, InternalError, UsageError
 from common.files import write_atomic
 from common.model.compatibility import check_features, common_protocol, features_of
 from common.model.fragment import Addendum, Consent
+from common.model.rounds import RoundDocument
 from common.model.schema import Schema
 from common.planning.attributes import check_records
 from common.planning.limits import check_limits
@@ -52,8 +54,12 @@ _SHARE_OF_LINKING = 2
 """The tokens that are compared at once take one part in so many of the memory."""
 
 
-def product_of(_plan: "Plan") -> "Masked":
+def product_of(plan: "Plan") -> "Masked":
     """Return what makes the product of a plan; numpy and pyarrow are loaded with it."""
+    if plan.synthesis is not None:
+        from aggregator.release.synthetic import SYNTHETIC
+
+        return SYNTHETIC
     from aggregator.release.masked import MASKED
 
     return MASKED
@@ -264,11 +270,15 @@ def publish_release(
             it, or its folder holds something else.
         OSError: If the release folder or the scratch folder cannot be written.
     """
+    from aggregator.release.masked import Material
     from common.release.summary import n_records
 
     plan, evidence = release.the_plan(), _evidence(release)
     product, counts = product_of(plan), evidence.addendum.records
     n_released = n_records(plan, evidence.addendum)
+    fragments = {owner: partial(_fragment, release, owner, intake) for owner in plan.owners}
+    sums = [b64decode(opened.attached) for opened in release.rounds[1:]]
+    material = Material(plan, counts, n_released, fragments, sums)
 
     def joined() -> "Generator[pa.Table]":
         missing = _missing_room(workspace, product.needed_room(plan, counts, n_released, workspace))
@@ -276,14 +286,13 @@ def publish_release(
             raise OSError(errno.ENOSPC, missing, str(workspace.scratch))
         # Every record of a fragment is read, and every record of the release is written; then it is verified.
         progress.begin("publishing", sum(counts.values()) + n_released)
-        fragments = {owner: partial(_fragment, release, owner, intake) for owner in plan.owners}
-        yield from product.join(plan, fragments, counts, n_released, workspace, progress.advance)
+        yield from product.join(material, workspace, progress.advance)
 
     # After a crash the folder may be there, and the fragments may be gone: then nothing is joined.
     with closing(joined()) as pieces:
         return folder_of(release, release_dir).publish(
             evidence, pieces, signer.current_signer(), now, release.request.formats, ca,
-            workspace=workspace, progress=progress,
+            counts=partial(product.noisy_counts, material), workspace=workspace, progress=progress,
         )  # fmt: skip
 
 
@@ -347,4 +356,11 @@ def _evidence(release: Release) -> Evidence:
         release.addendum,
         Signed(bytes.fromhex(addended.signature), addended.certificate),
         owners,
+        tuple(
+            (
+                RoundDocument.from_bytes(opened.document.encode()),
+                Signed(bytes.fromhex(opened.signature), opened.certificate),
+            )
+            for opened in release.rounds
+        ),
     )

@@ -114,11 +114,17 @@ class Linked(OwnerEvent):
     """Exact number of records."""
     tokens_digest: str
     """Of the token list; empty where the plan wants none."""
+    sum_key: str = ""
+    """Its key for sums, hexadecimal; empty unless the release is synthetic."""
+    signature: str = ""
+    """Over tessera/v1/sum-key; empty without a key."""
+    certificate: str = ""
+    """PEM chain of the owner; empty without a key."""
 
     @property
     def content(self) -> tuple[object, ...]:
-        """The number of records and the list's digest."""
-        return (self.records, self.tokens_digest)
+        """The number of records, the list's digest and the key."""
+        return (self.records, self.tokens_digest, self.sum_key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +154,40 @@ class Sealed(OwnerEvent):
     def content(self) -> tuple[object, ...]:
         """The statement."""
         return (self.statement,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened(Event):
+    """A round of a synthetic release was opened, or all of its rounds are answered."""
+
+    document: str
+    """Canonical JSON of the `common.model.rounds.RoundDocument`."""
+    attached: str
+    """What comes with it, in base 64: the addendum, or the sums of the answers to the round before."""
+    numbers: int
+    """How many numbers an answer has; 0 if nothing is left to ask."""
+    signature: str
+    """Over tessera/v1/round."""
+    certificate: str
+    """PEM chain of the aggregator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured(OwnerEvent):
+    """An owner answered a round of a synthetic release; before the first answer it has spent."""
+
+    round: int
+    statement: str
+    """Canonical JSON of the statement about all of its answers so far."""
+    signature: str
+    """Over tessera/v1/fragment."""
+    certificate: str
+    """PEM chain of the owner."""
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """The round, and the statement."""
+        return (self.round, self.statement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +277,8 @@ EVENTS: Mapping[str, type[Event]] = {
     "linked": Linked,
     "addended": Addended,
     "sealed": Sealed,
+    "opened": Opened,
+    "measured": Measured,
     "received": Received,
     "published": Published,
     "conflicted": Conflicted,

@@ -17,6 +17,8 @@ from aggregator.protocol.events import (
     Ending,
     Event,
     Linked,
+    Measured,
+    Opened,
     OwnerEvent,
     Planned,
     Published,
@@ -45,10 +47,14 @@ class Progress:
     consented: Consented | None = None
     linked: Linked | None = None
     """Its number of records and tokens."""
-    sealed: Sealed | None = None
-    """What it says about its fragment."""
+    sealed: Sealed | Measured | None = None
+    """What it says about its fragment, or about its answers so far."""
     statement: FragmentStatement | None = None
     """The same, read."""
+    measured: Measured | None = None
+    """Its answer to the open round."""
+    counted: str = ""
+    """Digest of its answers to the rounds before (`common.model.rounds.chained`)."""
     received: Received | None = None
     """The receipt that it was given."""
     refused: Refused | None = None
@@ -77,6 +83,8 @@ class Release:
     addended: Addended | None = None
     addendum: Addendum | None = None
     """What linking found."""
+    rounds: tuple[Opened, ...] = ()
+    """The rounds of a synthetic release so far; once all are answered, the last one asks nothing."""
     published: Published | None = None
     """Where it was published."""
     ending: Ending | None = None
@@ -115,8 +123,20 @@ class Release:
         if not over or self.addendum is None:
             return False
         unsealed = self.missing("sealed")
+        if self.measures and not self.rounds:
+            return False
         knows = any(self.progress[owner].acknowledged for owner in unsealed)
         return not knows and not (self.addendum.selections and unsealed)
+
+    @property
+    def measures(self) -> bool:
+        """Whether owners answer rounds instead of masking."""
+        return self.plan is not None and self.plan.synthesis is not None
+
+    @property
+    def round(self) -> int:
+        """Number of the open round; 0 where none is open."""
+        return len(self.rounds) if self.rounds and self.rounds[-1].numbers else 0
 
     @property
     def deadline(self) -> int | None:
@@ -150,6 +170,8 @@ class Release:
             return "refused"
         if self.ended:
             return "published" if self.state is State.PUBLISHED else "ended"
+        if self.round and progress.sealed is not None:
+            return "answered" if progress.measured is not None else "spent"
         reached = (
             ("uploaded", progress.received),
             ("sealed", progress.sealed),
@@ -198,9 +220,10 @@ def apply(release: Release, event: Event) -> Release:
     """
     if isinstance(event, OwnerEvent):
         return _answered(release, event)
-    if isinstance(event, Resumed):
-        return _resumed(release, event)
-    state = next_state(release.state, event.name)
+    if isinstance(event, Resumed | Opened):
+        return _resumed(release, event) if isinstance(event, Resumed) else _opened(release, event)
+    measures = isinstance(event, Addended) and release.measures
+    state = next_state(release.state, f"{event.name}_to_measure" if measures else event.name)
     if isinstance(event, Planned):
         plan = Plan.from_bytes(event.plan.encode())
         return _moved(replace(release, planned=event, plan=plan), state, event)
@@ -221,6 +244,11 @@ def _answered(release: Release, event: OwnerEvent) -> Release:
     if progress is None:
         raise ProtocolError(f"owner {event.owner} takes no part in release {release.id}")
     known: OwnerEvent | None = getattr(progress, event.name)
+    if isinstance(event, Measured):
+        if event.round < len(release.rounds):
+            return release  # it was counted, and the answer to its message was lost
+        if event.round != release.round:
+            raise ProtocolError(f"round {event.round} of release {release.id} is not open")
     if known is not None:
         if known.content != event.content:
             raise ConflictError(
@@ -234,7 +262,8 @@ def _answered(release: Release, event: OwnerEvent) -> Release:
     if isinstance(event, Acknowledged) and not release.ended:
         raise ProtocolError(f"release {release.id} has not ended, there is nothing to acknowledge")
     changes: dict[str, Any] = {event.name: event}
-    if isinstance(event, Sealed):
+    if isinstance(event, Sealed | Measured):
+        changes["sealed"] = event
         changes["statement"] = FragmentStatement.from_bytes(event.statement.encode())
     after = replace(release, progress={**release.progress, event.owner: replace(progress, **changes)})
     barrier = f"{event.name}_by_all"
@@ -243,6 +272,17 @@ def _answered(release: Release, event: OwnerEvent) -> Release:
 
 
 _BARRIERS = frozenset({"consented_by_all", "sealed_by_all", "received_by_all"})
+
+
+def _opened(release: Release, event: Opened) -> Release:
+    """Open the next round, whose answers are others; the time for it begins."""
+    state = next_state(release.state, event.name if event.numbers else f"{event.name}_none")
+    progress = {
+        owner: replace(each, measured=None, counted=each.statement.fragment_digest if each.statement else "")
+        for owner, each in release.progress.items()
+    }
+    rounds = (*release.rounds, event)
+    return replace(release, state=state, rounds=rounds, progress=progress, entered=event.at)
 
 
 def _ended(release: Release, state: State, event: Ending) -> Release:
@@ -265,11 +305,16 @@ def _deleted(release: Release, event: Deleted) -> Release:
 
 def _resumed(release: Release, event: Resumed) -> Release:
     """Go on after an end: statements about fragments stay, and all fragments are sent again."""
-    state = next_state(release.state, event.name if release.missing("sealed") else f"{event.name}_by_all")
+    if release.measures:
+        name = f"{event.name}_to_measure"
+    else:
+        name = event.name if release.missing("sealed") else f"{event.name}_by_all"
+    state = next_state(release.state, name)
     if not release.resumable:
         raise ProtocolError(f"release {release.id} is {release.state} and cannot go on")
     progress = {
-        owner: replace(each, received=None, acknowledged=None) for owner, each in release.progress.items()
+        owner: replace(each, received=None, measured=None, acknowledged=None)
+        for owner, each in release.progress.items()
     }
     return _moved(replace(release, progress=progress, ending=None), state, event)
 

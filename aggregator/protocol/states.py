@@ -19,6 +19,7 @@ class State(StrEnum):
     LINKING = "linking"
     MASKING = "masking"
     COLLECTING = "collecting"
+    MEASURING = "measuring"
     JOINING = "joining"
     PUBLISHED = "published"
     CONFLICT = "conflict"
@@ -63,6 +64,7 @@ TRANSITIONS: Mapping[State, Mapping[str, State]] = {
     State.LINKING: {
         "linked": State.LINKING,
         "addended": State.MASKING,
+        "addended_to_measure": State.MEASURING,
         "conflicted": State.CONFLICT,
         "refused": State.REFUSED,
         "failed": State.FAILED,
@@ -84,6 +86,16 @@ TRANSITIONS: Mapping[State, Mapping[str, State]] = {
         "cancelled": State.CANCELLED,
         "expired": State.EXPIRED,
     },
+    # A synthetic release instead of masking and collecting: round by round, until nothing is left to ask.
+    State.MEASURING: {
+        "opened": State.MEASURING,
+        "measured": State.MEASURING,
+        "opened_none": State.JOINING,
+        "refused": State.REFUSED,
+        "failed": State.FAILED,
+        "cancelled": State.CANCELLED,
+        "expired": State.EXPIRED,
+    },
     # The release folder appears in this state, and a folder that has appeared cannot be cancelled. There is
     # something to cancel only while storage fails or publication has failed, and the folder is absent.
     State.JOINING: {"published": State.PUBLISHED, "failed": State.FAILED, "cancelled": State.CANCELLED},
@@ -95,6 +107,7 @@ TRANSITIONS: Mapping[State, Mapping[str, State]] = {
     State.FAILED: {
         "resumed": State.MASKING,
         "resumed_by_all": State.COLLECTING,
+        "resumed_to_measure": State.MEASURING,
         "acknowledged": State.FAILED,
         "deleted": State.FAILED,
     },
@@ -102,6 +115,7 @@ TRANSITIONS: Mapping[State, Mapping[str, State]] = {
     State.EXPIRED: {
         "resumed": State.MASKING,
         "resumed_by_all": State.COLLECTING,
+        "resumed_to_measure": State.MEASURING,
         "acknowledged": State.EXPIRED,
         "deleted": State.EXPIRED,
     },

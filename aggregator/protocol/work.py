@@ -11,7 +11,7 @@ from aggregator.protocol.events import Conflicted
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
 
-Step = Literal["describe", "consent", "link", "mask", "collect", "conclude"]
+Step = Literal["describe", "consent", "link", "mask", "collect", "measure", "conclude"]
 
 DRY_RUN_REASON = "only a plan was requested"
 """The reason that owners receive when a dry run has ended."""
@@ -24,6 +24,13 @@ class Work:
     release: str
     step: Step
     """What to do; the content comes from the release."""
+    round: int = 0
+    """Number of the round to answer; 0 for other steps."""
+
+    @property
+    def name(self) -> str:
+        """Its name among the work of its release: an owner can be busy with one round at a time."""
+        return f"{self.step}-{self.round}" if self.round else self.step
 
 
 _STEPS: dict[State, tuple[str, Step]] = {
@@ -32,6 +39,7 @@ _STEPS: dict[State, tuple[str, Step]] = {
     State.LINKING: ("linked", "link"),
     State.MASKING: ("sealed", "mask"),
     State.COLLECTING: ("received", "collect"),
+    State.MEASURING: ("measured", "measure"),
 }
 """The answer that each state waits for, and the work that it answers."""
 
@@ -57,6 +65,9 @@ def work_for(release: Release, owner: str) -> Work | None:
     if release.state not in _STEPS:
         return None
     answer, step = _STEPS[release.state]
+    if step == "measure":
+        due = release.round and progress.measured is None
+        return Work(release.id, step, release.round) if due else None
     return Work(release.id, step) if getattr(progress, answer) is None else None
 
 

@@ -3,8 +3,9 @@
 Documents, signatures, states and the release folder are the same for every product.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +17,22 @@ from common.model.task import Assignment
 from common.wire.decoding import FragmentCheck, decoded_batches
 from common.wire.encoding import size_limit
 from common.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What the records of a release are made of."""
+
+    plan: Plan
+    counts: Mapping[str, int]
+    """The number of records that every owner masked or counted."""
+    n_records: int
+    """How many records the release has."""
+    fragments: Mapping[str, Callable[[], Path]]
+    """Returns the file of an owner's fragment, checked again, when its turn comes."""
+    sums: Sequence[bytes] = ()
+    """The sums of the rounds of a synthetic release, as they were signed."""
+
 
 _SHARE_OF_PIECE = 8
 """A piece of the released table takes one part in so many of the memory."""
@@ -51,22 +68,17 @@ class Masked:
         """
         return FragmentCheck(plan, assignment, n_records, size)
 
+    def noisy_counts(self, _material: Material) -> pa.Table | None:
+        """Return the noisy counts that are released beside the records; None: there are none."""
+        return None
+
     def join(
-        self,
-        plan: Plan,
-        fragments: Mapping[str, Callable[[], Path]],
-        counts: Mapping[str, int],
-        n_records: int,
-        workspace: Workspace,
-        advance: Callable[[int], None],
+        self, material: Material, workspace: Workspace, advance: Callable[[int], None]
     ) -> Generator[pa.Table]:
         """Join fragments into the released table, in random order.
 
         Args:
-            plan: The plan.
-            fragments: Returns the file of an owner's fragment, checked again, when its turn comes.
-            counts: The number of records of every fragment, by owner.
-            n_records: How many records the release has.
+            material: The fragments.
             workspace: Memory and scratch folder.
             advance: Called with the number of records that were read, again and again.
 
@@ -77,13 +89,14 @@ class Masked:
             IntegrityError: If a fragment cannot be used, or they do not fit together.
             OSError: If the scratch folder cannot be used.
         """
+        plan, counts = material.plan, material.counts
 
         def batches(assignment: Assignment) -> Iterator[pa.RecordBatch]:
-            path = fragments[assignment.owner]()
+            path = material.fragments[assignment.owner]()
             yield from decoded_batches(path, plan, assignment, counts[assignment.owner])
 
         decoded = {owner: batches(assignment) for owner, assignment in plan.assignments.items()}
-        with closing(assemble(plan, decoded, counts, n_records, workspace, advance)) as records:
+        with closing(assemble(plan, decoded, counts, material.n_records, workspace, advance)) as records:
             yield from to_release(plan, records, workspace.memory // _SHARE_OF_PIECE)
 
 

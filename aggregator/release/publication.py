@@ -13,7 +13,7 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -129,6 +129,7 @@ class ReleaseFolder:
         formats: Sequence[str] = ("parquet",),
         ca: Path | None = None,
         *,
+        counts: Callable[[], "pa.Table | None"] = lambda: None,
         workspace: Workspace,
         progress: Progress | None = None,
     ) -> str:
@@ -142,6 +143,7 @@ class ReleaseFolder:
             published: Now, with a time zone.
             formats: Any of `FORMATS`.
             ca: PEM file of the CAs that all identities must lead to; None leaves them unchecked.
+            counts: Returns the noisy counts that the records were drawn from; None where they were masked.
             workspace: Memory and scratch folder.
             progress: Advanced by the records that are written; verifying them is a step of its own.
 
@@ -162,6 +164,8 @@ class ReleaseFolder:
         with whole_folder(self.path) as folder:
             document = manifest_document(evidence, signer.chain_pem, published)
             summaries = _write_data(folder, evidence.plan, document, pieces, formats, workspace, progress)
+            if (table := counts()) is not None:
+                _write_counts(folder, table)
             _write_report(folder, document, evidence, summaries, formats)
             manifest = to_bytes(document, _listed(folder))
             _write(folder / MANIFEST_FILE, manifest)
@@ -267,6 +271,15 @@ def _write_data(
             )
             progress.advance(piece.num_rows)
         return summaries.finish()
+
+
+def _write_counts(folder: Path, counts: "pa.Table") -> None:
+    import pyarrow.parquet as pq
+
+    from common.release.counts import COUNTS_FILE
+
+    with flushed(folder / COUNTS_FILE) as stream:
+        pq.write_table(counts, stream, compression="zstd")
 
 
 def _write_report(

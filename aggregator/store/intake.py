@@ -3,6 +3,7 @@
     incoming/RELEASE/OWNER.tokens        a complete token list
     incoming/RELEASE/OWNER.fragment      a complete fragment
     incoming/RELEASE/OWNER.selection     what linking selected of an owner's records, to be sent to it
+    incoming/RELEASE/OWNER.answer-N      an answer to round N of a synthetic release, until all are added up
     incoming/RELEASE/OWNER.….part        an incomplete upload, restarted from zero for another blob
 
 A part belongs to one blob: `….want` beside it holds that blob's digest, so that bytes of two blobs never mix.
@@ -27,6 +28,7 @@ from typing import Any, TypeAlias
 from common.errors import IntegrityError, NotConnectedError, ProtocolError
 from common.files import private_directory, read_chunks, sync_directory, write_atomic
 
+_ANSWER = ".answer-"
 BLOCK_BYTES = 4096
 """Alignment of everything that is written past the cache."""
 _FLUSH_BYTES = 64 << 20
@@ -232,6 +234,24 @@ class Intake:
         for path in (final, *_beside(final)):
             with suppress(OSError):
                 path.unlink(missing_ok=True)
+
+    def answer(self, release: str, owner: str, round_number: int) -> Path:
+        """Return the path of an owner's answer to a round."""
+        return self._directory / release / f"{owner}{_ANSWER}{round_number}"
+
+    def keep_answer(self, release: str, owner: str, round_number: int, answer: bytes) -> None:
+        """Store an owner's answer to a round."""
+        path = self.answer(release, owner, round_number)
+        private_directory(path.parent)
+        write_atomic(path, answer)
+
+    def remove_answers(self, release: str, before: int) -> None:
+        """Delete the answers to rounds before one, which are added up."""
+        for path in (self._directory / release).glob(f"*{_ANSWER}*"):
+            number = path.name.rpartition(_ANSWER)[2]
+            if number.isdecimal() and int(number) < before:
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
 
     def remove_all(self, release: str) -> None:
         """Delete everything of a release."""

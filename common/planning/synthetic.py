@@ -187,6 +187,12 @@ def check_synthetic(plan: Plan) -> None:
             f"{len(plan.attributes)} attributes, a model has at most {MOST_ATTRIBUTES}",
             "choose some: --attributes a,b,c",
         )
+    if plan.delta and plan.linking.max_overlap > 1:
+        raise UsageError(
+            "with a delta, no person can be at several owners: what several records of one lose is not bounded "
+            "by the sum of their epsilon and the same delta",
+            "leave --delta or --max-overlap out",
+        )
     design = design_of(plan)
     if design.n_records > MOST_RECORDS:
         raise UsageError(

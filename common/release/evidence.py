@@ -12,6 +12,7 @@ from typing import Any, Self
 from common.canonical import Document, canonical, digest
 from common.model.fragment import Addendum, Consent, FragmentStatement
 from common.model.plan import Plan
+from common.model.rounds import RoundDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,14 @@ class Evidence:
     """The aggregator's signature of it."""
     owners: Mapping[str, OwnerEvidence]
     """What every owner of the plan signed, by owner id."""
+    rounds: tuple[tuple[RoundDocument, Signed], ...] = ()
+    """What opened the rounds of a synthetic release, and the one that closed the last, each signed by the
+    aggregator."""
+
+    @property
+    def answered_digest(self) -> str:
+        """Digest of what owners answered last: the addendum, or what opened the last round."""
+        return self.rounds[-2][0].digest if self.rounds else self.addendum.digest
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any]) -> Self:
@@ -99,6 +108,10 @@ class Evidence:
             Addendum.from_bytes(_checked(addendum)),
             Signed.from_document(addendum),
             {owner["id"]: OwnerEvidence.from_document(owner) for owner in manifest["owners"]},
+            tuple(
+                (RoundDocument.from_bytes(_checked(each)), Signed.from_document(each))
+                for each in manifest.get("rounds", ())
+            ),
         )
 
 

@@ -123,6 +123,24 @@ def manifest_document(
         "aggregator": {"id": plan.aggregator, "certificates": aggregator_certificates},
         "plan": evidence.plan_signed.to_document(plan),
         "addendum": evidence.addendum_signed.to_document(addendum),
+        **_of_synthesis(evidence),
+    }
+
+
+def _of_synthesis(evidence: Evidence) -> dict[str, Any]:
+    """Return how the records of a synthetic release were made, and what its rounds were opened with."""
+    synthesis, rounds = evidence.plan.synthesis, evidence.rounds
+    if synthesis is None:
+        return {}
+    return {
+        "product": str(evidence.plan.product),
+        "synthesis": {
+            **synthesis.to_document(),
+            "epsilon": evidence.plan.epsilon,
+            "rounds": len(rounds) - 1,
+            "relations": [list(each) for each in rounds[-1][0].relations],
+        },
+        "rounds": [signed.to_document(document) for document, signed in rounds],
     }
 
 

@@ -21,19 +21,23 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 
 from common import __version__
+from common.arrays import Int64Array
 from common.canonical import adds_to, canonical, digest
 from common.errors import IntegrityError, TesseraError, UsageError, VersionError, did_you_mean
 from common.files import explaining_disk
 from common.model.fragment import Addendum, bounds_of_person, contradictions
 from common.model.matches import fit
 from common.model.plan import Plan
+from common.model.rounds import SumKey
 from common.progress import Progress
 from common.release.column_summary import ColumnSummaries, ColumnSummary
+from common.release.counts import COUNTS_FILE
 from common.release.data_files import (
     DATA_FILES,
     PARQUET_FILE,
@@ -94,6 +98,27 @@ def check_derived(manifest: Mapping[str, Any], evidence: Evidence) -> None:
     # The wording may change between versions, what it says may not: only the same version can compare it.
     if manifest["version"] == __version__ and not _has_derived_texts(manifest, evidence):
         raise IntegrityError("it promises something else than its plan")
+
+
+def check_rounds(evidence: Evidence) -> None:
+    """Check that what opened the rounds of a synthetic release belongs together, and to its plan.
+
+    Raises:
+        IntegrityError: If it does not.
+    """
+    plan, addendum, documents = evidence.plan, evidence.addendum, [each for each, _ in evidence.rounds]
+    if (plan.synthesis is None) is bool(documents):
+        raise IntegrityError("a synthetic release has rounds, and no other has")
+    previous = ""
+    for number, document in enumerate(documents, start=1):
+        stated = (document.release, document.plan_digest, document.addendum_digest)
+        if stated != (plan.release, plan.digest, addendum.digest):
+            raise IntegrityError(f"round {number} is of another release")
+        if (document.round, document.previous) != (number, previous):
+            raise IntegrityError(f"round {number} does not follow the one before")
+        previous = document.digest
+    if documents and [each.owner for each in documents[0].keys] != list(plan.owners):
+        raise IntegrityError("the keys for sums are not those of its owners")
 
 
 def _are_texts(value: Any) -> bool:
@@ -329,6 +354,7 @@ def _verified(
     judge.aggregator(evidence, chain, period)
     for owner in evidence.plan.owners:
         judge.owner(evidence, owner, period)
+    judge.rounds(evidence, chain, period)
     if unknown := sorted(set(judge.pins) - set(evidence.plan.owners)):
         raise IntegrityError(f"{', '.join(unknown)} took no part in this release", _HINT)
     with _step(MANIFEST_FILE):
@@ -407,13 +433,28 @@ class _Judge:
                 signed.statement_signed, Domain.FRAGMENT, statement.to_document(), party, "client", period
             )
             if (statement.release, statement.owner, statement.plan_digest, statement.addendum_digest) != (
-                plan.release, owner, plan.digest, addendum.digest,
+                plan.release, owner, plan.digest, evidence.answered_digest,
             ):  # fmt: skip
                 raise IntegrityError("it is for another plan")
             if statement.records != addendum.records[owner]:
                 raise IntegrityError("its number of records is not that of the addendum")
             if owner in self.pins and fingerprint(certificate.public_key()) != self.pins[owner]:
                 raise IntegrityError("it was signed with another key than the given fingerprint's")
+
+    def rounds(self, evidence: Evidence, chain: Sequence[x509.Certificate], period: _Period) -> None:
+        """Check what opened the rounds of a synthetic release, and the keys that masked the answers."""
+        with _step("the rounds"):
+            check_rounds(evidence)
+            party = party_of_certificate(chain[0])
+            for document, signed in evidence.rounds:
+                self._signed(signed, Domain.ROUND, document.to_document(), party, "server", period)
+            for key in evidence.rounds[0][0].keys if evidence.rounds else ():
+                stated = SumKey(evidence.plan.release, key.owner, evidence.plan.digest, key.key)
+                by = Signed(bytes.fromhex(key.signature), key.certificate)
+                owner = Party(PartyKind.OWNER, key.owner, party.trust_domain)
+                signer = self._signed(by, Domain.SUM_KEY, stated.to_document(), owner, "client", period)
+                if key.owner in self.pins and fingerprint(signer.public_key()) != self.pins[key.owner]:
+                    raise IntegrityError(f"the key of {key.owner} was signed with another key than the given")
 
     def _signed(
         self,
@@ -494,7 +535,36 @@ def _check_files(
     Returns:
         The number of records, and whether the data are described as this version does.
     """
-    if unknown := sorted(set(files) - {*DATA_FILES, REPORT_FILE}):
+    held = _check_listed(folder, files, evidence.plan)
+    n_released = n_records(evidence.plan, evidence.addendum)
+    described = True
+    if PARQUET_FILE in held:
+        with _step(PARQUET_FILE):
+            schema = check_footer(folder / PARQUET_FILE, evidence.plan, n_released)
+            described = check_descriptions(schema, evidence.plan, manifest)
+    compared = REPORT_FILE in files and manifest["version"] == __version__ and not written
+    read = held[:1] if written else held
+    with ColumnSummaries(evidence.plan.attributes if compared else (), workspace) as summaries:
+        progress.begin("verifying", n_released)
+        streams = [_stream(folder / name, evidence.plan, n_released) for name in read]
+        start, drawn = 0, _Drawn(evidence)
+        for pieces in zip(*streams, strict=True):
+            with _step("the data"):
+                units = check_values(dict(zip(read, pieces, strict=True)), evidence.plan, start)
+            summaries.add(units)
+            drawn.add(units)
+            start += pieces[0].num_rows
+            progress.advance(pieces[0].num_rows)
+        drawn.check(folder / COUNTS_FILE)
+        if compared:
+            _check_report(files[REPORT_FILE][0], evidence, manifest, summaries.finish(), held)
+    return n_released, described
+
+
+def _check_listed(folder: Path, files: Mapping[str, tuple[str, int]], plan: Plan) -> list[str]:
+    """Check that a folder holds the listed files, unchanged, and no other; return its data files."""
+    beside = {REPORT_FILE} if plan.synthesis is None else {REPORT_FILE, COUNTS_FILE}
+    if unknown := sorted(set(files) - {*DATA_FILES, *beside}):
         raise IntegrityError(f"the manifest lists {', '.join(unknown)}, which no release has", _HINT)
     present = {path.name for path in folder.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
     if missing := sorted(set(files) - present):
@@ -508,31 +578,54 @@ def _check_files(
         with path.open("rb") as stream:
             if hashlib.file_digest(stream, "sha256").hexdigest() != expected:
                 raise IntegrityError(f"{name} was changed: its digest is not that of the manifest", _HINT)
-    n_released = n_records(evidence.plan, evidence.addendum)
     held = [name for name in DATA_FILES if name in files]
     # A release may lack its report: data are not kept back for a page that could not be made.
     if not held:
         raise IntegrityError("the release has no data file", _HINT)
-    described = True
-    if PARQUET_FILE in held:
-        with _step(PARQUET_FILE):
-            schema = check_footer(folder / PARQUET_FILE, evidence.plan, n_released)
-            described = check_descriptions(schema, evidence.plan, manifest)
-    compared = REPORT_FILE in files and manifest["version"] == __version__ and not written
-    read = held[:1] if written else held
-    with ColumnSummaries(evidence.plan.attributes if compared else (), workspace) as summaries:
-        progress.begin("verifying", n_released)
-        streams = [_stream(folder / name, evidence.plan, n_released) for name in read]
-        start = 0
-        for pieces in zip(*streams, strict=True):
-            with _step("the data"):
-                units = check_values(dict(zip(read, pieces, strict=True)), evidence.plan, start)
-            summaries.add(units)
-            start += pieces[0].num_rows
-            progress.advance(pieces[0].num_rows)
-        if compared:
-            _check_report(files[REPORT_FILE][0], evidence, manifest, summaries.finish(), held)
-    return n_released, described
+    if plan.synthesis is not None and COUNTS_FILE not in files:
+        raise IntegrityError(f"the release has no {COUNTS_FILE}", _HINT)
+    return held
+
+
+class _Drawn:
+    """The records of a synthetic release, which have to follow from its noisy counts; a no-op for others."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        attributes = () if evidence.plan.synthesis is None else evidence.plan.attributes
+        self._lowest = {each.name: each.lower for each in attributes}
+        self._codes: dict[str, list[Int64Array]] = {each.name: [] for each in attributes}
+
+    def add(self, units: Mapping[str, Int64Array]) -> None:
+        """Take the next records."""
+        for name, pieces in self._codes.items():
+            pieces.append(units[name] - self._lowest[name])
+
+    def check(self, counts: Path) -> None:
+        """Check all records against the file of the noisy counts."""
+        if self._codes:
+            _check_drawn(counts, self._evidence, [np.concatenate(each) for each in self._codes.values()])
+
+
+def _check_drawn(path: Path, evidence: Evidence, codes: Sequence[Int64Array]) -> None:
+    """Check that the records follow from the noisy counts, and these from what was signed round by round."""
+    from common.planning.synthetic import design_of
+    from common.release.counts import check_drawn, measured_in
+    from common.release.synthetic_table import read_counts
+
+    plan = evidence.plan
+    counts = read_counts(path, plan.attributes)
+    design = design_of(plan, n_records(plan, evidence.addendum))
+    made = check_drawn(design, measured_in(design, counts).seed.hex(), counts, codes)
+    with _step("the rounds"):
+        attached = [document.attached for document, _ in evidence.rounds]
+        sums = [digest(each.astype("<i8").tobytes()) for each in made.measured.sums]
+        expected = [evidence.addendum.digest, *sums]
+        if attached != expected:
+            raise IntegrityError(f"what the aggregator signed is not what {path.name} has")
+        pairs = tuple(tuple(plan.attributes[i].name for i in pair) for pair in made.measured.pairs)
+        if evidence.rounds[-1][0].relations != pairs:
+            raise IntegrityError("other pairs of attributes were counted than it names")
 
 
 def _stream(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:

@@ -7,6 +7,9 @@ the sum. Those of fewer are uniform numbers, whatever the owners counted: a sum 
 
     answer_j = v_j + Σ_{i after j} mask_ij - Σ_{i before j} mask_ij  modulo 2^64
 
+Masks depend on the document that opened the round: its digest covers release, plan, all keys, and the sums so
+far. Owners that were told different things have masks that do not cancel, and the aggregator learns nothing.
+
 A mask is used for one vector only. So an owner answers a round once, and sends the same bytes again if it is
 asked again (two answers under the same masks would show the difference of their vectors).
 
@@ -32,11 +35,11 @@ from numpy.typing import NDArray
 
 from common.arrays import Int64Array
 from common.errors import IntegrityError
+from common.model.rounds import KEY_BYTES
 
 LARGEST_SUM = 2**40
 """Counts in units of a quarter of a record, scores and noise stay far below; sums of other vectors, or of
 vectors under other masks, do so with a probability of 2^-23 each."""
-KEY_BYTES = 32
 _NUMBER = np.dtype("<u8")
 _NONCE = bytes(16)
 """Every key encrypts one vector of zeros, so it needs no other."""
@@ -59,8 +62,6 @@ class Masks:
     """Keys of all owners whose vectors are added, this one's included, by owner id."""
     release: str
     """Id of the release."""
-    plan_digest: str
-    """SHA-256 of its plan, hexadecimal."""
     release_key: bytes = field(default=b"", repr=False)
     """The owners' key of the release's tokens, where it has one: with it, an aggregator that invented an
     owner could not compute that owner's masks either."""
@@ -79,43 +80,49 @@ class Masks:
             if len(key) != KEY_BYTES:
                 raise _unusable(owner, f"has {len(key)} bytes, not {KEY_BYTES}")
 
-    def answer(self, vector: Int64Array, round_number: int) -> bytes:
+    def check(self) -> None:
+        """Check the keys of the other owners, before anything is spent for an answer.
+
+        Raises:
+            IntegrityError: If one is unusable.
+        """
+        for other in self.public_keys.keys() - {self.owner}:
+            self._secret(other)
+
+    def answer(self, vector: Int64Array, document: str) -> bytes:
         """Return an owner's answer to a round: its vector under its masks.
 
         Args:
             vector: Its numbers with its noise, `(n_numbers,)`.
-            round_number: Number of the round; no other vector may be answered under it.
+            document: Digest of what opened the round (`common.model.rounds`), hexadecimal; no other vector
+                may be answered under it.
 
         Raises:
             IntegrityError: If another owner's key is unusable.
         """
         total = vector.astype(_NUMBER)
         for other in self.public_keys.keys() - {self.owner}:
-            mask = self._mask(other, round_number, vector.size)
+            mask = self._mask(other, document, vector.size)
             if self.owner < other:
                 total += mask
             else:
                 total -= mask
         return total.tobytes()
 
-    def _mask(self, other: str, round_number: int, n_numbers: int) -> NDArray[np.uint64]:
+    def _mask(self, other: str, document: str, n_numbers: int) -> NDArray[np.uint64]:
+        info = b"|".join((bytes.fromhex(document), *(each.encode() for each in sorted((self.owner, other)))))
+        derivation = HKDF(hashes.SHA256(), KEY_BYTES, salt=self.release.encode(), info=info)
+        key = derivation.derive(self._secret(other) + self.release_key)
+        stream = Cipher(algorithms.AES256(key), modes.CTR(_NONCE)).encryptor()
+        return np.frombuffer(stream.update(bytes(n_numbers * _NUMBER.itemsize)), dtype=_NUMBER)
+
+    def _secret(self, other: str) -> bytes:
         own = X25519PrivateKey.from_private_bytes(self.private_key)
         try:
-            secret = own.exchange(X25519PublicKey.from_public_bytes(self.public_keys[other]))
+            return own.exchange(X25519PublicKey.from_public_bytes(self.public_keys[other]))
         except ValueError:
             # A point of low order: everybody would know the secret.
             raise _unusable(other, "is weak") from None
-        info = b"|".join(
-            (
-                bytes.fromhex(self.plan_digest),
-                str(round_number).encode(),
-                *(each.encode() for each in sorted((self.owner, other))),
-            )
-        )
-        derivation = HKDF(hashes.SHA256(), KEY_BYTES, salt=self.release.encode(), info=info)
-        key = derivation.derive(secret + self.release_key)
-        stream = Cipher(algorithms.AES256(key), modes.CTR(_NONCE)).encryptor()
-        return np.frombuffer(stream.update(bytes(n_numbers * _NUMBER.itemsize)), dtype=_NUMBER)
 
 
 def _unusable(owner: str, fault: str) -> IntegrityError:

@@ -47,7 +47,7 @@ class Domain(StrEnum):
     MANIFEST = "tessera/v1/manifest"
     LEDGER_HEAD = "tessera/v1/ledger-head"
     ANSWER = "tessera/v1/answer"
-    QUESTION = "tessera/v1/question"
+    ROUND = "tessera/v1/round"
     SUM_KEY = "tessera/v1/sum-key"
     LINKAGE_EXPORT = "tessera/v1/linkage-export"
 

@@ -24,7 +24,7 @@ LONGEST: Mapping[str, int] = {
     **dict.fromkeys(("release", "plan_digest", "dataset", "datasets", "version", "features", "nonce"), _NAME),
     **dict.fromkeys(("step", "state", "code", "id", "hash", "shown", "key_check", "file", "files"), _NAME),
     **dict.fromkeys(("digest", "consents_digest", "addendum_digest", "manifest_digest"), _NAME),
-    **dict.fromkeys(("question_digest", "sum_key"), _NAME),
+    **dict.fromkeys(("opening_digest", "sum_key"), _NAME),
     **dict.fromkeys(("tokens_digest", "fragment_digest"), _NAME),
     **dict.fromkeys(("signature", "consent_signature", "fragment_signature"), _SIGNATURE),
     **dict.fromkeys(("certificate", "consent_certificate", "fragment_certificate", "request"), _CHAIN),

@@ -72,6 +72,12 @@ def _head(response: wire.ConnectResponse | wire.PollResponse) -> Head | None:
     return Head(shown.sequence, shown.hash) if response.HasField("newest_ledger_head") else None
 
 
+def _step_name(work: wire.Work) -> str:
+    """Return the name of a piece of work among those of its release: every round has one of its own."""
+    step = work.WhichOneof("step") or ""
+    return f"{step}-{work.measure.round}" if step == "measure" else step
+
+
 class Connection:
     """Keeps the connection to one aggregator and does its work.
 
@@ -181,7 +187,7 @@ class Connection:
             for work in await self._poll(client):
                 if not RELEASE_ID.fullmatch(work.release):
                     raise ProtocolError("the aggregator sends a malformed release id")
-                key = (work.release, work.WhichOneof("step") or "")
+                key = (work.release, _step_name(work))
                 if key[1] == "conclude":
                     # It waits for its turn, and what has it is of no use any more.
                     await in_thread(self._worker.interrupt, work.release)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PASSING = (OSError, CannotStoreError, SpentError)
 """Transient errors, such as a full disk or a busy database, which must not end a release."""
-STEPS = ("describe", "consent", "link", "mask", "collect", "conclude")
+STEPS = ("describe", "consent", "link", "mask", "collect", "measure", "conclude")
 """The steps that an aggregator can request."""
 STEP_SECONDS = step_histogram(
     "tessera_owner_step_seconds",
@@ -95,6 +95,7 @@ class Worker:
             "link": self._link,
             "mask": self._mask,
             "collect": self._collect,
+            "measure": self._measure,
             "conclude": self._conclude,
         }
 
@@ -237,7 +238,14 @@ class Worker:
         if linked.tokens:
             blob = await self._client.upload_tokens(work.release, work.plan_digest, linked.tokens, progress)
         return wire.AnswerRequest(
-            linked=wire.Linked(n_records=linked.n_records, tokens_digest=blob.digest, tokens_size=blob.size)
+            linked=wire.Linked(
+                n_records=linked.n_records,
+                tokens_digest=blob.digest,
+                tokens_size=blob.size,
+                sum_key=linked.sum_key,
+                signature=linked.signature,
+                certificate=linked.certificate,
+            )
         )
 
     async def _mask(self, work: wire.Work) -> wire.AnswerRequest:
@@ -267,6 +275,22 @@ class Worker:
         received = await self._client.upload_fragment(*names, fragment, node.progress(work.release))
         signed = (received.receipt, received.signature, received.certificate)
         await in_thread(node.production.receive_receipt, *names, *signed)
+
+    async def _measure(self, work: wire.Work) -> wire.AnswerRequest:
+        asked, answer = work.measure, self._node_for(work).measuring.answer
+        async with self._in_turn(self._turn):
+            opening = await self._client.document(work.release, asked.opening_digest)
+            signed = (opening, asked.signature, asked.certificate)
+            answered = await in_thread(answer, work.release, work.plan_digest, *signed)
+        return wire.AnswerRequest(
+            measured=wire.Measured(
+                round=asked.round,
+                answer=answered.answer,
+                signature=answered.signature,
+                certificate=answered.certificate,
+                ledger_head=await self._head(),
+            )
+        )
 
     async def _conclude(self, work: wire.Work) -> wire.AnswerRequest:
         said = work.conclude

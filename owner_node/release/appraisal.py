@@ -62,8 +62,10 @@ class Appraisal:
             return {"source_digest": "", "n_records": None, "forecast": ""}
         pinned, text = self._owner.records.own_keys.pin(prepared.source_digest), session.forecast
         if not text or session.source_digest != pinned:
-            text = work.product.forecast(prepared, self._owner.config.policy).to_text()
-        _warn(session.release, Forecast.from_text(text))
+            forecast = work.product.forecast(prepared, self._owner.config.policy)
+            text = "" if forecast is None else forecast.to_text()
+        if text:
+            _warn(session.release, Forecast.from_text(text))
         return {"source_digest": pinned, "n_records": prepared.n_records, "forecast": text}
 
     def prepared(self, work: ReleaseWork) -> "Prepared":

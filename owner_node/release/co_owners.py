@@ -61,7 +61,7 @@ def check_co_owners(
     objections: list[str] = []
     for owner in (each for each in plan.owners if each != own):
         found[owner], objection = _examined(plan, owner, by_id.get(owner), trust, since)
-        objection = objection or _unpinned(policy, owner, found[owner]) or _unlinked(by_id[owner], key_check)
+        objection = objection or unpinned(policy, owner, found[owner]) or _unlinked(by_id[owner], key_check)
         objections += [objection] if objection else []
     if objections:
         raise RefusedError(
@@ -88,8 +88,11 @@ def _examined(
         return "", f"policy.co_owners: the consent presented for {owner!r} is invalid: {reason}"
 
 
-def _unpinned(policy: PolicyConfig, owner: str, fingerprint: str) -> str:
+def unpinned(policy: PolicyConfig, owner: str, fingerprint: str) -> str:
+    """Object to the key of another owner, if the policy lists co-owners and not this key; else empty."""
     pins = policy.pins.get(owner)
+    if not policy.co_owners:
+        return ""
     if pins is None:
         return f"policy.co_owners does not list {owner!r}"
     if pins and fingerprint not in pins:

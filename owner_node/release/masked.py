@@ -173,7 +173,7 @@ class Masked:
                 keys of so many records do not fit into memory.
             OSError, CannotStoreError: If memory or scratch do not suffice.
         """
-        names = [attribute.name for attribute in assignment.attributes]
+        names = list(assignment.names)
         dataset = placed(dataset, plan, assignment.owner)
         if plan.identifier is not None:
             dataset = replace(dataset, texts_version=plan.identifier.texts)
@@ -200,8 +200,11 @@ class Masked:
             removing.pop_all()
         return Prepared(data.records, tasks, data.digest, data.known_by, data.counts.dropped)
 
-    def forecast(self, prepared: Prepared, policy: PolicyConfig) -> Forecast:
-        """Forecast the effect of masking, for a person who decides; a large table is sampled."""
+    def forecast(self, prepared: Prepared, policy: PolicyConfig) -> Forecast | None:
+        """Forecast the effect of masking, for a person who decides; a large table is sampled.
+
+        None where nothing is masked.
+        """
         return foresee(*sampled(prepared.records, prepared.tasks), policy, for_person=True)
 
     def selection_size(self, n_records: int, plan: Plan) -> int:

@@ -20,6 +20,7 @@ from owner_node.linking.linkage_key import NoLinkageKeyError
 from owner_node.release.appraisal import Appraisal
 from owner_node.release.decisions import LONGEST_HOLD
 from owner_node.release.invitations import Invitations
+from owner_node.release.measuring import Measuring
 from owner_node.release.production import Production
 from owner_node.release.records import Records
 from owner_node.release.work import Owner
@@ -76,6 +77,7 @@ class Node:
         self._appraisal = Appraisal(self._owner)
         self.invitations = Invitations(self._owner, self._appraisal)
         self.production = Production(self._owner, self._appraisal)
+        self.measuring = Measuring(self._owner, self._appraisal)
 
     def progress(self, release: str) -> Progress:
         """Return what shows how far the work for a release is."""
@@ -118,6 +120,8 @@ class Node:
                     tx, SessionEvent.PUBLISH, "published", {"manifest": manifest_digest},
                     manifest_digest=manifest_digest, kept_digest=kept,
                 )  # fmt: skip
+            self._owner.records.drop_fragments()
+            self._owner.records.db.forget_removed()
             return
         text, details = (
             f"{state}: {reason}" if reason else state,

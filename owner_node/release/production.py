@@ -7,12 +7,14 @@ the second transaction the fragment is the only answer to its plan.
 
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.errors import ProtocolError
 from common.model.fragment import Addendum, FragmentStatement, Receipt, contradictions, multiples_of
 from common.model.matches import fit
 from common.model.privacy import plain
+from common.model.rounds import SumKey
 from common.trust.signing import Domain
 from owner_node.ledger.entry import Part
 from owner_node.release.appraisal import Appraisal
@@ -68,7 +70,13 @@ class Production:
             details["dropped"] = prepared.dropped
         with work.transaction() as tx:
             work.advance(tx, SessionEvent.LINK, "linked", details, source_digest=source, n_records=n_records)
-        return LinkAnswer(n_records, prepared.pinned.token_list())
+            private = None
+            if work.plan.synthesis is not None:
+                private = owner.records.rounds.make_key(tx, owner.aggregator, release)
+        tokens = prepared.pinned.token_list()
+        return (
+            LinkAnswer(n_records, tokens) if private is None else _with_key(work, n_records, tokens, private)
+        )
 
     def mask(
         self,
@@ -102,14 +110,14 @@ class Production:
             # The session of a plan that a person decided has the number of records already. Checking the
             # addendum against it would disclose that number without a linking.
             raise ProtocolError("the fragment was requested before its data were linked")
-        linked = _read_addendum(work, addendum)
+        linked = read_addendum(work, addendum)
         work.check_signed(Domain.ADDENDUM, addendum, signature, certificate)
         if work.session.state in (SessionState.LINKED, SessionState.SPENT):
             prepared = self._appraisal.prepared(work)
             if linked.selections:
                 expected = linked.records[self._owner.id], linked.selections[self._owner.id]
                 prepared = prepared.selected(selection, *expected)
-            self._spend(work, prepared, linked, signature)
+            spend(work, prepared, linked, signature)
             self._seal(work, prepared, linked)
         session = work.session
         if session.addendum != addendum or session.fragment_signature is None:
@@ -189,23 +197,6 @@ class Production:
             work.advance(tx, SessionEvent.UPLOAD, "uploaded", details)
             work.advance(tx, SessionEvent.ACKNOWLEDGE, receipt=receipt, receipt_signature=signature)
 
-    def _spend(self, work: ReleaseWork, prepared: "Prepared", addendum: Addendum, signature: bytes) -> None:
-        """Spend the charge for the multiplicity that linking found, and return the rest of the reserve."""
-        multiples, own = multiples_of(work.plan, addendum), work.assignment
-        part = Part(own.epsilon_at(multiples), own.epsilon_joint_at(multiples), own.rank_loss_at(multiples))
-        details: dict[str, Any] = {}
-        if addendum.multiples:
-            details["multiples"] = ", ".join(map(str, multiples))
-        if addendum.common is not None:
-            details["selected"] = prepared.n_records
-        with work.transaction() as tx:
-            work.reopen()  # a person may have returned the reservation in the meantime
-            work.spend(tx, prepared.known_by, part)
-            work.advance(
-                tx, SessionEvent.SPEND, "spent", details, epsilon=format(plain(part.epsilon), "f"),
-                addendum=addendum.to_bytes(), addendum_signature=signature,
-            )  # fmt: skip
-
     def _seal(self, work: ReleaseWork, prepared: "Prepared", addendum: Addendum) -> None:
         """Mask and seal; the charge is spent."""
         plan, owner = work.plan, self._owner
@@ -229,7 +220,17 @@ class Production:
         self._appraisal.forget(plan.release)
 
 
-def _read_addendum(work: ReleaseWork, addendum: bytes) -> Addendum:
+def _with_key(work: ReleaseWork, n_records: int, tokens: bytes | Path, private: bytes) -> LinkAnswer:
+    """Return the answer with this owner's key for sums, signed."""
+    from common.synthesis.sums import public_key
+
+    key, signer = public_key(private), work.owner.signer.current_signer()
+    stated = SumKey(work.plan.release, work.owner.id, work.plan.digest, key.hex())
+    signature = signer.sign(Domain.SUM_KEY, stated.to_bytes())
+    return LinkAnswer(n_records, tokens, key, signature, signer.chain_pem.encode())
+
+
+def read_addendum(work: ReleaseWork, addendum: bytes) -> Addendum:
     """Decode the result of linking, and check it against the plan and this owner's linked records."""
     result = read(Addendum, addendum)
     for contradiction in contradictions(work.plan, result):
@@ -240,3 +241,25 @@ def _read_addendum(work: ReleaseWork, addendum: bytes) -> Addendum:
     if not fit(result.matches, work.plan, result.records):
         raise ProtocolError("the addendum does not fit the plan: its match counts are impossible")
     return result
+
+
+def spend(work: ReleaseWork, prepared: "Prepared", addendum: Addendum, signature: bytes) -> None:
+    """Spend the charge for the multiplicity that linking found, and return the rest of the reserve.
+
+    A no-op if it is spent. Noise may be drawn afterwards.
+    """
+    multiples, own = multiples_of(work.plan, addendum), work.assignment
+    bounds = own.epsilon_at(multiples), own.epsilon_joint_at(multiples), own.rank_loss_at(multiples)
+    part = Part(*bounds, work.plan.delta)
+    details: dict[str, Any] = {}
+    if addendum.multiples:
+        details["multiples"] = ", ".join(map(str, multiples))
+    if addendum.common is not None:
+        details["selected"] = prepared.n_records
+    with work.transaction() as tx:
+        work.reopen()  # a person may have returned the reservation in the meantime
+        work.spend(tx, prepared.known_by, part)
+        work.advance(
+            tx, SessionEvent.SPEND, "spent", details, epsilon=format(plain(part.epsilon), "f"),
+            addendum=addendum.to_bytes(), addendum_signature=signature,
+        )  # fmt: skip

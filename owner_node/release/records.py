@@ -13,6 +13,7 @@ from owner_node.state.history import History
 from owner_node.state.outbox import Outbox
 from owner_node.state.own_keys import OwnKeys
 from owner_node.state.presence import DaemonPresence
+from owner_node.state.rounds import Rounds
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session, Sessions
 
@@ -34,6 +35,8 @@ class Records:
     """The audit log."""
     outbox: Outbox
     """Sealed fragments."""
+    rounds: Rounds
+    """Answers to rounds of synthetic releases."""
     presence: DaemonPresence
     """What the daemon records about itself."""
     own_keys: OwnKeys
@@ -55,6 +58,7 @@ class Records:
             sessions,
             history,
             Outbox(state_dir),
+            Rounds(db),
             DaemonPresence(db, clock),
             OwnKeys(db, clock),
             Approvals(history, clock),
@@ -72,12 +76,27 @@ class Records:
         self.drop_fragments()
 
     def drop_fragments(self) -> None:
-        """Delete fragments that were never sealed, and those of releases that ended too long ago to go on."""
+        """Delete what releases that ended do not need: fragments, and keys and answers of rounds.
+
+        Sealed ones are kept for a while, so that a release that ended unpublished can go on.
+        """
+        over = [key for key in self.rounds.held() if self._is_over(*key)]
+        if over:
+            with self.db.transaction() as tx:
+                self.rounds.forget(tx, over)
         for aggregator, release in self.outbox.sealed():
             session = self.sessions.get(aggregator, release)
             if session is None or (session.state in _NOT_PUBLISHED and not self._may_go_on(session)):
                 self.outbox.destroy(aggregator, release)
 
+    def _is_over(self, aggregator: str, release: str) -> bool:
+        """Whether nobody can ask for answers to the rounds of a release any more."""
+        session = self.sessions.get(aggregator, release)
+        if session is None or session.state is SessionState.PUBLISHED:
+            return True
+        return session.state in _NOT_PUBLISHED and not self._may_go_on(session)
+
     def _may_go_on(self, session: Session) -> bool:
         ended = datetime.fromisoformat(session.updated)
-        return bool(session.fragment_digest) and self.clock() - ended < KEPT_AFTER_END
+        sealed = session.fragment_digest or self.rounds.may_continue(session.aggregator, session.release)
+        return bool(sealed) and self.clock() - ended < KEPT_AFTER_END

@@ -279,6 +279,8 @@ def _unknown(charges: Mapping[str, Decimal], name: str) -> list[LostCharge]:
 
 
 def _end_sessions(tx: Transaction, records: Records) -> None:
+    # Answers that are not known here may have left: no synthetic release goes on.
+    records.rounds.forget(tx, records.rounds.held())
     for session in records.sessions.all():
         if session.state not in FINAL:
             if session.plan_digest:

@@ -113,7 +113,7 @@ class Owner:
         return work
 
     def resume(self, release: str, plan_digest: str) -> None:
-        """Reopen work that ended after its fragment was sealed; a no-op for any other.
+        """Reopen work that ended after its fragment was sealed, or a round answered; a no-op for any other.
 
         The sealed fragment stays the only answer to its plan, so nothing is drawn or charged again. Once the
         fragment was deleted (`Records.clean_outbox`), the session stays ended. So does one without a sealed
@@ -122,14 +122,15 @@ class Owner:
         work = self.work(release)
         if work is None or work.session.state is not SessionState.ENDED:
             return
-        if work.session.plan_digest != plan_digest or not (
-            work.session.fragment_digest and work.path.exists()
-        ):
+        session, answered = work.session, self.records.rounds.may_continue(self.aggregator, release)
+        sealed = bool(session.fragment_digest) and (answered or work.path.exists())
+        if session.plan_digest != plan_digest or not (sealed or answered):
             return
         if self.records.ledger.is_spent(*work.key):
             with work.transaction() as tx:
-                work.advance(tx, SessionEvent.RESUME, refusal="", reason="")
-                work.advance(tx, SessionEvent.SEAL, "resumed")
+                work.advance(tx, SessionEvent.RESUME, "" if sealed else "resumed", refusal="", reason="")
+                if sealed:
+                    work.advance(tx, SessionEvent.SEAL, "resumed")
 
 
 class Work(ABC):
@@ -264,8 +265,9 @@ class ReleaseWork(Work):
     def product(self) -> "Masked":
         """What makes the product of its plan; the libraries of masking are loaded with it."""
         from owner_node.release.masked import MASKED
+        from owner_node.release.synthetic import SYNTHETIC
 
-        return MASKED
+        return MASKED if self.plan.synthesis is None else SYNTHETIC
 
     @property
     def progress(self) -> Progress:

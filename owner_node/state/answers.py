@@ -65,6 +65,12 @@ class LinkAnswer:
     tokens: bytes | Path
     """Sorted tokens, 16 bytes each, or the file that has them; with match keys the lists of all passes
     (`common.matching.lists`); empty where the plan has none."""
+    sum_key: bytes = b""
+    """This owner's public key for the sums of a synthetic release; empty for others."""
+    signature: bytes = b""
+    """Of the key's statement."""
+    certificate: bytes = b""
+    """PEM chain of the signer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,18 @@ class SealAnswer:
     """Number of records in it."""
     signature: bytes
     """Of the fragment statement."""
+    certificate: bytes
+    """PEM chain of the signer."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundAnswer:
+    """The answer to a round is stored; from now on it is the only one."""
+
+    answer: bytes
+    """Numbers under masks, eight bytes each."""
+    signature: bytes
+    """Of the statement about all answers up to this one."""
     certificate: bytes
     """PEM chain of the signer."""
 

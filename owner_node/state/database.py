@@ -100,6 +100,18 @@ _SESSIONS = (
         kept_digest TEXT NOT NULL DEFAULT '',
         PRIMARY KEY (aggregator, release))""",
 )
+_ROUNDS = (
+    # Private keys for the sums of synthetic releases, while the release may go on.
+    """CREATE TABLE sum_keys (
+        aggregator TEXT NOT NULL, release TEXT NOT NULL, key BLOB NOT NULL,
+        PRIMARY KEY (aggregator, release))""",
+    # What opened each round, and what was answered: the only answer to it. digest: of all answers up to this.
+    # attached and answer: NULL once nobody can ask for them again.
+    """CREATE TABLE rounds (
+        aggregator TEXT NOT NULL, release TEXT NOT NULL, round INTEGER NOT NULL, document BLOB NOT NULL,
+        attached BLOB, answer BLOB, digest TEXT NOT NULL, signature BLOB NOT NULL,
+        certificate BLOB NOT NULL, PRIMARY KEY (aggregator, release, round))""",
+)
 _DAEMON = (
     # configuration: the path of the owner.toml that the daemon runs with.
     """CREATE TABLE daemon (
@@ -130,8 +142,8 @@ class OwnerDatabase(SqliteDatabase):
         IntegrityError: If the file is damaged.
     """
 
-    schema = (*_LEDGER, *_HISTORY, *_SESSIONS, *_DAEMON, *_KEYS)
-    migrations = (("ALTER TABLE ledger ADD COLUMN delta TEXT",),)
+    schema = (*_LEDGER, *_HISTORY, *_SESSIONS, *_ROUNDS, *_DAEMON, *_KEYS)
+    migrations = (("ALTER TABLE ledger ADD COLUMN delta TEXT",), _ROUNDS)
 
     def __init__(self, state_dir: Path, *, make: bool = True) -> None:
         super().__init__(state_dir / FILE_NAME, create=make)

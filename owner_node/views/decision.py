@@ -16,6 +16,7 @@ _COURSE = {
     "approval-expired": "An approval expired unused",
     "returned": "The reservation was returned",
     "spent": "Charged",
+    "answered": "A round was counted and answered",
     "sealed": "Masked and sealed",
     "uploaded": "Sent to the aggregator",
     "published": "Published",

@@ -548,28 +548,28 @@ class Measure(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ROUND_FIELD_NUMBER: _builtins.int
-    QUESTION_DIGEST_FIELD_NUMBER: _builtins.int
+    OPENING_DIGEST_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     """from 1"""
-    question_digest: _builtins.str
-    """of a question and sums, as common/model/rounds.py says"""
+    opening_digest: _builtins.str
+    """of the document that opens the round, with what comes with it (common/model/rounds.py)"""
     signature: _builtins.bytes
-    """over tessera/v1/question, of the question"""
+    """over tessera/v1/round, of the document alone"""
     certificate: _builtins.bytes
     """PEM chain of the aggregator when it signed"""
     def __init__(
         self,
         *,
         round: _builtins.int = ...,
-        question_digest: _builtins.str = ...,
+        opening_digest: _builtins.str = ...,
         signature: _builtins.bytes = ...,
         certificate: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "question_digest", b"question_digest", "round", b"round", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "opening_digest", b"opening_digest", "round", b"round", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -807,7 +807,7 @@ class Measured(_message.Message):
     answer: _builtins.bytes
     """numbers under masks, eight bytes each, little-endian"""
     signature: _builtins.bytes
-    """over tessera/v1/fragment: of all answers up to this one"""
+    """over tessera/v1/fragment: all answers up to this one, under the document of its round"""
     certificate: _builtins.bytes
     """PEM chain of the owner"""
     @_builtins.property

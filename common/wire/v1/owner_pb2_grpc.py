@@ -144,7 +144,8 @@ class OwnerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Fetch(self, request, context):
-        """Sends the document that work names by its digest, the same for all owners: plan, consents or addendum.
+        """Sends the document that work names by its digest, the same for all owners: plan, consents, addendum, or what
+        opens a round.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

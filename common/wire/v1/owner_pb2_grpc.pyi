@@ -51,7 +51,9 @@ class OwnerServiceStub:
     Recall: _grpc.UnaryStreamMultiCallable[_owner_pb2.RecallRequest, _owner_pb2.RecallItem]
     """Sends what the calling owner signed for the releases it took part in, for one that lost its ledger."""
     Fetch: _grpc.UnaryStreamMultiCallable[_owner_pb2.FetchRequest, _owner_pb2.FetchChunk]
-    """Sends the document that work names by its digest, the same for all owners: plan, consents or addendum."""
+    """Sends the document that work names by its digest, the same for all owners: plan, consents, addendum, or what
+    opens a round.
+    """
     Select: _grpc.UnaryStreamMultiCallable[_owner_pb2.SelectRequest, _owner_pb2.SelectChunk]
     """Sends an owner which of its own records all groups hold, where a plan lets them be intersected."""
     FetchSchema: _grpc.UnaryUnaryMultiCallable[_owner_pb2.FetchSchemaRequest, _owner_pb2.FetchSchemaResponse]
@@ -77,7 +79,9 @@ class OwnerServiceAsyncStub(OwnerServiceStub):
     Recall: _aio.UnaryStreamMultiCallable[_owner_pb2.RecallRequest, _owner_pb2.RecallItem]  # type: ignore[assignment]
     """Sends what the calling owner signed for the releases it took part in, for one that lost its ledger."""
     Fetch: _aio.UnaryStreamMultiCallable[_owner_pb2.FetchRequest, _owner_pb2.FetchChunk]  # type: ignore[assignment]
-    """Sends the document that work names by its digest, the same for all owners: plan, consents or addendum."""
+    """Sends the document that work names by its digest, the same for all owners: plan, consents, addendum, or what
+    opens a round.
+    """
     Select: _aio.UnaryStreamMultiCallable[_owner_pb2.SelectRequest, _owner_pb2.SelectChunk]  # type: ignore[assignment]
     """Sends an owner which of its own records all groups hold, where a plan lets them be intersected."""
     FetchSchema: _aio.UnaryUnaryMultiCallable[_owner_pb2.FetchSchemaRequest, _owner_pb2.FetchSchemaResponse]  # type: ignore[assignment]
@@ -148,7 +152,9 @@ class OwnerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _owner_pb2.FetchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_owner_pb2.FetchChunk], _abc.AsyncIterator[_owner_pb2.FetchChunk]]:
-        """Sends the document that work names by its digest, the same for all owners: plan, consents or addendum."""
+        """Sends the document that work names by its digest, the same for all owners: plan, consents, addendum, or what
+        opens a round.
+        """
 
     @_abc_1.abstractmethod
     def Select(

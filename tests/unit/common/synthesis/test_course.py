@@ -7,6 +7,7 @@ from secrets import token_bytes
 import numpy as np
 import pytest
 
+from common.model.rounds import KEY_BYTES
 from common.model.schema import Attribute, AttributeType
 from common.synthesis.accounting import SCORE, TABLE, Kind
 from common.synthesis.course import (
@@ -21,7 +22,7 @@ from common.synthesis.course import (
     synthesise,
 )
 from common.synthesis.rounds import UNIT
-from common.synthesis.sums import KEY_BYTES, Masks, add_answers, public_key
+from common.synthesis.sums import Masks, add_answers, public_key
 from owner_node.synthesis.counts import exact_answer, noisy_answer
 from owner_node.synthesis.shares import noise_share
 from tests.fakes.bits import SeededBits
@@ -70,7 +71,7 @@ def test_the_aggregator_learns_sums_alone_and_everybody_asks_the_same(design):
     """A release under masks: owners compute each question from sums, and all end with the same records."""
     private = {f"owner{place}": token_bytes(KEY_BYTES) for place in range(design.owners)}
     public = {owner: public_key(key) for owner, key in private.items()}
-    masks = [Masks(owner, key, public, "flu", "ab" * 32) for owner, key in private.items()]
+    masks = [Masks(owner, key, public, "flu") for owner, key in private.items()]
     parts = parts_of(design)
     sums: list[np.ndarray] = []
     bits = [SeededBits(place) for place in range(design.owners)]
@@ -80,7 +81,7 @@ def test_the_aggregator_learns_sums_alone_and_everybody_asks_the_same(design):
             # Each owner computes the question by itself.
             own = next_round(design, sums)
             assert not isinstance(own, Measured)
-            answers[mask.owner] = mask.answer(noisy_answer(own, part, source), len(sums))
+            answers[mask.owner] = mask.answer(noisy_answer(own, part, source), f"{len(sums):064x}")
         sums.append(add_answers(answers, n_numbers(asked)))
         exact = np.sum([exact_answer(asked, part) for part in parts], axis=0)
         for question, apart in _by_question(asked, sums[-1] - exact):

@@ -11,16 +11,19 @@ from hypothesis import strategies as st
 
 from common.arrays import Int64Array
 from common.errors import IntegrityError
-from common.synthesis.sums import KEY_BYTES, LARGEST_SUM, Masks, add_answers, public_key
+from common.model.rounds import KEY_BYTES
+from common.synthesis.sums import LARGEST_SUM, Masks, add_answers, public_key
 
-RELEASE, PLAN = "flu-2026", "ab" * 32
+RELEASE = "flu-2026"
+ROUNDS = tuple(digit * 64 for digit in "0123456789")
+"""Digests of documents that open rounds."""
 
 
 def masks(n_owners: int, release_key: bytes = b"") -> dict[str, Masks]:
     """Return the masks of so many owners; their order by id is not that of their numbers."""
     private = {f"owner{number}": token_bytes(KEY_BYTES) for number in range(n_owners)}
     public = {owner: public_key(key) for owner, key in private.items()}
-    return {owner: Masks(owner, key, public, RELEASE, PLAN, release_key) for owner, key in private.items()}
+    return {owner: Masks(owner, key, public, RELEASE, release_key) for owner, key in private.items()}
 
 
 def vectors(n_owners: int, n_numbers: int = 50, seed: int = 1) -> list[Int64Array]:
@@ -32,7 +35,8 @@ def vectors(n_owners: int, n_numbers: int = 50, seed: int = 1) -> list[Int64Arra
 def answers(owners: Mapping[str, Masks], parts: list[Int64Array], number: int = 0) -> dict[str, bytes]:
     """Return what every owner sends in a round."""
     return {
-        owner: each.answer(part, number) for (owner, each), part in zip(owners.items(), parts, strict=True)
+        owner: each.answer(part, ROUNDS[number])
+        for (owner, each), part in zip(owners.items(), parts, strict=True)
     }
 
 
@@ -68,22 +72,17 @@ def _missing(right: dict[str, bytes], _owners: dict[str, Masks]) -> dict[str, by
 
 
 def _of_another_round(right: dict[str, bytes], owners: dict[str, Masks]) -> dict[str, bytes]:
-    return right | {"owner0": owners["owner0"].answer(np.zeros(50, dtype=np.int64), 1)}
-
-
-def _of_another_plan(right: dict[str, bytes], owners: dict[str, Masks]) -> dict[str, bytes]:
-    other = replace(owners["owner0"], plan_digest="cd" * 32)
-    return right | {"owner0": other.answer(np.zeros(50, dtype=np.int64), 0)}
+    return right | {"owner0": owners["owner0"].answer(np.zeros(50, dtype=np.int64), ROUNDS[1])}
 
 
 def _of_another_release(right: dict[str, bytes], owners: dict[str, Masks]) -> dict[str, bytes]:
     other = replace(owners["owner0"], release="flu-2027")
-    return right | {"owner0": other.answer(np.zeros(50, dtype=np.int64), 0)}
+    return right | {"owner0": other.answer(np.zeros(50, dtype=np.int64), ROUNDS[0])}
 
 
 def _under_another_key_of_tokens(right: dict[str, bytes], owners: dict[str, Masks]) -> dict[str, bytes]:
     other = replace(owners["owner0"], release_key=b"o" * 32)
-    return right | {"owner0": other.answer(np.zeros(50, dtype=np.int64), 0)}
+    return right | {"owner0": other.answer(np.zeros(50, dtype=np.int64), ROUNDS[0])}
 
 
 def _with_a_flipped_bit(right: dict[str, bytes], _owners: dict[str, Masks]) -> dict[str, bytes]:
@@ -111,7 +110,7 @@ def _no_whole_numbers(right: dict[str, bytes], _owners: dict[str, Masks]) -> dic
 @pytest.mark.parametrize(
     "change",
     [
-        _missing, _of_another_round, _of_another_plan, _of_another_release, _under_another_key_of_tokens,
+        _missing, _of_another_round, _of_another_release, _under_another_key_of_tokens,
         _with_a_flipped_bit, _without_masks, _too_short, _too_long, _no_whole_numbers,
     ],
 )  # fmt: skip
@@ -142,14 +141,14 @@ def test_fewer_answers_than_all_are_uniform() -> None:
 def test_the_masks_of_two_rounds_have_nothing_in_common() -> None:
     """Else the difference of two answers would be that of two vectors."""
     owners, zero = masks(2), np.zeros(1000, dtype=np.int64)
-    first, second = (np.frombuffer(owners["owner0"].answer(zero, number), "<u8") for number in (0, 1))
+    first, second = (np.frombuffer(owners["owner0"].answer(zero, each), "<u8") for each in ROUNDS[:2])
     assert np.unique(np.concatenate([first, second, second - first])).size == 3000
 
 
 def test_an_answer_is_the_same_bytes_each_time() -> None:
     """So it can be made again from the sealed vector."""
     owners, vector = masks(3), np.arange(20, dtype=np.int64)
-    assert owners["owner1"].answer(vector, 4) == owners["owner1"].answer(vector, 4)
+    assert owners["owner1"].answer(vector, ROUNDS[4]) == owners["owner1"].answer(vector, ROUNDS[4])
 
 
 @pytest.mark.parametrize("flip", [0, 0x80])
@@ -165,7 +164,7 @@ def test_a_copied_key_uncovers_nobody(flip: int) -> None:
         with pytest.raises(IntegrityError, match="the key of owner owner2 for sums is also that of owner0"):
             replace(honest, public_keys=keys)
         return
-    answer = np.frombuffer(replace(honest, public_keys=keys).answer(zero, 0), "<u8")
+    answer = np.frombuffer(replace(honest, public_keys=keys).answer(zero, ROUNDS[0]), "<u8")
     assert np.count_nonzero(answer) == 50
 
 
@@ -179,7 +178,7 @@ def test_weak_keys_are_refused(weak: bytes) -> None:
     owner = masks(3)["owner0"]
     changed = replace(owner, public_keys={**owner.public_keys, "owner2": weak})
     with pytest.raises(IntegrityError, match="the key of owner owner2 for sums is weak"):
-        changed.answer(np.zeros(1, dtype=np.int64), 0)
+        changed.answer(np.zeros(1, dtype=np.int64), ROUNDS[0])
 
 
 @pytest.mark.parametrize("length", [0, 31, 33])
@@ -212,5 +211,5 @@ def test_known_masks() -> None:
     private = {"a": bytes(range(32)), "b": bytes(range(32, 64))}
     public = {owner: public_key(key) for owner, key in private.items()}
     zero = np.zeros(2, dtype=np.int64)
-    first = Masks("a", private["a"], public, RELEASE, PLAN).answer(zero, 3)
-    assert first.hex() == "08f8222cac0a960dcc57bbafa1bcaf77"
+    first = Masks("a", private["a"], public, RELEASE).answer(zero, ROUNDS[3])
+    assert first.hex() == "cc12af0eb223dad92be160a2f1821d0e"

@@ -1,0 +1,127 @@
+"""The rounds of a synthetic release at the aggregator: add the answers up, and open the next round.
+
+The aggregator states what it added up; everybody computes what is asked next (`common.synthesis.course`).
+numpy is imported here, when the first such release needs it.
+"""
+
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING
+
+from aggregator.protocol.events import Opened
+from aggregator.protocol.release import Release
+from aggregator.store.intake import Intake
+from common.canonical import digest
+from common.errors import IntegrityError, InternalError, UnusableDataError
+from common.model.rounds import RoundDocument, SignedKey, chained
+from common.trust.signing import Domain, SignerSource
+
+if TYPE_CHECKING:
+    from common.arrays import Int64Array
+    from common.synthesis.course import Design
+
+
+def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int) -> Opened:
+    """Add the answers to the open round up, and open the next one; or the first.
+
+    Args:
+        release: A release whose owners have all answered the open round, or that has none yet.
+        intake: Where the answers are.
+        signer: The aggregator's key.
+        at: Unix time.
+
+    Raises:
+        UnusableDataError: If there are too many records for a synthetic release; nothing is spent.
+        IntegrityError: If an answer is not on the disk as it arrived, or the answers do not add up.
+    """
+    from common.synthesis.course import Measured, n_numbers, next_round
+
+    design, sums = design_and_sums(release)
+    plan, addendum, before = release.the_plan(), release.addendum, release.rounds
+    if addendum is None:
+        raise InternalError(f"release {release.id} has not linked")
+    if before:
+        total = _added(release, intake)
+        sums.append(total)
+        attached = total.astype("<i8").tobytes()
+    else:
+        _check(design)
+        attached = addendum.to_bytes()
+    asked = next_round(design, sums)
+    pairs = asked.pairs if isinstance(asked, Measured) else ()
+    document = RoundDocument(
+        release.id,
+        plan.digest,
+        addendum.digest,
+        len(before) + 1,
+        digest(before[-1].document.encode()) if before else "",
+        digest(attached),
+        () if before else _keys(release),
+        tuple(tuple(plan.attributes[each].name for each in pair) for pair in pairs),
+    ).to_bytes()
+    key = signer.current_signer()
+    return Opened(
+        at=at,
+        document=document.decode(),
+        attached=b64encode(attached).decode(),
+        numbers=0 if isinstance(asked, Measured) else n_numbers(asked),
+        signature=key.sign(Domain.ROUND, document).hex(),
+        certificate=key.chain_pem,
+    )
+
+
+def design_and_sums(release: Release) -> "tuple[Design, list[Int64Array]]":
+    """Return what the questions of a release follow from, and the sums of the rounds that are answered."""
+    import numpy as np
+
+    from common.planning.synthetic import design_of
+    from common.release.summary import n_records
+
+    if release.addendum is None:
+        raise InternalError(f"release {release.id} has not linked")
+    plan = release.the_plan()
+    attached = [b64decode(opened.attached) for opened in release.rounds[1:]]
+    sums = [np.frombuffer(each, dtype="<i8").astype(np.int64) for each in attached]
+    return design_of(plan, n_records(plan, release.addendum)), sums
+
+
+def _check(design: "Design") -> None:
+    """Check with the exact number of records, before anything is spent, what the plan was checked for."""
+    from common.synthesis.course import check_noise
+    from common.synthesis.sample import MOST_RECORDS
+
+    if design.n_records > MOST_RECORDS:
+        raise UnusableDataError(
+            f"{design.n_records:,} records, a synthetic release has at most {MOST_RECORDS:,}",
+            "make it of fewer owners; nothing was spent",
+        )
+    check_noise(design)
+
+
+def _added(release: Release, intake: Intake) -> "Int64Array":
+    """Return the sums of the answers to the open round."""
+    from common.synthesis.sums import add_answers
+
+    answers = {}
+    for owner, progress in release.progress.items():
+        statement = progress.statement
+        try:
+            answers[owner] = intake.answer(release.id, owner, release.round).read_bytes()
+        except FileNotFoundError:
+            answers[owner] = b""
+        found = chained(progress.counted, answers[owner])
+        if statement is None or found != statement.fragment_digest:
+            raise IntegrityError(
+                f"the answer of {owner} to round {release.round} is not on the disk as it arrived",
+                "check the aggregator's disk, and who may write to its state directory",
+                {"owner": owner},
+            )
+    return add_answers(answers, release.rounds[-1].numbers)
+
+
+def _keys(release: Release) -> tuple[SignedKey, ...]:
+    linked = {owner: progress.linked for owner, progress in release.progress.items()}
+    return tuple(
+        SignedKey(owner, each.sum_key, each.signature, each.certificate)
+        for owner, each in linked.items()
+        if each is not None
+    )

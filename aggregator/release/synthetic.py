@@ -1,0 +1,70 @@
+"""The product of synthetic records at the aggregator: a model of the sums of owners' noisy counts.
+
+Everything follows from plan and sums, so another attempt makes the same records.
+"""
+
+from collections.abc import Callable, Generator
+
+import numpy as np
+import pyarrow as pa
+
+from aggregator.release.masked import Masked, Material
+from common.errors import InternalError
+from common.model.plan import Plan
+from common.model.task import Assignment
+from common.planning.synthetic import design_of
+from common.release.counts import counts_table
+from common.release.table import from_units, release_schema
+from common.synthesis.course import Design, Measured, next_round, synthesise
+from common.synthesis.sample import MOST_RECORDS
+from common.workspace import Workspace
+
+_COPIES = 6
+"""How often a column of all records is there while records are drawn and written."""
+
+
+class Synthetic(Masked):
+    """Records drawn from a model; no fragment is ever sent for them."""
+
+    def needed_memory(self, plan: Plan) -> int:
+        """Return the bytes of memory that drawing takes at least: all records are drawn at once."""
+        n_records = min(design_of(plan).n_records, MOST_RECORDS)
+        return _COPIES * 8 * n_records * len(plan.attributes)
+
+    def needed_room(self, *_arguments: object) -> int:
+        """Return 0: nothing is written to the scratch folder."""
+        return 0
+
+    def most_bytes(self, _assignment: Assignment, _n_records: int) -> int:
+        """Return 0: there are no fragments."""
+        return 0
+
+    def noisy_counts(self, material: Material) -> pa.Table | None:
+        """Return the noisy counts that are released beside the records."""
+        return counts_table(*_measured(material))
+
+    def join(
+        self, material: Material, _workspace: Workspace, advance: Callable[[int], None]
+    ) -> Generator[pa.Table]:
+        """Fit the model and draw the records; they come in one piece."""
+        design, measured = _measured(material)
+        made = synthesise(design, measured)
+        advance(sum(material.counts.values()))
+        numbers = pa.array(np.arange(1, design.n_records + 1))
+        columns = [
+            from_units(each, codes + each.lower)
+            for each, codes in zip(design.attributes, made.codes, strict=True)
+        ]
+        yield pa.table([numbers, *columns], schema=release_schema(material.plan))
+
+
+def _measured(material: Material) -> tuple[Design, Measured]:
+    design = design_of(material.plan, material.n_records)
+    sums = [np.frombuffer(each, dtype="<i8").astype(np.int64) for each in material.sums]
+    measured = next_round(design, sums)
+    if not isinstance(measured, Measured):
+        raise InternalError("a synthetic release is published before all rounds are answered")
+    return design, measured
+
+
+SYNTHETIC = Synthetic()

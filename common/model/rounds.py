@@ -1,0 +1,101 @@
+"""What is stated and signed about the rounds of a synthetic release.
+
+The aggregator opens a round with a document that every owner of the release gets: the sums of the answers to
+the round before. It never states a question, since everybody computes the question from plan and sums
+(`common.synthesis.course`). Each document names the one before by its digest, so that the last one stands for
+all of them. The last one opens no round: it has the sums of the last answers.
+
+Owners mask their answers under the digest of the document that they answer. So answers add up only if all
+owners got the same sums and the same keys of all rounds.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+
+from common.canonical import OMITTED, Document
+
+_DIGEST = re.compile(r"(?:[0-9a-f]{64})?")
+_BETWEEN = b"\n"
+"""Between a document and what it names by its digest: canonical JSON has no line feed."""
+KEY_BYTES = 32
+NUMBER_BYTES = 8
+"""Of an answer and of a sum: signed integers, the lowest byte first."""
+
+
+@dataclass(frozen=True, slots=True)
+class SumKey(Document):
+    """An owner's public key for the sums of one release, signed by the owner."""
+
+    release: str
+    owner: str
+    plan_digest: str
+    key: str
+    """X25519, hexadecimal."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedKey(Document):
+    """A key for sums as the aggregator passes it on."""
+
+    owner: str
+    key: str
+    """X25519, hexadecimal."""
+    signature: str
+    """The owner's, of its `SumKey`; hexadecimal."""
+    certificate: str
+    """PEM chain of the owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundDocument(Document):
+    """What opens a round of a synthetic release, signed by the aggregator."""
+
+    release: str
+    plan_digest: str
+    addendum_digest: str
+    """Of the result of linking."""
+    round: int
+    """Number of the round, from 1; in the last document it is that of no round."""
+    previous: str
+    """Digest of the document before; empty in the first one."""
+    attached: str
+    """SHA-256 of what comes with it: the addendum, and with later documents the sums of the round before."""
+    keys: tuple[SignedKey, ...] = field(default=(), metadata=OMITTED)
+    """In the first document: the keys of all owners."""
+    relations: tuple[tuple[str, ...], ...] = field(default=(), metadata=OMITTED)
+    """In the last document: the pairs of attributes whose tables were counted."""
+
+    def __post_init__(self) -> None:
+        digests = (self.plan_digest, self.addendum_digest, self.previous, self.attached)
+        if self.round < 1 or not all(map(_DIGEST.fullmatch, digests)):
+            raise ValueError("rounds are numbered from 1, and digests are SHA-256")
+        if bool(self.previous) is (self.round == 1) or bool(self.keys) is not (self.round == 1):
+            raise ValueError("the first round has keys, the others a document before them")
+
+    def with_attached(self, attached: bytes) -> bytes:
+        """Return the document and what comes with it, as owners fetch them."""
+        return self.to_bytes() + _BETWEEN + attached
+
+
+def read_round(data: bytes) -> tuple[RoundDocument, bytes]:
+    """Return a document, and what comes with it, from what `with_attached` made.
+
+    Raises:
+        ValueError: If it is none, or something else comes with it.
+    """
+    document, _, attached = data.partition(_BETWEEN)
+    found = RoundDocument.from_bytes(document)
+    if hashlib.sha256(attached).hexdigest() != found.attached:
+        raise ValueError("something else comes with the document of a round than it names")
+    return found, attached
+
+
+def chained(before: str, answer: bytes) -> str:
+    """Return the digest of all answers of an owner up to one, hexadecimal.
+
+    Args:
+        before: The same of the answers before; empty for the first.
+        answer: The answer.
+    """
+    return hashlib.sha256(bytes.fromhex(before) + answer).hexdigest()

@@ -1,0 +1,238 @@
+"""Answers to the rounds of a synthetic release: spend, count, draw, mask, store, send.
+
+The charge is spent once, before the first round. One transaction stores a round's answer under its number; it
+is sent afterwards, and after that only the same bytes. A process that dies before it draws noise again, since
+the first noise was never disclosed.
+
+The aggregator states sums, never questions. What is counted follows from plan and sums, and is computed here.
+An answer is masked under the digest of the document that opened its round, which stands for all sums and keys
+so far: where owners were told different things, their masks do not cancel, and nobody learns anything.
+"""
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from common.errors import IntegrityError, ProtocolError, TesseraError
+from common.model.fragment import Addendum, FragmentStatement
+from common.model.rounds import NUMBER_BYTES, RoundDocument, SumKey, chained, read_round
+from common.trust.signing import Domain
+from owner_node.release.appraisal import Appraisal
+from owner_node.release.co_owners import unpinned
+from owner_node.release.production import read_addendum, spend
+from owner_node.release.work import Owner, ReleaseWork
+from owner_node.state.answers import RoundAnswer
+from owner_node.state.rounds import AnsweredRound
+from owner_node.state.session import SessionEvent, SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from common.arrays import Int64Array
+    from common.synthesis.course import Design, Round
+    from common.synthesis.sums import Masks
+
+
+class Measuring:
+    """Answers rounds for one aggregator."""
+
+    def __init__(self, owner: Owner, appraisal: Appraisal) -> None:
+        self._owner, self._appraisal = owner, appraisal
+
+    def answer(
+        self, release: str, plan_digest: str, opening: bytes, signature: bytes, certificate: bytes = b""
+    ) -> RoundAnswer:
+        """Answer a round; before the first one the charge is spent. Idempotent: nothing is drawn twice.
+
+        Args:
+            release: Release id.
+            plan_digest: Digest of the accepted plan.
+            opening: The document that opens the round, with what comes with it (`common.model.rounds`).
+            signature: The aggregator's signature of the document.
+            certificate: The chain that it was signed with; empty: the plan's.
+
+        Raises:
+            ProtocolError: If nothing was linked, the document opens another round than the next one, or
+                contradicts plan, linking or the rounds before.
+            IntegrityError: If a signature is invalid, or the key of an owner is not its own.
+            DataChangedError: If the source changed since consent.
+        """
+        self._owner.resume(release, plan_digest)
+        work = self._owner.accepted(release, plan_digest)
+        if work.plan.synthesis is None or work.session.state is SessionState.RESERVED:
+            raise ProtocolError("a round was opened before the data of a synthetic release were linked")
+        document, attached = _read(opening)
+        work.check_signed(Domain.ROUND, document.to_bytes(), signature, certificate)
+        before = self._owner.records.rounds.answered(self._owner.aggregator, release)
+        if document.round <= len(before):
+            return _repeated(document, before[document.round - 1])
+        addendum = _check(work, document, attached, before)
+        keys = _checked_keys(work, before[0].document if before else document.to_bytes())
+        questions, design = _questions(work, addendum, document, attached, before)
+        masks = self._masks(work, keys)
+        prepared = self._appraisal.prepared(work)
+        spend(work, prepared, addendum, signature)
+        if work.session.state is not SessionState.SPENT:
+            raise ProtocolError(f"a session that is {work.session.state} answers no other round")
+        from common.synthesis.course import n_rounds
+        from owner_node.release.synthetic import SYNTHETIC
+
+        work.progress.begin("counting", 0)
+        vector = SYNTHETIC.answer(questions, prepared, work.plan)
+        answer = masks.answer(vector, document.digest)
+        last = document.round == n_rounds(design)
+        return self._store(work, document, attached, answer, before, addendum, last=last)
+
+    def _masks(self, work: ReleaseWork, keys: "Mapping[str, bytes]") -> "Masks":
+        """Return this owner's masks, with keys that were checked."""
+        from common.synthesis.sums import Masks
+
+        private, tokens_key = self._owner.records.rounds.key(*work.key[:2]), work.release_key()
+        if private is None:
+            raise ProtocolError("this owner has no key for the sums of this release any more")
+        shared = b"" if tokens_key is None else tokens_key.key
+        masks = Masks(self._owner.id, private, keys, work.plan.release, shared)
+        masks.check()
+        return masks
+
+    def _store(
+        self,
+        work: ReleaseWork,
+        document: RoundDocument,
+        attached: bytes,
+        answer: bytes,
+        before: "Sequence[AnsweredRound]",
+        addendum: Addendum,
+        *,
+        last: bool,
+    ) -> RoundAnswer:
+        """Store an answer, with this owner's statement about all answers so far."""
+        owner, plan = self._owner, work.plan
+        digest = chained(before[-1].digest if before else "", answer)
+        size = sum(len(each.answer) for each in before) + len(answer)
+        statement = FragmentStatement(
+            plan.release, owner.id, plan.digest, document.digest, digest, size, addendum.records[owner.id]
+        )
+        signer = owner.signer.current_signer()
+        signed, chain = signer.sign(Domain.FRAGMENT, statement.to_bytes()), signer.chain_pem.encode()
+        answered = AnsweredRound(document.round, document.to_bytes(), attached, answer, digest, signed, chain)
+        with work.transaction() as tx:
+            work.reopen()
+            owner.records.rounds.add(tx, owner.aggregator, plan.release, answered)
+            work.note(tx, "answered", round=document.round, answers=digest)
+            if last:
+                work.advance(
+                    tx, SessionEvent.SEAL, "sealed", {"fragment": digest, "size": size},
+                    fragment_digest=digest, fragment_size=size, fragment_signature=signed,
+                    fragment_certificate=chain,
+                )  # fmt: skip
+        if last:
+            # The key of the release's tokens is not needed any more.
+            owner.records.db.forget_removed()
+            self._appraisal.forget(plan.release)
+        return RoundAnswer(answer, signed, chain)
+
+
+def _read(opening: bytes) -> tuple[RoundDocument, bytes]:
+    try:
+        return read_round(opening)
+    except ValueError as problem:
+        raise ProtocolError(str(problem), "both sides must run compatible versions") from None
+
+
+def _repeated(document: RoundDocument, answered: AnsweredRound) -> RoundAnswer:
+    """Return the stored answer to a round, if the round was opened by the same document."""
+    if document.to_bytes() != answered.document:
+        raise ProtocolError(
+            f"round {document.round} was opened by another document before",
+            "a round is answered once; start the release again under another id",
+        )
+    if not answered.answer:
+        raise ProtocolError(f"the answer to round {document.round} is not kept any more")
+    return RoundAnswer(answered.answer, answered.signature, answered.certificate)
+
+
+def _check(
+    work: ReleaseWork, document: RoundDocument, attached: bytes, before: "Sequence[AnsweredRound]"
+) -> Addendum:
+    """Check that a document opens the next round of this release; return what linking found."""
+    if (document.release, document.plan_digest) != (work.plan.release, work.plan.digest):
+        raise ProtocolError("the round is of another release or plan")
+    if document.round != len(before) + 1:
+        raise ProtocolError(f"round {document.round} was opened, {len(before)} are answered")
+    addendum = before[0].attached if before else attached
+    first = RoundDocument.from_bytes(before[0].document) if before else document
+    if before and document.previous != RoundDocument.from_bytes(before[-1].document).digest:
+        raise ProtocolError("the round follows another one than this owner answered")
+    found = read_addendum(work, addendum)
+    if not document.addendum_digest == first.addendum_digest == found.digest:
+        raise ProtocolError("the round is about another result of linking")
+    return found
+
+
+def _checked_keys(work: ReleaseWork, first: bytes) -> "Mapping[str, bytes]":
+    """Return the owners' keys for sums, each signed by its owner; this owner's own is checked by `Masks`.
+
+    Raises:
+        ProtocolError: If they are not the keys of the plan's owners.
+        IntegrityError: If one is not signed by its owner, or by another key than the policy pins.
+    """
+    plan, own, trust = work.plan, work.owner.id, work.owner.trust
+    keys = RoundDocument.from_bytes(first).keys
+    if [each.owner for each in keys] != list(plan.owners):
+        raise ProtocolError("the keys for sums are not those of the owners of the plan")
+    since, found = datetime.fromisoformat(work.session.created), dict[str, bytes]()
+    for each in keys:
+        try:
+            stated = SumKey(plan.release, each.owner, plan.digest, each.key).to_bytes()
+            found[each.owner] = bytes.fromhex(each.key)
+            if each.owner == own:
+                continue
+            signed = (Domain.SUM_KEY, stated, bytes.fromhex(each.signature), each.certificate.encode())
+            fingerprint = trust.check_owner(each.owner, *signed, since)
+        except (TesseraError, ValueError) as error:
+            reason = error.message if isinstance(error, TesseraError) else "it is malformed"
+            raise _foreign(each.owner, reason) from None
+        if objection := unpinned(work.owner.config.policy, each.owner, fingerprint):
+            raise _foreign(each.owner, objection)
+    return found
+
+
+def _foreign(owner: str, reason: str) -> IntegrityError:
+    return IntegrityError(
+        f"the key of owner {owner} for sums is not its own: {reason}",
+        "nothing was sent; ask that owner's administrator, and the aggregator's operator",
+        {"owner": owner},
+    )
+
+
+def _questions(
+    work: ReleaseWork,
+    addendum: Addendum,
+    document: RoundDocument,
+    attached: bytes,
+    before: "Sequence[AnsweredRound]",
+) -> "tuple[Round, Design]":
+    """Compute what a round asks from the sums of those before, which are untrusted input."""
+    import numpy as np
+
+    from common.planning.synthetic import design_of
+    from common.release.summary import n_records
+    from common.synthesis.course import Measured, next_round
+    from common.synthesis.sums import LARGEST_SUM
+
+    sums: list[Int64Array] = []
+    # With the first document comes the addendum.
+    for each in (*(each.attached for each in before[1:]), *([attached] if before else [])):
+        if len(each) % NUMBER_BYTES:
+            raise ProtocolError("the sums of a round are no whole numbers")
+        sums.append(np.frombuffer(each, dtype="<i8").astype(np.int64))
+    if any(bool(((each > LARGEST_SUM) | (each < -LARGEST_SUM)).any()) for each in sums):
+        raise ProtocolError("sums of a round are out of bounds")
+    design = design_of(work.plan, n_records(work.plan, addendum))
+    try:
+        asked = next_round(design, sums)
+    except ValueError as problem:
+        raise ProtocolError(f"the sums are not those of this release: {problem}") from None
+    if isinstance(asked, Measured):
+        raise ProtocolError(f"the release has no round {document.round}")
+    return asked, design

@@ -1,0 +1,100 @@
+"""The rounds of synthetic releases in owner.db: the key for sums, and the one answer to each round.
+
+An answer is stored in the transaction that ends its drawing, and only then sent. After a crash it is there,
+and is the answer for ever, or nobody has seen it, and it is drawn anew.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from secrets import token_bytes
+
+from common.model.rounds import KEY_BYTES
+from owner_node.state.database import OwnerDatabase, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredRound:
+    """A round that this owner answered."""
+
+    number: int
+    """From 1."""
+    document: bytes
+    """What opened it, canonical bytes."""
+    attached: bytes
+    """What came with that; empty once it was removed."""
+    answer: bytes
+    """The answer; empty once it was removed."""
+    digest: str
+    """Of all answers up to this one (`common.model.rounds.chained`)."""
+    signature: bytes
+    """This owner's, of its statement about them."""
+    certificate: bytes
+    """PEM chain of the signer."""
+
+
+class Rounds:
+    """The rounds of all releases."""
+
+    def __init__(self, db: OwnerDatabase) -> None:
+        self._db = db
+
+    def key(self, aggregator: str, release: str) -> bytes | None:
+        """Return the private key for the sums of a release; None if it has none, or none any more."""
+        where = "SELECT key FROM sum_keys WHERE aggregator = ? AND release = ?"
+        rows = self._db.rows(where, (aggregator, release))
+        return bytes(rows[0]["key"]) if rows else None
+
+    def make_key(self, tx: Transaction, aggregator: str, release: str) -> bytes:
+        """Return the private key for the sums of a release; it is made once."""
+        known = self.key(aggregator, release)
+        if known is not None:
+            return known
+        key = token_bytes(KEY_BYTES)
+        row = (aggregator, release, key)
+        tx.execute("INSERT INTO sum_keys (aggregator, release, key) VALUES (?, ?, ?)", row)
+        return key
+
+    def answered(self, aggregator: str, release: str) -> tuple[AnsweredRound, ...]:
+        """Return the rounds of a release that were answered, in order."""
+        rows = self._db.rows(
+            "SELECT round, document, attached, answer, digest, signature, certificate FROM rounds"
+            " WHERE aggregator = ? AND release = ? ORDER BY round",
+            (aggregator, release),
+        )
+        with self._db.decoding():
+            return tuple(
+                AnsweredRound(
+                    int(row["round"]), bytes(row["document"]), bytes(row["attached"] or b""),
+                    bytes(row["answer"] or b""), str(row["digest"]), bytes(row["signature"]),
+                    bytes(row["certificate"]),
+                )
+                for row in rows
+            )  # fmt: skip
+
+    def add(self, tx: Transaction, aggregator: str, release: str, answered: AnsweredRound) -> None:
+        """Store the answer to a round; there is never a second one."""
+        tx.execute(
+            "INSERT INTO rounds (aggregator, release, round, document, attached, answer, digest, signature,"
+            " certificate) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                aggregator, release, answered.number, answered.document, answered.attached, answered.answer,
+                answered.digest, answered.signature, answered.certificate,
+            ),
+        )  # fmt: skip
+
+    def may_continue(self, aggregator: str, release: str) -> bool:
+        """Whether a release has answers that can be sent again, and its key."""
+        return self.key(aggregator, release) is not None and bool(self.answered(aggregator, release))
+
+    def held(self) -> tuple[tuple[str, str], ...]:
+        """Return the (aggregator, release) of every release whose key is kept."""
+        rows = self._db.rows("SELECT aggregator, release FROM sum_keys")
+        return tuple((row["aggregator"], row["release"]) for row in rows)
+
+    def forget(self, tx: Transaction, releases: Iterable[tuple[str, str]]) -> None:
+        """Remove keys and answers of releases; what opened their rounds stays, to verify them."""
+        for names in releases:
+            tx.execute("DELETE FROM sum_keys WHERE aggregator = ? AND release = ?", names)
+            tx.execute(
+                "UPDATE rounds SET answer = NULL, attached = NULL WHERE aggregator = ? AND release = ?", names
+            )
