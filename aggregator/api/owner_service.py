@@ -205,7 +205,9 @@ class OwnerService(OwnerServiceServicer):
         try:
             event = await self._answers.event(release, owner, request, now)
         except ProtocolError as error:
-            if kind == "described" and self._conductor.release(release.id).progress[owner].described is None:
+            known = self._conductor.release(release.id)
+            made_once = kind == "described" or (kind == "measured" and request.measured.round == known.round)
+            if made_once and getattr(known.progress[owner], str(kind)) is None:
                 # It is made once: the owner would send it again and again until the deadline.
                 fault = ProtocolError(f"owner {owner}: {error.message}", error.hint, error.details)
                 self._conductor.fail(release.id, fault, owner)

@@ -276,9 +276,11 @@ def publish_release(
     plan, evidence = release.the_plan(), _evidence(release)
     product, counts = product_of(plan), evidence.addendum.records
     n_released = n_records(plan, evidence.addendum)
-    fragments = {owner: partial(_fragment, release, owner, intake) for owner in plan.owners}
-    sums = [b64decode(opened.attached) for opened in release.rounds[1:]]
-    material = Material(plan, counts, n_released, fragments, sums)
+
+    def material() -> Material:
+        fragments = {owner: partial(_fragment, release, owner, intake) for owner in plan.owners}
+        sums = [b64decode(opened.attached) for opened in release.rounds[1:]]
+        return Material(plan, counts, n_released, fragments, sums)
 
     def joined() -> "Generator[pa.Table]":
         missing = _missing_room(workspace, product.needed_room(plan, counts, n_released, workspace))
@@ -286,13 +288,13 @@ def publish_release(
             raise OSError(errno.ENOSPC, missing, str(workspace.scratch))
         # Every record of a fragment is read, and every record of the release is written; then it is verified.
         progress.begin("publishing", sum(counts.values()) + n_released)
-        yield from product.join(material, workspace, progress.advance)
+        yield from product.join(material(), workspace, progress.advance)
 
     # After a crash the folder may be there, and the fragments may be gone: then nothing is joined.
     with closing(joined()) as pieces:
         return folder_of(release, release_dir).publish(
             evidence, pieces, signer.current_signer(), now, release.request.formats, ca,
-            counts=partial(product.noisy_counts, material), workspace=workspace, progress=progress,
+            counts=lambda: product.noisy_counts(material()), workspace=workspace, progress=progress,
         )  # fmt: skip
 
 

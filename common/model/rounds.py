@@ -28,8 +28,11 @@ class SumKey(Document):
     """An owner's public key for the sums of one release, signed by the owner."""
 
     release: str
+    """Id of the release."""
     owner: str
+    """Id of the owner."""
     plan_digest: str
+    """Digest of the plan."""
     key: str
     """X25519, hexadecimal."""
 
@@ -39,6 +42,7 @@ class SignedKey(Document):
     """A key for sums as the aggregator passes it on."""
 
     owner: str
+    """Id of the owner."""
     key: str
     """X25519, hexadecimal."""
     signature: str
@@ -52,7 +56,9 @@ class RoundDocument(Document):
     """What opens a round of a synthetic release, signed by the aggregator."""
 
     release: str
+    """Id of the release."""
     plan_digest: str
+    """Digest of the plan."""
     addendum_digest: str
     """Of the result of linking."""
     round: int

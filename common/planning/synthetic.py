@@ -189,8 +189,8 @@ def check_synthetic(plan: Plan) -> None:
         )
     if plan.delta and plan.linking.max_overlap > 1:
         raise UsageError(
-            "with a delta, no person can be at several owners: what several records of one lose is not bounded "
-            "by the sum of their epsilon and the same delta",
+            "with a delta, no person can be at several owners: what all of its records together lose is not "
+            "bounded by the sum of their epsilon and the same delta",
             "leave --delta or --max-overlap out",
         )
     design = design_of(plan)

@@ -34,7 +34,7 @@ from common.files import explaining_disk
 from common.model.fragment import Addendum, bounds_of_person, contradictions
 from common.model.matches import fit
 from common.model.plan import Plan
-from common.model.rounds import SumKey
+from common.model.rounds import RoundDocument, SumKey
 from common.progress import Progress
 from common.release.column_summary import ColumnSummaries, ColumnSummary
 from common.release.counts import COUNTS_FILE
@@ -183,6 +183,8 @@ class Verified:
     """Version whose wording manifest or data file have, if it is not what follows here; empty if it is."""
     report_of: str
     """Another version that wrote the report, which was not compared then; empty if it was, or is absent."""
+    rounds: tuple[RoundDocument, ...] = ()
+    """What opened the rounds of a synthetic release, and the one that closed the last."""
 
     @property
     def plan_digest(self) -> str:
@@ -372,7 +374,7 @@ def _verified(
     return Verified(
         evidence.plan, evidence.addendum, evidence.owners, digest(data), published, n_records,
         tuple(files), ca is not None, tuple(judge.pins), tuple(guarantee), tuple(not_hidden), words_of,
-        report_of,
+        report_of, tuple(document for document, _ in evidence.rounds),
     )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ import owner_node.cli
 import owner_node.config
 from common import errors
 from common.canonical import Document
-from common.model import fragment, match_quality, matches, plan, schema, task
+from common.model import fragment, match_quality, matches, plan, rounds, schema, task
 from common.settings import Section
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +57,7 @@ _SIGNED = (
     plan.Plan, plan.Linking, plan.Synthesis, task.Task, task.PlannedAttribute, task.Modelled,
     schema.Attribute, schema.IdentifierRules, schema.MatchPass, fragment.Addendum, matches.Match,
     match_quality.MatchQuality, match_quality.PassQuality, fragment.Consent, fragment.FragmentStatement,
+    rounds.RoundDocument, rounds.SignedKey,
 )  # fmt: skip
 """The documents of a manifest, and the documents in these."""
 _IN_UNITS = ("lower", "upper")
@@ -77,6 +78,9 @@ MANIFEST = {
     "aggregator": "its id, and the PEM chain of its certificate",
     "plan": "the signed plan",
     "addendum": "the signed addendum: what linking found",
+    "product": "`synthetic`; masked releases have none of these three keys",
+    "synthesis": "how the records were made, and `relations`: the pairs whose tables were counted",
+    "rounds": "what opened each round, signed, and last the document that closed them",
     "files": "digest and size of every other file, `manifest.sig` aside",
 }
 """The keys of `manifest.json`."""
@@ -266,7 +270,8 @@ def _manifest() -> Iterator[str]:
         "",
         "| File | Holds |",
         "|---|---|",
-        "| `data.parquet`, `data.csv` | the masked records, in one or both formats |",
+        "| `data.parquet`, `data.csv` | the released records, in one or both formats |",
+        "| `counts.parquet` | of a synthetic release: the noisy counts that its records were drawn from |",
         "| `manifest.json` | everything that is needed to judge the release offline |",
         "| `manifest.sig` | the aggregator's signature of the bytes of `manifest.json` |",
         "| `report.html` | the same for people, without scripts |",

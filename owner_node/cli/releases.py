@@ -20,10 +20,11 @@ from common.trust.identity import Party
 from owner_node import config
 from owner_node.config import OwnerConfig
 from owner_node.connection.download import download as fetch
-from owner_node.release.own_fragment import check_announced, verify_own
+from owner_node.release.own_fragment import check_announced, verify_answered, verify_own
 from owner_node.release.trial import trial_folder
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.outbox import Outbox
+from owner_node.state.rounds import Rounds
 from owner_node.state.sessions import Sessions
 
 if TYPE_CHECKING:
@@ -104,6 +105,12 @@ def verify(
         return
     for line in verified.to_lines():
         console.print_line(line)
+    if verified.plan.synthesis is not None:
+        console.print_line(
+            f"its noisy counts include those of {found.n_records:,} records of {own.owner.id}, as this owner "
+            "answered them"
+        )
+        return
     console.print_line(
         f"all {found.n_records:,} masked records of {own.owner.id} are in the release, "
         "as this owner sealed them"
@@ -117,6 +124,7 @@ def _verify_own(
     state_dir = trial_folder(own.owner.state_dir) if is_trial(release) else own.owner.state_dir
     with OwnerDatabase(state_dir, make=False) as db:
         session = Sessions(db, utc_now).get(aggregator, release)
+        rounds = Rounds(db).answered(aggregator, release)
     if session is None or own.owner.id not in verified.plan.owners:
         raise UsageError(
             f"{own.owner.id} took no part in release {release} of {aggregator}",
@@ -125,6 +133,8 @@ def _verify_own(
     check_announced(session, verified)
     fragment = Outbox(state_dir).path(aggregator, release)
     signature = session.fragment_signature or b""
+    if verified.plan.synthesis is not None:
+        return verify_answered(verified, own.owner.id, rounds, session.fragment_digest, signature)
     return verify_own(
         folder, verified, own.owner.id, fragment, session.fragment_digest, signature, own.workspace,
         session.kept_digest, progress,

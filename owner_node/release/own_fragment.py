@@ -5,6 +5,7 @@ received these bytes. Its records in the data, with the same multiplicity, show 
 does not verify which values of other owners stand beside them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from common.release.data_files import DATA_FILES, unit_batches
 from common.release.verification import Verified
 from common.workspace import Workspace
 from owner_node.release.masked import MASKED
+from owner_node.state.rounds import AnsweredRound
 from owner_node.state.sessions import Session
 
 _HINT = "ask the aggregator's operator; keep the fragment, the release folder and owner.db as they are"
@@ -82,13 +84,8 @@ def verify_own(
         IntegrityError: Naming the first check that fails.
         UsageError: If the fragment no longer exists.
     """
+    _check_stated(verified, owner, fragment_digest, signature)
     stated = verified.owners[owner]
-    if stated.statement.fragment_digest != fragment_digest or stated.statement_signed.signature != signature:
-        raise IntegrityError(
-            "the manifest names another fragment than the one that this owner sealed",
-            _HINT,
-            {"sealed": fragment_digest, "manifest": stated.statement.fragment_digest},
-        )
     assignment = verified.plan.assignment_of(owner)
     names = [attribute.name for attribute in assignment.attributes]
     _check_digest(fragment, kept_digest or fragment_digest)
@@ -109,6 +106,45 @@ def verify_own(
                 {"absent": absent, "records": stated.statement.records},
             )
     return OwnVerified(stated.statement.records, tuple(names))
+
+
+def verify_answered(
+    verified: Verified,
+    owner: str,
+    rounds: Sequence[AnsweredRound],
+    fragment_digest: str,
+    signature: bytes,
+) -> OwnVerified:
+    """Check that a synthetic release was made of the answers that an owner gave to its rounds.
+
+    Its records follow from noisy counts (`verify_release`), and these are what the rounds of the manifest
+    name. So it is left to check that the owner answered these very rounds, and with what it signed.
+
+    Args:
+        verified: Result of `common.release.verification.verify_release`.
+        owner: This owner's id.
+        rounds: What it stored of the rounds.
+        fragment_digest: Digest of all its answers, from its own records.
+        signature: Its signature of them.
+
+    Raises:
+        IntegrityError: Naming the first check that fails.
+    """
+    _check_stated(verified, owner, fragment_digest, signature)
+    if [each.document for each in rounds] != [each.to_bytes() for each in verified.rounds[:-1]]:
+        raise IntegrityError("the manifest has other rounds than this owner answered", _HINT)
+    names = verified.plan.assignment_of(owner).names
+    return OwnVerified(verified.owners[owner].statement.records, names)
+
+
+def _check_stated(verified: Verified, owner: str, fragment_digest: str, signature: bytes) -> None:
+    stated = verified.owners[owner]
+    if stated.statement.fragment_digest != fragment_digest or stated.statement_signed.signature != signature:
+        raise IntegrityError(
+            "the manifest names another fragment than the one that this owner sealed",
+            _HINT,
+            {"sealed": fragment_digest, "manifest": stated.statement.fragment_digest},
+        )
 
 
 def _check_digest(fragment: Path, expected: str) -> None:

@@ -17,6 +17,7 @@ from common.errors import IntegrityError
 from common.model.schema import Attribute, AttributeType
 from common.release.verification import verify_release
 from common.wire.v1 import control_pb2 as control
+from owner_node.cli.releases import _verify_own
 from owner_node.config import OwnerConfig, PolicyConfig
 from owner_node.ledger.ledger import Ledger
 from owner_node.state.database import OwnerDatabase
@@ -116,6 +117,7 @@ async def test_a_release_is_made_of_sums(owners: Callable[..., Any], heard: Hear
     table = pq.read_table(folder / "data.parquet")
     assert table.column_names == ["record", "age", "ward", "pay"]
     for config in configs:
+        assert _verify_own(config, folder, verified).n_records == RECORDS
         assert spent(config) == 1
         session = session_of(config)
         assert session.state is SessionState.PUBLISHED

@@ -1,0 +1,406 @@
+"""An owner in the rounds of a synthetic release: repeated messages, restarts, and an aggregator that lies."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from secrets import token_bytes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.errors import (
+    DataChangedError,
+    IntegrityError,
+    ProtocolError,
+    SourceUnreachableError,
+    TesseraError,
+)
+from common.model.rounds import RoundDocument, SignedKey, chained
+from common.synthesis.course import n_numbers
+from common.synthesis.sums import LARGEST_SUM, public_key
+from common.trust.identity import fingerprint
+from common.trust.signing import Domain, Signer
+from owner_node.config import PolicyConfig
+from owner_node.release.recovery import Recovery, carry_out
+from owner_node.release.synthetic import SYNTHETIC
+from owner_node.state.answers import LinkAnswer, SpentError
+from owner_node.state.database import CannotStoreError
+from owner_node.state.session import SessionState
+from tests.fakes.offered_plans import state
+from tests.fakes.rounds import Rounds, SyntheticOffering, charged
+
+
+@pytest.fixture
+def offering(tmp_path: Path) -> Iterator[SyntheticOffering]:
+    """One owner node and its aggregator."""
+    made = SyntheticOffering(tmp_path)
+    yield made
+    made.records.db.close()
+
+
+@pytest.fixture
+def rounds(offering: SyntheticOffering) -> Rounds:
+    """A release that is linked."""
+    return Rounds.linked_to(offering)
+
+
+@pytest.mark.parametrize("between", ["nothing", "restart"])
+def test_every_round_is_answered_once(offering: SyntheticOffering, between: str) -> None:
+    """However often a round is opened, whatever dies between: the same bytes are sent, under one charge."""
+    rounds = Rounds.linked_to(offering)
+    digest = ""
+    while rounds.asked() is not None:
+        document, attached = rounds.document()
+        if rounds.documents and len(rounds.documents) == 3:
+            break
+        answers = []
+        for _ in range(3):
+            answers.append(rounds.ask(document, attached))
+            if between == "restart":
+                offering.restart()
+        assert len({each.answer for each in answers}) == len({each.signature for each in answers}) == 1
+        digest = chained(digest, answers[0].answer)
+        rounds.counted(document, attached, answers[0])
+        assert offering.kinds() == ["reserve", "spend"]
+    assert rounds.next() is None
+    assert charged(offering) == 1
+    session = offering.records.sessions.get("hub", "r1")
+    assert session is not None
+    assert (session.state, session.fragment_digest) == (SessionState.SEALED, digest)
+    # Sums are those of the records, but for noise and for what b said.
+    assert abs(int(rounds.sums[0].sum()) - 60 - 7 * rounds.sums[0].size) < 2000
+
+
+def test_the_aggregator_sees_no_vector(rounds: Rounds) -> None:
+    """An answer alone is a row of uniform numbers of 64 bits."""
+    document, attached = rounds.document()
+    numbers = np.frombuffer(rounds.ask(document, attached).answer, dtype="<i8")
+    assert np.abs(numbers.astype(float)).min() > LARGEST_SUM / 2**10
+    assert np.unique(np.sign(numbers)).size == 2
+
+
+def test_published_and_nothing_secret_stays(offering: SyntheticOffering, rounds: Rounds) -> None:
+    """After publication neither key nor answers are kept, and what opened the rounds is."""
+    while rounds.next():
+        pass
+    offering.node.conclude("r1", "published", "", "ab" * 32)
+    assert state(offering) is SessionState.PUBLISHED
+    kept = offering.records.rounds.answered("hub", "r1")
+    assert [each.number for each in kept] == [1, 2, 3]
+    assert not any(each.answer or each.attached for each in kept)
+    assert offering.records.rounds.key("hub", "r1") is None
+
+
+def _second_question(rounds: Rounds) -> tuple[RoundDocument, bytes]:
+    rounds.next()
+    document, attached = rounds.documents[0]
+    return replace(document, previous=document.previous, keys=(*document.keys[::-1],)), attached
+
+
+def _other_keys(rounds: Rounds) -> tuple[RoundDocument, bytes]:
+    return rounds.document(keys=rounds.keys[:1])
+
+
+def _unordered_keys(rounds: Rounds) -> tuple[RoundDocument, bytes]:
+    return rounds.document(keys=rounds.keys[::-1])
+
+
+def _changed_sums(rounds: Rounds) -> tuple[RoundDocument, bytes]:
+    rounds.next()
+    rounds.next()
+    # The sums of an earlier round cannot change: another document would have opened the round that followed.
+    document, attached = rounds.documents[1]
+    rounds.documents[1] = (replace(document, attached="cd" * 32), attached)
+    return rounds.document()
+
+
+def _fewer_sums(rounds: Rounds) -> tuple[RoundDocument, bytes]:
+    rounds.next()
+    return rounds.document(sums=rounds.sums[0][:-1].astype("<i8").tobytes())
+
+
+def _no_whole_numbers(rounds: Rounds) -> tuple[RoundDocument, bytes]:
+    rounds.next()
+    return rounds.document(sums=rounds.sums[0].astype("<i8").tobytes()[:-1])
+
+
+def _huge_sums(rounds: Rounds) -> tuple[RoundDocument, bytes]:
+    rounds.next()
+    return rounds.document(sums=(rounds.sums[0] + LARGEST_SUM + 1).astype("<i8").tobytes())
+
+
+def _skipped(rounds: Rounds) -> tuple[RoundDocument, bytes]:
+    rounds.next()
+    return rounds.document(round=3)
+
+
+def _one_more(rounds: Rounds) -> tuple[RoundDocument, bytes]:
+    while rounds.next():
+        pass
+    return rounds.document()
+
+
+def _other_plan(rounds: Rounds) -> tuple[RoundDocument, bytes]:
+    return rounds.document(plan_digest="ab" * 32)
+
+
+def _other_linking(rounds: Rounds) -> tuple[RoundDocument, bytes]:
+    rounds.next()
+    return rounds.document(addendum_digest="ab" * 32)
+
+
+def _false_addendum(rounds: Rounds) -> tuple[RoundDocument, bytes]:
+    return rounds.document(sums=rounds.addendum.replace(b'"60"', b'"61"'))
+
+
+@pytest.mark.parametrize(
+    ("lie", "said"),
+    [
+        (_second_question, "round 1 was opened by another document before"),
+        (_other_keys, "keys for sums are not those of the owners"),
+        (_unordered_keys, "keys for sums are not those of the owners"),
+        (_changed_sums, "follows another one than this owner answered"),
+        (_fewer_sums, "the sums are not those of this release"),
+        (_no_whole_numbers, "no whole numbers"),
+        (_huge_sums, "out of bounds"),
+        (_skipped, "round 3 was opened, 1 are answered"),
+        (_one_more, "the release has no round 4"),
+        (_other_plan, "another release or plan"),
+        (_other_linking, "another result of linking"),
+        (_false_addendum, "number of records that this owner linked"),
+    ],
+)
+def test_what_an_aggregator_cannot_ask(
+    offering: SyntheticOffering, rounds: Rounds, lie: Callable[[Rounds], Any], said: str
+) -> None:
+    """Other keys, sums or rounds than those of the release get no answer, and cost nothing more."""
+    document, attached = lie(rounds)
+    before, answers = offering.kinds(), len(offering.records.rounds.answered("hub", "r1"))
+    with pytest.raises(ProtocolError, match=said):
+        rounds.ask(document, attached)
+    assert offering.kinds() == before
+    assert len(offering.records.rounds.answered("hub", "r1")) == answers
+
+
+def _unsigned(rounds: Rounds) -> SignedKey:
+    return rounds.key_of("b", public_key(token_bytes(32)), rounds.offering.other)
+
+
+def _of_another_release(rounds: Rounds) -> SignedKey:
+    other = replace(rounds, plan=replace(rounds.plan, release="r2"))
+    return other.key_of("b", public_key(rounds.private), rounds.offering.co_owner)
+
+
+def _malformed(rounds: Rounds) -> SignedKey:
+    return replace(rounds.keys[1], key="no key")
+
+
+def _weak(rounds: Rounds) -> SignedKey:
+    return rounds.key_of("b", bytes(32), rounds.offering.co_owner)
+
+
+def _shared(rounds: Rounds) -> SignedKey:
+    return rounds.key_of("b", rounds.linked.sum_key, rounds.offering.co_owner)
+
+
+def _short(rounds: Rounds) -> SignedKey:
+    return rounds.key_of("b", b"key", rounds.offering.co_owner)
+
+
+@pytest.mark.parametrize(
+    ("false", "said"),
+    [
+        (_unsigned, "the key of owner b for sums is not its own"),
+        (_of_another_release, "the key of owner b for sums is not its own"),
+        (_malformed, "the key of owner b for sums is not its own"),
+        (_weak, "the key of owner b for sums is weak"),
+        (_shared, "is also that of"),
+        (_short, "has 3 bytes, not 32"),
+    ],
+)
+def test_the_key_of_a_co_owner_is_its_own(
+    offering: SyntheticOffering, rounds: Rounds, false: Callable[[Rounds], SignedKey], said: str
+) -> None:
+    """An aggregator that puts its own key in the place of an owner's would read the other answers."""
+    document, attached = rounds.document(keys=(rounds.keys[0], false(rounds)))
+    with pytest.raises(IntegrityError, match=said):
+        rounds.ask(document, attached)
+    assert offering.kinds() == ["reserve"]
+    # It is the aggregator's fault: the owner's session waits for what is right.
+    assert state(offering) is SessionState.LINKED
+    assert rounds.next() is not None
+
+
+def test_the_own_key_is_the_own(offering: SyntheticOffering, rounds: Rounds) -> None:
+    """Another key under this owner's name gets no answer, whoever signed it."""
+    mine = offering.node.production._owner.signer.current_signer()
+    other = rounds.key_of("a", public_key(token_bytes(32)), mine)
+    document, attached = rounds.document(keys=(other, rounds.keys[1]))
+    with pytest.raises(IntegrityError, match="stands for owner a is not its own"):
+        rounds.ask(document, attached)
+    assert offering.kinds() == ["reserve"]
+
+
+def test_a_pinned_owner_signs_with_its_pinned_key(offering: SyntheticOffering) -> None:
+    """An aggregator that runs the CA can issue a certificate for b, and not b's pinned key."""
+    pin = fingerprint(offering.co_owner.certificate.public_key())
+    offering.config = replace(offering.config, policy=PolicyConfig(co_owners=(f"b={pin}",)))
+    offering.restart()
+    plan = offering.synthetic()
+    consents = [offering.consent_of(offering.co_owner, plan)]
+    rounds = Rounds(offering, plan, offering.node.production.link("r1", plan.digest, consents))
+    offering.ca.owner("b").write(offering.folder, "again")
+    again = Signer.load(offering.folder / "again.key", offering.folder / "again.pem")
+    false = rounds.key_of("b", public_key(token_bytes(32)), again)
+    with pytest.raises(IntegrityError, match="pins 'b' to another key"):
+        rounds.ask(*rounds.document(keys=(rounds.keys[0], false)))
+    assert rounds.next() is not None
+
+
+def test_rounds_are_signed_by_the_aggregator(offering: SyntheticOffering, rounds: Rounds) -> None:
+    """Another party's round is none, and neither is one of other bytes."""
+    document, attached = rounds.document()
+    with pytest.raises(TesseraError):
+        rounds.ask(document, attached, offering.other)
+    signature = offering.hub.sign(Domain.ROUND, document.to_bytes())
+    for opening in (document.to_bytes(), document.with_attached(attached + b" "), b"", b"\n" + attached):
+        with pytest.raises(ProtocolError):
+            offering.node.measuring.answer("r1", rounds.plan.digest, opening, signature)
+    assert offering.kinds() == ["reserve"]
+
+
+def test_nothing_is_counted_before_linking(offering: SyntheticOffering) -> None:
+    """The order of steps is the owner's too."""
+    plan = offering.synthetic()
+    rounds = Rounds(offering, plan, _link_of_another(offering))
+    with pytest.raises(ProtocolError, match="before the data of a synthetic release were linked"):
+        rounds.ask(*rounds.document())
+    assert offering.kinds() == ["reserve"]
+
+
+def _link_of_another(offering: SyntheticOffering) -> Any:
+    return LinkAnswer(60, b"", public_key(token_bytes(32)), b"", offering.co_owner.chain_pem.encode())
+
+
+@pytest.mark.parametrize("answered", [0, 1, 2])
+def test_a_crash_before_an_answer_is_stored(
+    offering: SyntheticOffering, rounds: Rounds, answered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Noise that nobody has seen is drawn again, under the one charge."""
+    for _ in range(answered):
+        rounds.next()
+    document, attached = rounds.document()
+
+    def dies(*_arguments: Any) -> None:
+        raise CannotStoreError("the disk is full")
+
+    with monkeypatch.context() as dying:
+        dying.setattr(type(offering.records.rounds), "add", dies)
+        with pytest.raises(CannotStoreError):
+            rounds.ask(document, attached)
+    offering.restart()
+    assert offering.kinds() == ["reserve", "spend"]
+    assert len(offering.records.rounds.answered("hub", "r1")) == answered
+    answer = rounds.ask(document, attached)
+    rounds.counted(document, attached, answer)
+    assert offering.kinds() == ["reserve", "spend"]
+
+
+@pytest.mark.parametrize("answered", [1, 2, 3])
+def test_a_release_that_ended_goes_on(offering: SyntheticOffering, rounds: Rounds, answered: int) -> None:
+    """For thirty days the same bytes are sent again, and the rounds that follow are answered."""
+    answers = [rounds.next() for _ in range(answered)]
+    offering.node.conclude("r1", "failed", "a partner stayed away", "")
+    assert state(offering) is SessionState.ENDED
+    offering.restart()
+    offering.records.clean_outbox()
+    for (document, attached), answer in zip(rounds.documents, answers, strict=True):
+        assert rounds.ask(document, attached) == answer
+    while rounds.next():
+        pass
+    assert state(offering) is SessionState.SEALED
+    assert offering.kinds() == ["reserve", "spend"]
+
+
+def test_it_does_not_go_on_for_ever(offering: SyntheticOffering, rounds: Rounds) -> None:
+    """After thirty days keys and answers are gone, and so is the way to go on."""
+    rounds.next()
+    offering.node.conclude("r1", "failed", "", "")
+    offering.later = timedelta(days=31)
+    offering.records.clean_outbox()
+    assert offering.records.rounds.key("hub", "r1") is None
+    assert not any(each.answer for each in offering.records.rounds.answered("hub", "r1"))
+    with pytest.raises(ProtocolError):
+        rounds.ask(*rounds.documents[0])
+
+
+def test_an_unanswered_release_keeps_no_key(offering: SyntheticOffering, rounds: Rounds) -> None:
+    """Whoever answered nothing has nothing to send again."""
+    offering.node.conclude("r1", "cancelled", "", "")
+    assert offering.records.rounds.key("hub", "r1") is None
+    assert offering.kinds() == ["reserve", "return"]
+    del rounds
+
+
+def test_a_recovered_ledger_answers_no_other_round(offering: SyntheticOffering, rounds: Rounds) -> None:
+    """After a loss nobody knows which rounds were answered: none is answered again."""
+    rounds.next()
+    carry_out(offering.records, Recovery((), 0, 0, ()), {"cohort": Decimal(0)}, offering.config.datasets, {})
+    offering.restart()
+    assert offering.records.rounds.key("hub", "r1") is None
+    for document, attached in (rounds.documents[0], rounds.document()):
+        with pytest.raises(ProtocolError):
+            rounds.ask(document, attached)
+
+
+def test_data_that_changed_are_not_counted(offering: SyntheticOffering, rounds: Rounds) -> None:
+    """All rounds are about the records that were linked."""
+    rounds.next()
+    offering.write_source(seed=2)
+    offering.restart()
+    with pytest.raises(DataChangedError):
+        rounds.ask(*rounds.document())
+
+
+def test_a_source_that_is_away_loses_no_charge(offering: SyntheticOffering, rounds: Rounds) -> None:
+    """The round is answered once the source is there again."""
+    rounds.next()
+    text = offering.source.read_text()
+    offering.source.unlink()
+    offering.restart()
+    document, attached = rounds.document()
+    with pytest.raises(TesseraError) as failed:
+        rounds.ask(document, attached)
+    assert not isinstance(failed.value, SourceUnreachableError)
+    with pytest.raises(SpentError):
+        offering.node.fail("r1", failed.value)
+    offering.source.write_text(text)
+    rounds.counted(document, attached, rounds.ask(document, attached))
+    assert offering.kinds() == ["reserve", "spend"]
+
+
+def test_noise_is_drawn_for_every_round(
+    offering: SyntheticOffering, rounds: Rounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked follows from the plan, whatever the aggregator says: tables, and noise of their size."""
+    seen: list[Any] = []
+    answer = type(SYNTHETIC).answer
+
+    def watched(self: Any, questions: Any, *arguments: Any) -> Any:
+        seen.append(questions)
+        return answer(self, questions, *arguments)
+
+    monkeypatch.setattr(type(SYNTHETIC), "answer", watched)
+    asked = []
+    while True:
+        asked.append(rounds.asked())
+        if rounds.next() is None:
+            break
+    assert [n_numbers(each) for each in seen] == [n_numbers(each) for each in asked[:-1]]
+    assert [each.noise for questions in seen for each in questions] == [
+        each.noise for questions in asked[:-1] for each in questions
+    ]
+    assert offering.kinds() == ["reserve", "spend"]
