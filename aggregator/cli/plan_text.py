@@ -1,13 +1,11 @@
 """A plan as an operator sees it before agreeing to it."""
 
-from collections.abc import Iterable
-
+from aggregator.control.plan_sections import plan_sections, several
 from common.cli import console
 from common.cli.brief import Part, clipped, listed, page, rows, text
-from common.model.mechanisms import CARRIER_RULE
+from common.cli.sections import Facts, show
 from common.model.plan import Plan
-from common.words.guarantee import essentials, invariants, promises
-from common.words.linking import allowed
+from common.words.guarantee import essentials
 from common.words.numbers import OF_UNIFORM, bound_cell, cost_text, counted, error_text, rounded_up, span_text
 from common.words.worth import largest_errors
 
@@ -18,23 +16,7 @@ def show_plan(plan: Plan, *, details: bool) -> None:
         for line in brief(plan):
             console.print_line(line)
         return
-    _show_tasks(plan)
-    if plan.synthesis is None:
-        console.print_line()
-        _show_errors(plan)
-    for title, lines in (
-        ("What linking may find", allowed(plan)),
-        ("What is promised", promises(plan)),
-        ("What is not hidden", invariants(plan)),
-    ):
-        if not lines:
-            continue
-        console.print_line()
-        console.print_line(title)
-        for line in lines:
-            console.print_line(f"- {line}")
-    console.print_line()
-    console.print_line(f"plan digest: {plan.digest}")
+    show([Facts({"release": plan.release, "purpose": plan.purpose}), *plan_sections(plan)])
 
 
 def brief(plan: Plan) -> list[str]:
@@ -67,7 +49,7 @@ def _owners(plan: Plan) -> Part:
                 rounded_up(each.epsilon_at(plan.most_multiples)),
                 bound_cell(each.epsilon_joint_at(plan.most_multiples)),
                 *((span_text(a.k for a in each.attributes),) if masked else ()),
-                *((_several(a.mechanism for a in each.attributes),) if masked else ()),
+                *((several(a.mechanism for a in each.attributes),) if masked else ()),
             )
             for owner, each in plan.assignments.items()
         ],
@@ -77,54 +59,3 @@ def _owners(plan: Plan) -> Part:
 def _errors(plan: Plan) -> list[str]:
     """Return every attribute with its expected error, at the owner where it is largest."""
     return [f"{name} {error_text(error)}" for name, error in largest_errors(plan).items()]
-
-
-def _show_tasks(plan: Plan) -> None:
-    group = ("group",) if plan.n_groups > 1 else ()
-    console.table(
-        f"plan of release {plan.release} ({plan.layout}, {cost_text(plan.epsilon, plan.delta)})",
-        ("owner", *group, "records", "ε", "ε joint", "ε table", "k", "mechanism"),
-        [
-            (
-                task.owner,
-                *((task.group + 1,) if group else ()),
-                f"≥ {task.records_rounded}",
-                rounded_up(task.epsilon),
-                bound_cell(task.epsilon_joint),
-                bound_cell(task.epsilon_table),
-                _several("–" if attribute.k is None else attribute.k for attribute in task.attributes),
-                _several(attribute.mechanism for attribute in task.attributes),
-            )
-            for task in plan.tasks
-        ],
-    )
-
-
-def _show_errors(plan: Plan) -> None:
-    console.table(
-        f"expected error of every attribute ({OF_UNIFORM})",
-        ("owner", "attribute", "carried by", "rank noise", "ε", "error", ""),
-        [
-            (
-                task.owner,
-                attribute.name,
-                plan.carrier_reason(attribute),
-                attribute.rank_noise,
-                rounded_up(attribute.epsilon),
-                f"{attribute.expected_error:.3g}",
-                "its mean would do as well" if attribute.expected_error >= 1 else "",
-            )
-            for task in plan.tasks
-            for attribute in task.attributes
-        ],
-    )
-    console.print_line(CARRIER_RULE)
-    console.print_line(
-        "The expected error is computed from public numbers alone, as if values were spread evenly over the "
-        "whole domain and before they are clamped to it. Where real values lie in a small part of the "
-        "domain, the error is a larger share of their variance; every owner sees its own."
-    )
-
-
-def _several(values: Iterable[object]) -> str:
-    return ", ".join(dict.fromkeys(map(str, values)))

@@ -9,12 +9,11 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from aggregator.control.documents import document, error_of, has_ended, rows
+from aggregator.control.plan_sections import plan_sections
 from common.model.plan import Plan, Product
 from common.model.schema import Schema
 from common.release.table import describe_domain
-from common.words.guarantee import essentials, invariants, promises
-from common.words.linking import allowed
-from common.words.numbers import error_text, span_text
+from common.words.guarantee import essentials
 from common.words.worth import Worth
 
 if TYPE_CHECKING:
@@ -182,49 +181,8 @@ def action_line(view: "ActionView") -> dict[str, Any]:
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """Return a plan as pages show it: what decides, owners, attributes, promises, what is not hidden."""
-    most = plan.most_multiples
-    return {
-        "layout": str(plan.layout),
-        "product": str(plan.product),
-        "epsilon": plan.epsilon,
-        "delta": plan.delta,
-        "purpose": plan.purpose,
-        "created": plan.created,
-        "n_attributes": len(plan.attributes),
-        "digest": plan.digest,
-        "essentials": essentials(plan),
-        "worth": Worth.of_plan(plan),
-        "owners": [
-            {
-                "id": owner,
-                "records": each.records_rounded,
-                "epsilon": each.epsilon_at(most),
-                "charge": each.epsilon_joint_at(most),
-                "k": span_text(attribute.k for attribute in each.attributes),
-                "attributes": list(each.names),
-            }
-            for owner, each in plan.assignments.items()
-        ],
-        "attributes": [
-            {
-                "owner": task.owner,
-                **describe_domain(plan.attribute(each.name)),
-                "name": each.name,
-                "mechanism": each.mechanism,
-                "carried_by": plan.carrier_reason(each),
-                "rank_noise": each.rank_noise,
-                "epsilon": each.epsilon,
-                "k": each.k,
-                "error": error_text(each.expected_error),
-            }
-            for task in plan.tasks
-            for each in task.attributes
-        ],
-        "linking": allowed(plan),
-        "promises": promises(plan),
-        "invariants": invariants(plan),
-    }
+    """Return a plan as pages show it: what decides, and everything else as sections."""
+    return {"essentials": essentials(plan), "worth": Worth.of_plan(plan), "sections": plan_sections(plan)}
 
 
 def schema_document(view: "SchemaView") -> dict[str, Any]:

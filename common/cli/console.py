@@ -73,7 +73,7 @@ def drawn(title: str, columns: Sequence[str], rows: Rows, width: int) -> "Table"
         table.box, table.padding = Box(_HEADINGS_ALONE), (0, 0)
         room = width - _BETWEEN_PLAIN * (len(columns) - 1)
         sizes = fitted(natural, _widths([[""] * len(columns), *map(_texts, rows)]), room)
-    for i, (column, right) in enumerate(zip(columns, _numeric(len(columns), rows), strict=True)):
+    for i, (column, right) in enumerate(zip(columns, numeric(len(columns), rows), strict=True)):
         table.add_column(
             Text(column),
             justify="right" if right else "left",
@@ -106,9 +106,9 @@ def fitted(natural: Sequence[int], cells: Sequence[int], room: int) -> list[int]
 def aligned(columns: Sequence[str], rows: Rows) -> Iterator[str]:
     """Return the lines of a table as text without lines."""
     texts = [list(columns), *map(_texts, rows)]
-    widths, numeric = _widths(texts), _numeric(len(columns), rows)
+    widths, right_aligned = _widths(texts), numeric(len(columns), rows)
     for line in texts:
-        cells = zip(line, widths, numeric, strict=True)
+        cells = zip(line, widths, right_aligned, strict=True)
         yield "  ".join(c.rjust(width) if right else c.ljust(width) for c, width, right in cells).rstrip()
 
 
@@ -129,8 +129,8 @@ def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
     return [max(map(len, column)) for column in zip(*lines, strict=True)]
 
 
-def _numeric(n_columns: int, rows: Rows) -> list[bool]:
-    """Which columns hold numbers, and nothing but numbers and gaps."""
+def numeric(n_columns: int, rows: Rows) -> list[bool]:
+    """Return which columns hold numbers, and nothing but numbers and gaps."""
 
     def numbers(position: int) -> bool:
         cells = [row[position] for row in rows if row[position] is not None]

@@ -7,6 +7,7 @@ from typing import Any
 
 from common import __version__
 from common.cli import console
+from common.cli.sections import show
 from common.clock import utc_now
 from common.errors import TesseraError, UsageError
 from common.model.plan import Layout, Plan
@@ -21,7 +22,7 @@ from common.planning.arguments import (
 )
 from common.planning.planner import make_plan
 from common.words.linking import allowed
-from common.words.numbers import OF_YOUR_DATA, bound_cell, bound_text, cost_text, left_text
+from common.words.numbers import bound_text, cost_text, left_text
 from common.words.synthetic import questions
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.config.database import place_of
@@ -37,6 +38,7 @@ from owner_node.risk.foresee import foresee
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.own_keys import OwnKeys
 from owner_node.state.sessions import Sessions
+from owner_node.views.details import attribute_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,29 +239,7 @@ def show_answer(document: dict[str, Any]) -> None:
         return
     if loss := Forecast.from_document(document["forecast"]).loss:
         console.print_line(loss)
-    foreseen = {each["name"]: each for each in document["forecast"]["attributes"]}
-    columns = (
-        "attribute",
-        "mechanism",
-        "k",
-        "rank noise",
-        "ε",
-        "ε joint",
-        "error",
-        "unchanged",
-    )
-    console.table(
-        f"how every attribute would be masked; error: expected squared error, {OF_YOUR_DATA}",
-        columns,
-        [
-            (
-                each["name"], each["mechanism"], each["k"], each.get("rank_noise"),
-                bound_cell(each["epsilon"]), bound_cell(each["epsilon_joint"]),
-                *(foreseen[each["name"]][key] for key in ("error", "unchanged")),
-            )
-            for each in document["attributes"]
-        ],
-    )  # fmt: skip
+    show([attribute_table(document["attributes"], document["forecast"])])
 
 
 def show_refusal(error: TesseraError) -> None:

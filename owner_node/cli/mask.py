@@ -19,6 +19,7 @@ from common.cli.release_options import (
     RankNoise,
     Weights,
 )
+from common.cli.sections import Listing, show
 from common.clock import utc_now
 from common.errors import ConfigurationError, UsageError
 from common.model.mechanisms import CARRIER_RULE
@@ -29,7 +30,7 @@ from common.progress import Progress
 from common.release.synthetic_table import report_path
 from common.words import synthetic
 from common.words.guarantee import invariants, promises
-from common.words.numbers import OF_YOUR_DATA, bound_cell, bound_text, cost_text, left_text
+from common.words.numbers import bound_text, cost_text, left_text
 from owner_node import config
 from owner_node.cli.worth import require_worth
 from owner_node.config import OwnerConfig
@@ -46,6 +47,7 @@ from owner_node.local.masked_tables import (
 from owner_node.local.synthetic import SynthesisJob, prepare_synthesis
 from owner_node.release.records import Records
 from owner_node.sources import schema_of
+from owner_node.views.details import attribute_table
 
 if TYPE_CHECKING:
     from owner_node.local.mask import MaskJob
@@ -199,34 +201,16 @@ def _made(
 
 def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
     (task,) = job.plan.tasks
-    console.table(
-        f"masking data set {task.dataset!r}, ε {bound_text(job.plan.epsilon)}",
-        ("attribute", "ε", "ε joint", "k", "mechanism", "rank noise", "error", "unchanged", ""),
+    console.print_line(f"masking data set {task.dataset!r}, ε {bound_text(job.plan.epsilon)}")
+    carriers = [f"{each.name}: {job.plan.carrier_reason(each)}" for each in task.attributes]
+    show(
         [
-            (
-                each.name,
-                bound_cell(each.epsilon),
-                bound_cell(each.epsilon_joint),
-                each.k,
-                each.mechanism,
-                each.rank_noise,
-                None if found.error is None else f"{found.error:.3g}",
-                f"{found.unchanged:.3g}",
-                "its mean would do as well" if each.name in expected.no_better_than_means else "",
-            )
-            for each, found in zip(task.attributes, expected.attributes, strict=True)
-        ],
-    )
-    console.print_line(
-        f"error: expected squared error, {OF_YOUR_DATA}; unchanged: "
-        "expected share of values. Both depend on the data: they are for their owner and not in the report."
+            attribute_table([each.to_document() for each in task.attributes], expected.to_document()),
+            Listing("What carries the values, and why", [CARRIER_RULE, *carriers]),
+        ]
     )
     if expected.loss:
         console.print_line(expected.loss)
-    console.print_line()
-    console.print_line(f"What carries the values, and why. {CARRIER_RULE}")
-    for each in task.attributes:
-        console.print_line(f"- {each.name}: {job.plan.carrier_reason(each)}")
     _show_promises(promises(job.plan), invariants(job.plan))
     console.print_line(
         f"charge: {bound_text(job.work.charge)} of the {left_text(left)} that budget {job.work.budget!r} has "
@@ -247,11 +231,8 @@ def _show_model(job: SynthesisJob, left: Decimal) -> None:
 
 
 def _show_promises(promised: Sequence[str], not_hidden: Sequence[str]) -> None:
-    for title, lines in (("What is promised", promised), ("What is not hidden", not_hidden)):
-        console.print_line()
-        console.print_line(title)
-        for line in lines:
-            console.print_line(f"- {line}")
+    console.print_line()
+    show([Listing("What is promised", promised), Listing("What is not hidden", not_hidden)])
     console.print_line()
 
 

@@ -1,30 +1,26 @@
 """`owner-node requests`, `show`, `approve` and `refuse`: plans that wait for a person's decision."""
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
 
 from common.cli import console
-from common.cli.brief import Part, clipped, listed, page, text, wrapped
+from common.cli.brief import Part, clipped, listed, page, text
+from common.cli.sections import show as show_sections
 from common.clock import utc_now
 from common.daemon.settings import parse_duration
 from common.errors import UsageError
-from common.log import one_line
 from common.model.plan import Product
 from common.words.numbers import (
     OF_UNIFORM,
     OF_YOUR_DATA,
-    bound_cell,
     bound_text,
     cost_text,
     delta_text,
     error_text,
-    left_text,
     moment_text,
     percent_text,
     rounded_up,
@@ -38,6 +34,7 @@ from owner_node.release.decisions import Decisions, this_person
 from owner_node.release.request_view import shown_records
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import DaemonPresence, notify_daemon
+from owner_node.views.details import charge_text, plan_sections
 from owner_node.views.plan import named, plan_document, preview_of, with_trial
 from owner_node.views.verdict import limit_text, trial_rows
 
@@ -137,7 +134,7 @@ def brief(document: dict[str, Any]) -> list[str]:
         ),
         _leaves(document),
         *_verdict(document, brief=True),
-        text(f"charge: {_charge(document)}"),
+        text(f"charge: {charge_text(document)}"),
     ]
     if verdict["co_owners"]:
         parts.append(listed("with", verdict["co_owners"]))
@@ -203,113 +200,21 @@ def show_request(document: dict[str, Any], *, details: bool) -> None:
     console.print_line(
         f"release {document['release']} of aggregator {document['aggregator']}: {document['state']}"
     )
-    _fields(document)
+    facts, *rest = plan_sections(document)
+    show_sections([facts])
     if "attributes" not in document:
         return
     console.print_line()
     for part in [*_verdict(document), *_limits(document["verdict"])]:
         for line in part.whole:
             console.print_line(line)
-    console.print_line()
-    _attributes(document)
     show_preview(document.get("preview"))
-    for title, key in (("What linking may find", "linking"), ("What linking found", "linking_found")):
-        if document[key]:
-            _list(title, document[key])
-    _list("What leaves this owner", document["leaves"])
-    _co_owners(document)
-    _list("What is promised", document["promises"])
-    _list("What is not hidden", document["invariants"])
     console.print_line()
-    console.print_line(f"plan digest: {document['plan_digest']}")
+    show_sections(rest)
     if document["state"] == "awaiting_approval":
         name = f"{document['aggregator']}/{document['release']}"
         console.print_line(f"to agree:  owner-node approve {name} --digest {document['plan_digest'][:12]}")
         console.print_line(f"to refuse: owner-node refuse {name} --reason TEXT")
-
-
-def _fields(document: dict[str, Any]) -> None:
-    approval, needed = document["approval"], document["approvers"]
-    several = f"; {len(document['approved_by'])} of {needed} persons" if needed > 1 else ""
-    fields: dict[str, object] = {
-        "asked by rule": document["rule"],
-        "reason": document["reason"],
-        "approved": _approved(approval) + several if approval else "",
-        "purpose": document["purpose"],
-        "data set": document["dataset"],
-    }
-    if "attributes" in document:
-        fields |= {
-            "records": shown_records(document["records"]),
-            "layout": document["layout"],
-            "asked by the aggregator on": moment_text(document["created"]),
-            "to be answered until": document["deadline"] and moment_text(document["deadline"]),
-            "ε of the release": bound_text(document["release_epsilon"]),
-            **_epsilons(document),
-            "charge": _charge(document),
-        }
-    for line in aligned(fields, get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize):
-        console.print_line(line)
-
-
-def _epsilons(document: dict[str, Any]) -> dict[str, str]:
-    if document["product"] == Product.SYNTHETIC:
-        return {
-            "product": "records drawn from a model of noisy counts",
-            "ε of this owner": f"{bound_text(document['epsilon'])}, for the whole record of a person",
-            **({"δ": delta_text(document["delta"])} if document["delta"] else {}),
-        }
-    return {
-        "ε of this owner": f"{bound_text(document['epsilon'])}, for each released value by itself",
-        "ε joint of this owner": _joint(document["epsilon_joint"]),
-        "ε table of this owner": _table(document["epsilon_table"]),
-    }
-
-
-def _approved(approval: dict[str, Any]) -> str:
-    ended = "" if approval["valid"] else " (ended)"
-    return f"by {approval['by']} until {moment_text(approval['until'])}{ended}"
-
-
-def aligned(fields: Mapping[str, object], columns: int) -> Iterator[str]:
-    """Lay out names and values; a value that takes several lines stays in its column.
-
-    Texts of other parties, such as a purpose, therefore never start where a field name would.
-
-    Args:
-        fields: Values by name; empty ones are left out.
-        columns: Characters of a line.
-    """
-    width = max(map(len, fields)) + 4
-    for name, value in fields.items():
-        if value not in ("", None):
-            yield from wrapped(one_line(str(value)), columns, f"  {name}".ljust(width), " " * width)
-
-
-def _joint(bound: Any) -> str:
-    return "not bounded" if bound is None else f"{bound_text(bound)}, for whole lists of released values"
-
-
-def _table(bound: Any) -> str:
-    return "not bounded" if bound is None else f"{bound_text(bound)}, for who has which value, too"
-
-
-def _charge(document: dict[str, Any]) -> str:
-    if document["charge"] is None:
-        return "unbounded under the accounting of this owner's policy"
-    amount = bound_text(document["charge"])
-    taken = f"{amount} from budget {document['budget']!r} ({document['accounting']} accounting)"
-    if document["linking"] and document["charge"] != _own(document):
-        taken = f"up to {taken}, as linking finds; {bound_text(_own(document))} where nobody is at two owners"
-    if document["state"] not in ("invited", "awaiting_approval") or document["remaining"] is None:
-        return taken
-    left, after = left_text(document["remaining"]), left_text(document["remaining_after"])
-    return f"{taken}, which has {left} left: {after} after it"
-
-
-def _own(document: dict[str, Any]) -> Any:
-    """Return the charge if no person is at two owners, under the owner's accounting."""
-    return document["epsilon_joint" if document["accounting"] == "joint" else "epsilon"]
 
 
 def _limits(verdict: dict[str, Any]) -> Iterator[Part]:
@@ -321,62 +226,6 @@ def _limits(verdict: dict[str, Any]) -> Iterator[Part]:
         yield text(f"policy.{each['rule']}: {each['what']} {most}{found}: {kept}")
     if verdict["unset_says"]:
         yield text(verdict["unset_says"])
-
-
-def _attributes(document: dict[str, Any]) -> None:
-    """Print how every attribute is masked, with one error each: this owner's own where it is known."""
-    if document["product"] == Product.SYNTHETIC:
-        rows = [(each["name"], each["type"], each["domain"]) for each in document["attributes"]]
-        console.table("What is modelled", ("attribute", "type", "domain"), rows)
-        return
-    forecast = document["forecast"]
-    own = {each["name"]: each for each in (forecast or {}).get("attributes", ())}
-    columns = ("attribute", "error", *(("unchanged", "without noise") if own else ()))
-    columns += ("type", "domain", "mechanism", "k", "rank noise", "ε", "ε joint")
-    keys = ("type", "domain", "mechanism", "k", "rank_noise")
-    rows = [
-        (
-            each["name"],
-            *(_own_cells(own[each["name"]]) if own else (f"{each['expected_error']:.3g}",)),
-            *(each[key] for key in keys),
-            bound_cell(each["epsilon"]),
-            bound_cell(each["epsilon_joint"]),
-        )
-        for each in document["attributes"]
-    ]
-    whose = OF_YOUR_DATA if own else f"{OF_UNIFORM}, from public numbers alone"
-    console.table("How every attribute is masked", columns, rows)
-    console.print_line(
-        f"Error: expected squared error, {whose}. At 1, the attribute's mean is as good."
-        + (" Errors, unchanged and without noise are known only here." if own else "")
-    )
-    console.print_line(f"What carries the values, and why. {document['carrier_rule']}")
-    for each in document["attributes"]:
-        console.print_line(f"- {each['name']}: {each['carried_by']}")
-
-
-def _own_cells(own: Mapping[str, Any]) -> tuple[str, ...]:
-    error = f"{Decimal(own['error']):.3g}" if own["error"] else "does not vary"
-    return error, percent_text(own["unchanged"]), percent_text(own["zero_noise"])
-
-
-def _co_owners(document: dict[str, Any]) -> None:
-    console.print_line()
-    rows = [
-        (each["id"], ", ".join(each["attributes"]), f"≥ {each['records_told']:,}", each["known"])
-        for each in document["co_owners"]
-    ]
-    if rows:
-        console.table("Co-owners", ("owner", "attributes", "records", "how it is known"), rows)
-    else:
-        console.print_line("There are no co-owners.")
-
-
-def _list(title: str, lines: list[str]) -> None:
-    console.print_line()
-    console.print_line(title)
-    for line in lines:
-        console.print_line(f"- {line}")
 
 
 _VALID = "24h"

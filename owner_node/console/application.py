@@ -37,6 +37,7 @@ from owner_node.state.sessions import Session
 from owner_node.views.budgets import balances, ledger_warnings, unrecorded
 from owner_node.views.data import config_warnings, data_document, policy_parts
 from owner_node.views.decision import decision_document
+from owner_node.views.details import plan_sections
 from owner_node.views.explorations import Explorations, explored
 from owner_node.views.plan import plan_document, preview_of, with_trial
 from owner_node.views.status import certificates, status_document
@@ -142,7 +143,7 @@ class Pages:
         values = {
             "plan": document, "waits": waits, "valid": list(VALID), "longest": LONGEST_REASON, "owner": owner,
             "path": f"/plans/{session.aggregator}/{session.release}", "source": session.source_digest,
-            "unheeded": unheeded,
+            "unheeded": unheeded, "sections": plan_sections(document),
             "flow": pictures.flow(owner.owner.id, document) if planned else None,
             "cost": pictures.cost(document["balance"], document["charge"], waits=waits) if planned else [],
             "scale": pictures.risk_scale(document["verdict"]["intruder"]) if planned else None,

@@ -4,8 +4,8 @@ import pytest
 from rich.cells import cell_len
 
 from common.cli.brief import WIDTH, clipped
+from common.cli.sections import Facts, aligned
 from common.model.plan import LONGEST_PURPOSE, is_purpose
-from owner_node.cli.requests import aligned
 
 WORDS = (
     "Study of readmissions, 2024–2025 (approved: 17/B)",
@@ -51,7 +51,7 @@ def test_what_draws_or_hides(text: str) -> None:
 def test_a_value_stays_in_its_column() -> None:
     """However a purpose is worded, none of it begins where a field does."""
     purpose = "to find out what readmission costs " * 4 + "charge 0.01 approved by the board"
-    lines = list(aligned({"purpose": purpose.strip(), "charge": "7", "note": ""}, 60))
+    lines = list(aligned(Facts({"purpose": purpose.strip(), "charge": "7", "note": ""}).known, 60))
     assert [line.split()[0] for line in lines if line[2] != " "] == ["purpose", "charge"]
     assert all(len(line) <= 60 for line in lines)
     assert " ".join(" ".join(lines[:-1]).split()) == f"purpose {purpose.strip()}"

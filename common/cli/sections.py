@@ -1,0 +1,93 @@
+"""Sections of what people look at: a terminal prints them here, and a page shows them (`parts.html`)."""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from shutil import get_terminal_size
+
+from common.cli import console
+from common.cli.brief import wrapped
+from common.log import one_line
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names with values."""
+
+    values: Mapping[str, object]
+    """Values by name; empty ones are left out."""
+
+    @property
+    def known(self) -> dict[str, str]:
+        """The values that are not empty, each in one line."""
+        return {name: one_line(str(each)) for name, each in self.values.items() if each not in ("", None)}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells under headings."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[console.Cell]]
+    notes: Sequence[str] = ()
+    """What the columns mean."""
+
+    def cells(self, most: int) -> list[list[tuple[str, bool]]]:
+        """Return the first rows as texts, each with whether its column holds numbers."""
+        kinds = [number for _, number in self.headings]
+        return [
+            [(console.shown(cell), number) for cell, number in zip(row, kinds, strict=True)]
+            for row in self.rows[:most]
+        ]
+
+    @property
+    def headings(self) -> list[tuple[str, bool]]:
+        """The headings, each with whether its column holds numbers."""
+        return list(zip(self.columns, console.numeric(len(self.columns), self.rows), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Sentences under a title; nothing is shown if there are none."""
+
+    title: str
+    lines: Sequence[str]
+
+
+Section = Facts | Table | Listing
+
+
+def show(sections: Iterable[Section]) -> None:
+    """Print sections, with an empty line before each but the first."""
+    first = True
+    for section in sections:
+        if isinstance(section, Listing) and not section.lines:
+            continue
+        if not first:
+            console.print_line()
+        first = False
+        if isinstance(section, Facts):
+            width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+            lines = list(aligned(section.known, width))
+        elif isinstance(section, Table):
+            console.table(section.title, section.columns, section.rows)
+            lines = list(section.notes)
+        else:
+            lines = [section.title, *(f"- {line}" for line in section.lines)]
+        for line in lines:
+            console.print_line(line)
+
+
+def aligned(facts: Mapping[str, str], columns: int) -> Iterator[str]:
+    """Lay out names and values; a value that takes several lines stays in its column.
+
+    Texts of other parties, such as a purpose, therefore never start where a name would.
+
+    Args:
+        facts: Values by name.
+        columns: Characters of a line.
+    """
+    width = max(map(len, facts), default=0) + 4
+    for name, value in facts.items():
+        yield from wrapped(value, columns, f"  {name}".ljust(width), " " * width)

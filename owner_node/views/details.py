@@ -1,0 +1,169 @@
+"""All about a plan for the person who decides: sections that the command prints and the page shows."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from common.cli.console import Cell
+from common.cli.sections import Facts, Listing, Section, Table
+from common.model.plan import Product
+from common.words.numbers import (
+    OF_UNIFORM,
+    OF_YOUR_DATA,
+    bound_cell,
+    bound_text,
+    delta_text,
+    left_text,
+    moment_text,
+    percent_text,
+)
+from owner_node.release.request_view import shown_records
+
+
+def plan_sections(document: Mapping[str, Any]) -> list[Section]:
+    """Return the facts about a plan, then its attributes, co-owners, promises and what is not hidden.
+
+    Args:
+        document: From `owner_node.views.plan.plan_document`; only facts if a plan is not made, or not kept.
+    """
+    if "attributes" not in document:
+        return [Facts(_decision(document))]
+    synthetic = document["product"] == Product.SYNTHETIC
+    carriers = [
+        document["carrier_rule"],
+        *(f"{each['name']}: {each['carried_by']}" for each in document["attributes"]),
+    ]
+    return [
+        Facts({**_decision(document), **_facts(document)}),
+        _modelled(document) if synthetic else attribute_table(document["attributes"], document["forecast"]),
+        Listing("What carries the values, and why", [] if synthetic else carriers),
+        _co_owners(document),
+        Listing("What linking may find", document["linking"]),
+        Listing("What linking found", document["linking_found"]),
+        Listing("What leaves this owner, in order", document["leaves"]),
+        Listing("What is promised", document["promises"]),
+        Listing("What is not hidden", document["invariants"]),
+        Facts({"plan digest": document["plan_digest"]}),
+    ]
+
+
+def _decision(document: Mapping[str, Any]) -> dict[str, object]:
+    approval, needed, approved = document["approval"], document["approvers"], ""
+    if approval:
+        ended = "" if approval["valid"] else " (ended)"
+        several = f"; {len(document['approved_by'])} of {needed} persons" if needed > 1 else ""
+        approved = f"by {approval['by']} until {moment_text(approval['until'])}{ended}{several}"
+    return {
+        "asked by rule": document["rule"],
+        "reason": document["reason"],
+        "approved": approved,
+        "purpose": document["purpose"],
+        "data set": document["dataset"],
+    }
+
+
+def _facts(document: Mapping[str, Any]) -> dict[str, object]:
+    epsilon, joint, table = (document[key] for key in ("epsilon", "epsilon_joint", "epsilon_table"))
+    if document["product"] == Product.SYNTHETIC:
+        bounds = {
+            "product": "records drawn from a model of noisy counts",
+            "ε of this owner": f"{bound_text(epsilon)}, for the whole record of a person",
+            "δ": delta_text(document["delta"]) if document["delta"] else "",
+        }
+    else:
+        bounds = {
+            "ε of this owner": f"{bound_text(epsilon)}, for each released value by itself",
+            "ε joint of this owner": _bound(joint, "for whole lists of released values"),
+            "ε table of this owner": _bound(table, "for who has which value, too"),
+        }
+    return {
+        "records": shown_records(document["records"]),
+        "others see": f"at least {document['records']['told']:,}",
+        "records of one person, at most": document["max_records_per_person"],
+        "layout": document["layout"],
+        "asked by the aggregator on": moment_text(document["created"]),
+        "to be answered until": document["deadline"] and moment_text(document["deadline"]),
+        "ε of the release": bound_text(document["release_epsilon"]),
+        **bounds,
+        "charge": charge_text(document),
+    }
+
+
+def _bound(bound: Decimal | None, what: str) -> str:
+    return "not bounded" if bound is None else f"{bound_text(bound)}, {what}"
+
+
+def charge_text(document: Mapping[str, Any]) -> str:
+    """Return what a plan is charged, and what that leaves of the budget."""
+    if document["charge"] is None:
+        return "unbounded under the accounting of this owner's policy"
+    amount = bound_text(document["charge"])
+    taken = f"{amount} from budget {document['budget']!r} ({document['accounting']} accounting)"
+    if document["linking"] and document["charge"] != _own(document):
+        taken = f"up to {taken}, as linking finds; {bound_text(_own(document))} where nobody is at two owners"
+    if document["state"] not in ("invited", "awaiting_approval") or document["remaining"] is None:
+        return taken
+    left, after = left_text(document["remaining"]), left_text(document["remaining_after"])
+    return f"{taken}, which has {left} left: {after} after it"
+
+
+def _own(document: Mapping[str, Any]) -> Any:
+    """Return the charge if no person is at two owners, under the owner's accounting."""
+    return document["epsilon_joint" if document["accounting"] == "joint" else "epsilon"]
+
+
+def _modelled(document: Mapping[str, Any]) -> Table:
+    rows = [(each["name"], each["type"], each["domain"]) for each in document["attributes"]]
+    return Table("What is modelled", ("attribute", "type", "domain"), rows)
+
+
+def _co_owners(document: Mapping[str, Any]) -> Section:
+    rows = [
+        (each["id"], ", ".join(each["attributes"]), f"≥ {each['records_told']:,}", each["known"])
+        for each in document["co_owners"]
+    ]
+    if not rows:
+        return Listing("Co-owners", ["There are none."])
+    return Table("Co-owners", ("owner", "attributes", "records", "how it is known"), rows)
+
+
+def attribute_table(attributes: list[dict[str, Any]], forecast: Mapping[str, Any] | None) -> Table:
+    """Return how every attribute is masked, with one error each: this owner's own where it is known.
+
+    Args:
+        attributes: Name, mechanism, k, rank noise, ε and ε joint of each; type and domain, if these matter.
+        forecast: The document of a forecast of masking this owner's data; None if nobody made one.
+    """
+    own = {each["name"]: each for each in (forecast or {}).get("attributes", ())}
+    about = [key for key in ("type", "domain") if key in attributes[0]]
+
+    def cells(each: Mapping[str, Any]) -> tuple[Cell, ...]:
+        error = Decimal(each["expected_error"])
+        if not own:
+            return (f"{error:.3g}",)
+        known = own[each["name"]]
+        error = Decimal(known["error"] or 0)
+        text = f"{error:.3g}" if known["error"] else "does not vary"
+        return text, percent_text(known["unchanged"]), percent_text(known["zero_noise"])
+
+    def is_lost(each: Mapping[str, Any]) -> bool:
+        return Decimal((own[each["name"]]["error"] or 0) if own else each["expected_error"]) >= 1
+
+    known_here = " Errors, unchanged and without noise are known only here." if own else ""
+    whose = OF_YOUR_DATA if own else f"{OF_UNIFORM}, from public numbers alone"
+    return Table(
+        "How every attribute is masked",
+        (
+            "attribute", "error", *(("unchanged", "without noise") if own else ()), *about, "mechanism", "k",
+            "rank noise", "ε", "ε joint", "",
+        ),
+        [
+            (
+                each["name"], *cells(each), *(each[key] for key in about), each["mechanism"], each["k"],
+                each.get("rank_noise"), bound_cell(each["epsilon"]), bound_cell(each["epsilon_joint"]),
+                "its mean would do as well" if is_lost(each) else "",
+            )
+            for each in attributes
+        ],
+        [f"Error: expected squared error, {whose}. At 1, the attribute's mean is as good.{known_here}"],
+    )  # fmt: skip
