@@ -9,6 +9,9 @@ from common.cli import console
 from common.cli.brief import wrapped
 from common.log import one_line
 
+_LONG = 30
+"""Characters; columns with longer texts are given room."""
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -33,18 +36,19 @@ class Table:
     notes: Sequence[str] = ()
     """What the columns mean."""
 
-    def cells(self, most: int) -> list[list[tuple[str, bool]]]:
-        """Return the first rows as texts, each with whether its column holds numbers."""
-        kinds = [number for _, number in self.headings]
+    @property
+    def kinds(self) -> list[str]:
+        """What each column holds, as the style sheet of pages calls it: numbers, long texts, or neither."""
+        numeric = console.numeric(len(self.columns), self.rows)
+        longest = [max(map(len, map(console.shown, column))) for column in zip(*self.rows, strict=True)]
         return [
-            [(console.shown(cell), number) for cell, number in zip(row, kinds, strict=True)]
-            for row in self.rows[:most]
+            "n" if number else "text" if length > _LONG else ""
+            for number, length in zip(numeric, longest or [0] * len(numeric), strict=True)
         ]
 
-    @property
-    def headings(self) -> list[tuple[str, bool]]:
-        """The headings, each with whether its column holds numbers."""
-        return list(zip(self.columns, console.numeric(len(self.columns), self.rows), strict=True))
+    def lines(self, most: int) -> list[list[str]]:
+        """Return the first rows as texts."""
+        return [[console.shown(cell) for cell in row] for row in self.rows[:most]]
 
 
 @dataclass(frozen=True, slots=True)

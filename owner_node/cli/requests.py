@@ -1,6 +1,6 @@
 """`owner-node requests`, `show`, `approve` and `refuse`: plans that wait for a person's decision."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Annotated, Any
@@ -22,7 +22,6 @@ from common.words.numbers import (
     delta_text,
     error_text,
     moment_text,
-    percent_text,
     rounded_up,
 )
 from owner_node import config
@@ -34,9 +33,9 @@ from owner_node.release.decisions import Decisions, this_person
 from owner_node.release.request_view import shown_records
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import DaemonPresence, notify_daemon
-from owner_node.views.details import charge_text, plan_sections
+from owner_node.views.details import charge_text, plan_sections, trial_sections
 from owner_node.views.plan import named, plan_document, preview_of, with_trial
-from owner_node.views.verdict import limit_text, trial_rows
+from owner_node.views.verdict import limit_text
 
 
 def show_preview(found: dict[str, Any] | None) -> None:
@@ -47,70 +46,7 @@ def show_preview(found: dict[str, Any] | None) -> None:
     if "problem" in found:
         console.print_line(f"This plan was not tried on the data: {found['problem']}")
         return
-    n_others = found["others_attributes"]
-    whose = " of this owner" if n_others else ""
-    bare = found["risks_without_rank_noise"]
-    console.table(
-        f"Tried on this owner's data, with noise drawn for this only: attacks by intruders who know "
-        f"attributes{whose} of everybody; known only here",
-        (
-            "attack",
-            "right about",
-            "without the release",
-            *(("without rank noise",) if bare else ()),
-            "from",
-            "to",
-            "what it means",
-        ),
-        [
-            (
-                each["name"],
-                *(percent_text(each[key]) for key in ("share", "without")),
-                *((_bare_text(each["without_rank_noise"]),) if bare else ()),
-                *(percent_text(each[key]) for key in ("low", "high")),
-                each["means"],
-            )
-            for each in trial_rows(found)
-        ],
-    )
-    if "sampled" in found:
-        console.print_line(found["sampled"])
-    _show_distortions(found.get("distortions", ()))
-    if n_others:
-        console.print_line(
-            f"The other owners have {n_others} more attributes of the same people in this release: anyone "
-            "who also knows those finds more."
-        )
-    n_inferred = sum(risk["attack"] == "inference" for risk in found["risks"])
-    if 0 < n_inferred < found["attributes"]:
-        console.print_line(
-            f"Guessing was tried for {n_inferred} of {found['attributes']} attributes, chosen at random."
-        )
-
-
-def _bare_text(share: float | None) -> str:
-    return "" if share is None else percent_text(share)
-
-
-def _show_distortions(found: Sequence[dict[str, Any]]) -> None:
-    """Print how masking distorts the attributes; flagged ones are marked."""
-    if not found:
-        return
-    rows = []
-    for each in found:
-        mean, zeros, most = each["mean"], each["zeros"], each["most_frequent"]
-        rows.append(
-            (
-                each["name"],
-                mean and f"{mean['before']:.4g} → {mean['after']:.4g}",
-                zeros and f"{percent_text(zeros['before'])} → {percent_text(zeros['after'])}",
-                most["value"],
-                f"{percent_text(most['before'])} → {percent_text(most['after'])}",
-                "distorted" if each["distorted"] else "",
-            )
-        )
-    columns = ("attribute", "mean", "zeros", "most frequent value", "its share", "")
-    console.table("How masking changes single attributes, averaged over a few draws", columns, rows)
+    show_sections(trial_sections(found))
 
 
 def brief(document: dict[str, Any]) -> list[str]:

@@ -37,11 +37,10 @@ from owner_node.state.sessions import Session
 from owner_node.views.budgets import balances, ledger_warnings, unrecorded
 from owner_node.views.data import config_warnings, data_document, policy_parts
 from owner_node.views.decision import decision_document
-from owner_node.views.details import plan_sections
+from owner_node.views.details import plan_sections, trial_sections
 from owner_node.views.explorations import Explorations, explored
 from owner_node.views.plan import plan_document, preview_of, with_trial
 from owner_node.views.status import certificates, status_document
-from owner_node.views.verdict import trial_rows
 
 if TYPE_CHECKING:
     from owner_node.ledger.ledger import Entry
@@ -169,7 +168,7 @@ class Pages:
         verdict = with_trial(document, owner, found).get("verdict")
         values = {
             "running": running, "found": found, "plan": document, "verdict": verdict,
-            "scale": pictures.risk_scale(verdict and verdict["intruder"]), "rows": trial_rows(found),
+            "scale": pictures.risk_scale(verdict and verdict["intruder"]), "sections": trial_sections(found),
         }  # fmt: skip
         return self._site.page(request, "trial.html", values)
 
@@ -224,7 +223,7 @@ class Pages:
         signers = list(dict.fromkeys(each["by"] for each in found["persons"]))
         values = {
             "plan": plan, "decision": found, "owner": owner, "signers": signers, "now": utc_now(),
-            "attacks": WORDS,
+            "attacks": WORDS, "sections": plan_sections(plan),
         }  # fmt: skip
         return self._site.page(request, "decision.html", values)
 

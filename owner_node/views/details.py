@@ -1,6 +1,6 @@
 """All about a plan for the person who decides: sections that the command prints and the page shows."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -18,6 +18,7 @@ from common.words.numbers import (
     percent_text,
 )
 from owner_node.release.request_view import shown_records
+from owner_node.views.verdict import trial_rows
 
 
 def plan_sections(document: Mapping[str, Any]) -> list[Section]:
@@ -167,3 +168,72 @@ def attribute_table(attributes: list[dict[str, Any]], forecast: Mapping[str, Any
         ],
         [f"Error: expected squared error, {whose}. At 1, the attribute's mean is as good.{known_here}"],
     )  # fmt: skip
+
+
+def trial_sections(found: Mapping[str, Any] | None) -> list[Section]:
+    """Return what attacks find in a trial of a plan, and how masking changes single attributes.
+
+    Args:
+        found: The trial, as `owner_node.views.plan.preview_of` returns it; without one there are no sections.
+    """
+    if not found or "problem" in found:
+        return []
+    n_others, bare = found["others_attributes"], found["risks_without_rank_noise"]
+    of_bare = ("without rank noise",) if bare else ()
+    attacks = Table(
+        "Every attack, by intruders who know attributes"
+        f"{' of this owner' if n_others else ''} of everybody; known only here",
+        ("attack", "right about", "without the release", "what it means", *of_bare, "from", "to"),
+        [
+            (
+                each["name"],
+                percent_text(each["share"]),
+                percent_text(each["without"]),
+                each["means"],
+                *((_share(each["without_rank_noise"]),) if bare else ()),
+                percent_text(each["low"]),
+                percent_text(each["high"]),
+            )
+            for each in trial_rows(found)
+        ],
+        [
+            "Tried on this owner's data, with noise drawn for this only.",
+            "“Right about” is the share of targets; from and to is its 95 % confidence interval.",
+            *_remarks(found),
+        ],
+    )
+    changed = [
+        (
+            each["name"],
+            each["mean"] and f"{each['mean']['before']:.4g} → {each['mean']['after']:.4g}",
+            each["zeros"] and _change(each["zeros"]),
+            each["most_frequent"]["value"],
+            _change(each["most_frequent"]),
+            "distorted" if each["distorted"] else "",
+        )
+        for each in found.get("distortions", ())
+    ]
+    title = "How masking changes single attributes, averaged over a few draws"
+    columns = ("attribute", "mean", "zeros", "most frequent value", "its share", "")
+    return [attacks, *([Table(title, columns, changed)] if changed else [])]
+
+
+def _share(share: float | None) -> str:
+    return "" if share is None else percent_text(share)
+
+
+def _change(share: Mapping[str, Any]) -> str:
+    return f"{percent_text(share['before'])} → {percent_text(share['after'])}"
+
+
+def _remarks(found: Mapping[str, Any]) -> Iterator[str]:
+    if "sampled" in found:
+        yield f"{found['sampled']}."
+    if n_others := found["others_attributes"]:
+        yield (
+            f"The other owners have {n_others} more attributes of the same people in this release: anyone "
+            "who also knows those finds more."
+        )
+    n_inferred = sum(risk["attack"] == "inference" for risk in found["risks"])
+    if 0 < n_inferred < found["attributes"]:
+        yield f"Guessing was tried for {n_inferred} of {found['attributes']} attributes, chosen at random."
