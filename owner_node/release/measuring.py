@@ -1,8 +1,8 @@
 """Answers to the rounds of a synthetic release: spend, count, draw, mask, store, send.
 
 The charge is spent once, before the first round. One transaction stores a round's answer under its number; it
-is sent afterwards, and after that only the same bytes. A process that dies before it draws noise again, since
-the first noise was never disclosed.
+is sent afterwards, and after that only the same bytes. Noise and masks follow from secrets of the release and
+from what opened the round. So a process that died before, or whose state was put back, makes the same answer.
 
 The aggregator states sums, never questions. What is counted follows from plan and sums, and is computed here.
 An answer is masked under the digest of the document that opened its round, which stands for all sums and keys
@@ -68,31 +68,24 @@ class Measuring:
         addendum = _check(work, document, attached, before)
         keys = _checked_keys(work, before[0].document if before else document.to_bytes())
         questions, design = _questions(work, addendum, document, attached, before)
-        masks = self._masks(work, keys)
+        secrets = self._owner.records.rounds.secrets(*work.key[:2])
+        if secrets is None:
+            raise ProtocolError("this owner has no key for the sums of this release any more")
+        masks = _masks(work, secrets.private_key, keys)
         prepared = self._appraisal.prepared(work)
         spend(work, prepared, addendum, signature)
         if work.session.state is not SessionState.SPENT:
             raise ProtocolError(f"a session that is {work.session.state} answers no other round")
         from common.synthesis.course import n_rounds
-        from owner_node.release.synthetic import SYNTHETIC
+        from owner_node.release.synthetic import SYNTHETIC, noise_bits
 
         work.progress.begin("counting", 0)
-        vector = SYNTHETIC.answer(questions, prepared, work.plan)
+        bits = noise_bits(secrets.seed, release, document.digest)
+        vector = SYNTHETIC.answer(questions, prepared, work.plan, bits)
+        bits.erase()
         answer = masks.answer(vector, document.digest)
         last = document.round == n_rounds(design)
         return self._store(work, document, attached, answer, before, addendum, last=last)
-
-    def _masks(self, work: ReleaseWork, keys: "Mapping[str, bytes]") -> "Masks":
-        """Return this owner's masks, with keys that were checked."""
-        from common.synthesis.sums import Masks
-
-        private, tokens_key = self._owner.records.rounds.key(*work.key[:2]), work.release_key()
-        if private is None:
-            raise ProtocolError("this owner has no key for the sums of this release any more")
-        shared = b"" if tokens_key is None else tokens_key.key
-        masks = Masks(self._owner.id, private, keys, work.plan.release, shared)
-        masks.check()
-        return masks
 
     def _store(
         self,
@@ -130,6 +123,17 @@ class Measuring:
             owner.records.db.forget_removed()
             self._appraisal.forget(plan.release)
         return RoundAnswer(answer, signed, chain)
+
+
+def _masks(work: ReleaseWork, private_key: bytes, keys: "Mapping[str, bytes]") -> "Masks":
+    """Return this owner's masks, with keys that were checked."""
+    from common.synthesis.sums import Masks
+
+    of_tokens = work.release_key()
+    shared = b"" if of_tokens is None else of_tokens.key
+    masks = Masks(work.owner.id, private_key, keys, work.plan.release, shared)
+    masks.check()
+    return masks
 
 
 def _read(opening: bytes) -> tuple[RoundDocument, bytes]:

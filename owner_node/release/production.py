@@ -70,13 +70,13 @@ class Production:
             details["dropped"] = prepared.dropped
         with work.transaction() as tx:
             work.advance(tx, SessionEvent.LINK, "linked", details, source_digest=source, n_records=n_records)
-            private = None
+            secrets = None
             if work.plan.synthesis is not None:
-                private = owner.records.rounds.make_key(tx, owner.aggregator, release)
+                secrets = owner.records.rounds.make_secrets(tx, owner.aggregator, release)
         tokens = prepared.pinned.token_list()
-        return (
-            LinkAnswer(n_records, tokens) if private is None else _with_key(work, n_records, tokens, private)
-        )
+        if secrets is None:
+            return LinkAnswer(n_records, tokens)
+        return _with_key(work, n_records, tokens, secrets.private_key)
 
     def mask(
         self,

@@ -101,7 +101,7 @@ _SESSIONS = (
         PRIMARY KEY (aggregator, release))""",
 )
 _ROUNDS = (
-    # Private keys for the sums of synthetic releases, while the release may go on.
+    # Of synthetic releases, while they may go on: the private key for masks, and the seed of the noise.
     """CREATE TABLE sum_keys (
         aggregator TEXT NOT NULL, release TEXT NOT NULL, key BLOB NOT NULL,
         PRIMARY KEY (aggregator, release))""",

@@ -1,11 +1,11 @@
-"""The rounds of synthetic releases in owner.db: the key for sums, and the one answer to each round.
+"""The rounds of synthetic releases in owner.db: an owner's secrets, and the one answer to each round.
 
 An answer is stored in the transaction that ends its drawing, and only then sent. After a crash it is there,
-and is the answer for ever, or nobody has seen it, and it is drawn anew.
+and is the answer for ever, or nobody has seen it. Then it is drawn from the same seed, and is the same.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from secrets import token_bytes
 
 from common.model.rounds import KEY_BYTES
@@ -32,27 +32,42 @@ class AnsweredRound:
     """PEM chain of the signer."""
 
 
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """What an owner keeps of a synthetic release like its data, until the release can go on no more."""
+
+    private_key: bytes = field(repr=False)
+    """For the masks of its answers, 32 random bytes (`common.synthesis.sums`)."""
+    seed: bytes = field(repr=False)
+    """Of its noise, 32 random bytes (`owner_node.release.synthetic.noise_bits`)."""
+
+    @classmethod
+    def of(cls, stored: bytes) -> "Secrets":
+        """Return the secrets as they are stored, one after the other."""
+        return cls(stored[:KEY_BYTES], stored[KEY_BYTES:])
+
+
 class Rounds:
     """The rounds of all releases."""
 
     def __init__(self, db: OwnerDatabase) -> None:
         self._db = db
 
-    def key(self, aggregator: str, release: str) -> bytes | None:
-        """Return the private key for the sums of a release; None if it has none, or none any more."""
+    def secrets(self, aggregator: str, release: str) -> Secrets | None:
+        """Return the secrets of a release; None if it has none, or none any more."""
         where = "SELECT key FROM sum_keys WHERE aggregator = ? AND release = ?"
         rows = self._db.rows(where, (aggregator, release))
-        return bytes(rows[0]["key"]) if rows else None
+        return Secrets.of(bytes(rows[0]["key"])) if rows else None
 
-    def make_key(self, tx: Transaction, aggregator: str, release: str) -> bytes:
-        """Return the private key for the sums of a release; it is made once."""
-        known = self.key(aggregator, release)
+    def make_secrets(self, tx: Transaction, aggregator: str, release: str) -> Secrets:
+        """Return the secrets of a release; they are made once."""
+        known = self.secrets(aggregator, release)
         if known is not None:
             return known
-        key = token_bytes(KEY_BYTES)
+        key = token_bytes(2 * KEY_BYTES)
         row = (aggregator, release, key)
         tx.execute("INSERT INTO sum_keys (aggregator, release, key) VALUES (?, ?, ?)", row)
-        return key
+        return Secrets.of(key)
 
     def answered(self, aggregator: str, release: str) -> tuple[AnsweredRound, ...]:
         """Return the rounds of a release that were answered, in order."""
@@ -84,15 +99,15 @@ class Rounds:
 
     def may_continue(self, aggregator: str, release: str) -> bool:
         """Whether a release has answers that can be sent again, and its key."""
-        return self.key(aggregator, release) is not None and bool(self.answered(aggregator, release))
+        return self.secrets(aggregator, release) is not None and bool(self.answered(aggregator, release))
 
     def held(self) -> tuple[tuple[str, str], ...]:
-        """Return the (aggregator, release) of every release whose key is kept."""
+        """Return the (aggregator, release) of every release whose secrets are kept."""
         rows = self._db.rows("SELECT aggregator, release FROM sum_keys")
         return tuple((row["aggregator"], row["release"]) for row in rows)
 
     def forget(self, tx: Transaction, releases: Iterable[tuple[str, str]]) -> None:
-        """Remove keys and answers of releases; what opened their rounds stays, to verify them."""
+        """Remove secrets and answers of releases; what opened their rounds stays, to verify them."""
         for names in releases:
             tx.execute("DELETE FROM sum_keys WHERE aggregator = ? AND release = ?", names)
             tx.execute(

@@ -1,5 +1,6 @@
 """An owner in the rounds of a synthetic release: repeated messages, restarts, and an aggregator that lies."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -91,7 +92,7 @@ def test_published_and_nothing_secret_stays(offering: SyntheticOffering, rounds:
     kept = offering.records.rounds.answered("hub", "r1")
     assert [each.number for each in kept] == [1, 2, 3]
     assert not any(each.answer or each.attached for each in kept)
-    assert offering.records.rounds.key("hub", "r1") is None
+    assert offering.records.rounds.secrets("hub", "r1") is None
 
 
 def _second_question(rounds: Rounds) -> tuple[RoundDocument, bytes]:
@@ -289,7 +290,7 @@ def _link_of_another(offering: SyntheticOffering) -> Any:
 def test_a_crash_before_an_answer_is_stored(
     offering: SyntheticOffering, rounds: Rounds, answered: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Noise that nobody has seen is drawn again, under the one charge."""
+    """The answer that was not stored is made again, the same, under the one charge."""
     for _ in range(answered):
         rounds.next()
     document, attached = rounds.document()
@@ -297,16 +298,44 @@ def test_a_crash_before_an_answer_is_stored(
     def dies(*_arguments: Any) -> None:
         raise CannotStoreError("the disk is full")
 
+    lost = []
+    answer = type(SYNTHETIC).answer
+
+    def watched(*arguments: Any) -> Any:
+        lost.append(answer(*arguments))
+        return lost[-1]
+
     with monkeypatch.context() as dying:
+        dying.setattr(type(SYNTHETIC), "answer", watched)
         dying.setattr(type(offering.records.rounds), "add", dies)
         with pytest.raises(CannotStoreError):
             rounds.ask(document, attached)
     offering.restart()
     assert offering.kinds() == ["reserve", "spend"]
     assert len(offering.records.rounds.answered("hub", "r1")) == answered
-    answer = rounds.ask(document, attached)
-    rounds.counted(document, attached, answer)
+    with monkeypatch.context() as watching:
+        watching.setattr(type(SYNTHETIC), "answer", watched)
+        rounds.counted(document, attached, rounds.ask(document, attached))
+    assert lost[0].tolist() == lost[1].tolist()
     assert offering.kinds() == ["reserve", "spend"]
+
+
+def test_a_state_that_was_put_back_answers_the_same(
+    offering: SyntheticOffering, rounds: Rounds, tmp_path: Path
+) -> None:
+    """A copy of the database by hand, which no ledger head gives away, makes no second answer to a round."""
+    rounds.next()
+    copy = tmp_path / "copy.db"
+    offering.records.db.copy_to(copy)
+    document, attached = rounds.document()
+    first = rounds.ask(document, attached)
+    offering.records.db.close()
+    for leftover in offering.config.owner.state_dir.glob("owner.db*"):
+        leftover.unlink()
+    shutil.copy(copy, offering.config.owner.state_dir / "owner.db")
+    offering.restart()
+    assert len(offering.records.rounds.answered("hub", "r1")) == 1
+    assert rounds.ask(document, attached).answer == first.answer
 
 
 @pytest.mark.parametrize("answered", [1, 2, 3])
@@ -331,7 +360,7 @@ def test_it_does_not_go_on_for_ever(offering: SyntheticOffering, rounds: Rounds)
     offering.node.conclude("r1", "failed", "", "")
     offering.later = timedelta(days=31)
     offering.records.clean_outbox()
-    assert offering.records.rounds.key("hub", "r1") is None
+    assert offering.records.rounds.secrets("hub", "r1") is None
     assert not any(each.answer for each in offering.records.rounds.answered("hub", "r1"))
     with pytest.raises(ProtocolError):
         rounds.ask(*rounds.documents[0])
@@ -340,7 +369,7 @@ def test_it_does_not_go_on_for_ever(offering: SyntheticOffering, rounds: Rounds)
 def test_an_unanswered_release_keeps_no_key(offering: SyntheticOffering, rounds: Rounds) -> None:
     """Whoever answered nothing has nothing to send again."""
     offering.node.conclude("r1", "cancelled", "", "")
-    assert offering.records.rounds.key("hub", "r1") is None
+    assert offering.records.rounds.secrets("hub", "r1") is None
     assert offering.kinds() == ["reserve", "return"]
     del rounds
 
@@ -350,7 +379,7 @@ def test_a_recovered_ledger_answers_no_other_round(offering: SyntheticOffering, 
     rounds.next()
     carry_out(offering.records, Recovery((), 0, 0, ()), {"cohort": Decimal(0)}, offering.config.datasets, {})
     offering.restart()
-    assert offering.records.rounds.key("hub", "r1") is None
+    assert offering.records.rounds.secrets("hub", "r1") is None
     for document, attached in (rounds.documents[0], rounds.document()):
         with pytest.raises(ProtocolError):
             rounds.ask(document, attached)

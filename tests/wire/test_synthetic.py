@@ -1,14 +1,17 @@
 """Synthetic releases through real daemons over real TLS: rounds, restarts, endings, and what is left."""
 
+import asyncio
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -16,15 +19,19 @@ import pytest
 from common.errors import IntegrityError
 from common.model.schema import Attribute, AttributeType
 from common.release.verification import verify_release
+from common.synthesis.sums import Masks
 from common.wire.v1 import control_pb2 as control
+from common.wire.v1 import owner_pb2 as wire
 from owner_node.cli.releases import _verify_own
-from owner_node.config import OwnerConfig, PolicyConfig
+from owner_node.config import KnownAggregator, OwnerConfig, PolicyConfig
+from owner_node.connection.client import AggregatorClient, NotTakenError
 from owner_node.ledger.ledger import Ledger
-from owner_node.state.database import OwnerDatabase
+from owner_node.release.measuring import Measuring
+from owner_node.state.database import CannotStoreError, OwnerDatabase
 from owner_node.state.rounds import AnsweredRound, Rounds
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session, Sessions
-from tests.wire.test_owner_daemon import Heard, heard, owner, published, running, share_key
+from tests.wire.test_owner_daemon import Heard, ended, heard, owner, published, running, share_key
 
 __all__ = ["heard"]
 
@@ -124,7 +131,7 @@ async def test_a_release_is_made_of_sums(owners: Callable[..., Any], heard: Hear
         assert len(rounds_of(config)) == 3
         assert not any(each.answer or each.attached for each in rounds_of(config))
         with OwnerDatabase(config.owner.state_dir, make=False) as db:
-            assert Rounds(db).key("hub", "r1") is None
+            assert Rounds(db).secrets("hub", "r1") is None
 
 
 async def test_the_published_numbers_are_checked(
@@ -147,3 +154,202 @@ async def test_the_published_numbers_are_checked(
     )
     with pytest.raises(IntegrityError, match=r"counts\.parquet was changed"):
         verify_release(copy)
+
+
+@pytest.fixture
+def cut_off(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], asyncio.Event]:
+    """A function that lets an owner store no answer to a round, and says when it has tried."""
+
+    def cut(name: str, number: int) -> asyncio.Event:
+        reached, loop, store = asyncio.Event(), asyncio.get_running_loop(), Measuring._store
+
+        def stored(self: Any, work: Any, document: Any, *arguments: Any, **named: Any) -> Any:
+            if work.owner.id == name and document.round == number:
+                loop.call_soon_threadsafe(reached.set)
+                raise CannotStoreError("the disk is full")
+            return store(self, work, document, *arguments, **named)
+
+        monkeypatch.setattr(Measuring, "_store", stored)
+        return reached
+
+    return cut
+
+
+def at(config: OwnerConfig, address: str) -> OwnerConfig:
+    """Return the configuration of an owner whose aggregator has another address."""
+    return replace(config, aggregators=(KnownAggregator("hub", address),))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_everybody_starts_again_in_a_round(
+    owners: Callable[..., Any],
+    launch: Callable[..., Any],
+    heard: Heard,
+    cut_off: Callable[[str, int], asyncio.Event],
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+) -> None:
+    """Aggregator and owners go on in the round that they were in, and what was answered stays as it is."""
+    aggregator, configs = await owners(2)
+    reached = cut_off("b", number)
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+        await begin(aggregator, "a", "b")
+        async with asyncio.timeout(30):
+            await reached.wait()
+    before = [rounds_of(config) for config in configs]
+    assert len(before[1]) == number - 1
+    await aggregator.daemon.stop()
+    monkeypatch.undo()
+    again = await launch()
+    moved = [at(config, again.daemon.address) for config in configs]
+    async with running(*moved):
+        await published(again)
+    for config, answered in zip(configs, before, strict=True):
+        after = rounds_of(config)
+        assert len(after) == 3
+        assert [(each.number, each.digest) for each in after][: len(answered)] == [
+            (each.number, each.digest) for each in answered
+        ]
+        assert spent(config) == 1
+    verify_release(again.config.aggregator.release_dir / "r1", again.certificates / "ca.pem")
+
+
+async def test_a_release_goes_on_after_its_deadline(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    cut_off: Callable[[str, int], asyncio.Event],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An owner that stays away ends the release; the same command goes on with it, under the same charge."""
+    aggregator = await launch(mask=timedelta(seconds=3))
+    configs = [cohort(tmp_path, each, aggregator.daemon.address, certificates) for each in "ab"]
+    share_key(configs)
+    cut_off("b", 2)
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+        await begin(aggregator, "a", "b")
+        assert await ended(aggregator) == "expired"
+        view = await aggregator.show()
+        assert "no answer from b" in view.error.message
+        assert view.resumable
+        await heard.wait_for("concluded", times=2)
+        before = rounds_of(configs[0])
+        assert [session_of(each).state for each in configs] == [SessionState.ENDED] * 2
+        monkeypatch.undo()
+        await begin(aggregator, "a", "b")
+        await published(aggregator)
+    assert [each.digest for each in rounds_of(configs[0])][: len(before)] == [each.digest for each in before]
+    assert [spent(each) for each in configs] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("false", "said"),
+    [
+        (lambda right: right[:-8], "owner b answered round 1 with"),
+        (lambda right: right + bytes(8), "owner b answered round 1 with"),
+        (lambda right: right[:8] * (len(right) // 8), "out of bounds: their masks do not cancel"),
+        (lambda right: bytes(len(right)), "out of bounds: their masks do not cancel"),
+    ],
+)
+async def test_a_false_answer_ends_the_release(
+    owners: Callable[..., Any],
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+    false: Callable[[bytes], bytes],
+    said: str,
+) -> None:
+    """An answer of another length is its owner's fault; one under other masks can be anybody's."""
+    aggregator, configs = await owners(2)
+    right = Masks.answer
+
+    def answer(self: Masks, vector: Any, document: str) -> bytes:
+        made = right(self, vector, document)
+        return false(made) if self.owner == "b" else made
+
+    monkeypatch.setattr(Masks, "answer", answer)
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+        await begin(aggregator, "a", "b")
+        assert await ended(aggregator) == "failed"
+    view = await aggregator.show()
+    assert said in view.error.message
+    if "owner b" in said:
+        assert view.error.message.startswith("owner b: owner b answered")
+    assert not (aggregator.config.aggregator.release_dir / "r1").exists()
+
+
+async def test_an_answer_is_given_once(
+    owners: Callable[..., Any], heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other bytes for a round that is answered are refused, the same ones are not; the first ones count."""
+    aggregator, configs = await owners(2)
+    answer, refused = AggregatorClient.answer, []
+
+    async def thrice(self: AggregatorClient, request: wire.AnswerRequest) -> None:
+        await answer(self, request)
+        if request.WhichOneof("answer") != "measured":
+            return
+        await answer(self, request)
+        other = wire.AnswerRequest()
+        other.CopyFrom(request)
+        other.measured.answer = bytes(len(request.measured.answer))
+        try:
+            await answer(self, other)
+        except NotTakenError as error:
+            refused.append(error.error.code)
+
+    monkeypatch.setattr(AggregatorClient, "answer", thrice)
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+        await begin(aggregator, "a", "b")
+        await published(aggregator)
+    # The last one of a round comes when the next round may be open already: then it is ignored.
+    assert set(refused) <= {"integrity", "conflict"}
+    assert refused
+    verify_release(aggregator.config.aggregator.release_dir / "r1", aggregator.certificates / "ca.pem")
+
+
+async def test_a_trial_counts_invented_records(owners: Callable[..., Any], heard: Heard) -> None:
+    """A trial takes the same rounds, and charges nobody."""
+    aggregator, configs = await owners(2, allow_trials=True)
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+        await begin(aggregator, "a", "b", release="trial-1")
+        await published(aggregator, "trial-1")
+    folder = aggregator.config.aggregator.release_dir / "trial-1"
+    verified = verify_release(folder, aggregator.certificates / "ca.pem")
+    assert _verify_own(configs[0], folder, verified).n_records == verified.addendum.records["a"]
+    assert [spent(each) for each in configs] == [0, 0]
+
+
+async def test_what_is_refused_before_anybody_is_asked(owners: Callable[..., Any], heard: Heard) -> None:
+    """Other layouts, a product that a policy does not list, and too few records cost nothing."""
+    aggregator, configs = await owners(2, products=("masked",))
+    with pytest.raises(grpc.aio.AioRpcError, match="a vertical layout is not possible yet"):
+        await begin(aggregator, "a", "b", layout="vertical")
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+        await begin(aggregator, "a", "b")
+        assert await ended(aggregator) == "refused"
+    view = await aggregator.show()
+    assert "policy.products does not list 'synthetic'" in view.error.message
+    assert [session_of(each).plan_digest for each in configs] == ["", ""]
+
+
+async def test_too_few_records_wait_for_anyway(owners: Callable[..., Any], heard: Heard) -> None:
+    """The plan says how many records would do, and goes to nobody unless that is wanted anyway."""
+    aggregator, configs = await owners(2)
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+        await begin(aggregator, "a", "b", anyway=False, epsilon="0.01")
+        async with asyncio.timeout(20):
+            async for view in aggregator.calls.Watch(control.ReleaseRequest(release="r1")):
+                if view.state == "planned":
+                    break
+        assert view.needs_anyway
+        assert re.search(r"about [0-9,]+ records", view.error.message)
+        await begin(aggregator, "a", "b", epsilon="0.01")
+        await published(aggregator)
