@@ -23,7 +23,7 @@ from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.config.editing import set_rank_noise
 from owner_node.explore.advice import name_of, percent
-from owner_node.explore.assessment import F_MEASURE, PMSE
+from owner_node.explore.assessment import F_MEASURE, PMSE, GridSetting
 from owner_node.explore.distortion import warnings
 from owner_node.explore.models import INSTALLED_WITH
 from owner_node.explore.page import render_page, without_noise
@@ -42,6 +42,7 @@ from owner_node.explore.synthetic import TriedTable, try_tables
 from owner_node.explore.target import Target, find_rank_noise, sentences
 from owner_node.risk.attacks import INFERENCE
 from owner_node.risk.trials import Randomness
+from owner_node.views.earlier import released_plans, released_tasks
 from owner_node.views.explorations import table_of
 
 if TYPE_CHECKING:
@@ -192,8 +193,7 @@ def explore(
         table = _loaded(owner, chosen, split_names(attributes), as_json=as_json)
         check_known(table, given)
         given = given or [each for each in owner.policy.known if each in table.schema.names]
-        with progress_bar("rank noises", silent=as_json) as progress:
-            target = find_rank_noise(table, setting, most, given, Randomness.of_system(), progress)
+        target = _searched(owner, chosen, table, setting, most, given, silent=as_json)
         _report(target, owner, chosen, yes=yes, as_json=as_json)
         return
     _check_out(out)
@@ -216,6 +216,21 @@ def explore(
         console.print_json(results.to_document())
     else:
         _show(results, out)
+
+
+def _searched(
+    owner: OwnerConfig,
+    dataset: DatasetConfig,
+    table: ExploredTable,
+    setting: GridSetting,
+    most: Decimal,
+    known: Sequence[str],
+    *,
+    silent: bool,
+) -> Target:
+    earlier = released_tasks(released_plans(owner, dataset.name), owner, dataset, table.schema.by_name)
+    with progress_bar("rank noises", silent=silent) as progress:
+        return find_rank_noise(table, setting, most, known, Randomness.of_system(), progress, earlier)
 
 
 def _explored(

@@ -12,7 +12,15 @@ from owner_node.explore.assessment import GridSetting, plan_cell
 from owner_node.explore.sweep import ExploredTable
 from owner_node.masking.tasks import AttributeTask
 from owner_node.risk.measures import mean_sse_of_means
-from owner_node.risk.trials import Randomness, attacked_share, people_of, sorted_records
+from owner_node.risk.trials import (
+    DRAWS,
+    Randomness,
+    attacked_share,
+    knowledge_of,
+    people_of,
+    risk_across,
+    sorted_records,
+)
 from owner_node.risk.utility import CORRELATION, Estimate, OriginalRecords, measure
 
 RANK_NOISES = (
@@ -35,6 +43,14 @@ class Trial(Document):
     """Share of persons whose record the best attack finds."""
     mean_sse: Estimate | None
     correlation_error: Estimate | None
+    with_earlier: Estimate | None = None
+    """The same share together with the earlier releases; None without them."""
+
+    @property
+    def most(self) -> Estimate:
+        """The larger of both shares."""
+        shares = [self.reidentified, *([self.with_earlier] if self.with_earlier else [])]
+        return max(shares, key=lambda each: each.mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +67,11 @@ class Target(Document):
     """By rank noise; the first one is the default."""
     mean_sse_of_means: float
     """Mean SSE of replacing every value by its attribute's mean."""
+    n_earlier: int = 0
+    """Number of earlier releases that were tried together with each rank noise."""
+    with_one_more: Estimate | None = None
+    """Share of persons with the chosen rank noise after one more release of this kind; None if none was found
+    or no released value ascends with ranks."""
 
 
 def find_rank_noise(
@@ -60,8 +81,12 @@ def find_rank_noise(
     known: Sequence[str],
     randomness: Randomness,
     progress: Callable[[int, int], None],
+    earlier: Sequence[Sequence[AttributeTask]] = (),
 ) -> Target:
     """Search by bisection, with fresh draws for every rank noise.
+
+    A rank noise is enough if no attack on the release alone, and none on it together with the earlier
+    releases, re-identifies a larger share.
 
     Args:
         table: The records.
@@ -70,6 +95,7 @@ def find_rank_noise(
         known: Attributes that an intruder knows exactly of everybody; empty for all.
         randomness: Source of noise and choices.
         progress: Called often with the number of finished trials and of all; what it raises ends the search.
+        earlier: How earlier releases masked attributes of the table; one whose k is too large is left out.
 
     Raises:
         UnusableDataError: If the data cannot be masked so.
@@ -84,16 +110,30 @@ def find_rank_noise(
     whole = sorted_records(table.records.columns, planned.tasks, randomness.bits)
     fewest = max(task.k or 1 for task in planned.tasks)
     people = people_of(table.records.columns, planned.tasks, randomness, fewest)
+    n_members = people.members.n_records
+    before = [each for each in earlier if max(task.k or 1 for task in each) <= n_members]
+    intruder = knowledge_of(table.schema.names, known)[0]
 
     def check() -> None:
         progress(len(trials), max(n_trials, len(trials)))
 
+    def tasks_with(number: int) -> Sequence[AttributeTask]:
+        rank_noise = RANK_NOISES[number]
+        return plan_cell(replace(setting, rank_noise=rank_noise), table.schema, table.taxonomies).tasks
+
+    def together(*releases: Sequence[AttributeTask]) -> Estimate | None:
+        risk = risk_across(releases, people, intruder, randomness, 2 * DRAWS, check)
+        return None if risk is None else risk.rate
+
     def is_enough(number: int) -> bool:
-        cell = plan_cell(replace(setting, rank_noise=RANK_NOISES[number]), table.schema, table.taxonomies)
-        found = attacked_share(cell.tasks, people, known, randomness, check=check)
-        trials[number] = Trial(RANK_NOISES[number], found, *_left(whole, cell.tasks, randomness))
+        tasks = tasks_with(number)
+        found = attacked_share(tasks, people, known, randomness, check=check)
+        with_earlier = together(tasks, *before) if before else None
+        trials[number] = Trial(
+            RANK_NOISES[number], found, *_left(whole, tasks, randomness), with_earlier=with_earlier
+        )
         check()
-        return found.mean <= most
+        return trials[number].most.mean <= most
 
     low, high = 0, len(RANK_NOISES) - 1
     chosen = low if is_enough(low) else high if is_enough(high) else None
@@ -102,12 +142,18 @@ def find_rank_noise(
             middle = (low + high) // 2
             low, high = (low, middle) if is_enough(middle) else (middle, high)
         chosen = high
+    more = None
+    if chosen is not None:
+        tasks = tasks_with(chosen)
+        more = together(tasks, *before, tasks)
     return Target(
         most,
         tuple(known) or table.schema.names,
         None if chosen is None else RANK_NOISES[chosen],
         tuple(trials[number] for number in sorted(trials)),
         mean_sse_of_means([each.scale for each in whole.attributes]),
+        len(before),
+        more,
     )
 
 
@@ -127,7 +173,8 @@ def sentences(target: Target) -> list[str]:
     if target.rank_noise is None:
         return [
             f"No rank noise up to {last.rank_noise:f} is enough.",
-            f"With it {who} re-identifies {_interval(last.reidentified)} of the persons; accepted: {most}.",
+            f"With it {who} re-identifies {_interval(last.most)} of the persons{_together(target, last)}.",
+            f"Accepted: {most}.",
             "Release fewer attributes (--attributes), or do not release these data.",
         ]
     found = by_noise[target.rank_noise]
@@ -135,6 +182,15 @@ def sentences(target: Target) -> list[str]:
     lines = [
         f"Rank noise {found.rank_noise:f}: {who} re-identifies {share} of the persons; {most} are accepted."
     ]
+    if found.with_earlier:
+        lines.append(
+            f"{_releases(target.n_earlier)} of these data are counted: {_interval(found.with_earlier)}."
+        )
+    if target.with_one_more:
+        lines.append(
+            f"This and one more release like it: {_interval(target.with_one_more)}. Each further release of "
+            "the same data raises the share."
+        )
     if found is default:
         return [*lines, "It is the default: less was not tried."]
     lines.append(f"With the default of {DEFAULT:f} the share is {_interval(default.reidentified)}.")
@@ -149,6 +205,17 @@ def sentences(target: Target) -> list[str]:
             f"{default.correlation_error.mean:.2g}."
         )
     return lines
+
+
+def _releases(count: int) -> str:
+    return f"Together, this and {count} earlier release{'s' * (count > 1)}"
+
+
+def _together(target: Target, trial: Trial) -> str:
+    """Say that a share is that of several releases, where it is."""
+    if trial.most is trial.reidentified:
+        return ""
+    return f", together with {target.n_earlier} earlier release{'s' * (target.n_earlier > 1)} of these data"
 
 
 def _interval(share: Estimate) -> str:

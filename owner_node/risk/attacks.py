@@ -12,7 +12,7 @@ References:
     not in the release as the control of an inference).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from types import MappingProxyType
@@ -356,7 +356,9 @@ def _likelihood(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -> Ite
     people = np.concatenate([intruder.persons, n_records + np.arange(n_outside)])
     links = linked_by_likelihood(known, people, intruder.others)
     rate = float(links.right[:n_inside].mean())
-    if related := related_attributes(crowd, release, intruder):
+    released = dict(enumerate(release.places.T))
+    exact = intruder.errors is None
+    if exact and (related := related_attributes(crowd, released, intruder.known.tolist())):
         by_relations = linked_by_likelihood(known, intruder.persons, intruder.others, related)
         rate = max(rate, float(by_relations.right.mean()))
     yield AttackResult(LIKELIHOOD, rate, 1 / n_records, n_inside)
@@ -374,16 +376,21 @@ def known_attributes(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -
             yield known_attribute(crowd, attribute, release.columns[attribute], carrier, errors)
 
 
-def related_attributes(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -> list[Component]:
-    """Return what an intruder with exact knowledge infers about the other attributes from the known ones."""
-    if intruder.errors is not None:
-        return []
-    ordered = [number for number, scale in enumerate(crowd.scales) if scale.is_ordered]
+def related_attributes(
+    crowd: Crowd, released: Mapping[int, Float64Array], known: Collection[int]
+) -> list[Component]:
+    """Return what exactly known attributes of one release say about its others.
+
+    Args:
+        crowd: The people.
+        released: Released places by number of the attribute, `(n_records,)` each.
+        known: Numbers of the known attributes.
+    """
+    ordered = [number for number in released if crowd.scales[number].is_ordered]
     everybody = np.concatenate([crowd.places, crowd.outside])
-    known = [number for number in ordered if number in intruder.known]
     return components(
-        [(everybody[:, each], release.places[:, each]) for each in known],
-        [release.places[:, each] for each in ordered if each not in intruder.known],
+        [(everybody[:, each], released[each]) for each in ordered if each in known],
+        [released[each] for each in ordered if each not in known],
     )
 
 

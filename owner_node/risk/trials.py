@@ -33,6 +33,7 @@ from owner_node.risk.attacks import (
     MaskedRecords,
     attack,
     known_attribute,
+    related_attributes,
 )
 from owner_node.risk.draws import SortedAttribute
 from owner_node.risk.likelihood import linked_by_likelihood
@@ -317,6 +318,8 @@ def risk_across(
 ) -> Risk | None:
     """Link persons by likelihood to their rows in several releases together (see above).
 
+    Attributes that the intruder does not know count by their relations in the new release.
+
     Args:
         releases: How each release masks its attributes, the new one first.
         people: The people, with the attributes of all releases.
@@ -329,22 +332,31 @@ def risk_across(
         The risk; None if no known attribute's released values ascend with ranks.
     """
     members, crowd = people.members, people.crowd
-    numbers = {members.attributes[each].scale.attribute.name: int(each) for each in known.attributes}
+    numbers = {each.scale.attribute.name: number for number, each in enumerate(members.attributes)}
+    knows = set(known.attributes.tolist())
     found = []
     for _ in range(draws):
         check()
-        everything = []
-        for task in (task for tasks in releases for task in tasks if task.attribute.name in numbers):
-            number, carrier = numbers[task.attribute.name], carrier_of(task, members.n_records)
-            if carrier is not None:
+        everything, newest = [], {}
+        for position, tasks in enumerate(releases):
+            for task in tasks:
+                number, carrier = numbers[task.attribute.name], carrier_of(task, members.n_records)
+                if position and number not in knows:
+                    continue
                 own = members.attributes[number]
                 column = own.by_record(own.draw(task, randomness.bits))
-                everything.append(known_attribute(crowd, number, column, carrier))
+                if not position:
+                    newest[number] = own.scale.places(column)
+                if carrier is not None and number in knows:
+                    everything.append(known_attribute(crowd, number, column, carrier))
         if not everything:
             return None
         others = randomness.choices.permutation(members.n_records)
-        right = linked_by_likelihood(everything, others[:MOST_PERSONS], others).right
-        found.append(AttackResult(LIKELIHOOD, float(right.mean()), 1 / members.n_records, right.size))
+        targets = others[:MOST_PERSONS]
+        rate = float(linked_by_likelihood(everything, targets, others).right.mean())
+        if related := related_attributes(crowd, newest, knows):
+            rate = max(rate, float(linked_by_likelihood(everything, targets, others, related).right.mean()))
+        found.append(AttackResult(LIKELIHOOD, rate, 1 / members.n_records, targets.size))
     n_earlier = len(releases) - 1
     words = f"{known.words}, with {n_earlier} earlier release{'s' if n_earlier > 1 else ''}"
     return _risk(found, words, members.n_records)

@@ -17,7 +17,7 @@ from owner_node.engines.sampling import sample_text, sampled
 from owner_node.explore.distortion import distortions
 from owner_node.explore.preview import FEWEST_TRIED, Earlier, most_records, preview
 from owner_node.masking.foreseen import Forecast, Reidentification
-from owner_node.masking.tasks import AttributeTask, mask_tasks
+from owner_node.masking.tasks import AttributeTask
 from owner_node.release.decisions import Decisions
 from owner_node.release.masked import MASKED, Prepared
 from owner_node.release.request_view import request_view
@@ -28,10 +28,9 @@ from owner_node.state.database import OwnerDatabase
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session, Sessions
 from owner_node.views.budgets import balances
+from owner_node.views.earlier import released_plans, released_tasks
 from owner_node.views.verdict import limits_of, verdict_of
 
-MOST_EARLIER = 5
-"""Most earlier releases that a plan is tried together with, the newest ones."""
 _log = logging.getLogger(__name__)
 
 
@@ -107,13 +106,14 @@ def preview_of(
     """
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         sessions = Sessions(db, utc_now)
-        plan, released = sessions.plan(session), _released(session.dataset, sessions)
+        plan = sessions.plan(session)
     if session.state is not SessionState.AWAITING_APPROVAL or plan is None:
         return None
     if Plan.from_bytes(plan).synthesis is not None:
         # Nothing of a record leaves that could be linked: ε alone says what counts disclose.
         return None
     try:
+        released = released_plans(owner, session.dataset)
         found = _tried(plan, session.dataset, owner, released, progress, loading)
     except TesseraError as error:
         return {"problem": joined(error.message)}
@@ -146,13 +146,6 @@ def _with_stored_figure(found: dict[str, Any], stored: Reidentification | None) 
         "knows": found["expected"],
     }
     return [figure, *(each for each in risks if each not in expected)]
-
-
-def _released(dataset: str, sessions: Sessions) -> list[Plan]:
-    """Return the plans of the newest releases that fragments of a data set were sealed for."""
-    sealed = [each for each in sessions.all() if each.dataset == dataset and each.fragment_digest]
-    newest = sorted(sealed, key=lambda each: each.created)[-MOST_EARLIER:]
-    return [Plan.from_bytes(plan) for each in newest if (plan := sessions.plan(each)) is not None]
 
 
 def _tried(
@@ -201,18 +194,11 @@ def _earlier(
     if not released:
         return None
     declared = schema_of(dataset, None, prepared.n_records).by_name
-    releases = tuple(
-        tuple(
-            task
-            for task in mask_tasks(plan, plan.assignment_of(owner.owner.id).attributes, dataset.taxonomies)
-            if declared.get(task.attribute.name) == task.attribute
-        )
-        for plan in released
-    )
+    releases = released_tasks(released, owner, dataset, declared)
     names = dict.fromkeys(task.attribute.name for release in (prepared.tasks, *releases) for task in release)
     pinned = pin(dataset, list(names), owner.engine.kind, owner.workspace, progress=loading)
     with closing(pinned) as data:
-        fitting = [release for release in releases if release and _largest_k(release) <= data.n_records]
+        fitting = [release for release in releases if _largest_k(release) <= data.n_records]
         if not fitting or _largest_k(prepared.tasks) > data.n_records:
             return None
         in_turn = (prepared.tasks, *fitting)

@@ -26,6 +26,7 @@ from owner_node.masking.tasks import AttributeTask
 from owner_node.risk.trials import Randomness
 from owner_node.state.sessions import Session
 from owner_node.values.taxonomy import Taxonomy
+from owner_node.views.earlier import released_plans, released_tasks
 from owner_node.views.plan import preview_of
 from tests.fakes.offering import DOMAIN, N_RECORDS, Offering
 
@@ -91,6 +92,14 @@ def test_with_what_was_released_before(offering, capsys):
     assert earlier["rate"]["mean"] > earlier["baseline"]
     show_preview(found)
     assert "with 2 earlier releases" in " ".join(capsys.readouterr().out.split())
+    dataset = offering.config.dataset("cohort")
+    plans = released_plans(offering.config, "cohort")
+    declared = {each.name: each for each in plans[0].attributes}
+    assert [plan.digest for plan in plans] == 2 * [now.plan_digest]
+    (first, second) = released_tasks(plans, offering.config, dataset, declared)
+    assert [task.attribute.name for task in first] == list(declared)
+    assert released_tasks(plans, offering.config, dataset, {}) == ()
+    assert first == second
 
 
 def test_of_a_vertical_plan_it_is_this_owners_part(tmp_path, capsys):

@@ -114,7 +114,7 @@ def test_relations_with_unknown_attributes_find_more():
             np.arange(540),
         )
         known = list(known_attributes(people.crowd, release, intruder))
-        others = related_attributes(people.crowd, release, intruder)
+        others = related_attributes(people.crowd, dict(enumerate(release.places.T)), (0, 1))
         rates = [
             linked_by_likelihood(known, intruder.persons, intruder.others, each).right.mean()
             for each in ([], others)
