@@ -123,7 +123,7 @@ class Release:
         if not over or self.addendum is None:
             return False
         unsealed = self.missing("sealed")
-        if self.measures and not self.rounds:
+        if self.measures and not self.round:
             return False
         knows = any(self.progress[owner].acknowledged for owner in unsealed)
         return not knows and not (self.addendum.selections and unsealed)
@@ -222,8 +222,9 @@ def apply(release: Release, event: Event) -> Release:
         return _answered(release, event)
     if isinstance(event, Resumed | Opened):
         return _resumed(release, event) if isinstance(event, Resumed) else _opened(release, event)
-    measures = isinstance(event, Addended) and release.measures
-    state = next_state(release.state, f"{event.name}_to_measure" if measures else event.name)
+    state = next_state(release.state, event.name)
+    if isinstance(event, Addended) and release.measures:
+        state = next_state(release.state, f"{event.name}_to_measure")
     if isinstance(event, Planned):
         plan = Plan.from_bytes(event.plan.encode())
         return _moved(replace(release, planned=event, plan=plan), state, event)
@@ -247,7 +248,7 @@ def _answered(release: Release, event: OwnerEvent) -> Release:
     if isinstance(event, Measured):
         if event.round < len(release.rounds):
             return release  # it was counted, and the answer to its message was lost
-        if event.round != release.round:
+        if next_state(release.state, event.name) and event.round != release.round:
             raise ProtocolError(f"round {event.round} of release {release.id} is not open")
     if known is not None:
         if known.content != event.content:

@@ -139,3 +139,30 @@ def test_missing_numbers_that_one_version_keeps(before, tmp_path, older, code, s
         found, shown = released(cluster, "gaps", dataset="gaps", layout="vertical")
         assert (found, said in shown["error"]["message"]) == (code, True), shown
         assert not spends(cluster, "a")
+
+
+def test_a_synthetic_release_needs_both_versions(before, tmp_path):
+    """An owner that does not know the product is named, and nothing is charged; masked releases go on."""
+    with make_owners(tmp_path) as cluster:
+        cluster.owner("b").programs = before
+        cluster.start()
+        found, shown = released(cluster, "drawn", product="synthetic", k="")
+        assert found == 3, shown
+        assert "b (version 0.1.0): synthetic, known since 0.2.0" in shown["error"]["message"]
+        assert not spends(cluster, "a")
+        code, shown = released(cluster, "masked")
+        assert (code, shown["state"]) == (0, "published"), shown
+
+
+def test_an_older_aggregator_makes_no_synthetic_release(before, tmp_path):
+    """It has no such option, and its masked releases are those of newer owners, too."""
+    with make_owners(tmp_path) as cluster:
+        cluster.aggregator.programs = before
+        cluster.start()
+        ended = cluster.cli(
+            "aggregator", "release", "--dataset", "patients", "--layout", "horizontal", "--owners", "a,b",
+            "--epsilon", "1", "--product", "synthetic", "--yes",
+        )  # fmt: skip
+        assert (ended.returncode, "--product" in ended.stderr) == (2, True)
+        code, shown = released(cluster, "masked")
+        assert (code, shown["state"]) == (0, "published"), shown

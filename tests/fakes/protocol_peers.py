@@ -12,6 +12,8 @@ from aggregator.protocol.events import (
     Described,
     Event,
     Linked,
+    Measured,
+    Opened,
     Planned,
     Published,
     Received,
@@ -24,12 +26,15 @@ from aggregator.protocol.work import Work
 from common.canonical import canonical, digest
 from common.model.compatibility import HERE
 from common.model.fragment import Addendum, FragmentStatement, Receipt
-from common.model.plan import Layout
+from common.model.plan import Layout, Product
+from common.model.rounds import RoundDocument, SignedKey, chained
 from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
 from common.planning.arguments import ReleaseArguments
 from common.planning.planner import make_plan
 
 RECORDS = 40
+N_ROUNDS = 3
+"""Of a synthetic release."""
 
 
 def request(*owners: str, **changes: Any) -> ReleaseArguments:
@@ -69,6 +74,11 @@ def started(*owners: str, confirmed: bool = True, **changes: Any) -> Started:
     return Started(at=1, request=request(*owners, **changes), confirmed=confirmed, allowed={"inviting": 30})
 
 
+def synthetic(*owners: str) -> Release:
+    """Return a synthetic release that has just been started."""
+    return new_release(*owners, product=Product.SYNTHETIC, k=None)
+
+
 def new_release(*owners: str, **changes: Any) -> Release:
     """Return a release that has just been started."""
     return begin(started(*owners, **changes))
@@ -93,6 +103,16 @@ def answer(release: Release, owner: str, step: str) -> Event:
         )
         text = stated.to_bytes().decode()
         return Sealed(at=6, owner=owner, statement=text, signature="00", certificate="PEM")
+    if step == "measure":
+        opened = release.rounds[-1].document.encode()
+        answers = chained(release.progress[owner].counted, f"answer of {owner}".encode())
+        stated = FragmentStatement(
+            release.id, owner, release.plan_digest, digest(opened), answers, 10, RECORDS
+        )
+        text = stated.to_bytes().decode()
+        return Measured(
+            at=6, owner=owner, round=release.round, statement=text, signature="00", certificate="PEM"
+        )
     if step == "collect":
         statement = release.statement(owner)
         assert statement is not None
@@ -106,6 +126,26 @@ def answer(release: Release, owner: str, step: str) -> Event:
 def answer_to(release: Release, owner: str, work: Work) -> Event:
     """Return an honest owner's answer to work."""
     return answer(release, owner, work.step)
+
+
+def opened(release: Release) -> Opened:
+    """Return what opens the next round of a release that has `N_ROUNDS`, or closes the last."""
+    number, before = len(release.rounds) + 1, release.rounds
+    keys = tuple(SignedKey(owner, "ab" * 32, "00", "PEM") for owner in release.request.owners)
+    document = RoundDocument(
+        release.id,
+        release.plan_digest,
+        release.addendum.digest if release.addendum else "",
+        number,
+        digest(before[-1].document.encode()) if before else "",
+        digest(b"sums"),
+        () if before else keys,
+    ).to_bytes()
+    numbers = 4 if number <= N_ROUNDS else 0
+    return Opened(
+        at=5, document=document.decode(), attached="c3Vtcw==", numbers=numbers, signature="00",
+        certificate="PEM",
+    )  # fmt: skip
 
 
 def aggregator_step(release: Release) -> Event | None:
@@ -123,6 +163,8 @@ def aggregator_step(release: Release) -> Event | None:
         records = dict.fromkeys(release.request.owners, RECORDS)
         addendum = Addendum(release.id, release.plan_digest, "disjoint", records)
         return Addended(at=5, addendum=addendum.to_bytes().decode(), signature="00", certificate="PEM")
+    if release.state is State.MEASURING and (not release.rounds or not release.missing("measured")):
+        return opened(release)
     if release.state is State.JOINING:
         return Published(at=8, manifest_digest="0" * 64, directory="/releases/r1")
     return None

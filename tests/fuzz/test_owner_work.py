@@ -13,9 +13,12 @@ from google.protobuf.message import DecodeError, Message
 
 from common.canonical import digest
 from common.errors import TesseraError
+from common.model.plan import Plan
+from common.model.rounds import RoundDocument, SignedKey, read_round
 from common.progress import Progress
 from common.settings import TlsSection
 from common.trust.credentials import read_identity
+from common.trust.signing import Domain
 from common.trust.tls import server_credentials
 from common.wire.software import software_here
 from common.wire.v1 import owner_pb2 as wire
@@ -88,6 +91,9 @@ def _works(offering: Offering) -> tuple[dict[str, wire.Work], dict[str, bytes]]:
     consents = wire.Consents(co_owners=[co_owner]).SerializeToString()
     documents = {digest(data): data for data in (offer.plan, addendum, consents)}
     mask = wire.Mask(addendum_digest=digest(addendum), signature=signature, certificate=chain)
+    opening, opened = _opening(offering, plan, addendum)
+    documents[digest(opening)] = opening
+    measure = wire.Measure(round=1, opening_digest=digest(opening), signature=opened, certificate=chain)
     consent = wire.Consent(signature=offer.signature, certificate=offer.certificate)
     works = {
         "describe": wire.Work(release="r1", describe=wire.Describe(dataset="cohort")),
@@ -97,12 +103,20 @@ def _works(offering: Offering) -> tuple[dict[str, wire.Work], dict[str, bytes]]:
         ),
         "mask": wire.Work(release="r1", plan_digest=plan.digest, mask=mask),
         "collect": wire.Work(release="r1", plan_digest=plan.digest, collect=wire.Collect()),
+        "measure": wire.Work(release="r1", plan_digest=plan.digest, measure=measure),
         "conclude": wire.Work(release="r9", conclude=wire.Conclude(state="published", manifest_digest="ab")),
     }
     return works, documents
 
 
-@pytest.mark.parametrize("step", ["describe", "consent", "link", "mask", "collect", "conclude"])
+def _opening(offering: Offering, plan: Plan, addendum: bytes) -> tuple[bytes, bytes]:
+    """Return what opens a first round, and its signature; the plan is that of a masked release."""
+    keys = tuple(SignedKey(owner, "ab" * 32, "", "") for owner in plan.owners)
+    document = RoundDocument("r1", plan.digest, digest(addendum), 1, "", digest(addendum), keys)
+    return document.with_attached(addendum), offering.hub.sign(Domain.ROUND, document.to_bytes())
+
+
+@pytest.mark.parametrize("step", ["describe", "consent", "link", "mask", "collect", "measure", "conclude"])
 async def test_work(offering: Offering, step: str) -> None:
     """Whatever is asked for is answered or refused in words; nothing is spent for it."""
     works, documents = _works(offering)
@@ -123,6 +137,22 @@ async def test_work(offering: Offering, step: str) -> None:
     assert "spend" not in offering.kinds()
     offering.records.ledger.verify()
     offering.records.history.verify()
+
+
+def test_what_opens_a_round(offering: Offering) -> None:
+    """Bytes that are no document of a round, or come with something else than it names, are refused."""
+    plan = offering.plan(offering.node.invitations.describe("r1", "cohort"))
+    opening, _ = _opening(offering, plan, offering.addendum(plan)[0])
+    n_refused = 0
+    with bounded_memory():
+        for data in (mutated_bytes(opening, seed) for seed in range(300)):
+            try:
+                found, attached = read_round(data)
+            except ValueError:
+                n_refused += 1
+            else:
+                assert found.with_attached(attached) == data
+    assert n_refused
 
 
 @asynccontextmanager

@@ -20,6 +20,7 @@ from aggregator.protocol.events import (
     Expired,
     Failed,
     Linked,
+    Measured,
     OwnerEvent,
     Refused,
     Resumed,
@@ -32,7 +33,17 @@ from aggregator.protocol.states import ENDS, TRANSITIONS, State, next_state
 from aggregator.protocol.work import conclusion, work_for
 from common.errors import ConfigurationError, ConflictError, InternalError, ProtocolError
 from common.model.compatibility import HERE
-from tests.fakes.protocol_peers import aggregator_step, answer, answer_to, new_release, started
+from common.model.plan import Product
+from tests.fakes.protocol_peers import (
+    N_ROUNDS,
+    aggregator_step,
+    answer,
+    answer_to,
+    new_release,
+    opened,
+    started,
+    synthetic,
+)
 
 OWNERS = ("a", "b", "c")
 STEPS = {
@@ -41,6 +52,7 @@ STEPS = {
     "linked": "link",
     "sealed": "mask",
     "received": "collect",
+    "measured": "measure",
     "acknowledged": "conclude",
 }
 ENDINGS = {name: kind for name, kind in EVENTS.items() if issubclass(kind, Ending)}
@@ -78,13 +90,27 @@ def at_state(state: State) -> Release:
     if state in ENDS and state is not State.PUBLISHED:
         kind = next(kind for name, kind in ENDINGS.items() if TRANSITIONS[State.INVITING].get(name) is state)
         return apply(new_release(*OWNERS), kind(at=2, code="internal", message="for the test"))
+    if state is State.MEASURING:
+        release = drive(synthetic(*OWNERS), state)
+        return apply(release, opened(release))
     return drive(new_release(*OWNERS), state)
+
+
+def measured(release: Release, owner: str) -> Measured:
+    """Return an owner's answer to the open round."""
+    event = answer(release, owner, "measure")
+    assert isinstance(event, Measured)
+    return event
 
 
 def sample(release: Release, name: str, owner: str) -> Event:
     """Return an event of a name that fits the release as far as it can."""
     if name == "waiting":
         return Waiting(at=9, owner=owner)
+    if name == "measured":
+        return answer(at_state(State.MEASURING), owner, STEPS[name])
+    if name == "opened":
+        return opened(drive(synthetic(*OWNERS), State.MEASURING))
     if name in STEPS:
         full = drive(new_release(*OWNERS), State.JOINING)
         return answer(full, owner, STEPS[name])
@@ -130,10 +156,12 @@ def test_the_last_answer_opens_the_barrier():
     assert [step(release, owner) for owner in OWNERS] == ["collect"] * 3
 
 
+@pytest.mark.parametrize("product", ["masked", "synthetic"])
 @given(data=st.data())
-def test_lost_and_repeated_messages(data):
+def test_lost_and_repeated_messages(product, data):
     """Whatever is lost or repeated on the way, the release is published, and nothing counts twice."""
-    release, sent, stored = new_release(*OWNERS), list[Event](), 0
+    release = new_release(*OWNERS) if product == "masked" else synthetic(*OWNERS)
+    sent, stored = list[Event](), 0
 
     def deliver(event: Event) -> None:
         nonlocal release, stored
@@ -161,7 +189,9 @@ def test_lost_and_repeated_messages(data):
     release = drive_to_the_end(release, deliver, lambda: release)
     assert release.state is State.PUBLISHED
     assert not release.missing("acknowledged")
-    assert stored == len(OWNERS) * 6 + 4
+    # Described, consented, linked and acknowledged; planned, confirmed, addended and published.
+    of_owners, of_rounds = (2, 0) if product == "masked" else (N_ROUNDS, N_ROUNDS + 1)
+    assert stored == len(OWNERS) * (4 + of_owners) + 4 + of_rounds
 
 
 def drive_to_the_end(release, deliver, current):
@@ -176,10 +206,11 @@ def drive_to_the_end(release, deliver, current):
     return current()
 
 
-@given(cut=st.integers(0, 21))
-def test_replay_is_the_release(cut):
+@pytest.mark.parametrize("settings", [{}, {"product": Product.SYNTHETIC, "k": None}])
+@given(cut=st.integers(0, 24))
+def test_replay_is_the_release(settings, cut):
     """The stored events, cut anywhere and read back, make exactly the release that was."""
-    events: list[Event] = [started(*OWNERS)]
+    events: list[Event] = [started(*OWNERS, **settings)]
     live = begin(events[0])
     seen: list[Event] = []
     drive(live, State.PUBLISHED, seen)
@@ -258,6 +289,69 @@ def test_a_release_goes_on_after_spending(kind: type[Ending], state: State) -> N
     assert drive(release, State.PUBLISHED).state is State.PUBLISHED
 
 
+@pytest.mark.parametrize("answers", [0, 1, 3, 4, 8])
+@pytest.mark.parametrize("kind", [Failed, Expired])
+def test_a_synthetic_release_goes_on_in_its_round(kind: type[Ending], answers: int) -> None:
+    """The open round is answered again, by all; the rounds before are added up."""
+    release = at_state(State.MEASURING)
+    for place in range(answers):
+        release = apply(release, answer(release, OWNERS[place % len(OWNERS)], "measure"))
+        if not release.missing("measured"):
+            release = apply(release, opened(release))
+    number = release.round
+    assert number == answers // len(OWNERS) + 1
+    release = apply(release, kind(at=7, code="internal", message="for the test"))
+    # Whoever has answered a round can go on after it was told of the end.
+    told = [owner for place, owner in enumerate(OWNERS) if place < answers]
+    for owner in told:
+        release = apply(release, Acknowledged(at=8, owner=owner))
+    assert release.resumable
+    if len(told) < len(OWNERS):
+        assert not apply(release, Acknowledged(at=8, owner="c")).resumable
+    release = apply(release, Resumed(at=9))
+    assert (release.state, release.round, release.entered) == (State.MEASURING, number, 9)
+    assert release.missing("measured") == OWNERS
+    assert drive(release, State.PUBLISHED).state is State.PUBLISHED
+
+
+def test_a_synthetic_release_that_opened_no_round_has_spent_nothing() -> None:
+    """So there is nothing to go on with."""
+    release = drive(synthetic(*OWNERS), State.MEASURING)
+    assert not apply(release, Failed(at=7, code="internal", message="for the test")).resumable
+
+
+def test_every_round_has_its_time_and_its_work() -> None:
+    """The deadline counts from the round's opening; work of different rounds has different names."""
+    release = drive(synthetic(*OWNERS), State.MEASURING)
+    assert step(release, "a") is None
+    names = []
+    while release.state is State.MEASURING:
+        release = apply(release, replace(opened(release), at=100 * (len(release.rounds) + 1)))
+        assert release.entered == 100 * len(release.rounds)
+        for owner in OWNERS if release.round else ():
+            work = work_for(release, owner)
+            assert work is not None
+            names.append(work.name)
+            with pytest.raises(ProtocolError, match="is not open"):
+                apply(release, replace(measured(release, owner), round=release.round + 1))
+            release = apply(release, answer(release, owner, "measure"))
+            assert work_for(release, owner) is None
+    assert names == [f"measure-{number}" for number in (1, 2, 3) for _ in OWNERS]
+
+
+def test_another_answer_to_a_round_is_a_conflict() -> None:
+    """The first one counts; what comes late for a round that is added up changes nothing."""
+    release = at_state(State.MEASURING)
+    first = measured(release, "a")
+    release = apply(release, first)
+    assert apply(release, replace(first, at=99, signature="ff")) is release
+    other = replace(first, statement=measured(release, "b").statement)
+    with pytest.raises(ConflictError):
+        apply(release, other)
+    later = drive(release, State.JOINING)
+    assert apply(later, other) is later
+
+
 def test_an_owner_that_was_told_of_the_end_seals_nothing_any_more() -> None:
     """It has returned its reservation: going on would end the same way again, at the cost of the others."""
     release = drive(new_release(*OWNERS), State.MASKING)
@@ -311,6 +405,7 @@ def test_deadline_belongs_to_the_step():
 def test_the_table_is_whole():
     """Every state has a row, every row names states and events that exist, and ends are never left."""
     barriers = {"consented_by_all", "sealed_by_all", "received_by_all", "resumed_by_all"}
+    barriers |= {"addended_to_measure", "resumed_to_measure", "opened_none"}
     assert set(TRANSITIONS) == set(State)
     for state, row in TRANSITIONS.items():
         assert set(row) <= set(EVENTS) | barriers

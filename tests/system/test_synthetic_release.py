@@ -1,0 +1,157 @@
+"""Synthetic releases by separate processes: made, verified, killed in every round, decided by a person."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from deploy.local_cluster import LocalCluster
+from deploy.local_setup import AGGREGATOR, make_setup, share_linkage_key
+from owner_node.state.database import OwnerDatabase
+from owner_node.state.rounds import AnsweredRound, Rounds
+from owner_node.state.sessions import Sessions
+from tests.system.small_owners import (
+    answer_of,
+    ask,
+    declared,
+    identifiers,
+    people,
+    policy,
+    released,
+    spends,
+    start_release,
+    state_dir,
+    write,
+)
+
+OWNERS = ("a", "b", "c")
+SIZE = 2000
+PAUSE_SECONDS = 0.002
+"""Between two looks at the rounds of another process, which needs the processor, too."""
+ATTEMPTS = 8
+"""How often a release is made until the process dies in the very round that is meant."""
+MUCH = "20"
+"""An epsilon about which a person at owner a is asked."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
+    """Three owners with other persons each, one of which asks a person about much epsilon."""
+    folder = tmp_path_factory.mktemp("synthetic")
+    says = {}
+    for place, owner in enumerate(OWNERS):
+        write(folder, owner, "patients", people(identifiers(SIZE * place, SIZE), seed=place))
+        rules = policy(manual_above_epsilon="6" if owner == "a" else MUCH)
+        says[owner] = rules + declared("patients", total_epsilon="1000")
+    make_setup(folder, says)
+    share_linkage_key(folder, OWNERS)
+    with LocalCluster(folder) as running:
+        running.start()
+        yield running
+
+
+@contextmanager
+def state(cluster: LocalCluster, owner: str) -> Iterator[OwnerDatabase]:
+    """Open an owner's database beside its daemon."""
+    with OwnerDatabase(state_dir(cluster, owner), make=False) as db:
+        yield db
+
+
+def answered(cluster: LocalCluster, owner: str, release: str, number: int) -> tuple[AnsweredRound, ...]:
+    """Return an owner's rounds as soon as it has answered so many."""
+    until = monotonic() + 60
+    with state(cluster, owner) as db:
+        while monotonic() < until:
+            found = Rounds(db).answered(AGGREGATOR, release)
+            if len(found) >= number:
+                return found
+            sleep(PAUSE_SECONDS)
+    raise AssertionError(f"{owner} never answered round {number} of {release}")
+
+
+def check_published(cluster: LocalCluster, release: str, folder: str) -> None:
+    """Check that a release holds for everybody, and that each owner was charged ε once."""
+    ca = cluster.folder / "tls" / "ca.pem"
+    code, shown = ask(cluster, "aggregator", "verify", folder, "--ca", ca)
+    assert (code, shown["holds"], shown["records"]) == (0, True, len(OWNERS) * SIZE)
+    for owner in OWNERS:
+        assert [each.epsilon for each in spends(cluster, owner, release)] == [1]
+        assert ask(cluster, "owner-node", "verify", folder, owner=owner)[1]["own"]["records"] == SIZE
+
+
+ASKED = {"product": "synthetic", "k": "", "owners": ",".join(OWNERS)}
+
+
+def test_a_release(cluster):
+    """The plan says what it is; the release is made, verified by everybody, and downloaded by an owner."""
+    words = ("--dataset", "patients", "--layout", "horizontal", "--epsilon", "1", "--product", "synthetic")
+    code, shown = ask(cluster, "aggregator", "plan", *words, "--owners", ASKED["owners"])
+    assert (code, shown["plan"]["synthesis"]["colluding"]) == (0, "1"), shown
+    code, shown = released(cluster, "whole", **ASKED)
+    assert (code, shown["state"]) == (0, "published"), shown
+    check_published(cluster, "whole", shown["directory"])
+    out = cluster.folder / "fetched"
+    assert ask(cluster, "owner-node", "download", "whole", "--out", out, owner="b")[0] == 0
+    assert (out / "counts.parquet").read_bytes() == (Path(shown["directory"]) / "counts.parquet").read_bytes()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("victim", ["a", "aggregator"])
+def test_killed_in_a_round(cluster, victim, number):
+    """Whoever dies in a round goes on with it, and what an owner has answered it never answers otherwise."""
+    daemon = cluster.aggregator if victim == "aggregator" else cluster.owner(victim)
+    for attempt in range(ATTEMPTS):
+        release = f"{victim}-{number}-{attempt}"
+        command = start_release(cluster, release, **ASKED)
+        answered(cluster, "a", release, number)
+        daemon.kill()
+        with state(cluster, "a") as db:
+            died = Rounds(db).answered(AGGREGATOR, release)
+        daemon.start()
+        code, document = answer_of(command)
+        if code == 6:
+            # The command's connection died with the aggregator; the release did not.
+            code, document = answer_of(start_release(cluster, release, **ASKED))
+        assert (code, document.get("state")) == (0, "published"), document
+        check_published(cluster, release, document["directory"])
+        after = answered(cluster, "a", release, 3)
+        assert [each.digest for each in after][: len(died)] == [each.digest for each in died]
+        if len(died) == number:
+            return
+    pytest.fail(f"in {ATTEMPTS} releases nobody died in round {number}")
+
+
+def test_a_person_decides(cluster):
+    """A person sees what counts say, not what masking would do, and approves."""
+    command = start_release(cluster, "asked", **ASKED, epsilon="8")
+    cluster.owner("a").wait_for("waiting for a person", release="asked")
+    code, shown = ask(cluster, "owner-node", "show", "asked", owner="a")
+    assert (code, shown["product"], shown["state"]) == (0, "synthetic", "awaiting_approval")
+    assert shown["records"]["exact"] == SIZE
+    assert not shown["verdict"]["unusable"]
+    assert any("whole record" in line for line in shown["promises"])
+    text = cluster.cli("owner-node", "show", "asked", owner="a").stdout
+    assert "noisy counts" in text
+    assert ask(cluster, "owner-node", "approve", "asked", "--yes", owner="a")[0] == 0
+    code, document = answer_of(command)
+    assert (code, document["state"]) == (0, "published"), document
+    assert [each.epsilon for each in spends(cluster, "a", "asked")] == [8]
+
+
+def test_what_is_stored_of_rounds(cluster):
+    """Nothing of an answer or a key is left in a database once its release is published."""
+    code, _ = released(cluster, "after", **ASKED)
+    assert code == 0
+    for owner in OWNERS:
+        cluster.owner(owner).wait_for("concluded", release="after")
+        with state(cluster, owner) as db:
+            assert Rounds(db).secrets(AGGREGATOR, "after") is None
+            assert not any(each.answer for each in Rounds(db).answered(AGGREGATOR, "after"))
+            session = Sessions(db, lambda: datetime.now(UTC)).get(AGGREGATOR, "after")
+            assert session is not None
+            assert session.release_key is None
+    incoming = cluster.folder / "state" / "incoming"
+    assert not list(incoming.glob("after/*"))
