@@ -202,7 +202,8 @@ class NoisyCounts:
         """Return the correlations of the counted pairs of attributes.
 
         Args:
-            names: As for `means`, two or more; empty for all. None may keep missing values.
+            names: As for `means`, two or more; empty for all that noise leaves a variance. None may keep
+                missing values.
             confidence: Of the intervals.
 
         Returns:
@@ -222,12 +223,13 @@ class NoisyCounts:
             )
         lines = {}
         for i, j in combinations(sorted(kept), 2):
-            if (i, j) in self._measured.pairs:
+            hidden = not names and (self._binned(i) is None or self._binned(j) is None)
+            if (i, j) in self._measured.pairs and not hidden:
                 key = self._design.attributes[i].name, self._design.attributes[j].name
                 lines[key] = self._correlation(i, j)
         if not lines:
             raise UsageError(
-                "no pair of these attributes was counted",
+                "no pair of these attributes was counted, or noise hides how much their values differ",
                 f"counted pairs: {', '.join(f'{one} and {other}' for one, other in self.pairs) or 'none'}",
             )
         index = pd.MultiIndex.from_tuples(list(lines), names=["first", "second"])
@@ -239,7 +241,7 @@ class NoisyCounts:
     def _correlation(self, i: int, j: int) -> tuple[float, float, float]:
         """Return the correlation of bin means, of values, and the standard error of the latter."""
         n_records = self._design.n_records
-        (one, other), (_, counts, variance) = (self._binned(i), self._binned(j)), self._table(i, j)
+        (one, other), (_, counts, variance) = (self._varying(i), self._varying(j)), self._table(i, j)
         shares = counts / n_records
         away = [one.means - one.mean, other.means - other.mean]
         grouped = float(away[0] @ shares @ away[1]) / (one.deviation * other.deviation)
@@ -255,13 +257,15 @@ class NoisyCounts:
         found, slope = ungrouped(grouped, kept)
         return grouped, found, sqrt(noise) / slope
 
-    def _binned(self, place: int) -> "_Binned":
-        parts, coding = self._parts(place), self._measured.codings[place]
-        attribute = self._design.attributes[place]
-        binned = _Binned.of(parts, coding, self._design.n_records)
+    def _varying(self, place: int) -> "_Binned":
+        binned = self._binned(place)
         if binned is None:
-            raise UsageError(f"noise hides how much the values of {attribute.name} differ", "leave it out")
+            name = self._design.attributes[place].name
+            raise UsageError(f"noise hides how much the values of {name} differ", "leave it out")
         return binned
+
+    def _binned(self, place: int) -> "_Binned | None":
+        return _Binned.of(self._parts(place), self._measured.codings[place], self._design.n_records)
 
     def _parts(self, place: int) -> Parts:
         if place not in self._estimated:
