@@ -21,9 +21,13 @@ from common.arrays import Float64Array, Int64Array
 from common.errors import UsageError
 from common.model.plan import is_trial
 from common.model.schema import Attribute
+from common.planning.synthetic import design_of
 from common.release import estimates
 from common.release.attenuation import Distortion, MaskedValues, Way
+from common.release.count_estimates import NoisyCounts
+from common.release.counts import COUNTS_FILE, measured_in
 from common.release.data_files import DATA_FILES, read_data
+from common.release.synthetic_table import read_counts
 from common.release.table import (
     RECORD_COLUMN,
     describe_domain,
@@ -62,7 +66,16 @@ def read_release(
     """
     place = Path(folder)
     verified = verify_release(place, None if ca is None else Path(ca), owners)
-    return Release(verified, _table(place, verified))
+    return Release(verified, _table(place, verified), _counts(place, verified))
+
+
+def _counts(folder: Path, verified: Verified) -> NoisyCounts | None:
+    """Return what synthetic records were made of, which was verified; None for masked ones."""
+    if verified.plan.synthesis is None:
+        return None
+    design = design_of(verified.plan, verified.n_records)
+    counts = read_counts(folder / COUNTS_FILE, verified.plan.attributes)
+    return NoisyCounts(design, measured_in(design, counts))
 
 
 def _table(folder: Path, verified: Verified) -> pa.Table:
@@ -79,11 +92,14 @@ def _table(folder: Path, verified: Verified) -> pa.Table:
 class Release:
     """A verified release."""
 
-    def __init__(self, verified: Verified, table: pa.Table) -> None:
+    def __init__(self, verified: Verified, table: pa.Table, counts: NoisyCounts | None = None) -> None:
         self.verified = verified
         """What was found to hold: plan, linking, owners, signatures."""
         self.table = table
         """The data as an Arrow table: `record`, the owner where it was released, then the attributes."""
+        self.counts = counts
+        """The noisy counts that synthetic records were made of, and estimates from them; None for masked
+        records."""
 
     @property
     def id(self) -> str:
@@ -134,6 +150,8 @@ class Release:
         `assignment_noise` is how far records were moved along the list of values, root mean square, in
         the same units; for categories and booleans the share of records with another label. `attenuation`,
         `scale_error` and `note`: see `common.release.attenuation`.
+
+        Of synthetic records it has the first three: nothing was masked.
         """
         import pandas as pd
 
@@ -143,6 +161,8 @@ class Release:
         )
 
     def _line(self, attribute: Attribute) -> dict[str, Any]:
+        if self.counts is not None:
+            return {"resolution": "", **describe_domain(attribute)}
         found, masked = self.distortions[attribute.name], [way.planned for way in self._ways(attribute)]
         scale = 1 if attribute.is_categorical else 10.0**-attribute.decimals
         moved = found.assignment_noise
@@ -159,7 +179,12 @@ class Release:
 
     @cached_property
     def distortions(self) -> Mapping[str, Distortion]:
-        """How masking changed each attribute, in resolution units."""
+        """How masking changed each attribute, in resolution units.
+
+        Raises:
+            UsageError: If the records are synthetic.
+        """
+        self._check_masked()
         return {each.name: self._masked(each).distortion() for each in self.verified.plan.attributes}
 
     def _masked(self, attribute: Attribute, labels: Sequence[int] = ()) -> MaskedValues:
@@ -287,7 +312,15 @@ class Release:
             raise UsageError("there is no regressor", "name one or more: on=...")
         return self._different([response, *regressors])[1:]
 
+    def _check_masked(self) -> None:
+        if self.counts is not None:
+            raise UsageError(
+                "synthetic records are not masked: there is nothing to correct",
+                "`counts` has tables, means and correlations with intervals; those from `frame` have none",
+            )
+
     def _different(self, names: list[str]) -> list[str]:
+        self._check_masked()
         declared = [each.name for each in self.verified.plan.attributes]
         for name in names:
             if name not in declared:

@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from common.errors import IntegrityError
+from common.errors import IntegrityError, UsageError
 from common.model.schema import Attribute, AttributeType
+from common.release.reading import read_release
 from common.release.verification import verify_release
 from common.synthesis.sums import Masks
 from common.wire.v1 import control_pb2 as control
@@ -123,6 +124,14 @@ async def test_a_release_is_made_of_sums(owners: Callable[..., Any], heard: Hear
     ) >= 2
     table = pq.read_table(folder / "data.parquet")
     assert table.column_names == ["record", "age", "ward", "pay"]
+    release = read_release(folder)
+    assert release.counts is not None
+    assert len(release.counts.frame) == pq.read_table(folder / "counts.parquet").num_rows
+    assert release.counts.table("ward")["count"].sum() == pytest.approx(RECORDS * number)
+    assert list(release.codebook.index) == ["age", "ward", "pay"]
+    for estimate in (release.correlations, lambda: release.regress("pay", on="age")):
+        with pytest.raises(UsageError, match="there is nothing to correct"):
+            estimate()
     for config in configs:
         assert _verify_own(config, folder, verified).n_records == RECORDS
         assert spent(config) == 1
