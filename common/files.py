@@ -263,7 +263,7 @@ def exclusive_lock(path: Path, holder: str) -> Iterator[None]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise _held(path, stream.read()) from None
+            raise _lock_error(path, stream.read()) from None
         stream.truncate()
         try:
             os.write(descriptor, json.dumps({"pid": os.getpid(), "holder": holder}).encode())
@@ -282,7 +282,7 @@ def _cannot_write(path: Path, error: OSError) -> CannotStoreError:
     )
 
 
-def _held(path: Path, content: bytes) -> UsageError:
+def _lock_error(path: Path, content: bytes) -> UsageError:
     """Return the holder of a lock; the holder may be between taking it and writing its name."""
     try:
         written = json.loads(content)

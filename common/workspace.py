@@ -98,10 +98,10 @@ class Workspace:
         Raises:
             CannotStoreError: If the folder cannot be used, or others can enter it.
         """
-        with _locked(self._made()):
+        with _locked(self._scratch_folder()):
             self._clear()
 
-    def _made(self) -> Path:
+    def _scratch_folder(self) -> Path:
         """Make or check the scratch folder; one that cannot be used may be a disk that is not mounted yet."""
         try:
             return private_directory(self.scratch)
@@ -138,7 +138,7 @@ class Workspace:
             CannotStoreError: If the scratch folder cannot be used, or others can enter it.
         """
         with ExitStack() as held:
-            with _locked(self._made()):
+            with _locked(self._scratch_folder()):
                 self._clear()
                 made = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{name}-", dir=self.scratch))
                 held.enter_context(_locked(made))
@@ -159,7 +159,7 @@ class Workspace:
         """
         with (
             naming(self.scratch),
-            tempfile.TemporaryFile(prefix=PREFIX, dir=self._made(), buffering=0) as stream,
+            tempfile.TemporaryFile(prefix=PREFIX, dir=self._scratch_folder(), buffering=0) as stream,
         ):
             yield stream
 

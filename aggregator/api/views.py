@@ -17,7 +17,7 @@ from aggregator.store.operator_log import Action
 from common.errors import TesseraError
 from common.model.task import Assignment
 from common.wire.v1 import control_pb2 as wire
-from common.words.linking import found
+from common.words.linking import linking_result
 
 MOST_AT_ONCE = 200
 """Most messages of one answer."""
@@ -102,7 +102,7 @@ def release_view(
     if release.planned is not None:
         view.plan = release.planned.plan.encode()
     if release.plan is not None and release.addendum is not None:
-        view.linking.extend(found(release.plan, release.addendum))
+        view.linking.extend(linking_result(release.plan, release.addendum))
     if release.published is not None:
         view.note = release.published.note
         view.directory = "" if release.deleted else release.published.directory

@@ -141,7 +141,7 @@ class Pages:
 
     async def release(self, request: Request) -> Response:
         """Show one release: its state, what can be done, its plan, what was published, what happened."""
-        view = await self._shown(request)
+        view = await self._view(request)
         newest = await self._events(view.release, _NEWEST_EVENTS)
         plan = Plan.from_bytes(view.plan) if view.plan else None
         files = await run_in_threadpool(_files, view.directory)
@@ -158,7 +158,7 @@ class Pages:
 
     async def state(self, request: Request) -> Response:
         """Show the part of a release that changes by itself."""
-        view = await self._shown(request)
+        view = await self._view(request)
         events = (await self._events(view.release, _NEWEST_EVENTS)).lines
         return self._site.page(request, "state.html", self._state_values(request, view) | {"events": events})
 
@@ -176,7 +176,7 @@ class Pages:
 
     async def history(self, request: Request) -> Response:
         """Show what happened to a release and what operators did with it, newest first."""
-        view = await self._shown(request)
+        view = await self._view(request)
         before = number_of(request, "before")
         found = await self._events(view.release, LINES_PER_PAGE, before)
         answers = self._calls.all("ListActions", ListActionsRequest(release=view.release))
@@ -190,8 +190,8 @@ class Pages:
         }
         return self._site.page(request, "history.html", values)
 
-    async def _shown(self, request: Request) -> "ReleaseView":
-        view: ReleaseView = await self._calls.ask("Show", _named(request))
+    async def _view(self, request: Request) -> "ReleaseView":
+        view: ReleaseView = await self._calls.ask("Show", _request_for(request))
         return view
 
     async def _events(self, release: str, most: int, before: int = 0) -> "_Events":
@@ -212,11 +212,11 @@ class Pages:
 
     async def live_release(self, request: Request) -> Response:
         """Send an event at every change of a release, and another kind if its state is a new one."""
-        await self._shown(request)
+        await self._view(request)
 
         async def events() -> AsyncIterator[str]:
             known = None
-            async for view in self._calls.watch("Watch", _named(request)):
+            async for view in self._calls.watch("Watch", _request_for(request)):
                 if view is None:
                     yield ": alive\n\n"
                     continue
@@ -247,23 +247,23 @@ class Pages:
 
     async def verification(self, request: Request) -> Response:
         """Show what `aggregator verify` says of a published release, or that it is being verified."""
-        view = await self._shown(request)
+        view = await self._view(request)
         if not view.directory:
             raise UsageError(f"release {view.release} has no folder to verify", "only published ones have")
         folder, settings = Path(view.directory), self._load()
         key = ("verify", view.release, view.manifest_digest)
-        job = self._jobs.begun(key, lambda job: _verified(folder, settings, job), _KEPT_SECONDS)
+        job = self._jobs.start(key, lambda job: _verified(folder, settings, job), _KEPT_SECONDS)
         return self._site.page(request, "verification.html", {"id": view.release, "found": job.result})
 
     async def report(self, request: Request) -> Response:
         """Show the report of a published release."""
-        path = _published(await self._shown(request), "report.html")
+        path = _published(await self._view(request), "report.html")
         return self._site.document(await run_in_threadpool(path.read_text, "utf-8"))
 
     async def file(self, request: Request) -> Response:
         """Download a file of a published release."""
         name = request.path_params["name"]
-        path = await run_in_threadpool(_published, await self._shown(request), name)
+        path = await run_in_threadpool(_published, await self._view(request), name)
         return FileResponse(
             path, media_type="application/octet-stream", filename=f"{path.parent.name}-{name}"
         )
@@ -357,7 +357,7 @@ class Pages:
 
     async def confirm(self, request: Request) -> Response:
         """Confirm the plan that was shown."""
-        view = await self._shown(request)
+        view = await self._view(request)
         if form_of(request).get("digest") != view.plan_digest:
             raise UsageError("the plan is another one than the page showed", "load the page again")
         confirmation = ConfirmRequest(release=view.release, anyway="anyway" in form_of(request))
@@ -379,11 +379,11 @@ class Pages:
         return await self._change(request, "Delete")
 
     async def _change(self, request: Request, call: str, asked: ConfirmRequest | None = None) -> Response:
-        await self._calls.ask(call, asked or _named(request), visit_of(request).person.name)
+        await self._calls.ask(call, asked or _request_for(request), visit_of(request).person.name)
         return _see(request.path_params["release"])
 
 
-def _named(request: Request) -> ReleaseRequest:
+def _request_for(request: Request) -> ReleaseRequest:
     return ReleaseRequest(release=request.path_params["release"])
 
 

@@ -151,7 +151,7 @@ def restore(
         raise UsageError(f"{source} is not a regular file", hint="name the file that backup made")
     try:
         with tarfile.open(source, "r:") as archive:
-            members, document = _checked(archive, source)
+            members, document = _verify_list(archive, source)
             if not configuration.exists():
                 _place(archive, members[_CONFIGURATION], configuration)
             holdings = holdings_of(configuration)
@@ -239,7 +239,7 @@ def _damaged(source: Path) -> IntegrityError:
     return IntegrityError(f"{source} is damaged, or no whole backup", hint="use another backup")
 
 
-def _checked(archive: tarfile.TarFile, source: Path) -> tuple[dict[str, tarfile.TarInfo], dict[str, Any]]:
+def _verify_list(archive: tarfile.TarFile, source: Path) -> tuple[dict[str, tarfile.TarInfo], dict[str, Any]]:
     """Return the files of a backup by name, and its list, after all digests were compared."""
     there = archive.getmembers()
     members = {member.name: member for member in there}

@@ -42,7 +42,7 @@ def make_plan(
     """
     g = max(schemas[owner].max_records_per_person for owner in arguments.owners)
     homes = groups_of_attributes(arguments.groups, holders(arguments, schemas))
-    groups = [_chosen(arguments, group, homes, schemas) for group in range(len(arguments.groups))]
+    groups = [_attributes_of(arguments, group, homes, schemas) for group in range(len(arguments.groups))]
     names = [[attribute.name for attribute in group] for group in groups]
     modelled = None
     masked: dict[tuple[str, int], tuple[PlannedAttribute, ...]] = {}
@@ -164,7 +164,7 @@ def _linking(arguments: ReleaseArguments, tasks: Sequence[Task], *, tokens: bool
     return Linking(tokens, arguments.max_overlap, arguments.on_mismatch, arguments.min_common or largest_k)
 
 
-def _chosen(
+def _attributes_of(
     arguments: ReleaseArguments, group: int, homes: Mapping[str, Sequence[int]], schemas: Mapping[str, Schema]
 ) -> tuple[Attribute, ...]:
     """Return a group's attributes, in the requested order, or else as its first owner declares them."""

@@ -19,7 +19,7 @@ from common.release.column_summary import ColumnSummary
 from common.release.evidence import Evidence
 from common.release.table import describe_domain, span
 from common.words import charts
-from common.words.linking import compared_as, found, missed
+from common.words.linking import compared_as, linking_result, missed
 from common.words.numbers import rounded_up
 from common.words.pages import render
 
@@ -96,7 +96,7 @@ def render_report(
 
 def _linking(evidence: Evidence) -> str:
     """Return what linking compared, and the overlaps that it found within the plan."""
-    lines = found(evidence.plan, evidence.addendum)
+    lines = linking_result(evidence.plan, evidence.addendum)
     more = f" Found: {'; '.join(lines)}." if lines else ""
     rules = evidence.plan.identifier
     what, one = ("Match keys", "person") if evidence.plan.passes else ("Identifiers", "identifier")

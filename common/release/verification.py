@@ -64,7 +64,7 @@ from common.trust.identity import (
 )
 from common.trust.signing import Domain, load_chain, verify, verify_document
 from common.words.guarantee import composition, trial
-from common.words.linking import found
+from common.words.linking import linking_result
 from common.words.numbers import bound_text, delta_text, moment_text
 from common.workspace import Workspace, temporary_workspace
 
@@ -237,7 +237,7 @@ class Verified:
             "aggregator": self.plan.aggregator,
             "owners": [{"id": owner, "records": self.addendum.records[owner]} for owner in self.plan.owners],
             "records": self.n_records,
-            "linking": list(found(self.plan, self.addendum)),
+            "linking": list(linking_result(self.plan, self.addendum)),
             **bounds_of_person(self.plan, self.addendum),
             "published": self.published.isoformat(),
             "plan_digest": self.plan_digest,
@@ -269,7 +269,7 @@ class Verified:
             *trial(self.plan),
             f"release {self.plan.release}: signatures, consents, digests and numbers hold",
             f"{self.n_records:,} records of {owners}",
-            *(f"linking found: {line}" for line in found(self.plan, self.addendum)),
+            *(f"linking found: {line}" for line in linking_result(self.plan, self.addendum)),
             self._bounds_in_words(),
             f"published {moment_text(self.published, seconds=True)} by {self.plan.aggregator}",
             f"plan {self.plan_digest}, manifest {self.manifest_digest}",

@@ -86,7 +86,7 @@ class Jobs:
         """Return the work of a key; None if there is none."""
         return self._jobs.get(key)
 
-    def begun(self, key: Hashable, work: Work, keep_seconds: float = math.inf) -> Job:
+    def start(self, key: Hashable, work: Work, keep_seconds: float = math.inf) -> Job:
         """Return the work of a key, started if it is not there.
 
         Args:

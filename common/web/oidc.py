@@ -139,7 +139,7 @@ class SignIn(Generic[_T]):
             RefusedError: If the answer is not one to this sign-in, or nobody who may enter.
             NotConnectedError: If the provider cannot be reached.
         """
-        begun = self._opened(cookie)
+        begun = self._unseal(cookie)
         if not hmac.compare_digest(query.get("state", "").encode(), begun.state.encode()):
             raise RefusedError("this answer belongs to another sign-in", _AGAIN)
         absent = "" if self._described().names_itself else self._section.issuer
@@ -147,7 +147,7 @@ class SignIn(Generic[_T]):
             raise RefusedError("this answer is of another provider", _AGAIN)
         if "code" not in query:
             raise RefusedError("the provider did not sign you in", _AGAIN)
-        found = self._known(self._claims(query["code"], begun))
+        found = self._person_of(self._claims(query["code"], begun))
         return self._person(found), found.decides
 
     def leave_address(self) -> str:
@@ -163,7 +163,7 @@ class SignIn(Generic[_T]):
         joint = "&" if "?" in there else "?"
         return there and f"{there}{joint}{urlencode({'client_id': self._section.client_id})}"
 
-    def _opened(self, cookie: str) -> _Begun:
+    def _unseal(self, cookie: str) -> _Begun:
         from cryptography.fernet import InvalidToken
 
         try:
@@ -251,12 +251,12 @@ class SignIn(Generic[_T]):
                 raise _unusable("does not accept this sign-in", error) from None
             except (RequestException, ValueError, RecursionError) as error:
                 raise _away(error) from None
-            claims = self._checked(token, _ask(client, provider.keys), begun.nonce)
+            claims = self._verify(token, _ask(client, provider.keys), begun.nonce)
             if "email" not in claims and provider.userinfo:
                 claims = with_userinfo(claims, _ask(client, provider.userinfo, with_token=True))
         return claims
 
-    def _checked(self, token: Mapping[str, Any], keys: Any, nonce: str) -> dict[str, Any]:
+    def _verify(self, token: Mapping[str, Any], keys: Any, nonce: str) -> dict[str, Any]:
         from authlib.oidc.core import CodeIDToken
         from joserfc import jwt
         from joserfc.errors import JoseError
@@ -277,7 +277,7 @@ class SignIn(Generic[_T]):
             raise _unusable("sent an id token that is not valid here", error) from None
         return dict(claims)
 
-    def _known(self, claims: Mapping[str, Any]) -> SignedIn:
+    def _person_of(self, claims: Mapping[str, Any]) -> SignedIn:
         """Return the person whom the configuration names."""
         subject, mail = str(claims["sub"]), claims.get("email")
         own = {subject} if "@" not in subject else set()

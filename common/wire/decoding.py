@@ -101,7 +101,7 @@ class FragmentCheck:
                     self._reader = pa.ipc.open_stream(pa.PythonFile(self._feed, mode="r"))
                     check_schema(self._reader.schema, list(self._domains), tokens=self._tokens)
                 elif is_batch:
-                    yield self._checked()
+                    yield self._read_batch()
 
     def finish(self) -> None:
         """Check that the fragment is complete.
@@ -114,7 +114,7 @@ class FragmentCheck:
             if self._feed:
                 raise IntegrityError("it has a dictionary that no batch uses")
 
-    def _checked(self) -> list[pa.Array]:
+    def _read_batch(self) -> list[pa.Array]:
         try:
             batch = self._reader.read_next_batch()
         except StopIteration:

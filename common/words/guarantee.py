@@ -281,7 +281,7 @@ def _table(plan: Plan, notion: str) -> str:
     return (
         f"The released table as a whole, all attributes of one {unit} and who has which value included"
         f"{at_most}: "
-        f"{notion} with ε = {bound_text(plan.epsilon_table)}{_given(plan)}. It is the sum of the ε above "
+        f"{notion} with ε = {bound_text(plan.epsilon_table)}{_condition(plan)}. It is the sum of the ε above "
         "and, for every attribute, of the bound on the privacy loss of ranks. Taken alone, so large a number "
         "promises next to nothing; its worth is the protection by distance."
     )
@@ -387,7 +387,7 @@ def _promise_in_short(plan: Plan) -> str:
         )
     protected = "the lists of all released values" if _has_lists(plan) else "the released table"
     bound = bound_text(plan.epsilon_joint)
-    return f"Promised to one {unit}: {_notions(plan)[0]} with ε = {bound} for {protected}{_given(plan)}."
+    return f"Promised to one {unit}: {_notions(plan)[0]} with ε = {bound} for {protected}{_condition(plan)}."
 
 
 def _ranks_in_short(plan: Plan) -> str:
@@ -480,7 +480,7 @@ def promise_as_linked(plan: Plan, multiples: Sequence[int]) -> str:
     if table is not None and plan.has_rank_noise:
         bound += f", and ε = {bound_text(table)} with who has which value included"
     if joint is not None:
-        bound += _given(plan)
+        bound += _condition(plan)
     most = max(multiples)
     seen = (
         f"persons at up to {most} owners of the same attributes, and nobody at more"
@@ -592,7 +592,7 @@ def _notions(plan: Plan) -> list[str]:
     return [notion for notion in (INDIVIDUAL, GLOBAL) if notion in given]
 
 
-def _given(plan: Plan) -> str:
+def _condition(plan: Plan) -> str:
     """Return the condition of a bound over all attributes, where one of them needs it."""
     return f", {SCALES_GIVEN}" if INDIVIDUAL in _notions(plan) else ""
 
@@ -633,7 +633,7 @@ def _total(plan: Plan) -> str:
     at_most = ", at most, as planned" if plan.linking.max_overlap > 1 else ""
     return (
         f"All attributes of one {unit} together{at_most}: {_notions(plan)[0]} with ε = "
-        f"{bound_text(plan.epsilon_joint)} for {protected}{_given(plan)}."
+        f"{bound_text(plan.epsilon_joint)} for {protected}{_condition(plan)}."
     )
 
 

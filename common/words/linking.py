@@ -66,7 +66,7 @@ def allowed(plan: Plan) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def found(plan: Plan, addendum: Addendum) -> tuple[str, ...]:
+def linking_result(plan: Plan, addendum: Addendum) -> tuple[str, ...]:
     """Say what linking found besides disjoint parts and equal groups."""
     lines = []
     for owners, multiple in zip(plan.groups, addendum.multiples, strict=False):

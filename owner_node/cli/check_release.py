@@ -114,7 +114,7 @@ def plan_of(asked: Hypothetical, schema: Schema, owner: OwnerConfig) -> Plan:
             "declare one, or leave --max-overlap out",
         )
     mine = [index for index, owners in enumerate(arguments.groups) if owner.owner.id in owners]
-    chosen = dict(zip(mine, _chosen(asked, schema, len(mine)), strict=True))
+    chosen = dict(zip(mine, _attributes_of(asked, schema, len(mine)), strict=True))
     arguments.rank_noise.check_names(each.name for group in chosen.values() for each in group)
     groups = [
         (owners, chosen.get(index) or (_stand_in(owners),)) for index, owners in enumerate(arguments.groups)
@@ -127,7 +127,7 @@ def plan_of(asked: Hypothetical, schema: Schema, owner: OwnerConfig) -> Plan:
     return make_plan(arguments, schemas, aggregator=aggregator, created="", version=__version__)
 
 
-def _chosen(asked: Hypothetical, schema: Schema, n_groups: int) -> tuple[tuple[Attribute, ...], ...]:
+def _attributes_of(asked: Hypothetical, schema: Schema, n_groups: int) -> tuple[tuple[Attribute, ...], ...]:
     """Return the attributes in question, in each of this owner's groups."""
     if not asked.attributes and n_groups == 1:
         return (schema.attributes,)

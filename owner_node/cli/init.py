@@ -301,7 +301,7 @@ def _reasons(file: Path, found: FileGuess) -> dict[str, str]:
     reasons = {column.name: column.reason for column in found.columns if column.reason}
     if not any(column.type for column in found.columns):
         faults = {column.name: column.fault for column in found.columns if column.fault}
-        lines = [f"column {_named(name)}: {reason}" for name, reason in (reasons | faults).items()]
+        lines = [f"column {_column_text(name)}: {reason}" for name, reason in (reasons | faults).items()]
         message = "\n  ".join([f"{file} has no column that can be an attribute", *lines])
         raise UsageError(message, "check that this is the file, and that its first line names the columns")
     return reasons
@@ -309,12 +309,12 @@ def _reasons(file: Path, found: FileGuess) -> dict[str, str]:
 
 def _undeclared(file: Path, found: FileGuess, reasons: Mapping[str, str]) -> Iterator[str]:
     for each, reason in reasons.items():
-        yield f"not declared, and so never read: {_named(each)}: {reason}"
+        yield f"not declared, and so never read: {_column_text(each)}: {reason}"
     for name, fault in {column.name: column.fault for column in found.columns if column.fault}.items():
-        yield f"cannot be declared: {_named(name)}: {fault}; rename it in {file}"
+        yield f"cannot be declared: {_column_text(name)}: {fault}; rename it in {file}"
 
 
-def _named(column: str) -> str:
+def _column_text(column: str) -> str:
     """Return a column's name for display; the file decides what it holds."""
     return toml(column if len(column) <= _LONGEST_NAME else f"{column[:_LONGEST_NAME]}…")
 

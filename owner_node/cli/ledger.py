@@ -183,7 +183,7 @@ def recover(
 ) -> None:
     """Ask every aggregator what this owner released, and charge what the ledger lacks, in full."""
     owner = config.load(config_file)
-    left_out, stated = _check_names(owner, without or []), _stated(owner, charge or [])
+    left_out, stated = _check_names(owner, without or []), _parse_charges(owner, charge or [])
     records = Records.open(owner.owner.state_dir, utc_now)
     with records.db, daemon_lock(owner.owner.state_dir):
         records.ledger.verify_chain()
@@ -229,7 +229,7 @@ def _check_names(owner: OwnerConfig, without: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(without))
 
 
-def _stated(owner: OwnerConfig, charges: Sequence[str]) -> dict[str, Decimal]:
+def _parse_charges(owner: OwnerConfig, charges: Sequence[str]) -> dict[str, Decimal]:
     budgets, stated = {each.budget for each in owner.datasets}, {}
     for each in charges:
         name, _, amount = each.rpartition("=")
@@ -346,7 +346,7 @@ def ledger(
     owner = config.load(config_file)
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         book = Ledger(db, utc_now)
-        chosen = _chosen(owner, book, dataset, budget)
+        chosen = _budget_name(owner, book, dataset, budget)
         if verify:
             _verify(db, book)
         lines, head, halted = book.lines(chosen), book.head(), book.losses.reason()
@@ -381,7 +381,7 @@ def _check_alone(
         )
 
 
-def _chosen(owner: OwnerConfig, book: Ledger, dataset: str | None, budget: str | None) -> str | None:
+def _budget_name(owner: OwnerConfig, book: Ledger, dataset: str | None, budget: str | None) -> str | None:
     if dataset is not None and budget is not None:
         raise UsageError("--dataset and --budget exclude each other", "name one of the two")
     if dataset is not None:

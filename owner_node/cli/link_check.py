@@ -47,7 +47,7 @@ def link_check(
     """
     if len(files) > _MOST_FILES:
         raise UsageError("link-check takes one or two files", "name one file, or two to link them")
-    chosen = _chosen(config.load(config_file), dataset)
+    chosen = _matched_dataset(config.load(config_file), dataset)
     key = secrets.token_bytes(32)
     lists, checks, sizes = [], [], []
     for path in files:
@@ -82,7 +82,7 @@ def link_check(
         console.print_line(f"{path}: {quality.linked:,} of {n_records:,} records are linked")
 
 
-def _chosen(owner: OwnerConfig, name: str | None) -> DatasetConfig:
+def _matched_dataset(owner: OwnerConfig, name: str | None) -> DatasetConfig:
     if name is None and len(owner.datasets) != 1:
         raise UsageError("it is not clear which data set is meant", "name it: --dataset NAME")
     chosen = owner.datasets[0] if name is None else owner.dataset(name)

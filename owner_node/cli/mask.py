@@ -154,10 +154,10 @@ def mask(
             job = prepare_mask(
                 arguments, chosen, data, schema, records, policy=policy, order=SHUFFLED, now=now, place=at
             )
-        _made(job, owner, out, progress, yes=yes, anyway=anyway, as_json=as_json)
+        _make(job, owner, out, progress, yes=yes, anyway=anyway, as_json=as_json)
 
 
-def _made(
+def _make(
     job: "MaskJob | SynthesisJob",
     owner: OwnerConfig,
     out: Path,

@@ -208,7 +208,7 @@ def requests(
 ) -> None:
     """List the plans that wait for a person."""
     owner = config.load(config_file)
-    with _opened(owner) as (db, decisions):
+    with _open(owner) as (db, decisions):
         sessions = decisions.all() if every else decisions.waiting()
         found = [decisions.summary(each) for each in sessions]
         outdated = DaemonPresence(db, utc_now).state().outdated(owner.digest)
@@ -244,7 +244,7 @@ def show(
 ) -> None:
     """Show exactly what a plan would let leave, for what, and what it would charge."""
     owner = config.load(config_file)
-    with _opened(owner) as (_, decisions):
+    with _open(owner) as (_, decisions):
         session = decisions.find(release)
         document = plan_document(session, owner, decisions)
         document = with_trial(document, owner, preview_of(session, owner) if preview else None)
@@ -272,7 +272,7 @@ def approve(
         duration = parse_duration(valid)
     except ValueError as problem:
         raise UsageError(f"--valid {valid}: {problem}", "for example --valid 24h") from None
-    with _opened(owner) as (_, decisions):
+    with _open(owner) as (_, decisions):
         session = decisions.awaiting(release, digest)
         # A plan that cannot be shown cannot be approved.
         shown = plan_document(session, owner, decisions)
@@ -323,7 +323,7 @@ def refuse(
 ) -> None:
     """Refuse the plan that waits. The aggregator receives the refusal without the reason."""
     owner = config.load(config_file)
-    with _opened(owner) as (_, decisions):
+    with _open(owner) as (_, decisions):
         session = decisions.refuse(release, digest, this_person(), reason)
     notified = notify_daemon(owner.owner.state_dir)
     if as_json:
@@ -335,6 +335,6 @@ def refuse(
 
 
 @contextmanager
-def _opened(owner: OwnerConfig) -> Iterator[tuple[OwnerDatabase, Decisions]]:
+def _open(owner: OwnerConfig) -> Iterator[tuple[OwnerDatabase, Decisions]]:
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         yield db, Decisions(db, utc_now)

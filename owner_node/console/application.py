@@ -100,7 +100,7 @@ class Pages:
         ]
 
     @contextmanager
-    def _opened(self, owner: OwnerConfig) -> Iterator[tuple[OwnerDatabase, Decisions]]:
+    def _open(self, owner: OwnerConfig) -> Iterator[tuple[OwnerDatabase, Decisions]]:
         """Open the owner's database to show it; the ledger is read once, and only what is new of it."""
         with OwnerDatabase(owner.owner.state_dir, make=False) as db:
             decisions = Decisions(db, utc_now)
@@ -110,7 +110,7 @@ class Pages:
     def inbox(self, request: Request) -> Response:
         """Show the plans that wait for a person, what deserves attention, and the sessions under way."""
         owner, start = self._load(), number_of(request, "from")
-        with self._opened(owner) as (db, decisions):
+        with self._open(owner) as (db, decisions):
             waiting = decisions.waiting()
             shown = islice(waiting, start, start + PLANS_PER_PAGE)
             plans = [plan_document(each, owner, decisions) for each in shown]
@@ -134,7 +134,7 @@ class Pages:
     def _plan(self, request: Request, unheeded: TesseraError | None = None) -> Response:
         """Show a plan, and above it why a decision about it, or about what was shown earlier, is void."""
         owner = self._load()
-        with self._opened(owner) as (_, decisions):
+        with self._open(owner) as (_, decisions):
             session = decisions.find(_name(request))
             document = plan_document(session, owner, decisions)
         waits = document["state"] == SessionState.AWAITING_APPROVAL
@@ -153,13 +153,13 @@ class Pages:
     def trial(self, request: Request) -> Response:
         """Show what the attacks found when the plan was tried, or that it is being tried."""
         owner = self._load()
-        with self._opened(owner) as (_, decisions):
+        with self._open(owner) as (_, decisions):
             session = decisions.find(_name(request))
             document = plan_document(session, owner, decisions)
         job = None
         key = ("trial", session.aggregator, session.release, session.plan_digest, session.source_digest)
         if session.state is SessionState.AWAITING_APPROVAL:
-            job = self._jobs.begun(key, lambda job: preview_of(session, owner, job.note, job.progress))
+            job = self._jobs.start(key, lambda job: preview_of(session, owner, job.note, job.progress))
         running = _running(job)
         if job is not None and not running and (job.error or "problem" in (job.result or {})):
             # Next time it may succeed.
@@ -216,7 +216,7 @@ class Pages:
     def decision(self, request: Request) -> Response:
         """Show who decided what about a plan, and the plan, to print and sign."""
         owner = self._load()
-        with self._opened(owner) as (db, decisions):
+        with self._open(owner) as (db, decisions):
             session = decisions.find(_name(request))
             found = decision_document(session, owner, decisions.approvals, History(db, utc_now))
             plan = plan_document(session, owner, decisions)
@@ -230,7 +230,7 @@ class Pages:
     def ledger(self, request: Request) -> Response:
         """Show budgets, what is left of them over time, and every charge."""
         owner, before = self._load(), number_of(request, "before")
-        with self._opened(owner) as (_, decisions):
+        with self._open(owner) as (_, decisions):
             found, entries = balances(owner, decisions.ledger), decisions.ledger.entries()
             warnings = ledger_warnings(owner, decisions.ledger)
         earlier = [each for each in reversed(entries) if not before or each.sequence < before]
@@ -245,7 +245,7 @@ class Pages:
         owner, wanted = self._load(), request.query_params
         before = number_of(request, "before")
         filters = {name: wanted.get(name, "") for name in ("aggregator", "release", "event")}
-        with self._opened(owner) as (db, _):
+        with self._open(owner) as (db, _):
             history = History(db, utc_now)
             events = history.events()
             lines = history.newest(
@@ -274,9 +274,9 @@ class Pages:
 
         if request.method == "POST":
             self._jobs.forget(key)
-            self._jobs.begun(key, check)
+            self._jobs.start(key, check)
             return RedirectResponse(request.url.path, 303)
-        job = self._jobs.begun(key, check)
+        job = self._jobs.start(key, check)
         running = _running(job)
         found = None if running else _result(job)
         message = "" if found is None else json.dumps(found["schema"], indent=2, ensure_ascii=False)
@@ -320,7 +320,7 @@ class Pages:
         question = question_of(grid, int(asked["repetitions"]), known=asked["known"])
         attributes = split_names(asked["attributes"])
         self._explorations.forget(_EXPLORATION)
-        self._explorations.begun(
+        self._explorations.start(
             _EXPLORATION,
             lambda job: explored(owner, dataset, attributes, question, by, job.note, job.progress),
         )
@@ -334,11 +334,11 @@ class Pages:
             return RedirectResponse("/explore", 303)
         running = _running(job)
         name = None if running else _result(job)
-        done = None if name is None else self._kept(self._load(), name)
+        done = None if name is None else self._exploration(self._load(), name)
         values = {"running": running, "done": done, "problem": _problem(job)}
         return self._site.page(request, "exploring.html", values)
 
-    def _kept(self, owner: OwnerConfig, name: str) -> dict[str, Any] | None:
+    def _exploration(self, owner: OwnerConfig, name: str) -> dict[str, Any] | None:
         found = Explorations(owner.owner.state_dir).all()
         return next((each for each in found if each["name"] == name), None)
 
@@ -355,7 +355,7 @@ class Pages:
     def connections(self, request: Request) -> Response:
         """Show aggregators, certificate and linkage key."""
         owner = self._load()
-        with self._opened(owner) as (db, decisions):
+        with self._open(owner) as (db, decisions):
             status = status_document(owner, db, decisions.ledger)
             values = {"status": status, "certificates": certificates(owner, db)}
         return self._site.page(request, "connections.html", values)
@@ -365,7 +365,7 @@ class Pages:
         owner = self._load()
         if request.method == "POST":
             self._jobs.forget(_CHECK_UP)
-        job = self._jobs.begun(_CHECK_UP, lambda job: _examined(owner.path, job))
+        job = self._jobs.start(_CHECK_UP, lambda job: _examined(owner.path, job))
         running = _running(job)
         if running is None and job.error:
             # Next time it may succeed.

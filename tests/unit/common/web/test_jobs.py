@@ -17,7 +17,7 @@ def test_an_old_result_is_made_again():
     jobs = Jobs(clock=lambda: now[0])
 
     def result(keep_seconds: float) -> object:
-        job = jobs.begun("key", lambda _: next(numbers), keep_seconds)
+        job = jobs.start("key", lambda _: next(numbers), keep_seconds)
         wait([job.future])
         return job.result
 
@@ -27,7 +27,7 @@ def test_an_old_result_is_made_again():
     now[0] = 61
     assert result(60) == 2
     now[0] = 1000
-    assert jobs.begun("key", lambda _: None).result == 2
+    assert jobs.start("key", lambda _: None).result == 2
 
 
 class Table:
@@ -51,7 +51,7 @@ def test_a_failed_work_keeps_nothing_but_its_error():
         except ValueError as error:
             raise KeyError("wrong") from error
 
-    job = Jobs().begun("key", work)
+    job = Jobs().start("key", work)
     wait([job.future])
     assert str(job.error) == "'wrong'"
     assert [each() for each in held] == [None, None]
@@ -67,7 +67,7 @@ def test_closing_stops_the_work_under_way_and_begins_no_other(note):
         closed.wait()
         note(job)
 
-    running, waiting = jobs.begun("running", work), jobs.begun("waiting", work)
+    running, waiting = jobs.start("running", work), jobs.start("waiting", work)
     begun.wait()
     jobs.close()
     closed.set()

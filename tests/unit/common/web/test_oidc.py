@@ -162,14 +162,14 @@ def test_signatures_of_others_and_weak_algorithms(provider):
     own, other = RSAKey.generate_key(2048), RSAKey.generate_key(2048)
     signing = SignIn(provider.section("17"), "http://127.0.0.1:1", lambda each: each, time.monotonic)
     keys = {"keys": [own.as_dict(private=False)]}
-    assert signing._checked(signed(provider, "n", own), keys, "n")["sub"] == "17"
+    assert signing._verify(signed(provider, "n", own), keys, "n")["sub"] == "17"
     head, body, mark = signed(provider, "n", own)["id_token"].split(".")
     none = urlsafe_b64encode(b'{"alg":"none"}').decode().rstrip("=")
     wrong = ["", "x.y", f"{head}.{body}.", f"{none}.{body}.", f"{head}.{body[:-4]}AAAA.{mark}"]
     wrong.append(signed(provider, "n", other)["id_token"])
     for token in wrong:
         with pytest.raises(RefusedError):
-            signing._checked({"id_token": token}, keys, "n")
+            signing._verify({"id_token": token}, keys, "n")
 
 
 def test_pkce_state_and_nonce_are_new_every_time(console, provider):
