@@ -28,7 +28,6 @@ class AggregatorMetrics:
     Args:
         about: The daemon.
         conductor: The releases.
-        journal: The owners.
         presence: Who is connected.
         enrolment: Whose keys are revoked.
     """

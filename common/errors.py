@@ -192,7 +192,6 @@ class BalanceError(RefusedError):
     """The budget that is left does not cover the charge.
 
     Args:
-        budget: Name of the budget.
         requested: The charge, as a decimal string.
         remaining: The balance, as a decimal string.
     """

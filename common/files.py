@@ -405,7 +405,6 @@ def read_chunks(path: Path, offset: int = 0, chunk_bytes: int = CHUNK_BYTES) -> 
     """Read a file from an offset to its end.
 
     Args:
-        path: The file.
         offset: First byte to read.
         chunk_bytes: Size of a chunk.
 

@@ -60,7 +60,6 @@ def hand_over(release: Path, out: Path) -> Path:
     """Copy a release folder; the copy gets the owner of the folder that it is copied into.
 
     Args:
-        release: The release folder.
         out: Folder of the copies; an existing copy of this name is replaced.
     """
     copy, owner = out / release.name, out.stat()

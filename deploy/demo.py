@@ -65,7 +65,6 @@ def prepare(folder: Path, seed: int) -> dict[str, tuple[OwnerData, ...]]:
 
     Args:
         folder: An empty folder.
-        seed: Seed of the data.
 
     Returns:
         The owners of each scenario.

@@ -118,7 +118,6 @@ class DevelopmentCa:
         """Issue a certificate with a new key.
 
         Args:
-            uris: URI names.
             hosts: DNS names and IP addresses.
             usages: Extended key usages; none leaves the extension out.
             not_before: Start of validity; default five minutes ago.

@@ -48,7 +48,6 @@ class LocalCluster:
     Use it from one thread that lives as long as the cluster: processes end with the thread that started them.
 
     Args:
-        folder: Folder with the configurations.
         owners: Ids of the owners to run; default: all of the folder.
 
     Raises:
@@ -117,7 +116,6 @@ class LocalCluster:
 
         Args:
             program: "aggregator" or "owner-node".
-            arguments: Its arguments.
             owner: For "owner-node": whose.
             show: Whether it inherits the output of this program instead of writing to pipes.
 

@@ -73,7 +73,6 @@ def start_program(
 
     Args:
         program: "aggregator" or "owner-node".
-        arguments: Its arguments.
         folder: Folder to run it in.
         programs: As in `program_path`.
         stdout: As in `subprocess.Popen`; None shows what it prints.
@@ -157,7 +156,6 @@ class LocalDaemon:
     Args:
         program: "aggregator" or "owner-node".
         name: Name for messages.
-        config: Its configuration file.
         log_file: File of its log; every start appends to it.
     """
 
@@ -214,7 +212,6 @@ class LocalDaemon:
         """Wait until the log of the latest start has a line.
 
         Args:
-            event: Its event.
             after: Number of lines to skip from the beginning, a length of `entries`.
             timeout: Seconds to wait.
             fields: Further fields of the line, for example `release="r1"`.

@@ -40,7 +40,6 @@ class OwnerMetrics:
     """Current metrics of an owner node. Decimals become binary floats here and nowhere else.
 
     Args:
-        config: The owner's configuration.
         records: The owner's state.
         credentials: The owner's current identity.
     """

@@ -172,7 +172,6 @@ class Workspace:
 
         Args:
             config: The owner's `owner.toml`.
-            dataset: Name of the data set.
 
         Raises:
             ConfigurationError: If the file cannot be used.
@@ -359,7 +358,6 @@ class Workspace:
         Args:
             frame: Original records, `(n_records, n_columns)`.
             statistic: "median", "maximum", "second-maximum", "quantile", "sum", "mean", "count", "histogram".
-            attribute: The attribute.
             schema: As in `mask`.
             epsilon: Charge of the whole answer, a decimal as text.
             share: Which quantile.

@@ -28,10 +28,6 @@ class Trust:
 
     Args:
         authorities: Returns the CAs that are trusted now.
-        trust_domain: Trust domain of owner and aggregator.
-        owner: This owner's id.
-        aggregator: The aggregator's name.
-        clock: Returns the time.
     """
 
     def __init__(
@@ -88,7 +84,6 @@ class Trust:
         """Check that another owner signed a document.
 
         Args:
-            owner: Its id.
             domain: What the signature is for.
             payload: The document's bytes.
             signature: DER.

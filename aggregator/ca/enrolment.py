@@ -77,7 +77,6 @@ class Enrolment:
     """The aggregator's register of certificates. Any number of processes may use it.
 
     Args:
-        db: The aggregator's database.
         operators: Takes what was done with certificates, in the same transaction.
         clock: Returns the time, with a time zone.
     """

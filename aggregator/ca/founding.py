@@ -80,7 +80,6 @@ def make_first_files(
 
     Args:
         folder: The folder for the files; created if absent.
-        party: The aggregator.
         hosts: Names and addresses that owners dial.
         listen: Address of its port.
         now: The present moment.

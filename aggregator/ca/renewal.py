@@ -32,7 +32,6 @@ def renew_own(tls: TlsSection, enrolment: EnrolmentSection, now: datetime) -> bo
     Its names stay. A certificate that another CA issued is not renewed here.
 
     Args:
-        tls: The aggregator's files.
         enrolment: Where the CA's key is, and whether it may be used for this.
         now: The present moment.
 

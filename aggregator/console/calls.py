@@ -27,8 +27,6 @@ class Calls:
         """Return the answer to a call.
 
         Args:
-            call: Name of the call.
-            request: Its request.
             operator: Who asks for a change; empty for calls that change nothing.
 
         Raises:

@@ -85,7 +85,6 @@ def empty_form(
     """Return a form with the usual choices.
 
     Args:
-        dataset: The data set.
         day: The day, such as "2026-03-01".
         mark: Some random letters or digits, so that the suggested id is a new one. A form that is sent twice
             then starts one release.

@@ -34,7 +34,6 @@ def start_request(
 
     Args:
         owners: Owner ids, separated by commas; empty where `groups` are stated.
-        groups: Owner ids by group.
         release: Id of the release; empty to have one chosen.
         trial: Whether it is a trial.
         confirmed: Whether the operator agrees to the plan without seeing it.

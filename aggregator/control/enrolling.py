@@ -51,8 +51,6 @@ def named_party(settings: AggregatorConfig, request: CertificateRequest, owner: 
     """Return the party to name: as the operator says, else as requested, within the own trust domain.
 
     Args:
-        settings: The configuration.
-        request: The request.
         owner: The owner's id as the operator says; empty for the one of the request.
 
     Raises:
@@ -98,7 +96,6 @@ def approve(
     """Issue an owner's certificate.
 
     Args:
-        settings: The configuration.
         request: The request, its key compared.
         party: Whom the certificate names.
         actor: Who approves.

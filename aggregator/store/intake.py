@@ -168,7 +168,6 @@ class Intake:
         Args:
             blob: What is uploaded.
             offset: Offset of the first chunk; must equal `offset(blob)`.
-            chunks: The bytes.
             check: Called in a thread with all bytes of the blob in order, including those held already.
 
         Returns:

@@ -71,8 +71,6 @@ class Journal:
         """Store the next event of a release; it is on the disk when this returns.
 
         Args:
-            release: Release id.
-            event: The event.
             action: The operator's action that caused the event, if one did.
 
         Raises:
@@ -99,7 +97,6 @@ class Journal:
         """Return events of a release with their numbers, newest first.
 
         Args:
-            release: Release id.
             before: Number of the event after the first; 0 to begin with the newest.
             most: The most events to return.
         """

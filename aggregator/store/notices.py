@@ -18,7 +18,6 @@ class NoticeList(SqliteDatabase):
 
     Args:
         path: The file, created if absent.
-        aggregator: Name of the aggregator.
         now: Unix time.
     """
 
@@ -45,7 +44,6 @@ class NoticeList(SqliteDatabase):
         """Add an event unless it is there.
 
         Args:
-            event: Its name.
             now: Unix time.
             when: What tells it from another of the same name, release and owner.
             release: The release that it is about; empty for none.

@@ -33,7 +33,6 @@ def show_made(backup: Backup, target: Path, missing: Sequence[str], *, as_json: 
 
     Args:
         backup: What `backup.make` returned.
-        target: The file.
         missing: What the file does not hold and has to be backed up by itself, a sentence each.
         as_json: Whether to print JSON.
     """

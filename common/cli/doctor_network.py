@@ -162,7 +162,6 @@ def skew(check: str, theirs: float | None, before: float, after: float) -> Findi
     """Compare two clocks.
 
     Args:
-        check: Name of the check.
         theirs: The other side's, Unix time in seconds; None if it did not report it.
         before: Ours when it was asked.
         after: Ours when it had answered.

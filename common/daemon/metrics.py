@@ -72,7 +72,6 @@ def gauges(
     Args:
         name: Name of the metric.
         documentation: Help text, one sentence.
-        labels: Names of the labels.
         values: The values of the labels of each series, and its number.
     """
     family = GaugeMetricFamily(name, documentation, labels=list(labels))
@@ -97,7 +96,6 @@ class Stopwatch:
         """Note that something enters a step, which ends its previous one.
 
         Args:
-            name: Its id.
             step: The step; empty if there is none after the last one.
             ago: How many seconds ago it entered; ignored unless the id is new to this object.
         """

@@ -106,7 +106,6 @@ def shared_tokens(lists: Sequence[PassList], firsts: Int64Array, n_persons: int)
     """Find the tokens of one pass that several owners sent.
 
     Args:
-        lists: By owner.
         firsts: Number of each owner's first person.
         n_persons: Number of persons of all owners.
     """
@@ -149,8 +148,6 @@ def _link_pass(person: Int32Array, owner: Int32Array, n_owners: int, shared: Sha
     Args:
         person: For every entry the smallest entry of the same person so far, shape (n_persons,).
         owner: The owner of every entry, same shape.
-        n_owners: Number of owners.
-        shared: The shared tokens.
     """
     held = np.bincount(person, minlength=len(person)) if n_owners > 1 else np.zeros(0, dtype=np.int64)
     compared = np.flatnonzero((shared.numbers != NOT_SENT) & (held[person] < n_owners))

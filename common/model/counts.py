@@ -38,7 +38,6 @@ def whole_counts(counts: Float64Array, n_records: int) -> Int64Array:
 
     Args:
         counts: Not negative, of that sum, `(V,)`.
-        n_records: n.
 
     Returns:
         Whole counts, `(V,)`; of equal remainders the first ones are rounded up.

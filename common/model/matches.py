@@ -76,7 +76,6 @@ def fit(matches: Sequence[Match], plan: Plan, records: Mapping[str, int]) -> boo
 
     Args:
         matches: The matches of every two groups, as the aggregator states them.
-        plan: The plan.
         records: Exact number of records by owner id, as the addendum has them.
 
     Returns:

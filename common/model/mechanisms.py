@@ -348,7 +348,6 @@ class Mechanism:
         """Choose k for one attribute of one owner.
 
         Args:
-            public: Its public numbers.
             least: The smallest k that all policies accept.
 
         Returns:
@@ -586,7 +585,6 @@ def resolve(attribute: Attribute, asked: str, public: PublicNumbers) -> Mechanis
     """Return the mechanism of one attribute: as declared, else as requested, for "auto" by `choose`.
 
     Args:
-        attribute: Its settings.
         asked: A mechanism id, or "auto".
         public: Its public numbers at the owner with the fewest records, so that all owners use the same.
 
@@ -651,7 +649,6 @@ def carrier_reason(attribute: Attribute, name: str, public: PublicNumbers) -> st
     """Say what carries the values of an attribute, what that promises, and why, from public numbers.
 
     Args:
-        attribute: Its settings.
         name: Its mechanism.
         public: Its public numbers at the owner with the fewest records.
     """

@@ -102,6 +102,5 @@ def chained(before: str, answer: bytes) -> str:
 
     Args:
         before: The same of the answers before; empty for the first.
-        answer: The answer.
     """
     return hashlib.sha256(bytes.fromhex(before) + answer).hexdigest()

@@ -110,7 +110,6 @@ class Way:
         """Return a cautious Laplace scale of the noise of a released value, in resolution units.
 
         Args:
-            attribute: The attribute.
             spread: Range of the released values.
         """
         rules = self.planned.rules
@@ -143,7 +142,6 @@ class MaskedValues:
     The list is kept in bins of equally many records.
 
     Args:
-        attribute: The attribute.
         ways: How each of its owners masked it.
         units: The released values in resolution units, `(n_records,)`, at least one.
         labels: Codes of categories, whose indicator (1 or 0) takes the place of the values; or empty.

@@ -43,7 +43,6 @@ def data_pieces(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
 
     Args:
         path: `data.parquet` or `data.csv`.
-        plan: The plan.
         n_records: Number of records of the release.
 
     Yields:
@@ -146,7 +145,6 @@ def check_sizes(path: Path, metadata: pq.FileMetaData, text_bytes: Mapping[str, 
     """Check that the columns have as many values as rows, in no more bytes than these can take.
 
     Args:
-        path: The file.
         metadata: Its footer.
         text_bytes: What the texts of a column take at most, by its name.
 
@@ -182,7 +180,6 @@ def check_values(pieces: Mapping[str, pa.Table], plan: Plan, start: int) -> dict
 
     Args:
         pieces: The same records of every data file, by its name.
-        plan: The plan.
         start: How many records come before them.
 
     Returns:
@@ -214,7 +211,6 @@ def units_within(name: str, table: pa.Table, attribute: Attribute) -> pa.Chunked
     Args:
         name: Of the file, for errors.
         table: Columns as they were read.
-        attribute: The attribute.
 
     Raises:
         IntegrityError: If one is none, or is outside the declared domain.
@@ -247,7 +243,6 @@ def unit_batches(path: Path, plan: Plan, names: Sequence[str], n_records: int) -
 
     Args:
         path: `data.parquet` or `data.csv`.
-        plan: The plan.
         names: Attributes to read.
         n_records: Number of records of the release.
 

@@ -424,7 +424,6 @@ def to_frame(table: pa.Table, attributes: Sequence[Attribute], index: "pd.Index"
     for a double stays an exact decimal of Arrow. Missing values become NaN, NaT or NA; such integers Int64.
 
     Args:
-        table: The table.
         attributes: The attributes to take, in the order of the columns.
         index: The index of the DataFrame.
     """

@@ -66,7 +66,6 @@ def render_report(
             (`common.release.summary.manifest_document`).
         evidence: What was signed while the release was made.
         summaries: The summary of every released attribute; None for one that could not be made.
-        data_files: Names of the data files.
 
     Returns:
         HTML, with `LEFT_OUT` in the place of a figure that cannot be made. Every text from a plan (labels,

@@ -184,7 +184,6 @@ def described(attribute: Attribute, made: str, details: Mapping[str, str] | None
     """Return the field of an attribute, with its description as metadata.
 
     Args:
-        attribute: The attribute.
         made: How its values were made, in words.
         details: The same as further metadata.
     """
@@ -240,7 +239,6 @@ def from_units(attribute: Attribute, units: Int64Array) -> pa.Array:
     """Turn values into their release type.
 
     Args:
-        attribute: The attribute.
         units: Values in resolution units within the attribute's domain, shape (n_records,).
 
     Returns:
@@ -258,7 +256,6 @@ def to_units(attribute: Attribute, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Turn a released column, or its text in a CSV file, back into resolution units.
 
     Args:
-        attribute: The attribute.
         column: A column of a release.
 
     Returns:

@@ -144,9 +144,7 @@ class Credentials:
     """A daemon's identity, as its files have it now.
 
     Args:
-        tls: The files.
         party: The party that they must name.
-        clock: Returns the time.
 
     Raises:
         ConfigurationError: If a file cannot be used, or the certificate is another party's.

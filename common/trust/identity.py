@@ -202,7 +202,6 @@ def check_validity(certificate: x509.Certificate, at: datetime) -> None:
     """Check that a certificate is valid at a moment.
 
     Args:
-        certificate: The certificate.
         at: The moment, with a time zone.
 
     Raises:
@@ -238,7 +237,6 @@ def valid_moment(certificate: x509.Certificate, since: datetime, until: datetime
     What was signed during a release is judged so: a key that was renewed meanwhile signed while it was valid.
 
     Args:
-        certificate: The certificate.
         since: When the period begins, with a time zone.
         until: When it ends, with a time zone.
 

@@ -99,8 +99,6 @@ def dial(host: str, port: int, timeout: float, proxy: Proxy | None = None) -> so
     """Connect to a host, through a proxy if there is one.
 
     Args:
-        host: Where to.
-        port: Its port.
         timeout: Seconds for connecting, and for the answer of the proxy.
         proxy: On the way; None: directly.
 

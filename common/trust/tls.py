@@ -162,7 +162,6 @@ def peer_certificate(context: CallContext, trust_domain: str, now: datetime) -> 
     TLS has checked when the connection was made that it leads to the CA and that its holder has its key.
 
     Args:
-        context: The call.
         trust_domain: The only trust domain whose owners may call.
         now: The moment of the call, with a time zone.
 

@@ -57,7 +57,6 @@ class Guard:
     Args:
         app: The pages.
         doors: Who has entered.
-        cookie: Name of the cookie.
         address: How browsers reach this console.
         refusal: Makes the page that says why a request is refused, from a status and a sentence.
     """

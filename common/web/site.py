@@ -146,8 +146,6 @@ class Site:
         """Return a page of a visit.
 
         Args:
-            request: The request.
-            template: Name of the template.
             values: Values of the template; every text is escaped, control characters included.
             status: Status code.
         """

@@ -18,7 +18,6 @@ def signed_answer(owner: str, nonce: bytes, answer: wire.ConnectResponse | wire.
     Args:
         owner: Id of the owner that called.
         nonce: From its call.
-        answer: The answer.
     """
     content = type(answer)()
     content.MergeFrom(answer)  # type: ignore[arg-type]  # both are of the same type

@@ -100,7 +100,6 @@ def encode_batches(
         assignment: As in `encode`.
         distinct: The distinct values of each column, ascending; None where there are more than
             `MOST_DISTINCT`.
-        n_records: Number of records.
         batches: Masked values of the columns, and tokens or None; `BATCH_RECORDS` records at a time, the last
             ones fewer.
         tokens: Whether there are tokens.

@@ -41,7 +41,6 @@ def check_lengths(message: Message, besides: Container[str] = ()) -> None:
     """Check the length of every field of a message, at any depth.
 
     Args:
-        message: The message.
         besides: Names of its fields that are not checked.
 
     Raises:

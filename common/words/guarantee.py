@@ -61,7 +61,6 @@ def rank_promises(plan: Plan, notion: str) -> tuple[str, ...]:
     """Say what is promised about who has which value; nothing where no attribute has rank noise.
 
     Args:
-        plan: The plan.
         notion: The notion of privacy that all its attributes together have.
     """
     if not plan.has_rank_noise:

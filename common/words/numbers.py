@@ -129,7 +129,6 @@ def moment_text(moment: datetime | str, *, seconds: bool = False) -> str:
     """Return a moment, or its ISO 8601 text, in UTC.
 
     Args:
-        moment: The moment.
         seconds: To the second, as where several lines are of one minute; otherwise to the minute.
     """
     found = datetime.fromisoformat(moment) if isinstance(moment, str) else moment

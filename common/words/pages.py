@@ -22,7 +22,6 @@ def render(package: str, template: str, values: Mapping[str, Any]) -> str:
 
     Args:
         package: The package whose folder `templates` holds the page's template.
-        template: Name of the template.
         values: Values of the template. Every text is escaped.
 
     Returns:

@@ -228,7 +228,6 @@ def _part(
     """Return the part about a data file.
 
     Args:
-        file: The data file.
         out: File that the text is written to.
         found: Guessed form and columns of the data file.
         shared: Document of a schema file, if there is one.
@@ -350,8 +349,6 @@ def head(
         source: The data file, if there is one.
         guess: Guessed form and columns of the data file.
         owner: The owner's id, if known.
-        trust_domain: The trust domain.
-        aggregator: The aggregator's name.
         address: The aggregator's address, host:port.
     """
     about = ""
@@ -377,7 +374,6 @@ def dataset_text(
     """Return the text of a data set of an owner.toml.
 
     Args:
-        source: The data file.
         written_to: File that the text is written to; paths in it are relative to its folder.
         guess: Guessed form and columns of the data file.
         decimals: Decimal places by column, where they are not those of the guess.

@@ -70,9 +70,6 @@ class NotTakenError(Exception):
     """The aggregator rejected an answer or an upload, or did not send a selection.
 
     This is no fault in this owner's own work.
-
-    Args:
-        error: The aggregator's error.
     """
 
     def __init__(self, error: TesseraError) -> None:
@@ -266,7 +263,6 @@ class AggregatorClient:
         """Fetch which of this owner's records all groups hold.
 
         Args:
-            release: Release id.
             plan_digest: The accepted plan.
             size: Expected size in bytes.
 
@@ -404,8 +400,6 @@ async def connected_client(
     """Connect a command to an aggregator as the daemon does.
 
     Args:
-        config: The owner's configuration.
-        aggregator: Which aggregator.
         identity: The owner's certificate and key; None: read from its files.
 
     Yields:

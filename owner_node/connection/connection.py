@@ -82,7 +82,6 @@ class Connection:
     """Keeps the connection to one aggregator and does its work.
 
     Args:
-        config: The owner's configuration.
         aggregator: The aggregator's section of it.
         node: Does the work.
         records: The owner's state.
@@ -90,7 +89,6 @@ class Connection:
         credentials: The owner's current identity.
         renewal: Renews the certificate.
         guard: Stops the work for all aggregators.
-        clock: Returns the time.
         trials: Does the work of trials; None where the policy allows none.
     """
 

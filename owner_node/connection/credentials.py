@@ -145,9 +145,7 @@ class Renewal:
 
     Args:
         credentials: The owner's identity.
-        tls: Its files.
         party: The party that its certificate names.
-        clock: Returns the time.
     """
 
     def __init__(

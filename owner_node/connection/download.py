@@ -32,8 +32,6 @@ async def download(
     """Download a release.
 
     Args:
-        config: The owner's configuration.
-        release: Release id.
         out: An empty or absent folder.
         aggregator: Name of the aggregator; optional if only one made a release of this id.
         progress: Shows how much has been downloaded and verified.

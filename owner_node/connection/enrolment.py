@@ -41,7 +41,6 @@ def request(config: OwnerConfig, *, anew: bool) -> tuple[bytes, str]:
     The new key is stored beside the present one, if any, which stays in use until the bundle is installed.
 
     Args:
-        config: The owner's configuration.
         anew: Whether to generate a new key even if one waits for its certificate.
 
     Returns:
@@ -95,7 +94,6 @@ def install(
     """Check a bundle, and install its certificate with the key that was generated for it.
 
     Args:
-        config: The owner's configuration.
         data: The bundle.
         ca_fingerprint: Fingerprint of the CA, as heard by telephone.
         now: The present moment.

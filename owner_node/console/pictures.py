@@ -146,7 +146,6 @@ def chart(entries: Iterable[Entry], budget: str, total: Decimal | None, now: dat
 
     Args:
         entries: Charges, oldest first.
-        budget: The budget.
         total: Its total; None if it is not configured any more.
         now: The right end.
     """

@@ -73,8 +73,6 @@ class LedgerBook:
         """Append a line with the head of the history: anyone who keeps the ledger's head keeps that as well.
 
         Args:
-            tx: The transaction.
-            kind: Kind of the entry.
             note: Further content of the entry.
             values: The columns `OF_A_CHARGE`.
             skip_to: Lowest sequence number that it may get.

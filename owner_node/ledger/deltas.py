@@ -27,7 +27,6 @@ def objection(earlier: Decimal, delta: Decimal, limit: Decimal, budget: str) -> 
         earlier: Sum of the earlier δ.
         delta: The additional δ.
         limit: `policy.total_delta`; 0 where only ε-differential privacy is allowed.
-        budget: Name of the budget.
     """
     if not delta or added([earlier, delta]) <= limit:
         return ""

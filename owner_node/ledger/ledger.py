@@ -77,13 +77,8 @@ class Ledger(LedgerBook):
         The first reservation of a budget records its total.
 
         Args:
-            tx: The transaction.
-            budget: Name of the budget.
             total_epsilon: Its configured total.
             charge: Amount to reserve.
-            aggregator: Name of the aggregator.
-            release: Release id.
-            plan_digest: Digest of the plan.
             epsilon: The task's epsilon, for the record; the charge if None.
             epsilon_joint: The task's joint bound, for the record.
             accounting: Which of the two is charged.
@@ -135,10 +130,6 @@ class Ledger(LedgerBook):
         """Turn a reservation into a spend. Idempotent.
 
         Args:
-            tx: The transaction.
-            aggregator: Name of the aggregator.
-            release: Release id.
-            plan_digest: Digest of the plan.
             columns: All declared columns, recorded as charged to this budget.
             part: The needed part of the reservation; the rest is returned in the same transaction. None: all.
 
@@ -218,7 +209,6 @@ class Ledger(LedgerBook):
         """Check a budget against what the ledger has recorded, before anything is charged to it.
 
         Args:
-            budget: Its name.
             total: Its configured total.
             place: Place of the source; empty if unknown.
             columns: All declared columns; empty before they are loaded.

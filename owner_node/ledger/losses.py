@@ -62,8 +62,6 @@ class Losses:
     """Signed heads, the halt, and charges for lost entries of a ledger.
 
     Args:
-        db: The owner's database.
-        clock: Returns the time.
         book: The ledger's lines.
     """
 
@@ -180,8 +178,6 @@ class Losses:
         for another plan, is charged under a separate name.
 
         Args:
-            tx: The transaction.
-            lost: The charge.
             note: Terms of budget and source that a reservation records.
         """
         release = lost.release

@@ -40,7 +40,6 @@ def objection(earlier: Decimal, loss: Decimal | None, limit: Decimal | None, bud
         earlier: Sum of the earlier losses.
         loss: The additional loss; None where it is unbounded.
         limit: `policy.total_rank_loss`; None for no limit.
-        budget: Name of the budget.
     """
     if limit is None:
         return ""

@@ -72,9 +72,7 @@ def tokens_to_try(
     """Yield the tokens of every pass for trying it out, under a key that no release has.
 
     Args:
-        dataset: Settings of the data set.
         columns: Its columns, in the order of `DatasetConfig.person_columns`.
-        n_records: Number of records.
         key: 32 bytes.
     """
     import numpy as np

@@ -51,7 +51,6 @@ def pass_key(release_key: bytes, number: int, match_pass: MatchPass) -> bytes:
     """Derive the key of one pass of a release.
 
     Args:
-        release_key: Key of the release.
         number: Place of the pass, from 0.
         match_pass: The pass as it is in the plan.
 
@@ -70,7 +69,6 @@ def secret_order(own_key: bytes, plan_digest: str, n_records: int) -> Int64Array
     Args:
         own_key: A secret of this owner, which no other owner has.
         plan_digest: The plan: every release has another order.
-        n_records: Number of records.
 
     Returns:
         Shape (n_records,).
@@ -127,9 +125,7 @@ def key_columns(dataset: DatasetConfig, columns: Sequence["pa.Array"], n_records
     """Return what makes the match keys of a data set.
 
     Args:
-        dataset: Its settings.
         columns: Its columns, in the order of `DatasetConfig.person_columns`.
-        n_records: Number of records.
     """
     if dataset.simulated is not None:
         return NumberedPersons(dataset.simulated * n_records, n_records)
@@ -146,7 +142,6 @@ def all_passes(
     Args:
         columns: Makes the match keys.
         passes: The passes, in the order of the plan.
-        release_key: Key of the release.
         handles: Handle of every record, shape (n_records,).
     """
     for number, each in enumerate(passes):

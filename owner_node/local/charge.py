@@ -229,8 +229,6 @@ def load_to_charge(
     """Load a data set for local work, in the engine that releases of it have.
 
     Args:
-        owner: The configuration.
-        dataset: The data set.
         attributes: Names of the attributes to load; None for all declared ones.
         records: The owner's state, with the key of the digests that recognise the data.
         progress: Shows how far that is, and later what works on the records.

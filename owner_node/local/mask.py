@@ -88,13 +88,10 @@ def prepare_mask(
 
     Args:
         arguments: The request: a horizontal release of this owner alone, under the work's id.
-        dataset: The data set.
-        data: Its records.
         schema: The attributes that may be masked.
         records: The owner's state.
         policy: The owner's policy, which determines the charge; `LocalWork.judge` applies it.
         order: `SHUFFLED`, or `ORIGINAL` for records in memory.
-        now: The time.
         place: Location of the source; empty for data passed in memory.
 
     Raises:

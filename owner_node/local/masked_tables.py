@@ -109,7 +109,6 @@ class MaskedTables:
         """Store a table, its report and its counts, under hidden names until the digests are recorded.
 
         Args:
-            work_id: Id of the work.
             made: What was made; all values of the report have a canonical form.
 
         Returns:
@@ -136,7 +135,6 @@ class MaskedTables:
         """Give a recorded table and its report their final names, verify both, and return the report.
 
         Args:
-            work_id: Id of the work.
             recorded: What `put` returned.
 
         Raises:
@@ -290,7 +288,6 @@ def deliver(table: Path, report: Mapping[str, Any], out: Path, counts: Path | No
 
     Args:
         table: The stored table, in Parquet.
-        report: Its report.
         out: The file to write, CSV or Parquet by its suffix.
         counts: The stored noisy counts of a synthetic table.
 

@@ -55,15 +55,11 @@ def prepare_synthesis(
     """Plan a synthetic table and check for every foreseeable error; nothing is charged.
 
     Args:
-        work_id: Id of the work.
-        dataset: The data set.
-        data: Its records.
         schema: The attributes to model, in the order of the table.
         records: The owner's state.
         epsilon: ε for the whole record of a person.
         delta: δ; 0 for ε-differential privacy.
         policy: The owner's policy; `LocalWork.judge` applies it.
-        now: The time.
         place: Location of the source; empty for data passed in memory.
 
     Raises:

@@ -119,7 +119,6 @@ def make_block(block: str, texts: "pa.Array", date_format: str = ISO_DATE) -> "p
     """Apply a building block.
 
     Args:
-        block: Its name.
         texts: Large strings, shape (n_texts,); best without repetitions.
         date_format: Format of dates, as in `strptime`.
 

@@ -17,7 +17,6 @@ def balances(
 
     Args:
         owner: The configuration, which holds the totals.
-        ledger: The ledger.
         budgets: Which ones; None for every configured one, and every other that the ledger ever charged.
 
     Returns:

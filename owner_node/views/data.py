@@ -42,8 +42,6 @@ def data_document(
     """Load one data set and describe it, for its owner only.
 
     Args:
-        dataset: The data set.
-        owner: The configuration.
         examples: Whether an error names wrong labels: on a terminal, never on a page.
         progress: Shows how far loading is.
 

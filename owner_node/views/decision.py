@@ -31,10 +31,8 @@ def decision_document(
     """Return what was decided about a session's plan, and by whom.
 
     Args:
-        session: The session.
         owner: The configuration: how many persons have to approve, and who may.
         approvals: Approvals by people.
-        history: The history.
 
     Returns:
         `verdict` in a sentence and `decided` ("approved", "refused", or empty), the `persons` with what each

@@ -100,7 +100,6 @@ def table_of(
 
     Args:
         owner: The configuration; its policy says which attributes are explored by default.
-        dataset: The data set.
         attributes: Names of attributes; empty for all that the policy admits.
         progress: Shows how far loading is.
 
@@ -129,8 +128,6 @@ def explored(
     """Explore a data set and keep the page.
 
     Args:
-        owner: The configuration.
-        dataset: Name of the data set.
         attributes: Names of attributes; empty for all that the policy admits.
         question: What is asked.
         by: Name of the person who asks.

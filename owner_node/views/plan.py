@@ -90,8 +90,6 @@ def preview_of(
     """Try a plan of masked records that waits for a person on this owner's data; None for any other.
 
     Args:
-        session: The session.
-        owner: The configuration.
         progress: Called with the number of finished steps and of all steps.
         loading: Shows how far loading is.
 

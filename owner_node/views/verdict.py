@@ -60,7 +60,6 @@ def limits_of(plan: Mapping[str, Any], policy: PolicyConfig) -> list[dict[str, A
 
     Args:
         plan: The plan, as `request_view` returns it.
-        policy: The policy.
 
     Returns:
         The fields of `LimitLine` and `kept`, for each limit.
@@ -139,7 +138,6 @@ def verdict_of(
 
     Args:
         plan: The plan, as `request_view` returns it.
-        policy: The policy.
         preview: The trial of the plan, as `owner_node.views.plan.preview_of` returns it; None without one.
 
     Returns:
