@@ -21,6 +21,7 @@ def show_plan(plan: Plan, *, details: bool) -> None:
 
 def brief(plan: Plan) -> list[str]:
     """Return a plan as one page: who, how many, ε and charge, expected errors, and what matters most."""
+    errors = [f"{name} {error_text(error)}" for name, error in largest_errors(plan).items()]
     return page(
         [
             text(
@@ -31,7 +32,7 @@ def brief(plan: Plan) -> list[str]:
             *([clipped("purpose", plan.purpose)] if plan.purpose else []),
             text("every owner still decides, by its policy and balance; its stated limits are met"),
             _owners(plan),
-            *([listed(f"expected error ({OF_UNIFORM})", errors)] if (errors := _errors(plan)) else []),
+            *([listed(f"expected error ({OF_UNIFORM})", errors)] if errors else []),
             *(text(line, "- ") for line in essentials(plan)),
         ],
         [text(f"plan digest: {plan.digest}"), text("everything: --details")],
@@ -54,8 +55,3 @@ def _owners(plan: Plan) -> Part:
             for owner, each in plan.assignments.items()
         ],
     )
-
-
-def _errors(plan: Plan) -> list[str]:
-    """Return every attribute with its expected error, at the owner where it is largest."""
-    return [f"{name} {error_text(error)}" for name, error in largest_errors(plan).items()]

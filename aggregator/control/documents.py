@@ -41,15 +41,17 @@ def rows(view: "ReleaseView") -> list[tuple[Cell, ...]]:
     One more line shows what the aggregator itself waits for.
     """
     lines: list[tuple[Cell, ...]] = [
-        (owner.id, _records(owner), _epsilon(owner), owner.k or None, _state(view, owner))
+        (
+            owner.id,
+            _records(owner),
+            rounded_up(Decimal(owner.epsilon)) if owner.epsilon else None,
+            owner.k or None,
+            _state(view, owner),
+        )
         for owner in view.owners
     ]
     waits = view.note and not has_ended(view)
     return [*lines, ("(aggregator)", None, None, None, view.note)] if waits else lines
-
-
-def _epsilon(owner: Any) -> Decimal | None:
-    return rounded_up(Decimal(owner.epsilon)) if owner.epsilon else None
 
 
 def state(view: "ReleaseView") -> str:

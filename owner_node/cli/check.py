@@ -108,7 +108,8 @@ def check(
         if not as_json:
             _show(owner, results, as_json=False)
         raise _combined(errors)
-    problem = _unrecorded(owner)
+    with OwnerDatabase(owner.owner.state_dir, make=False) as db:
+        problem = unrecorded(owner, Ledger(db, utc_now))
     if problem is not None:
         if not as_json:
             _show(owner, results, as_json=False)
@@ -117,11 +118,6 @@ def check(
         _show(owner, results, as_json=as_json)
     else:
         _show_with_answer(owner, chosen[0], results, asked, as_json=as_json)
-
-
-def _unrecorded(owner: OwnerConfig) -> TesseraError | None:
-    with OwnerDatabase(owner.owner.state_dir, make=False) as db:
-        return unrecorded(owner, Ledger(db, utc_now))
 
 
 def _attempts(owner: OwnerConfig) -> list[Allowance]:

@@ -355,7 +355,7 @@ def ledger(
         warnings = ledger_warnings(owner, book)
     if as_json:
         document: dict[str, Any] = {
-            "entries": [_document(entry) for entry in lines],
+            "entries": [{**asdict(entry), "kind": str(entry.kind)} for entry in lines],
             "balances": left,
             "head": {"sequence": head.sequence, "hash": head.hash},
             "halted": None if halted is None else halted.message,
@@ -407,10 +407,6 @@ def _verify(db: OwnerDatabase, book: Ledger) -> None:
                 "its newest entries were cut off: find out by whom, then owner-node ledger recover",
                 {"chain": "ledger", "entry": book.head().sequence + 1, "release": session.release},
             )
-
-
-def _document(entry: Entry) -> dict[str, Any]:
-    return {**asdict(entry), "kind": str(entry.kind)}
 
 
 def _local_work(db: OwnerDatabase) -> dict[str, str]:
