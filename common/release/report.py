@@ -80,6 +80,7 @@ def render_report(
             "plan": evidence.plan,
             "as_found": ", as found" if evidence.addendum.multiples else "",
             "ranked": evidence.plan.has_rank_noise,
+            "drawn": document.get("synthesis"),
             "linking": _linking(evidence),
             "fingerprints": _fingerprints(evidence),
             "spent": _spent(evidence),

@@ -123,11 +123,11 @@ def manifest_document(
         "aggregator": {"id": plan.aggregator, "certificates": aggregator_certificates},
         "plan": evidence.plan_signed.to_document(plan),
         "addendum": evidence.addendum_signed.to_document(addendum),
-        **_of_synthesis(evidence),
+        **of_synthesis(evidence),
     }
 
 
-def _of_synthesis(evidence: Evidence) -> dict[str, Any]:
+def of_synthesis(evidence: Evidence) -> dict[str, Any]:
     """Return how the records of a synthetic release were made, and what its rounds were opened with."""
     synthesis, rounds = evidence.plan.synthesis, evidence.rounds
     if synthesis is None:

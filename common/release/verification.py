@@ -48,7 +48,7 @@ from common.release.data_files import (
     data_pieces,
 )
 from common.release.evidence import Evidence, OwnerEvidence, Signed
-from common.release.summary import manifest_document, n_records, promised, summary
+from common.release.summary import manifest_document, n_records, of_synthesis, promised, summary
 from common.release.table import in_pieces
 from common.trust.identity import (
     Party,
@@ -76,12 +76,12 @@ def check_derived(manifest: Mapping[str, Any], evidence: Evidence) -> None:
         IntegrityError: Naming the first thing that does not.
     """
     plan = evidence.plan
-    derived = json.loads(canonical(summary(plan, evidence.addendum)))
+    derived = json.loads(canonical({**summary(plan, evidence.addendum), **of_synthesis(evidence)}))
     shown_owners = [
         {key: value for key, value in owner.items() if key not in ("consent", "fragment")}
         for owner in manifest["owners"]
     ]
-    shown = {"owners": shown_owners, "totals": manifest["totals"], "schema": manifest["schema"]}
+    shown = {**{key: manifest[key] for key in derived}, "owners": shown_owners}
     # Later versions may show more.
     same = manifest["version"] == __version__
     for key, value in derived.items():

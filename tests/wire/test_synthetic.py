@@ -81,6 +81,11 @@ async def begin(aggregator: Any, *names: str, **changes: Any) -> control.Release
     return await aggregator.start(*names, product="synthetic", k="", **changes)
 
 
+def report_of(folder: Path) -> str:
+    """Return the page of a release."""
+    return (folder / "report.html").read_text()
+
+
 def session_of(config: OwnerConfig, release: str = "r1") -> Session:
     """Return an owner's session."""
     with OwnerDatabase(config.owner.state_dir, make=False) as db:
@@ -122,6 +127,13 @@ async def test_a_release_is_made_of_sums(owners: Callable[..., Any], heard: Hear
     assert ["age", "ward"] in manifest["synthesis"]["relations"] or len(
         manifest["synthesis"]["relations"]
     ) >= 2
+    # Whoever reads it gets the counts, and no corrections for masking.
+    release = read_release(folder)
+    assert release.counts is not None
+    assert len(release.counts.table("ward")) == 3
+    with pytest.raises(UsageError, match="nothing to correct"):
+        release.correlations()
+    assert "mask" not in re.sub(r"<style.*?</style>|id=\"masked\"|#masked", "", report_of(folder))
     table = pq.read_table(folder / "data.parquet")
     assert table.column_names == ["record", "age", "ward", "pay"]
     release = read_release(folder)
