@@ -110,7 +110,8 @@ def test_killed_in_a_round(cluster, victim, number):
         daemon.kill()
         with state(cluster, "a") as db:
             died = Rounds(db).answered(AGGREGATOR, release)
-        daemon.start()
+        # A command that finds no daemon yet ends with the same exit code as one that has lost its daemon.
+        cluster.restart(daemon)
         code, document = answer_of(command)
         if code == 6:
             # The command's connection died with the aggregator; the release did not.
