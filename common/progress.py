@@ -29,7 +29,7 @@ def unchecked() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class StepEstimate:
     """How far a step is, and what is left of it."""
 
     percent: int
@@ -121,14 +121,14 @@ class Progress:
         """State that nothing is being done."""
         self.begin("")
 
-    def estimate(self) -> Estimate | None:
+    def estimate(self) -> StepEstimate | None:
         """Return how far the step is; None at its beginning, between two, and if its length is not known."""
         done, total, seconds = self.done, self.total, self._elapsed() - self._started
         if seconds < _SHORTEST_SECONDS or not self.what or not total:
             return None
         share = min(done / total, 1.0)
         percent = int(100 * share) // _PERCENT * _PERCENT
-        return Estimate(percent, max(1, round(seconds / share - seconds)) if percent else 0)
+        return StepEstimate(percent, max(1, round(seconds / share - seconds)) if percent else 0)
 
     def text(self) -> str:
         """Return the progress in words; empty at the beginning of a step, and between two."""

@@ -24,7 +24,7 @@ from aggregator.ca.renewal import Renewals
 from aggregator.drive.conductor import Conductor
 from aggregator.drive.deadlines import elapsed
 from aggregator.drive.messages import bounded, work_message
-from aggregator.drive.presence import OwnerPresence, Turns, wait
+from aggregator.drive.presence import LoopTurns, OwnerPresence, wait
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import ENDS, State
 from aggregator.store.journal import Journal, KnownOwner
@@ -33,7 +33,7 @@ from common.errors import NotConnectedError, ProtocolError, UsageError
 from common.files import CHUNK_BYTES
 from common.model.compatibility import common_protocol
 from common.model.plan import is_trial
-from common.progress import Estimate
+from common.progress import StepEstimate
 from common.trust.identity import fingerprint, party_of_certificate
 from common.trust.signing import Domain, SignerSource
 from common.trust.tls import TIME_KEY, peer_certificate
@@ -103,7 +103,7 @@ class OwnerService(OwnerServiceServicer):
         self._trust_domain = trust_domain
         self._clock = clock
         self._closing = False
-        self._turns, self._rates = Turns(), Rates(elapsed)
+        self._turns, self._rates = LoopTurns(), Rates(elapsed)
 
     def close(self) -> None:
         """End all pending polls; owners call again when the aggregator is back."""
@@ -174,7 +174,7 @@ class OwnerService(OwnerServiceServicer):
                 # One change can wake every owner of a release.
                 await self._turns.take()
 
-    def _estimates(self, owner: str, request: wire.PollRequest) -> dict[str, Estimate]:
+    def _estimates(self, owner: str, request: wire.PollRequest) -> dict[str, StepEstimate]:
         """Return how far an owner is with the masking that it has to do, by release."""
         stated = {
             key.release: key.progress
@@ -183,7 +183,7 @@ class OwnerService(OwnerServiceServicer):
         }
         due = self._conductor.work(owner) if stated else ()
         return {
-            work.release: Estimate(min(found.percent, 100), found.seconds_left)
+            work.release: StepEstimate(min(found.percent, 100), found.seconds_left)
             for _, work in due
             if work.step == "mask" and (found := stated.get(work.release)) is not None
         }

@@ -2,7 +2,7 @@
 
 from aggregator.control.plan_sections import plan_sections, several
 from common.cli import console
-from common.cli.brief import Part, clipped, listed, page, rows, text
+from common.cli.brief import PagePart, clipped, listed, page, rows, text
 from common.cli.sections import Facts, show
 from common.model.plan import Plan
 from common.words.guarantee import essentials
@@ -39,7 +39,7 @@ def brief(plan: Plan) -> list[str]:
     )
 
 
-def _owners(plan: Plan) -> Part:
+def _owners(plan: Plan) -> PagePart:
     masked = plan.synthesis is None
     return rows(
         ("owner", "records", "ε", "charge", *(("k", "mechanisms") if masked else ())),

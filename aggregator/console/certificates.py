@@ -38,7 +38,7 @@ class ShowsPages(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingRequest:
     """A request that waits for a decision."""
 
     request: CertificateRequest
@@ -67,7 +67,7 @@ class Certificates:
 
     def __init__(self, load: Callable[[], AggregatorConfig], page: ShowsPages) -> None:
         self._load, self._page = load, page
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, WaitingRequest] = {}
         self._issued: dict[str, Issued] = {}
 
     def show(self, request: Request) -> Response:
@@ -127,7 +127,7 @@ class Certificates:
         enrolling.authority(settings)
         form = form_of(request)
         found = read_request(form.get("request", "").strip().encode())
-        waiting = Waiting(
+        waiting = WaitingRequest(
             found, enrolling.named_party(settings, found, form.get("owner", "").strip()), utc_now()
         )
         while len(self._waiting) >= _MOST_REQUESTS:
@@ -168,7 +168,7 @@ class Certificates:
             register.revoke(visit_of(request).person.name, serial=serial)
         return RedirectResponse(f"/certificates/{serial}", 303)
 
-    def _decided(self, request: Request) -> Waiting:
+    def _decided(self, request: Request) -> WaitingRequest:
         found = self._waiting.get(request.path_params["digest"])
         if found is None:
             raise UsageError("that request does not wait any more", "paste it again to decide about it")

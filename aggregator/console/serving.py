@@ -13,7 +13,7 @@ from common.web.address import Address
 from common.web.doors import Doors
 from common.web.oidc import SignedIn, SignIn
 from common.web.server import PageServer, serve_section
-from common.web.site import Entry, Link, Site
+from common.web.site import AuditEntry, Link, Site
 
 MENU = (
     Link("/", "Releases"),
@@ -57,7 +57,7 @@ def application(
     return site.application(routes, address)
 
 
-def _note(load: Callable[[], AggregatorConfig], entry: Entry) -> None:
+def _note(load: Callable[[], AggregatorConfig], entry: AuditEntry) -> None:
     """Write who signed in or out to the operators' log."""
     from aggregator.store.database import FILE_NAME, AggregatorDatabase
     from aggregator.store.operator_log import DONE, Action, OperatorLog

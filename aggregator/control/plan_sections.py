@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from common.cli.sections import Facts, Listing, Section, Table
+from common.cli.sections import Facts, Listing, Section, SectionTable
 from common.model.mechanisms import CARRIER_RULE
 from common.model.plan import Plan
 from common.words.guarantee import invariants, promises
@@ -32,7 +32,7 @@ def plan_sections(plan: Plan) -> list[Section]:
     ]
 
 
-def _owners(plan: Plan) -> Table:
+def _owners(plan: Plan) -> SectionTable:
     most, masked, grouped = plan.most_multiples, plan.synthesis is None, plan.n_groups > 1
     rows = [
         (
@@ -49,7 +49,7 @@ def _owners(plan: Plan) -> Table:
     ]
     group = ("group",) if grouped else ()
     of_masked = ("ε table", "k", "mechanism") if masked else ()
-    return Table(
+    return SectionTable(
         "What the plan asks of every owner",
         ("owner", *group, "records", "ε", "charge", *of_masked, "attributes"),
         rows,
@@ -63,7 +63,7 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(first[:_MOST_NAMES]) + more
 
 
-def _attributes(plan: Plan) -> Table:
+def _attributes(plan: Plan) -> SectionTable:
     rows = [
         (
             task.owner,
@@ -88,7 +88,7 @@ def _attributes(plan: Plan) -> Table:
     )
     about = ("owner", "attribute", "type", "domain", "mechanism", "carried by")
     columns = (*about, "k", "rank noise", "ε", "error", "")
-    return Table("How every attribute is masked", columns, rows, [error, CARRIER_RULE])
+    return SectionTable("How every attribute is masked", columns, rows, [error, CARRIER_RULE])
 
 
 def several(values: Iterable[object]) -> str:

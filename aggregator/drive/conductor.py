@@ -14,7 +14,7 @@ from pathlib import Path
 
 from aggregator.drive.deadlines import Deadlines
 from aggregator.drive.endings import ended_by, expired, failed_at_owner
-from aggregator.drive.messages import Document, document_of
+from aggregator.drive.messages import SharedDocument, document_of
 from aggregator.drive.presence import OwnerPresence, Signal
 from aggregator.drive.rounds import opened_round
 from aggregator.drive.stages import (
@@ -90,7 +90,7 @@ class Conductor:
         self._signals: dict[str, Signal] = {}
         self.anything = Signal()
         """Fired at every change of any release."""
-        self._documents: dict[str, Document | None] = {}
+        self._documents: dict[str, SharedDocument | None] = {}
         self._deadlines = Deadlines(self._deadline_passed, clock, elapsed)
         self._stopwatch = Stopwatch(STEP_SECONDS, elapsed)
         self._elapsed = elapsed
@@ -148,7 +148,7 @@ class Conductor:
         due = [(release, work_for(release, owner)) for release in mine]
         return [(release, work) for release, work in due if work is not None]
 
-    def document(self, release: str) -> Document | None:
+    def document(self, release: str) -> SharedDocument | None:
         """Return the document that the work of a release names now; None if it names none."""
         return self._documents.get(release)
 

@@ -25,7 +25,7 @@ _MOST_BYTES = 3 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class SharedDocument:
     """What all owners of a release need in one of its states."""
 
     digest: str
@@ -34,7 +34,7 @@ class Document:
     """The document, compressed with zlib."""
 
 
-def document_of(release: Release) -> Document | None:
+def document_of(release: Release) -> SharedDocument | None:
     """Return the document that the work of a release's state names; None if it names none.
 
     Raises:
@@ -54,7 +54,7 @@ def document_of(release: Release) -> Document | None:
         data = document.with_attached(b64decode(opened.attached))
     else:
         return None
-    return Document(digest(data), zlib.compress(data))
+    return SharedDocument(digest(data), zlib.compress(data))
 
 
 def _too_many_owners(release: Release, size: int) -> UsageError:
@@ -79,7 +79,7 @@ def bounded(messages: Iterable[wire.Work]) -> list[wire.Work]:
     return taken
 
 
-def work_message(release: Release, work: Work, document: Document | None) -> wire.Work:
+def work_message(release: Release, work: Work, document: SharedDocument | None) -> wire.Work:
     """Return the message of a piece of work, which is the same for all owners."""
     message = wire.Work(release=release.id, plan_digest=release.plan_digest)
     if work.step == "describe":
@@ -131,7 +131,7 @@ def _consents(release: Release) -> wire.Consents:
     )
 
 
-def _mask(release: Release, document: Document | None) -> wire.Mask:
+def _mask(release: Release, document: SharedDocument | None) -> wire.Mask:
     addended = release.addended
     if addended is None or document is None:
         raise InternalError(f"release {release.id} has no addendum")
@@ -142,7 +142,7 @@ def _mask(release: Release, document: Document | None) -> wire.Mask:
     )
 
 
-def _measure(release: Release, document: Document | None) -> wire.Measure:
+def _measure(release: Release, document: SharedDocument | None) -> wire.Measure:
     if not release.round or document is None:
         raise InternalError(f"release {release.id} has no open round")
     opened = release.rounds[-1]

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from common.progress import Estimate
+from common.progress import StepEstimate
 
 
 class Signal:
@@ -44,7 +44,7 @@ async def wait(ticket: asyncio.Event, seconds: float | None) -> bool:
     return True
 
 
-class Turns:
+class LoopTurns:
     """Lets one of many tasks continue per pass of the event loop.
 
     Hundreds of owners call at the same moment, or are woken by the same change. Without turns, a call of the
@@ -80,7 +80,7 @@ class OwnerPresence:
         self._gone: set[str] = set()
         self._since: dict[str, float] = {}
         self._signals: dict[str, Signal] = {}
-        self._progress: dict[str, Mapping[str, Estimate]] = {}
+        self._progress: dict[str, Mapping[str, StepEstimate]] = {}
 
     def heard(self, owner: str) -> None:
         """Note that an owner has called."""
@@ -115,11 +115,11 @@ class OwnerPresence:
         until = self._until.get(owner)
         return until is not None and self._elapsed() <= until and owner not in self._gone
 
-    def note_progress(self, owner: str, progress: Mapping[str, Estimate]) -> None:
+    def note_progress(self, owner: str, progress: Mapping[str, StepEstimate]) -> None:
         """Note how far an owner's masking is, by release, until it polls again."""
         self._progress[owner] = progress
 
-    def progress(self, owner: str, release: str) -> Estimate | None:
+    def progress(self, owner: str, release: str) -> StepEstimate | None:
         """Return how far the masking of a connected owner was when it last polled."""
         return self._progress.get(owner, {}).get(release) if self.connected(owner) else None
 

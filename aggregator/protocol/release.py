@@ -38,7 +38,7 @@ from common.words.worth import Worth
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class OwnerAnswers:
     """What an owner has answered so far."""
 
     described: Described | None = None
@@ -73,7 +73,7 @@ class Release:
     """Seconds that each state may last."""
     confirmed: bool
     """Whether the operator has agreed to the plan."""
-    progress: Mapping[str, Progress]
+    progress: Mapping[str, OwnerAnswers]
     """Owners' answers by owner id, in the order of the request."""
     state: State = State.INVITING
     entered: int = 0
@@ -156,7 +156,7 @@ class Release:
         return self.plan
 
     def missing(self, answer: str) -> tuple[str, ...]:
-        """Return the owners that have not given an answer, named as in `Progress`."""
+        """Return the owners that have not given an answer, named as in `OwnerAnswers`."""
         return tuple(owner for owner, progress in self.progress.items() if getattr(progress, answer) is None)
 
     def statement(self, owner: str) -> FragmentStatement | None:
@@ -190,7 +190,7 @@ def begin(event: Event) -> Release:
     """
     if not isinstance(event, Started):
         raise InternalError(f"a release begins with 'started', not {event.name!r}")
-    progress = {owner: Progress() for owner in event.request.owners}
+    progress = {owner: OwnerAnswers() for owner in event.request.owners}
     return Release(
         request=event.request,
         created=event.at,

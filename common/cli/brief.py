@@ -22,7 +22,7 @@ _LEAST = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PagePart:
     """A part of a page: for each number of lines, what it shows in them."""
 
     within: Callable[[int], list[str]]
@@ -34,13 +34,13 @@ class Part:
         return self.within(LINES)
 
 
-def text(line: str, bullet: str = "") -> Part:
+def text(line: str, bullet: str = "") -> PagePart:
     """Return a sentence that is always shown as a whole, with further lines indented below its bullet."""
     lines = wrapped(one_line(line), WIDTH, bullet, " " * len(bullet))
-    return Part(lambda _most: lines)
+    return PagePart(lambda _most: lines)
 
 
-def clipped(name: str, value: str) -> Part:
+def clipped(name: str, value: str) -> PagePart:
     """Return a text of another party after its name; a long one is cut at the last line."""
     lines = wrapped(one_line(value), WIDTH, f"{name}: ", " " * (len(name) + 2))
 
@@ -50,10 +50,10 @@ def clipped(name: str, value: str) -> Part:
         end = f" … ({_DETAILS})"
         return [*lines[: most - 1], _beginning(lines[most - 1], WIDTH - len(end)) + end]
 
-    return Part(within)
+    return PagePart(within)
 
 
-def listed(name: str, items: Iterable[str]) -> Part:
+def listed(name: str, items: Iterable[str]) -> PagePart:
     """Return short items one after another, separated by commas."""
     kept = [_shortened(one_line(item), _LONGEST_ITEM) for item in items]
 
@@ -68,10 +68,10 @@ def listed(name: str, items: Iterable[str]) -> Part:
             # Much too long lists shrink at once.
             n_shown = min(n_shown - 1, n_shown * most // len(lines) + 1)
 
-    return Part(within)
+    return PagePart(within)
 
 
-def rows(columns: Sequence[str], lines: Sequence[Sequence[Cell]]) -> Part:
+def rows(columns: Sequence[str], lines: Sequence[Sequence[Cell]]) -> PagePart:
     """Return a table of aligned text; texts are shortened until a line fits."""
     width = WIDTH
     while True:
@@ -87,10 +87,10 @@ def rows(columns: Sequence[str], lines: Sequence[Sequence[Cell]]) -> Part:
         left = len(table) - (most - 1)
         return [*table[: most - 1], f"… and {left} more ({_DETAILS})"]
 
-    return Part(within)
+    return PagePart(within)
 
 
-def page(parts: Sequence[Part], after: Sequence[Part] = ()) -> list[str]:
+def page(parts: Sequence[PagePart], after: Sequence[PagePart] = ()) -> list[str]:
     """Return the lines of a page.
 
     Args:

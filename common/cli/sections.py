@@ -27,7 +27,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SectionTable:
     """Cells under headings."""
 
     title: str
@@ -59,7 +59,7 @@ class Listing:
     lines: Sequence[str]
 
 
-Section = Facts | Table | Listing
+Section = Facts | SectionTable | Listing
 
 
 def show(sections: Iterable[Section]) -> None:
@@ -74,7 +74,7 @@ def show(sections: Iterable[Section]) -> None:
         if isinstance(section, Facts):
             width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
             lines = list(aligned(section.known, width))
-        elif isinstance(section, Table):
+        elif isinstance(section, SectionTable):
             console.table(section.title, section.columns, section.rows)
             lines = list(section.notes)
         else:

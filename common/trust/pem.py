@@ -26,7 +26,7 @@ _LINE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PemKind:
     """What a file is read for."""
 
     words: str
@@ -43,7 +43,7 @@ class Kind:
         return f"-----BEGIN {self.labels[0]}-----"
 
 
-CERTIFICATE = Kind(
+CERTIFICATE = PemKind(
     "a certificate",
     ("CERTIFICATE", "X509 CERTIFICATE"),
     "openssl x509 -in FILE -out NEW (or openssl pkcs12 -nokeys -in FILE -out NEW)",
@@ -52,7 +52,7 @@ CERTIFICATE = Kind(
         "PKCS7": "openssl pkcs7 -print_certs -in FILE -out NEW",
     },
 )
-PRIVATE_KEY = Kind(
+PRIVATE_KEY = PemKind(
     "a private key",
     ("PRIVATE KEY", "EC PRIVATE KEY", "RSA PRIVATE KEY"),
     "openssl pkey -in FILE -out NEW (or openssl pkcs12 -nodes -nocerts -in FILE -out NEW)",
@@ -61,7 +61,7 @@ PRIVATE_KEY = Kind(
         "OPENSSH PRIVATE KEY": "ssh-keygen -p -m PKCS8 -N '' -f FILE",
     },
 )
-REQUEST = Kind(
+REQUEST = PemKind(
     "a certificate request",
     ("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST"),
     "openssl req -in FILE -out NEW",
@@ -86,7 +86,7 @@ class Block:
         ).encode()
 
 
-def read_blocks(data: bytes, kind: Kind) -> list[Block]:
+def read_blocks(data: bytes, kind: PemKind) -> list[Block]:
     """Return the blocks of one kind, in their order; others beside them are left out.
 
     Raises:
@@ -111,7 +111,7 @@ def read_blocks(data: bytes, kind: Kind) -> list[Block]:
     ]
 
 
-def _text(data: bytes, kind: Kind) -> str:
+def _text(data: bytes, kind: PemKind) -> str:
     if not data.strip():
         raise IdentityError("is empty", f"put {kind.words} into it, as PEM")
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -125,7 +125,7 @@ def _text(data: bytes, kind: Kind) -> str:
     return data.decode("latin-1")
 
 
-def _bodies(text: str, kind: Kind) -> Iterator[tuple[str, str]]:
+def _bodies(text: str, kind: PemKind) -> Iterator[tuple[str, str]]:
     """Return labels and what stands between the marking lines."""
     begun: re.Match[str] | None = None
     for marker in _MARKER.finditer(text):
@@ -146,7 +146,7 @@ def _cut_off(label: str, *, ends: bool) -> IdentityError:
     return IdentityError(f"is cut off, or damaged: a line {line} is missing", "copy the whole file again")
 
 
-def _other_kind(labels: set[str], kind: Kind) -> IdentityError:
+def _other_kind(labels: set[str], kind: PemKind) -> IdentityError:
     others = [each.words for each in _KINDS if labels & {*each.labels, *each.convertible}]
     there = " and ".join(others or sorted(label.lower() for label in labels))
     return IdentityError(

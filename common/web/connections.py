@@ -26,7 +26,7 @@ from common.daemon.console import most_connections
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """What all connections of a console have together."""
 
     connections: int = 256
@@ -41,10 +41,10 @@ class Limits:
     """Within which a browser has to take at least `_LEAST_TAKEN` bytes of an answer."""
 
 
-def limits_for(files: int) -> Limits:
+def limits_for(files: int) -> ConnectionLimits:
     """Return the limits of a console in a process that may have a number of files open."""
     most = most_connections(files)
-    return Limits(most, most * 3 // 8, most // 8)
+    return ConnectionLimits(most, most * 3 // 8, most // 8)
 
 
 ADMIT = "admit"
@@ -68,7 +68,7 @@ def network_of(address: str) -> str:
     return address
 
 
-class Connection(H11Protocol):
+class LimitedConnection(H11Protocol):
     """A connection that is closed if a request or the reading of an answer takes too long."""
 
     gate: "Gate"
@@ -161,15 +161,15 @@ class Gate:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: ConnectionLimits,
         listener: socket.socket,
         tls: ssl.SSLContext | None,
-        new: Callable[[], Connection],
+        new: Callable[[], LimitedConnection],
     ) -> None:
         self.limits, self._listener, self._tls, self._new = limits, listener, tls, new
         self._loop = asyncio.get_running_loop()
-        self._open: set[Connection] = set()
-        self._strangers: dict[str, dict[Connection, None]] = {}
+        self._open: set[LimitedConnection] = set()
+        self._strangers: dict[str, dict[LimitedConnection, None]] = {}
         self._n_strangers = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
@@ -187,7 +187,7 @@ class Gate:
     async def wait_closed(self) -> None:
         """Return at once: uvicorn itself waits for the connections."""
 
-    def set_stranger(self, connection: Connection, stranger: bool) -> None:  # noqa: FBT001 - its name says it
+    def set_stranger(self, connection: LimitedConnection, stranger: bool) -> None:  # noqa: FBT001 - its name says it
         """Note whether a connection is a stranger's."""
         same = self._strangers.get(connection.network, {})
         if stranger and connection in self._open and connection not in same:
@@ -199,7 +199,7 @@ class Gate:
             if not same:
                 del self._strangers[connection.network]
 
-    def left(self, connection: Connection) -> None:
+    def left(self, connection: LimitedConnection) -> None:
         """Note that a connection is closed."""
         self.set_stranger(connection, False)
         self._open.discard(connection)
@@ -248,7 +248,7 @@ class Gate:
             break
         return not full
 
-    async def _connect(self, connection: Connection) -> None:
+    async def _connect(self, connection: LimitedConnection) -> None:
         about: dict[str, Any] = {}
         if self._tls is not None:
             about = {
@@ -272,7 +272,7 @@ class GatedLoop(asyncio.SelectorEventLoop):
         limits: Those of all connections.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ConnectionLimits) -> None:
         super().__init__()
         self._limits = limits
 

@@ -31,7 +31,7 @@ class TooManyAttemptsError(Exception):
     """Too many attempts of one address in one minute."""
 
 
-class Attempts:
+class SignInAttempts:
     """Attempts of every address in the last minute.
 
     Args:
@@ -98,7 +98,7 @@ class Doors(Generic[_T]):
         self.clock, self._folder, self._read = clock, folder, read
         self._links: dict[bytes, tuple[float, _T, bool]] = {}
         self._visits: dict[bytes, Visit[_T]] = {}
-        self.wrong = Attempts(MOST_WRONG, clock)
+        self.wrong = SignInAttempts(MOST_WRONG, clock)
         """Wrong links and sign-ins."""
 
     def new_key(self, person: _T, *, decides: bool = True) -> str:

@@ -25,7 +25,7 @@ from common.daemon.settings import is_loopback
 from common.errors import CannotListenError, ConfigurationError
 from common.files import read_private
 from common.web.address import Address
-from common.web.connections import Connection, GatedLoop, Limits, limits_for
+from common.web.connections import ConnectionLimits, GatedLoop, LimitedConnection, limits_for
 from common.web.doors import Doors, put_key
 from common.web.oidc import SignedIn, SignIn
 
@@ -35,14 +35,14 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ConsoleAddress:
     """Where a console is reached."""
 
     listener: socket.socket
     address: Address
 
 
-def listen(address: str, scheme: str = "http", url: str = "", proxies: Sequence[str] = ()) -> Place:
+def listen(address: str, scheme: str = "http", url: str = "", proxies: Sequence[str] = ()) -> ConsoleAddress:
     """Listen at an address.
 
     Args:
@@ -70,12 +70,14 @@ def listen(address: str, scheme: str = "http", url: str = "", proxies: Sequence[
     if url:
         parts, networks = urlsplit(url), [ip_network(each) for each in proxies]
         root = parts.path.rstrip("/")
-        return Place(listener, Address((parts.netloc,), scheme, root, networks, by_socket))
+        return ConsoleAddress(listener, Address((parts.netloc,), scheme, root, networks, by_socket))
     own = listener.getsockname()[1]
     names = dict.fromkeys([host, *([LOOPBACK, "localhost", "[::1]"] if is_loopback(address) else [])])
     hosts = [f"{name}:{own}" for name in names]
     # Browsers leave the usual port out.
-    return Place(listener, Address((*hosts, *(names if own == _USUAL_PORTS[scheme] else ())), scheme))
+    return ConsoleAddress(
+        listener, Address((*hosts, *(names if own == _USUAL_PORTS[scheme] else ())), scheme)
+    )
 
 
 def _unix_listener(path: Path) -> socket.socket:
@@ -97,7 +99,7 @@ def _unix_listener(path: Path) -> socket.socket:
 class _Server(uvicorn.Server):
     """A server that ends all visits before it stops, so that streams of events end by themselves."""
 
-    def __init__(self, settings: uvicorn.Config, doors: Doors[Any], limits: Limits) -> None:
+    def __init__(self, settings: uvicorn.Config, doors: Doors[Any], limits: ConnectionLimits) -> None:
         super().__init__(settings)
         self._doors, self._limits = doors, limits
 
@@ -114,7 +116,7 @@ def server(
     application: ASGIApp,
     doors: Doors[Any],
     tls: tuple[Path, Path] | None = None,
-    limits: Limits = Limits(),  # noqa: B008 - an immutable value
+    limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - an immutable value
 ) -> uvicorn.Server:
     """Return a server of an application.
 
@@ -129,7 +131,7 @@ def server(
     """
     settings = uvicorn.Config(
         application, log_config=None, access_log=False, server_header=False, date_header=False, ws="none",
-        http=Connection, timeout_graceful_shutdown=2, lifespan="on",
+        http=LimitedConnection, timeout_graceful_shutdown=2, lifespan="on",
         proxy_headers=False,
         ssl_context_factory=None if tls is None else lambda *_: _context(*tls),
     )  # fmt: skip

@@ -26,7 +26,7 @@ from common.errors import ConflictError, NotConnectedError, RefusedError, Tesser
 from common.log import joined, one_line
 from common.web.address import Address
 from common.web.connections import network_of
-from common.web.doors import LINK_SECONDS, MOST_BEGUN, Attempts, Doors, TooManyAttemptsError, Visit
+from common.web.doors import LINK_SECONDS, MOST_BEGUN, Doors, SignInAttempts, TooManyAttemptsError, Visit
 from common.web.guard import LEAVE, Guard, cookie_of, fault_text, visit_of
 from common.web.jobs import Jobs
 from common.web.oidc import CALLBACK, SignIn
@@ -59,7 +59,7 @@ class EntryEvent(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """What the audit log says about somebody who came or left."""
 
     event: EntryEvent
@@ -71,7 +71,7 @@ class Entry:
     """Why a sign-in failed."""
 
 
-Note = Callable[[Entry], None]
+Note = Callable[[AuditEntry], None]
 """Writes an entry to the audit log."""
 MOST_FAILURES = 5
 """Failed sign-ins that are written to the audit log in a minute, whoever causes them."""
@@ -101,7 +101,7 @@ class Site:
         provider: SignIn[Any] | None = None,
         note: Note = lambda _: None,
     ) -> None:
-        self._note, self._failures = note, Attempts(MOST_FAILURES, doors.clock)
+        self._note, self._failures = note, SignInAttempts(MOST_FAILURES, doors.clock)
         self._doors, self._title, self._menu, self._sign_in = doors, title, menu, sign_in
         self._provider = provider
         self._jobs: list[Jobs] = []
@@ -125,7 +125,7 @@ class Site:
             "capitalised": capitalised,
         }
 
-    async def note(self, entry: Entry) -> None:
+    async def note(self, entry: AuditEntry) -> None:
         """Write to the audit log; of failures, which anybody can cause, only some of a minute."""
         if entry.event is EntryEvent.FAILED:
             try:
@@ -214,7 +214,7 @@ class Site:
 
         async def leave(request: Request) -> Response:
             self._doors.leave(cookie_of(request.headers, cookie))
-            await self.note(Entry(EntryEvent.OUT, _client(request), visit_of(request).person))
+            await self.note(AuditEntry(EntryEvent.OUT, _client(request), visit_of(request).person))
             there = "" if self._provider is None else await to_thread.run_sync(self._provider.leave_address)
             return self.refusal(200, "You are signed out.", self._sign_in, provider=there)
 
@@ -305,10 +305,10 @@ class _Links:
             return self._site.refusal(429, "Too many wrong links. Wait a minute.")
         if secret is None:
             reason = "This link was used, is older than ten minutes, or is wrong."
-            await self._site.note(Entry(EntryEvent.FAILED, _client(request), reason=reason))
+            await self._site.note(AuditEntry(EntryEvent.FAILED, _client(request), reason=reason))
             return self._site.refusal(401, reason)
         visit = self._doors.visit(secret)
-        await self._site.note(Entry(EntryEvent.IN, _client(request), visit.person if visit else None))
+        await self._site.note(AuditEntry(EntryEvent.IN, _client(request), visit.person if visit else None))
         response = RedirectResponse("/", 303)
         set_cookie(response, self._cookie, secret)
         return response
@@ -322,7 +322,7 @@ class _SignIns:
     ) -> None:
         self._site, self._doors, self._cookie = site, doors, cookie
         self._provider, self._begun_cookie = provider, begun_cookie
-        self._begun = Attempts(MOST_BEGUN, doors.clock)
+        self._begun = SignInAttempts(MOST_BEGUN, doors.clock)
         # A provider that does not answer leaves the threads of all pages to these.
         self._limiter = CapacityLimiter(_PROVIDER_THREADS)
 
@@ -358,9 +358,9 @@ class _SignIns:
         except RefusedError as error:
             self._doors.wrong.count(address)
             reason = error.message[:_LONGEST_REASON]
-            await self._site.note(Entry(EntryEvent.FAILED, _client(request), reason=reason))
+            await self._site.note(AuditEntry(EntryEvent.FAILED, _client(request), reason=reason))
             raise
-        await self._site.note(Entry(EntryEvent.IN, _client(request), person))
+        await self._site.note(AuditEntry(EntryEvent.IN, _client(request), person))
         return self._site.signed_in(self._cookie, self._doors.begin(person, decides=decides))
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from common.cli import console
-from common.cli.brief import Part, clipped, listed, page, text
+from common.cli.brief import PagePart, clipped, listed, page, text
 from common.cli.sections import show as show_sections
 from common.clock import utc_now
 from common.daemon.settings import parse_duration
@@ -87,12 +87,12 @@ def brief(document: dict[str, Any]) -> list[str]:
     return page(parts, [text(each) for each in commands])
 
 
-def _first(verdict: dict[str, Any]) -> list[Part]:
+def _first(verdict: dict[str, Any]) -> list[PagePart]:
     """Return what decides before anything else: data that cannot be used, and limits that are exceeded."""
     return [text(each) for each in (verdict["unusable"], *verdict["exceeded"]) if each]
 
 
-def _verdict(document: dict[str, Any], *, brief: bool = False) -> Iterator[Part]:
+def _verdict(document: dict[str, Any], *, brief: bool = False) -> Iterator[PagePart]:
     """Yield what leaves unchanged, what intruders find, and what of the data is lost, as far as known."""
     verdict, preview = document["verdict"], document.get("preview") or {}
     if not brief:
@@ -112,7 +112,7 @@ def _verdict(document: dict[str, Any], *, brief: bool = False) -> Iterator[Part]
         yield text(f"not tried: {remark}" if "problem" in preview else remark)
 
 
-def _leaves(document: dict[str, Any]) -> Part:
+def _leaves(document: dict[str, Any]) -> PagePart:
     """Return the attributes that leave with their expected errors, this owner's own where they are known."""
     forecast = document["forecast"]
     if document["product"] == Product.SYNTHETIC:
@@ -153,7 +153,7 @@ def show_request(document: dict[str, Any], *, details: bool) -> None:
         console.print_line(f"to refuse: owner-node refuse {name} --reason TEXT")
 
 
-def _limits(verdict: dict[str, Any]) -> Iterator[Part]:
+def _limits(verdict: dict[str, Any]) -> Iterator[PagePart]:
     """Yield the limits that the policy sets, and in one sentence those that it does not."""
     for each in verdict["limits"]:
         kept = {True: "kept", False: "not kept", None: "not measured"}[each["kept"]]

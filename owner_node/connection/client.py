@@ -25,7 +25,7 @@ from common.daemon.metrics import bytes_counter
 from common.errors import IdentityError, IntegrityError, NotConnectedError, ProtocolError, TesseraError
 from common.files import CHUNK_BYTES, file_digest, read_chunks
 from common.model.compatibility import Software, common_protocol
-from common.progress import Estimate, Progress
+from common.progress import Progress, StepEstimate
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
 from common.trust.proxy import proxy_to
@@ -44,7 +44,7 @@ from common.wire.status import from_rpc_error
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
 from owner_node.config import KnownAggregator, OwnerConfig
-from owner_node.connection.packing import Packing
+from owner_node.connection.packing import ChunkPacking
 from owner_node.state.answers import Fragment, SignedHead
 from owner_node.trust import Trust
 
@@ -147,7 +147,7 @@ class AggregatorClient:
 
     async def poll(
         self,
-        busy: Mapping[tuple[str, str], Estimate | None],
+        busy: Mapping[tuple[str, str], StepEstimate | None],
         trust: Trust,
         head: SignedHead | None = None,
         shown: str = "",
@@ -329,7 +329,7 @@ class AggregatorClient:
         blob: wire.BlobKey,
         offset: int,
         pieces: Iterable[bytes | memoryview],
-        packing: Packing,
+        packing: ChunkPacking,
         progress: Progress,
     ) -> AsyncIterator[wire.UploadChunk]:
         progress.begin("uploading", blob.size - offset)
@@ -344,12 +344,12 @@ class AggregatorClient:
             progress.advance(len(piece))
             SENT_BYTES.labels(_KINDS[blob.kind]).inc(len(piece))
 
-    async def _held(self, blob: wire.BlobKey) -> tuple[int, Packing]:
+    async def _held(self, blob: wire.BlobKey) -> tuple[int, ChunkPacking]:
         """Return how much of a blob the aggregator holds, and how the rest may travel."""
         state = await _hand_over(
             lambda: self._calls.UploadState(wire.UploadStateRequest(blob=blob), timeout=_CALL_SECONDS)
         )
-        return min(int(state.offset), int(blob.size)), Packing(allowed=state.zstd)
+        return min(int(state.offset), int(blob.size)), ChunkPacking(allowed=state.zstd)
 
 
 def host_and_port(address: str) -> tuple[str, int]:
@@ -362,7 +362,7 @@ def _announcement(datasets: Sequence[str], nonce: bytes) -> wire.ConnectRequest:
     return wire.ConnectRequest(software=software_here(), datasets=datasets, nonce=nonce)
 
 
-def _work_key(release: str, step: str, estimate: Estimate | None) -> wire.WorkKey:
+def _work_key(release: str, step: str, estimate: StepEstimate | None) -> wire.WorkKey:
     key = wire.WorkKey(release=release, step=step)
     if estimate is not None:
         key.progress.percent, key.progress.seconds_left = estimate.percent, estimate.seconds_left

@@ -13,7 +13,7 @@ _CLEARLY = 2.0
 """How many times the processor's time the line must save: the processor has other work, too."""
 
 
-class Packing:
+class ChunkPacking:
     """Makes the chunks of one upload, compressed where that saves more time on the line than it takes.
 
     Args:

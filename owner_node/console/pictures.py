@@ -20,7 +20,7 @@ _LONGEST_NAME, _MOST_BESIDE = 16, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BarPart:
     """A part of a bar."""
 
     kind: str
@@ -30,7 +30,7 @@ class Part:
     width: float
 
 
-def cost(balance: Mapping[str, Any] | None, charge: Decimal | None, *, waits: bool) -> list[Part]:
+def cost(balance: Mapping[str, Any] | None, charge: Decimal | None, *, waits: bool) -> list[BarPart]:
     """Return the parts of a budget: spent, held, what this plan takes while it waits, and what is left.
 
     Args:
@@ -56,7 +56,7 @@ def cost(balance: Mapping[str, Any] | None, charge: Decimal | None, *, waits: bo
     for kind, amount in amounts.items():
         width = WIDTH * float(amount / balance["total"])
         if amount:
-            parts.append(Part(kind, amount, x, width))
+            parts.append(BarPart(kind, amount, x, width))
         x += width
     return parts
 

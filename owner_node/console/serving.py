@@ -10,7 +10,7 @@ from common.web.address import Address
 from common.web.doors import Doors
 from common.web.oidc import SignedIn, SignIn
 from common.web.server import PageServer, serve_section
-from common.web.site import Entry, Link, Site
+from common.web.site import AuditEntry, Link, Site
 from owner_node import config
 from owner_node.config import OwnerConfig
 from owner_node.release.approvals import Person
@@ -51,7 +51,7 @@ def application(
     return site.application(routes, address)
 
 
-def _note(load: Callable[[], OwnerConfig], entry: Entry) -> None:
+def _note(load: Callable[[], OwnerConfig], entry: AuditEntry) -> None:
     """Write who signed in or out to the history."""
     from owner_node.state.database import OwnerDatabase
     from owner_node.state.history import History

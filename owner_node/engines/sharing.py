@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from threading import Condition, Lock
 
 
-class Turns:
+class EngineQueue:
     """A queue of works; the first one has the turn."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class TablesInMemory:
             count(0)
 
 
-TURNS = Turns()
+TURNS = EngineQueue()
 """The turns of this process."""
 TABLES = TablesInMemory()
 """The tables of this process."""

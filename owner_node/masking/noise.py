@@ -17,7 +17,7 @@ Coins (Canonne, Kamath, Steinke 2020, Algorithm 1).
    formed. The first failure comes at trial j with probability γ^(j-1)/(j-1)! - γ^j/j!; the sum over odd j is
    Σ_i (-γ)^i/i! = exp(-γ).
 
-One scale for all elements: a `Table` draws Y >= 0 with P(Y = y) ∝ exp(-y/t), and a fair sign.
+One scale for all elements: a `NoiseTable` draws Y >= 0 with P(Y = y) ∝ exp(-y/t), and a fair sign.
 
 1. Let Y = 2^s H + L, 0 <= L < 2^s. exp(-y/t) is a product over H and L, so they are independent, and
    P(H = h) ∝ exp(-h 2^s/t), P(L = l) ∝ exp(-l/t). L is drawn uniformly and kept with probability exp(-L/t),
@@ -237,7 +237,7 @@ class Law:
 
 
 @dataclass(frozen=True, slots=True)
-class Table(Generic[Integer]):
+class NoiseTable(Generic[Integer]):
     """A law and the table that it is drawn with."""
 
     law: Law
@@ -250,7 +250,7 @@ class Table(Generic[Integer]):
     """How many thresholds lie below the cell of an index, `(2^16,)`."""
 
     @classmethod
-    def of(cls, law: Law, integer: type[Integer]) -> "Table[Integer]":
+    def of(cls, law: Law, integer: type[Integer]) -> "NoiseTable[Integer]":
         """Make the table of a law."""
         thresholds = np.array(law.thresholds(64), dtype=np.uint64)
         cells = (thresholds >> np.uint64(64 - INDEX_BITS)).astype(np.int64)
@@ -387,11 +387,11 @@ class Table(Generic[Integer]):
 
 
 @lru_cache(_TABLES_KEPT)
-def _table(scale: int, dtype: np.dtype[Integer]) -> Table[Integer]:
-    return Table.of(Law(scale, max(0, min(WIDEST_LOW, scale.bit_length() - 1 - HIGH_BITS))), dtype.type)
+def _table(scale: int, dtype: np.dtype[Integer]) -> NoiseTable[Integer]:
+    return NoiseTable.of(Law(scale, max(0, min(WIDEST_LOW, scale.bit_length() - 1 - HIGH_BITS))), dtype.type)
 
 
-def table_of(scale: int, integer: type[Integer]) -> Table[Integer]:
+def table_of(scale: int, integer: type[Integer]) -> NoiseTable[Integer]:
     """Return the table of a scale; 32 bits, for scales up to `LARGEST_NARROW_SCALE`, take less time."""
     return _table(scale, np.dtype(integer))
 
@@ -459,9 +459,9 @@ def geometric(scales: Int64Array, bits: BitSource) -> Int64Array:
 
 
 @cache
-def _exponential_table() -> Table[np.int64]:
+def _exponential_table() -> NoiseTable[np.int64]:
     """Return the table of G, the same for all scales: it takes some milliseconds to make."""
-    return Table.of(Law(2**UNIT_BITS, LOW_BITS), np.int64)
+    return NoiseTable.of(Law(2**UNIT_BITS, LOW_BITS), np.int64)
 
 
 def _nearly(grid: Int64Array, scales: Int64Array) -> tuple[Int64Array, Int64Array]:

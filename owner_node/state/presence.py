@@ -29,7 +29,7 @@ from weakref import WeakValueDictionary
 
 from common.errors import ConfigurationError, TesseraError
 from common.files import PRIVATE_FILE, exclusive_lock, read_private, write_atomic
-from common.progress import MASKING, Estimate, Progress
+from common.progress import MASKING, Progress, StepEstimate
 from owner_node.state.database import Clock, OwnerDatabase
 
 LOCK_NAME = "daemon.lock"
@@ -122,7 +122,7 @@ class DaemonPresence:
         """Return what shows how far the work for a release is."""
         return self._steps.setdefault((aggregator, release), Progress(release))
 
-    def masking(self, aggregator: str, release: str) -> Estimate | None:
+    def masking(self, aggregator: str, release: str) -> StepEstimate | None:
         """Return how far the masking for a release is; None before and after.
 
         An aggregator gets this and nothing of earlier steps: the share that is done and the time that it took

@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from common.cli.console import Cell
-from common.cli.sections import Facts, Listing, Section, Table
+from common.cli.sections import Facts, Listing, Section, SectionTable
 from common.model.plan import Product
 from common.words.numbers import (
     OF_UNIFORM,
@@ -113,9 +113,9 @@ def _own(document: Mapping[str, Any]) -> Any:
     return document["epsilon_joint" if document["accounting"] == "joint" else "epsilon"]
 
 
-def _modelled(document: Mapping[str, Any]) -> Table:
+def _modelled(document: Mapping[str, Any]) -> SectionTable:
     rows = [(each["name"], each["type"], each["domain"]) for each in document["attributes"]]
-    return Table("What is modelled", ("attribute", "type", "domain"), rows)
+    return SectionTable("What is modelled", ("attribute", "type", "domain"), rows)
 
 
 def _co_owners(document: Mapping[str, Any]) -> Section:
@@ -125,10 +125,10 @@ def _co_owners(document: Mapping[str, Any]) -> Section:
     ]
     if not rows:
         return Listing("Co-owners", ["There are none."])
-    return Table("Co-owners", ("owner", "attributes", "records", "how it is known"), rows)
+    return SectionTable("Co-owners", ("owner", "attributes", "records", "how it is known"), rows)
 
 
-def attribute_table(attributes: list[dict[str, Any]], forecast: Mapping[str, Any] | None) -> Table:
+def attribute_table(attributes: list[dict[str, Any]], forecast: Mapping[str, Any] | None) -> SectionTable:
     """Return how every attribute is masked, with one error each: this owner's own where it is known.
 
     Args:
@@ -152,7 +152,7 @@ def attribute_table(attributes: list[dict[str, Any]], forecast: Mapping[str, Any
 
     known_here = " Errors, unchanged and without noise are known only here." if own else ""
     whose = OF_YOUR_DATA if own else f"{OF_UNIFORM}, from public numbers alone"
-    return Table(
+    return SectionTable(
         "How every attribute is masked",
         (
             "attribute", "error", *(("unchanged", "without noise") if own else ()), *about, "mechanism", "k",
@@ -180,7 +180,7 @@ def trial_sections(found: Mapping[str, Any] | None) -> list[Section]:
         return []
     n_others, bare = found["others_attributes"], found["risks_without_rank_noise"]
     of_bare = ("without rank noise",) if bare else ()
-    attacks = Table(
+    attacks = SectionTable(
         "Every attack, by intruders who know attributes"
         f"{' of this owner' if n_others else ''} of everybody; known only here",
         ("attack", "right about", "without the release", "what it means", *of_bare, "from", "to"),
@@ -215,7 +215,7 @@ def trial_sections(found: Mapping[str, Any] | None) -> list[Section]:
     ]
     title = "How masking changes single attributes, averaged over a few draws"
     columns = ("attribute", "mean", "zeros", "most frequent value", "its share", "")
-    return [attacks, *([Table(title, columns, changed)] if changed else [])]
+    return [attacks, *([SectionTable(title, columns, changed)] if changed else [])]
 
 
 def _share(share: float | None) -> str:

@@ -16,7 +16,7 @@ from owner_node.masking import noise as sampler
 from owner_node.masking import noise as shared_scale
 from owner_node.masking.clusters import Setting
 from owner_node.masking.mechanisms import MECHANISMS, QuantileMechanism, SumMechanism
-from owner_node.masking.noise import FEWEST_SHARED, LARGEST_NARROW_SCALE, Law, Table, discrete_laplace
+from owner_node.masking.noise import FEWEST_SHARED, LARGEST_NARROW_SCALE, Law, NoiseTable, discrete_laplace
 from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
 from tests.fakes.records import mask_attribute, statistics_of
@@ -101,7 +101,7 @@ def test_the_chi_square_sees_a_wrong_scale(draw, scale, claimed):
 def test_low_parts_that_often_go_through_trials_have_the_exact_probabilities(scale, low_bits, claimed):
     """A table with more low bits than are good for it: in up to four of five draws trials decide."""
     drawn, again = sampler._signed(
-        Table.of(Law(scale, low_bits), np.int64).draw(SeededBits(scale).take(N_DRAWS))
+        NoiseTable.of(Law(scale, low_bits), np.int64).draw(SeededBits(scale).take(N_DRAWS))
     )
     draws = np.delete(drawn, again)
     assert chi_square_exact(draws, scale) > BAD
@@ -114,7 +114,7 @@ def test_low_parts_that_often_go_through_trials_have_the_exact_probabilities(sca
 def test_draws_beyond_a_table_have_the_exact_probabilities(monkeypatch, scale, low_bits, integer):
     """A table that ends after one scale: beyond it high and low part are as independent as within."""
     monkeypatch.setattr(shared_scale, "REACH", 1)
-    table = Table.of(Law(scale, low_bits), integer)
+    table = NoiseTable.of(Law(scale, low_bits), integer)
     assert table.law.size << low_bits < 2 * scale
     drawn, again = sampler._signed(table.draw(SeededBits(scale).take(5 * N_DRAWS)))
     draws = np.delete(drawn, again)

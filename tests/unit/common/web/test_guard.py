@@ -20,7 +20,7 @@ from starlette.types import Message
 from common.errors import ConfigurationError
 from common.log import TextFormatter
 from common.web.address import Address
-from common.web.connections import Connection, Gate, Limits, network_of
+from common.web.connections import ConnectionLimits, Gate, LimitedConnection, network_of
 from common.web.doors import IDLE_SECONDS, Doors
 from common.web.guard import MOST_OF_PERSON, Guard
 from common.web.server import listen, server
@@ -28,14 +28,14 @@ from common.web.site import Site
 from deploy.development_ca import DevelopmentCa
 
 PROJECT = Path(__file__).parents[4]
-LIMITS = Limits()
+LIMITS = ConnectionLimits()
 LARGE = 32 * 2**20
 
 
 class Served:
     """A site with one good and one faulty page, at a real port."""
 
-    def __init__(self, scheme: str = "http", tls=None, limits: Limits = LIMITS) -> None:
+    def __init__(self, scheme: str = "http", tls=None, limits: ConnectionLimits = LIMITS) -> None:
         self.before: Callable[[], object] = lambda: None
         self.later, self.place = [0.0], listen("127.0.0.1:0", scheme)
         self.doors: Doors[str] = Doors(lambda: time.monotonic() + self.later[0])
@@ -176,7 +176,7 @@ def wait_closed(connection: socket.socket) -> None:
 
 def test_silent_connections_close_nothing_to_others():
     """As many as there may be, silent or slow, are closed; a page that takes longer than that is not."""
-    made = Served(limits=Limits(of_network=60, request_seconds=0.5))
+    made = Served(limits=ConnectionLimits(of_network=60, request_seconds=0.5))
     slow = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\nhalf"
     try:
         connections = [silent(made.port, sent) for sent in (b"", b"GET / HT", slow) for _ in range(20)]
@@ -206,7 +206,7 @@ def test_one_address_closes_its_own_connections(served):
 
 def test_many_addresses_close_nothing_to_others():
     """Whatever number of addresses opens connections: the request of another one is answered."""
-    limits = Limits(40, 20, 5)
+    limits = ConnectionLimits(40, 20, 5)
     made = Served(limits=limits)
     try:
         kept = [silent(made.port, source=f"127.0.0.{2 + each % 40}") for each in range(200)]
@@ -225,12 +225,12 @@ def test_an_answer_that_nobody_reads(path, ending, monkeypatch):
     """Its connection is closed, whether it stays open for further requests or not."""
     closed, left = threading.Event(), Gate.left
 
-    def note(gate: Gate, connection: Connection) -> None:
+    def note(gate: Gate, connection: LimitedConnection) -> None:
         left(gate, connection)
         closed.set()
 
     monkeypatch.setattr(Gate, "left", note)
-    made = Served(limits=Limits(write_seconds=0.2, request_seconds=0.2))
+    made = Served(limits=ConnectionLimits(write_seconds=0.2, request_seconds=0.2))
     about = f"Host: 127.0.0.1:{made.port}\r\nCookie: {made.cookie()}\r\n{ending}"
     try:
         with silent(made.port, f"GET {path} HTTP/1.1\r\n{about}\r\n".encode()):
@@ -241,7 +241,7 @@ def test_an_answer_that_nobody_reads(path, ending, monkeypatch):
 
 def test_strangers_who_read_nothing_close_nothing_to_others():
     """Whatever they ask for, and however much: their connections make room for a person's."""
-    made = Served(limits=Limits(60, 20, 5))
+    made = Served(limits=ConnectionLimits(60, 20, 5))
     request = f"GET /static/htmx.min.js HTTP/1.1\r\nHost: 127.0.0.1:{made.port}\r\n\r\n".encode()
     with contextlib.ExitStack() as stack:
         stack.callback(made.stop)
@@ -256,7 +256,7 @@ def test_strangers_who_read_nothing_close_nothing_to_others():
 
 def test_an_answer_that_is_read_slowly():
     """Whoever reads something gets everything, however long it takes."""
-    made = Served(limits=Limits(write_seconds=0.5))
+    made = Served(limits=ConnectionLimits(write_seconds=0.5))
     about = f"Host: 127.0.0.1:{made.port}\r\nCookie: {made.cookie()}\r\nConnection: close\r\n"
     try:
         with silent(made.port, f"GET /large HTTP/1.1\r\n{about}\r\n".encode()) as reader:
@@ -302,7 +302,7 @@ def test_networks(address, network):
 def test_a_handshake_that_does_not_come(tmp_path):
     """A connection that begins no TLS is closed, too."""
     files = DevelopmentCa("web.test").aggregator("web", ["127.0.0.1"]).write(tmp_path, "web")
-    made = Served("https", files, Limits(request_seconds=0.5))
+    made = Served("https", files, ConnectionLimits(request_seconds=0.5))
     try:
         wait_closed(silent(made.port))
     finally:

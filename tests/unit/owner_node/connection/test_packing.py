@@ -7,7 +7,7 @@ from common.errors import ProtocolError
 from common.files import CHUNK_BYTES
 from common.wire.chunks import compressed, data_of
 from common.wire.v1 import owner_pb2 as wire
-from owner_node.connection.packing import Packing
+from owner_node.connection.packing import ChunkPacking
 
 RNG = np.random.default_rng(1)
 INDICES = RNG.integers(0, 16, CHUNK_BYTES, np.uint8).tobytes()
@@ -18,7 +18,7 @@ SLOW, FAST = 1.0, 1e-9
 
 def packed(data: bytes, seconds: float, *, allowed: bool = True) -> list[bool]:
     """Return which of two hundred chunks travel compressed; all arrive as they were."""
-    packing, found = Packing(allowed=allowed), []
+    packing, found = ChunkPacking(allowed=allowed), []
     for place in range(200):
         chunk = packing.chunk(place * len(data), data)
         packing.sent(chunk, seconds)
@@ -49,7 +49,7 @@ def test_nothing_is_compressed_for_an_older_aggregator():
 
 def test_a_line_that_becomes_slow_is_noticed():
     """Chunks are compressed some time after the line has become slow."""
-    packing, found = Packing(allowed=True), []
+    packing, found = ChunkPacking(allowed=True), []
     for seconds in [FAST] * 10 + [SLOW] * 50:
         chunk = packing.chunk(0, INDICES)
         packing.sent(chunk, seconds)

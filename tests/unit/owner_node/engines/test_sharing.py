@@ -20,7 +20,7 @@ from common.workspace import Workspace
 from owner_node.config import DatasetConfig
 from owner_node.config.engine import EngineKind
 from owner_node.engines.pinned import pin
-from owner_node.engines.sharing import TABLES, TURNS, Turns
+from owner_node.engines.sharing import TABLES, TURNS, EngineQueue
 from owner_node.engines.sorting import Sorter
 from owner_node.masking.engine import MemoryEngine
 
@@ -127,7 +127,7 @@ def test_a_cancelled_sort_and_the_one_that_feeds_it_give_their_turn_back(sorters
 
 def test_turns_are_given_back_after_an_error() -> None:
     """An error in the block is no reason for others to wait for ever."""
-    turns = Turns()
+    turns = EngineQueue()
     with pytest.raises(ValueError, match="wrong"), turns.turn():
         raise ValueError("wrong")
     assert turns.wait_for_queue(0, 0)

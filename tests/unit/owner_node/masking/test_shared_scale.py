@@ -14,7 +14,7 @@ from owner_node.masking.noise import (
     LARGEST_SCALE,
     GeometricDraws,
     Law,
-    Table,
+    NoiseTable,
     exponential_coin,
     table_of,
 )
@@ -86,7 +86,7 @@ def test_an_index_settles_only_where_no_threshold_lies_in_its_cell(scale):
 @pytest.mark.parametrize(("scale", "low_bits"), [(1000, 2), (30_000, 7), (300, 5), (77, 0), (9, 3)])
 def test_the_thresholds_make_the_distribution(scale, low_bits):
     """Proof 2 with the thresholds in use: if new draws have the stated distribution, so has every draw."""
-    table = Table.of(Law(scale, low_bits), np.int64)
+    table = NoiseTable.of(Law(scale, low_bits), np.int64)
     ends = np.append(0, table.thresholds / 2.0**64)
     on = 1 - ends[-1] if low_bits else 0.0  # P(U >= 1 - κ)
     high = -np.diff(np.exp(-np.arange(table.law.size + 1) * 2.0**low_bits / scale))
@@ -122,12 +122,12 @@ def test_every_number_takes_further_bits_of_its_own():
 @pytest.mark.parametrize(("scale", "low_bits"), [(1, 0), (30_000, 7), (2**40, 33), (10, 3), (8, 3)])
 def test_wherever_a_number_lies_it_is_decided_by_its_own_thresholds(monkeypatch, scale, low_bits):
     """Below, at and above every threshold, at both ends of its cell, and where a cell has several or none."""
-    table = Table.of(Law(scale, low_bits), np.int64)
+    table = NoiseTable.of(Law(scale, low_bits), np.int64)
     thresholds = table.thresholds.tolist()
     cells = {each >> 48 for each in thresholds} | {0, 2**16 - 1}
     ends = {end for cell in cells for end in (cell << 48, (cell + 1 << 48) - 1)}
     positions = sorted(ends | {each + off for each in thresholds for off in (-1, 0, 1) if each + off >= 0})
-    monkeypatch.setattr(Table, "_to_the_end", lambda *_: -1)
+    monkeypatch.setattr(NoiseTable, "_to_the_end", lambda *_: -1)
     indices, rests = zip(*map(index_and_rest, positions), strict=True)
     found = table._closer(np.array(indices), QueuedWords(*rests)).tolist()
     taken = set(thresholds)
@@ -158,7 +158,7 @@ def test_a_word_is_index_sign_and_low_part():
 )  # fmt: skip
 def test_few_low_bits_have_a_small_place_of_their_own(low_bits, kind, integer):
     """Sign and low part come from the highest and the lowest bits of as few bytes as have room for both."""
-    table, asked = Table.of(Law(2 ** (low_bits + 5), low_bits), integer), []
+    table, asked = NoiseTable.of(Law(2 ** (low_bits + 5), low_bits), integer), []
     index = int(np.flatnonzero(table.by_index == 3 << low_bits)[0])
     low, n_bits = 0x55AA55AA & (2**low_bits - 1), 8 * np.dtype(kind).itemsize
 
@@ -202,7 +202,7 @@ def test_draws_of_32_bits_are_those_of_64(scale):
 
 def test_beyond_31_bits_is_the_largest_number():
     """Of so large a scale, draws of 32 bits are cut where those of 64 are not."""
-    table = Table.of(Law(LARGEST_NARROW_SCALE, 19), np.int32)
+    table = NoiseTable.of(Law(LARGEST_NARROW_SCALE, 19), np.int32)
     settled = int(np.flatnonzero(table.by_index == 57 << 19)[0])
     beyond = index_and_rest((int(table.thresholds[-2]) + int(table.thresholds[-1])) // 2)
     # Twice 16 scales are 2^31: each time the index leaves it open, and what it takes says beyond.
@@ -259,7 +259,7 @@ def test_beyond_63_bits_is_the_largest_number(monkeypatch, short, expected):
     table = table_of(LARGEST_SCALE, np.int64)
     beyond = table.law.size << table.law.low_bits
     new = GeometricDraws(np.array([2**63 - beyond - short]), np.zeros(1, dtype=np.int8))
-    monkeypatch.setattr(Table, "draw_anew", lambda *_: new)
+    monkeypatch.setattr(NoiseTable, "draw_anew", lambda *_: new)
     magnitudes = np.array([5 - 2**63])
     index, rest = index_and_rest((int(table.thresholds[-2]) + int(table.thresholds[-1])) // 2)
     table._settle(magnitudes, np.array([0]), np.array([index]), QueuedWords(rest))
@@ -276,7 +276,7 @@ def test_a_low_part_goes_with_no_number_that_was_cut(monkeypatch, integer, scale
     magnitudes = np.array([999 + int(info.min)], dtype=integer)
     assert table.law.low_bits == low_bits
     cut = GeometricDraws(np.array([info.max], dtype=integer), np.zeros(1, dtype=np.int8))
-    monkeypatch.setattr(Table, "draw_anew", lambda *_: cut)
+    monkeypatch.setattr(NoiseTable, "draw_anew", lambda *_: cut)
     queue = QueuedWords((2**48 - 1) << 16, 999 << (64 - low_bits), *coin)
     table._settle(magnitudes, np.array([0]), np.array([2**16 - 1]), queue)
     assert magnitudes.tolist() == [int(info.max) - 2**low_bits + 1000 if keeps else info.max]
