@@ -13,7 +13,7 @@ from scipy import stats
 from scipy.optimize import minimize
 
 from common.errors import UnusableDataError
-from common.model.counts import nearest_counts, whole_counts
+from common.model.counts import nearest_counts, whole_counts, without_stray_counts
 from common.model.mechanisms import MOST_HISTOGRAM_VALUES
 from common.model.schema import Attribute, AttributeType, CategoryOrder
 from owner_node.masking.clusters import Setting
@@ -21,11 +21,11 @@ from owner_node.masking.histogram import (
     HistogramMechanism,
     counts_of,
     grid_bits,
-    without_stray_counts,
 )
 from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
 from tests.fakes.records import mask_attribute, mask_table
+from tests.papers.carriers import without_stray
 
 BAD = 1e-4
 HOPELESS = 1e-12
@@ -133,6 +133,28 @@ def test_what_stands_out_is_left_as_it_is():
     assert without_stray_counts(noisy, 900, 8)[0] > 890
 
 
+def test_what_an_emptied_domain_has_beside_the_data_or_in_one_place_stays():
+    """A tail that ends where a half begins, and a few records together, far from all others."""
+    counts = np.zeros(1024)
+    counts[:256], counts[256:260], counts[900:904] = 60, 40, 60
+    noise, n_records = np.random.default_rng(6), counts.sum()
+    found = [without_stray_counts(counts + noise.laplace(0, 8, 1024), n_records, 8) for _ in range(20)]
+    # The projection takes as much from every count, whatever is emptied.
+    assert np.mean([each[256:260].sum() for each in found]) > 160 - 40
+    assert np.mean([each[900:904].sum() for each in found]) > 240 - 40
+    assert np.mean([each[400:900].sum() for each in found]) < 40
+
+
+@pytest.mark.parametrize("shape", ["normal", "90 % zeros", "round numbers", "two values"])
+def test_stray_counts_are_looked_for_without_much_harm(shape):
+    """Shapes, numbers of records and widths of docs/decisions.md, with fewer draws."""
+    ratios = np.array([without_stray(shape, width, 6, np.random.default_rng(7)) for width in (1, 4, 10)])
+    squares, one_way = np.moveaxis(ratios, 2, 0)
+    assert squares.max() < 1.6
+    assert one_way.max() < 1.15
+    assert np.exp(np.log(squares).mean()) < 0.6
+
+
 def test_missing_values_are_no_neighbours():
     """Their count stays beside an empty end of the domain, and does not hide that it is empty."""
     counts = np.zeros(1000, dtype=np.int64)
@@ -144,7 +166,7 @@ def test_missing_values_are_no_neighbours():
         found[drawn.values] = drawn.sizes
         assert found.sum() == counts.sum()
         assert abs(found[-1] - 300) < 40
-        assert found[100:-1].sum() < 20
+        assert found[100:-1].sum() < 40
 
 
 @pytest.mark.parametrize("n_records", [1, 5, 3000])
