@@ -10,9 +10,9 @@ rooted one by one in a fixed order, and logarithms are rounded to six digits: th
 the noise was large, and few such records are a large error. `without_stray_counts` sums noisy counts over
 pairs of neighbours, over fours, eights and so on. A region is emptied if all of the following hold:
 
-- its sum is nearer to 0 than to what the projection has there, but for a quarter of a standard deviation of
-  its noise. A projection adds up the positive noise of many values, a sum does not. Where both have about as
-  much, nothing would be gained;
+- its sum is nearer to 0 than to what the projection has there, but for some standard deviations of its noise.
+  A projection adds up the positive noise of many values, a sum does not. Where both have about as much,
+  nothing would be gained;
 - its sum is far from an even share of all sums, by 4.5 standard deviations: in a domain that values fill,
   all sums are near 0 in terms of the noise;
 - nothing in it stands out: no count, and no sum of a smaller region.
@@ -22,8 +22,12 @@ others together are emptied if nothing stands out and their sum is nearer to 0 b
 
 Tails of a distribution reach into what is emptied beside it. So a sixth of every stretch that is emptied
 stays at either end that borders on what is kept. Then what is left is projected again, and with fewer values
-more can be seen to be empty. For how this compares with the projection alone, over shapes, numbers of records
-and widths of domains: docs/decisions.md.
+more can be seen to be empty.
+
+That is done with 1.5 standard deviations to spare. If values that have counts are then at most an eighth of
+the domain, it is too wide, and the result stands. Otherwise the domain may well be filled by thin tails, and
+it is done again with a quarter of one: no shape that was tried is then much worse off. For how this compares
+with the projection alone, over shapes, numbers of records and widths of domains: docs/decisions.md.
 
 References:
     Balinski and Young 1982, "Fair Representation" (largest remainders).
@@ -40,14 +44,16 @@ import numpy as np
 
 from common.arrays import BoolArray, Float64Array, Int64Array
 
-_TO_SPARE = 0.25
+_BOLDLY, _CAREFULLY = 1.5, 0.25
 """Standard deviations of the noise of a sum that it may lie above half of what the projection has."""
+_TOO_WIDE = 8
+"""A domain of so many times the values that have counts is too wide."""
 _FROM_EVEN = 4.5
 """Standard deviations from which a sum is far from an even share."""
 _OUTSTANDING = 4.0
 """x is the logarithm of how many counts, or sums of a size, there are, plus this. A count above scale · x
-stands out, and a sum of m above scale · (2 sqrt(m x) + x/4): noise alone gets there in one attribute of
-twenty to fifty, and keeps a part of it."""
+stands out, and a sum of m above scale · (2 sqrt(m x) + x/4): noise alone gets there in one attribute of 25
+to 100, and keeps a part of it."""
 _MARGIN = 6
 """One in so many of the values of an emptied stretch stays at an end that borders on what is kept."""
 _FEWEST_VALUES = 24
@@ -91,12 +97,20 @@ def without_stray_counts(noisy: Float64Array, n_records: float, scale: float) ->
     Returns:
         As `nearest_counts`.
     """
+    counts = _emptied(noisy, n_records, scale, _BOLDLY)
+    if np.count_nonzero(counts) * _TOO_WIDE <= noisy.size:
+        return counts
+    return _emptied(noisy, n_records, scale, _CAREFULLY)
+
+
+def _emptied(noisy: Float64Array, n_records: float, scale: float, to_spare: float) -> Float64Array:
+    """Empty regions as long as there are any, with so many standard deviations to spare."""
     nearest = nearest_counts(noisy, n_records)
     kept, least = np.arange(noisy.size), scale * (_log(noisy.size) + _OUTSTANDING)
     for _ in range(_PASSES):
         if not _FEWEST_VALUES <= kept.size <= _MOST_VALUES:
             break
-        emptied = _without_margins(_are_empty(noisy[kept], nearest, n_records, least, scale))
+        emptied = _without_margins(_are_empty(noisy[kept], nearest, n_records, least, scale, to_spare))
         if not emptied.any():
             break
         kept = kept[~emptied]
@@ -111,7 +125,12 @@ def _log(number: float) -> float:
 
 
 def _are_empty(
-    noisy: Float64Array, nearest: Float64Array, n_records: float, least: float, scale: float
+    noisy: Float64Array,
+    nearest: Float64Array,
+    n_records: float,
+    least: float,
+    scale: float,
+    to_spare: float,
 ) -> BoolArray:
     """Return which values lie in a region that is empty, `(n_kept,)`; a count above `least` stands out."""
     variance, n_kept = 2 * scale**2, noisy.size
@@ -133,7 +152,7 @@ def _are_empty(
         likeliest = summed + per_value * size
         deviation = np.sqrt(variance * size * (1 - size / n_kept))
         is_empty = (
-            (likeliest - _TO_SPARE * deviation < near / 2)
+            (likeliest - to_spare * deviation < near / 2)
             & (likeliest + _FROM_EVEN * deviation < even * size)
             & (stands == 0)
         )

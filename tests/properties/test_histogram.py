@@ -152,7 +152,7 @@ def test_stray_counts_are_looked_for_without_much_harm(shape):
     squares, one_way = np.moveaxis(ratios, 2, 0)
     assert squares.max() < 1.6
     assert one_way.max() < 1.15
-    assert np.exp(np.log(squares).mean()) < 0.6
+    assert np.exp(np.log(squares).mean()) < 0.5
 
 
 def test_missing_values_are_no_neighbours():
