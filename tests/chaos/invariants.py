@@ -10,16 +10,17 @@ from tempfile import TemporaryDirectory
 
 import psutil
 
-from aggregator.protocol.events import Event, Received, Sealed
+from aggregator.protocol.events import Event, Measured, Received, Sealed
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State as ReleaseState
 from common.errors import TesseraError
 from common.model.fragment import FragmentStatement, Receipt, multiples_of
+from common.model.plan import Product
 from common.release.verification import verify_release
 from common.workspace import Workspace
 from deploy.local_cluster import LocalCluster
 from owner_node.ledger.ledger import EntryKind
-from owner_node.release.own_fragment import check_announced, verify_own
+from owner_node.release.own_fragment import check_announced, verify_answered, verify_own
 from owner_node.release.records import Records
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
@@ -71,6 +72,11 @@ class Ended:
     def published(self) -> bool:
         """Whether it was published."""
         return self.release.state is ReleaseState.PUBLISHED
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether its records were to be synthetic."""
+        return self.schedule.product is Product.SYNTHETIC
 
 
 def problems(
@@ -131,10 +137,10 @@ def _linked(ended: Ended) -> Iterator[str]:
     if told != (expected.linking, expected.records, multiples, expected.common):
         yield f"the addendum says {told}"
     for event in ended.events:
-        if isinstance(event, Sealed):
+        if isinstance(event, Sealed | Measured):
             masked = FragmentStatement.from_bytes(event.statement.encode()).records
             if masked != expected.records[event.owner]:
-                yield f"{event.owner} masked {masked} records, not {expected.records[event.owner]}"
+                yield f"{event.owner} masked or counted {masked} records, not {expected.records[event.owner]}"
 
 
 def _barrier(ended: Ended) -> Iterator[str]:
@@ -182,8 +188,12 @@ def _published(ended: Ended) -> Iterator[str]:
                 session = records.sessions.get(aggregator_name(), ended.release.id)
                 assert session is not None
                 path = records.outbox.path(aggregator_name(), ended.release.id)
+                rounds = records.rounds.answered(aggregator_name(), ended.release.id)
             check_announced(session, verified)
             signature = session.fragment_signature or b""
+            if ended.synthetic:
+                verify_answered(verified, owner, rounds, session.fragment_digest, signature)
+                continue
             with TemporaryDirectory() as scratch:
                 workspace = Workspace(256 * 10**6, Path(scratch), 2)
                 sealed = session.fragment_digest
@@ -208,6 +218,9 @@ def _owner(ended: Ended, owner: str, records: Records) -> Iterator[str]:
     session = records.sessions.get(aggregator_name(), ended.release.id)
     yield from _session(ended, session)
     yield from _charges(ended, owner, records)
+    if ended.synthetic:
+        yield from _answers(ended, owner, records)
+        return
     yield from _fragments(ended, owner, session)
     kept = (aggregator_name(), ended.release.id) in records.outbox.sealed()
     # A sealed fragment is kept: its release can go on.
@@ -252,6 +265,9 @@ def _charged(ended: Ended, owner: str, records: Records) -> Iterator[str]:
     told = set[str]().union(*_told(ended, owner).values())
     if len(told) > 1:
         yield f"more than one fragment was told: {sorted(told)}"
+    for number, digests in _stated(ended, owner).items():
+        if len(digests) > 1:
+            yield f"more than one answer to round {number} was told: {sorted(digests)}"
     for digest, charge in ended.course.charged.get(owner, {}).items():
         if charged.get(digest, Decimal(0)) < charge:
             yield f"{charge} was spent for plan {digest}, and now {charged.get(digest)}"
@@ -295,6 +311,32 @@ def _fragments(ended: Ended, owner: str, session: Session | None) -> Iterator[st
     held = state_dir(ended.cluster, owner) / "outbox"
     if session is not None and not session.fragment_digest and any(held.glob(f"*{ended.release.id}*")):
         yield "the outbox has a fragment that was never sealed"
+
+
+def _answers(ended: Ended, owner: str, records: Records) -> Iterator[str]:
+    """What was told of a round is stored; answers and secrets are kept while they may be asked for."""
+    answered = records.rounds.answered(aggregator_name(), ended.release.id)
+    stored = {each.number: {each.digest} for each in answered}
+    for number, digests in _stated(ended, owner).items():
+        if digests != stored.get(number):
+            yield f"answers to round {number}, told: {sorted(digests)}; stored: {stored.get(number)}"
+    kept, may_go_on = [bool(each.answer) for each in answered], bool(answered) and not ended.published
+    if any(each is not may_go_on for each in kept):
+        yield f"answers are kept: {kept}, and the release is {ended.release.state}"
+    held = (aggregator_name(), ended.release.id) in records.rounds.held()
+    if held is not may_go_on:
+        verb = "keeps" if held else "lacks"
+        yield f"it {verb} the secrets of {len(answered)} answers to a release that is {ended.release.state}"
+
+
+def _stated(ended: Ended, owner: str) -> dict[int, set[str]]:
+    """Return digests of an owner's answers up to each round, as it stated them to the aggregator."""
+    found: dict[int, set[str]] = {}
+    for each in ended.events:
+        if isinstance(each, Measured) and each.owner == owner:
+            digest = FragmentStatement.from_bytes(each.statement.encode()).fragment_digest
+            found.setdefault(each.round, set()).add(digest)
+    return found
 
 
 def _told(ended: Ended, owner: str) -> dict[str, set[str]]:

@@ -213,6 +213,12 @@ def session_state(cluster: LocalCluster, owner: str, release: str) -> str:
     return str(rows[0][0]) if rows else ""
 
 
+def answered_rounds(cluster: LocalCluster, owner: str, release: str) -> int:
+    """Return how many rounds of a release an owner has answered."""
+    path = state_dir(cluster, owner) / "owner.db"
+    return len(_read(path, "SELECT round FROM rounds WHERE release = ?", release))
+
+
 def newest_head(cluster: LocalCluster, owner: str) -> int:
     """Return the number of the newest entry of an owner's ledger that the aggregator has a signature of."""
     path = aggregator_state(cluster) / "aggregator.db"

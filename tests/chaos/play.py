@@ -10,6 +10,7 @@ from aggregator.control.connection import daemon, stated_user
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State as ReleaseState
 from common.errors import ConfigurationError, ExitCode, NotConnectedError, TesseraError, UsageError
+from common.model.plan import Product
 from common.wire.v1.control_pb2 import OwnerGroup, ReleaseRequest, StartRequest
 from deploy.local_process import LocalProcessError
 from owner_node.release.approvals import Person
@@ -17,7 +18,16 @@ from owner_node.release.decisions import Decisions
 from owner_node.state.presence import notify_daemon
 from owner_node.state.session import SessionState
 from tests.chaos.old_state import known_charges
-from tests.chaos.parties import BUDGETS, daemon_of, is_at, linked_by, records_of, release_of, session_state
+from tests.chaos.parties import (
+    BUDGETS,
+    answered_rounds,
+    daemon_of,
+    is_at,
+    linked_by,
+    records_of,
+    release_of,
+    session_state,
+)
 from tests.chaos.schedule import (
     AGGREGATOR,
     OWNERS,
@@ -27,6 +37,7 @@ from tests.chaos.schedule import (
     Deed,
     Kind,
     Linking,
+    Round,
     Schedule,
     Work,
 )
@@ -52,11 +63,13 @@ _SESSION_ORDER = tuple(SessionState)
 def start_request(schedule: Schedule, release: str) -> StartRequest:
     """Return what the operator asks for."""
     allowed = schedule.linking is not Linking.STRICT
+    masked = schedule.product is Product.MASKED
     groups = [OWNERS] if schedule.layout == "horizontal" else [(owner,) for owner in OWNERS]
     return StartRequest(
         release=release, dataset=linked_by(schedule).dataset, layout=schedule.layout,
-        groups=[OwnerGroup(owners=each) for each in groups], epsilon=_EPSILON[schedule.kind], k="20",
-        budget_split="owner", formats=["parquet"], confirmed=True, anyway=True,
+        groups=[OwnerGroup(owners=each) for each in groups], epsilon=_EPSILON[schedule.kind],
+        product=str(schedule.product), k="20" if masked else "", budget_split="owner" if masked else "",
+        formats=["parquet"], confirmed=True, anyway=True,
         max_overlap="2" if allowed and schedule.layout == "horizontal" else "",
         on_mismatch="intersect" if allowed and schedule.layout == "vertical" else "",
     )  # fmt: skip
@@ -186,6 +199,8 @@ class Player:
         party, found = blow.moment.party, self.course.release
         if not party or (found and found.ended) or self._waited_long():
             return True
+        if blow.moment.state in tuple(Round):
+            return self._rounds(party) >= Round(blow.moment.state).number
         if party == AGGREGATOR:
             state = ReleaseState(blow.moment.state)
             return found is not None and _RELEASE_ORDER.index(found.state) >= _RELEASE_ORDER.index(state)
@@ -194,6 +209,12 @@ class Player:
         reached = session_state(self._cluster, party, self._release)
         order = _SESSION_ORDER.index
         return bool(reached) and order(SessionState(reached)) >= order(SessionState(blow.moment.state))
+
+    def _rounds(self, party: str) -> int:
+        """Return how many rounds the aggregator has opened, or an owner answered."""
+        if party == AGGREGATOR:
+            return len(self.course.release.rounds) if self.course.release else 0
+        return answered_rounds(self._cluster, party, self._release)
 
     def _waited_long(self) -> bool:
         return monotonic() - self._blow_since > _LONGEST_MOMENT * self._schedule.patience
@@ -213,6 +234,8 @@ class Player:
                 if blow.moment.party == party and blow.moment.state in tuple(Work):
                     state = f"{state} ({blow.moment.state})"
                 state = f"{state or 'before'}, {self._schedule.engines[party]}"
+            if rounds := self._rounds(party):
+                state = f"{state}, in round {rounds}"
             self.course.died_in.append(f"{party} {state or 'before'}")
 
     def _halt(self, blow: Blow) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from aggregator.protocol.states import State as ReleaseState
+from common.model.plan import Product
 from owner_node.config.engine import EngineKind
 from owner_node.state.session import SessionState
 from tests.small_disk import ROOM_FOR_A_DATABASE
@@ -21,6 +22,10 @@ _SPARK_PATIENCE = 3
 """How many times as long a step may take where Spark starts."""
 _SEEDS_PER_ENGINES = 4
 """Seeds one after another with the same engines: another engine takes a restart of its owner."""
+_SHARE_OF_SYNTHETIC = 0.4
+"""Of the releases that can be synthetic."""
+_SHARE_OF_ROUNDS = 0.6
+"""Of the moments of a synthetic release."""
 _SHARE_OF_WORK = 0.5
 """Of the moments at an owner whose work can be seen."""
 _SESSION_STATES = (
@@ -40,6 +45,19 @@ class Work(StrEnum):
     """Its records are in scratch, or on their way there."""
     SEALING = "sealing"
     """Its fragment is being written."""
+
+
+class Round(StrEnum):
+    """A round of a synthetic release: an owner reaches it by its answer, the aggregator by opening it."""
+
+    FIRST = "round 1"
+    SECOND = "round 2"
+    THIRD = "round 3"
+
+    @property
+    def number(self) -> int:
+        """From 1."""
+        return [*Round].index(self) + 1
 
 
 class Kind(StrEnum):
@@ -105,7 +123,7 @@ class Moment:
     party: str
     """Whose state is waited for; empty: nobody's."""
     state: str
-    """The state that this party has to reach, or the work that it has to do; empty with no party."""
+    """The state or round that this party has to reach, or the work that it has to do; empty with no party."""
     after: float
     """Seconds after that, or after the release was asked for."""
 
@@ -136,6 +154,8 @@ class Schedule:
     """What it was drawn from."""
     layout: str
     """Horizontal or vertical."""
+    product: Product
+    """Masked or synthetic records."""
     linking: Linking
     """What linking may find, and finds."""
     kind: Kind
@@ -159,21 +179,25 @@ def draw(seed: int) -> Schedule:
     draws, of_engines = random.Random(seed), random.Random(f"engines {seed // _SEEDS_PER_ENGINES}")
     engines = dict(zip(OWNERS, of_engines.choices(tuple(ENGINES), tuple(ENGINES.values()), k=2), strict=True))
     kind = draws.choices(tuple(Kind), (16, 4, 1))[0]
+    layout, of_product = draws.choice(LAYOUTS), random.Random(f"product {seed}")
+    synthetic = layout == "horizontal" and of_product.random() < _SHARE_OF_SYNTHETIC
+    product = Product.SYNTHETIC if synthetic else Product.MASKED
     return Schedule(
         seed=seed,
-        layout=draws.choice(LAYOUTS),
+        layout=layout,
+        product=product,
         linking=draws.choices(tuple(Linking), (3, 1, 3))[0],
         kind=kind,
         answer=draws.choices(tuple(Answer), (9, 3, 1))[0],
         hesitates=draws.uniform(0, 1.5),
-        blows=tuple(_blow(draws, kind, engines) for _ in range(draws.choice((1, 1, 2, 2, 3, 4)))),
+        blows=tuple(_blow(draws, kind, product, engines) for _ in range(draws.choice((1, 1, 2, 2, 3, 4)))),
         by_keys=draws.random() < 0.4,
         engines=engines,
         patience=_SPARK_PATIENCE if EngineKind.SPARK in engines.values() else 1,
     )
 
 
-def _blow(draws: random.Random, kind: Kind, engines: dict[str, EngineKind]) -> Blow:
+def _blow(draws: random.Random, kind: Kind, product: Product, engines: dict[str, EngineKind]) -> Blow:
     deed = draws.choices(tuple(Deed), (6, 1, 1, 2, 2, 1, 2, 1, 2))[0]
     victims: tuple[str, ...] = draws.choice((("a",), ("b",), (AGGREGATOR,), (AGGREGATOR,), OWNERS, PARTIES))
     # Some stay away for longer than a step may take. A process that lives has to meet what fails.
@@ -184,15 +208,17 @@ def _blow(draws: random.Random, kind: Kind, engines: dict[str, EngineKind]) -> B
         victims = OWNERS
     room = draws.choice((0, ROOM_FOR_A_DATABASE)) if deed is Deed.FILL else 0
     wrong_by = draws.choice((-1, 1)) * 10 ** draws.uniform(0, 6) if deed is Deed.SET_CLOCK else 0.0
-    return Blow(_moment(draws, kind, engines), deed, victims, pause, room, wrong_by)
+    return Blow(_moment(draws, kind, product, engines), deed, victims, pause, room, wrong_by)
 
 
-def _moment(draws: random.Random, kind: Kind, engines: dict[str, EngineKind]) -> Moment:
+def _moment(draws: random.Random, kind: Kind, product: Product, engines: dict[str, EngineKind]) -> Moment:
     if draws.random() < 0.25:
         return Moment("", "", draws.uniform(0, 2.5))
     # Mostly at once, since states are short; sometimes a little into the state.
     after = draws.choice((0.0, draws.uniform(0, 0.1)))
     party = draws.choice((*OWNERS, AGGREGATOR, AGGREGATOR))
+    if product is Product.SYNTHETIC and draws.random() < _SHARE_OF_ROUNDS:
+        return Moment(party, str(draws.choice(tuple(Round))), after)
     if party == AGGREGATOR:
         return Moment(party, str(draws.choice(_RELEASE_STATES)), after)
     asked = (SessionState.AWAITING_APPROVAL,) if kind is Kind.ASKED and party == "a" else ()
