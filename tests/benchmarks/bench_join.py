@@ -19,7 +19,7 @@ from tests.benchmarks.join_party import GROUPS, N_RECORDS, grid, upper
 from tests.benchmarks.result import Result
 from tests.fakes.releases import encoded
 
-TIME_LIMIT = 1.3
+TIME_LIMIT = 1.0
 MEMORY_LIMIT = 3.0
 
 
