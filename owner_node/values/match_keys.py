@@ -355,5 +355,7 @@ SUGGESTED: Mapping[str, tuple[str, ...]] = {
         "born:year-month",
         "postcode:district",
     ),
+    "prefixes+birth": ("forename:first-3", "surname:first-3", "born:date-any-order"),
+    "birth+postcode": ("born:date", "postcode:fold"),
 }
 """Passes for people, the most reliable first; a national id goes before them where there is one."""

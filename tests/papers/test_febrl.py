@@ -8,7 +8,7 @@ from owner_node.values.match_keys import SUGGESTED, KeyColumns
 from tests.fakes.misspelt import COLUMNS, misspelt, population
 from tests.papers.febrl import SETS, Found, Persons, febrl4, measured
 
-LEAST_RECALL, LEAST_PRECISION = 0.84, 0.999
+LEAST_RECALL, LEAST_PRECISION = 0.92, 0.999
 N, COMMON = 3_000, 2_000
 
 
@@ -42,7 +42,7 @@ def test_misspelt_persons_are_found_again():
 
 @pytest.mark.needs("febrl")
 def test_febrl4():
-    """Eight passes find at least what is published of them, and an id before them nearly everybody."""
+    """Ten passes find at least what is published of them, and an id before them nearly everybody."""
     owners = febrl4()
     check(measured(owners, SUGGESTED))
-    assert measured(owners, SETS["a national id, then all eight"]).recall > 0.98
+    assert measured(owners, SETS["a national id, then all ten"]).recall > 0.98

@@ -66,9 +66,9 @@ MATCHED = replace(
 @pytest.mark.parametrize(
     ("kind", "n_records", "too_large"),
     [
-        (EngineKind.AUTO, 240_000, False),
-        (EngineKind.AUTO, 260_000, True),
-        (EngineKind.DISK, 260_000, True),
+        (EngineKind.AUTO, 220_000, False),
+        (EngineKind.AUTO, 240_000, True),
+        (EngineKind.DISK, 240_000, True),
         (EngineKind.MEMORY, 10**9, False),
     ],
 )
