@@ -65,17 +65,18 @@ def expected_noise(design: "Design") -> str:
     if not share:
         return ""
     moved = f"noise moves about {percent_text(min(share, 1.0))} of the records in a table of 4 x 4"
-    if less is not None:
-        moved += f" ({percent_text(min(less, 1.0))} with a δ of {delta_text(DELTA)}, where policies allow it)"
+    # What is certain to be worthless needs no comparison.
+    if less is not None and less < 1:
+        moved += f" ({percent_text(less)} with a δ of {delta_text(DELTA)}, where policies allow it)"
     moved += f"; expected total variation: {errors.one_way:.2g} of one attribute, {errors.two_way:.2g} of two"
     if share <= WARNED:
         return moved
-    needed = epsilon_needed(design)
-    epsilon = "" if needed is None else f"an epsilon of {needed:f}, or "
-    return (
-        f"{moved}: too few records for a model; masked records fit better, or {epsilon}"
-        f"about {records_needed(design):,} records"
-    )
+    would_do = [f"about {records_needed(design):,} records"]
+    if (needed := epsilon_needed(design)) is not None:
+        would_do.insert(0, f"an epsilon of {needed:f}")
+    if less is not None and less <= WARNED:
+        would_do.insert(0, f"a δ of {delta_text(DELTA)}")
+    return f"{moved}: too few records for a model; masked records fit better, or {', or '.join(would_do)}"
 
 
 def collusion(plan: Plan) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from common.model.plan import Product
 from common.model.privacy import parse_delta
 from common.planning.arguments import parse_own_arguments, split_names
 from common.progress import Progress
-from common.release.synthetic_table import report_path
+from common.release.synthetic_table import counts_path, report_path
 from common.words import synthetic
 from common.words.guarantee import invariants, promises
 from common.words.numbers import bound_text, cost_text, left_text
@@ -226,7 +226,7 @@ def _show_model(job: SynthesisJob, left: Decimal) -> None:
     _show_promises(synthetic.promises(job.epsilon, job.delta), synthetic.invariants(job.n_records))
     work = job.work
     console.print_line(
-        f"charge: {bound_text(work.charge)} of the {left_text(left)} that budget {work.budget!r} has left"
+        f"charge: {cost_text(work.charge, job.delta)}; budget {work.budget!r} has ε {left_text(left)} left"
     )
 
 
@@ -245,12 +245,13 @@ def _show(
     as_json: bool,
 ) -> None:
     work = job.work
-    left = work.remaining()
+    left, delta = work.remaining(), work.asked.most.delta
     if as_json:
         console.print_json(
             {
                 "id": work.id,
                 "charged": work.charge if charged else 0,
+                "charged_delta": delta if charged else 0,
                 "budget": work.budget,
                 "remaining": left,
                 "file": str(out),
@@ -258,6 +259,9 @@ def _show(
             }
         )
         return
-    console.print_line(f"made: {out} ({report['records']} records, {report['order']}), {report_path(out)}")
-    what = f"charged {bound_text(work.charge)}" if charged else "charged nothing"
+    files = [f"{out} ({report['records']:,} records, {report['order']})"]
+    if "counts" in report:
+        files.append(f"{counts_path(out)} (noisy counts)")
+    console.print_line(f"made: {', '.join(files)}, {report_path(out)}")
+    what = f"charged {cost_text(work.charge, delta)}" if charged else "charged nothing"
     console.print_line(f"{what}; budget {work.budget!r} has {left_text(left)} left; id {work.id}")
