@@ -83,7 +83,7 @@ def nearest(released: Float64Array, persons: Float64Array) -> tuple[Float64Array
 def run(data: Path, out: Path, runs: int, seed: int) -> dict[str, str]:
     """Make the CSV file; returns the table of docs/synthetic.md."""
     records = READERS["adult"](data)
-    original = [each[: records.n_released] for each in records.columns]
+    original = records.released
     lower = [each.lower for each in records.attributes]
     rows: list[tuple[str, tuple[float, ...]]] = []
     rows.append(("the original records", tuple(np.mean([found(records, original, seed)], axis=0).tolist())))

@@ -4,6 +4,7 @@ import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
+from math import isnan
 from pathlib import Path
 
 from owner_node.risk.utility import Estimate
@@ -118,7 +119,9 @@ def markdown(lines: Sequence[Line], across: str, down: Sequence[str]) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with three digits."""
+    """Return a number with three digits; a dash for none."""
+    if isnan(value):
+        return "–"
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
