@@ -1,7 +1,7 @@
 """Two hospitals whose people decide in a browser, with real daemons, and the pages that commands open."""
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPResponse
@@ -19,9 +19,13 @@ OWNERS = ("north", "harbour")
 PURPOSE = "Does length of stay depend on ward and severity? Study plan 2026-11, ethics vote 114/26"
 _RULES = (
     '[policy]\napproval = "manual"\nmax_reidentified = "0.1"\nmax_unchanged_share = "0.5"\n'
+    'total_delta = "0.00001"\n'
     'co_owners = ["north", "harbour"]\n'
 )
 _DATASET = "patients"
+MASKED = ("--k", "auto", "--rank-noise", "0.3")
+SYNTHETIC = ("--product", "synthetic", "--delta", "0.000001")
+"""What is asked for beside ε."""
 
 
 @dataclass
@@ -110,12 +114,16 @@ def link_of(cluster: LocalCluster, program: str, owner: str = "", *options: str)
 
 
 def start_release(
-    cluster: LocalCluster, release: str, epsilon: str, purpose: str = PURPOSE
+    cluster: LocalCluster,
+    release: str,
+    epsilon: str,
+    purpose: str = PURPOSE,
+    product: Sequence[str] = MASKED,
 ) -> subprocess.Popen[str]:
     """Ask both hospitals for a release; returns the command, which waits for its end."""
     return cluster.start_cli(
         *("aggregator", "release", "--dataset", _DATASET, "--layout", "horizontal"),
-        *("--owners", ",".join(OWNERS), "--epsilon", epsilon, "--k", "auto", "--rank-noise", "0.3"),
+        *("--owners", ",".join(OWNERS), "--epsilon", epsilon, *product),
         *("--purpose", purpose, "--id", release, "--yes", "--anyway", "--json"),
     )
 

@@ -6,7 +6,16 @@ from common.cli.brief import PagePart, clipped, listed, page, rows, text
 from common.cli.sections import Facts, show
 from common.model.plan import Plan
 from common.words.guarantee import essentials
-from common.words.numbers import OF_UNIFORM, bound_cell, cost_text, counted, error_text, rounded_up, span_text
+from common.words.numbers import (
+    OF_UNIFORM,
+    bound_cell,
+    cost_text,
+    counted,
+    delta_text,
+    error_text,
+    rounded_up,
+    span_text,
+)
 from common.words.worth import largest_errors
 
 
@@ -40,15 +49,16 @@ def brief(plan: Plan) -> list[str]:
 
 
 def _owners(plan: Plan) -> PagePart:
-    masked = plan.synthesis is None
+    masked, delta = plan.synthesis is None, ("δ",) if plan.delta else ()
     return rows(
-        ("owner", "records", "ε", "charge", *(("k", "mechanisms") if masked else ())),
+        ("owner", "records", "ε", "charge", *delta, *(("k", "mechanisms") if masked else ())),
         [
             (
                 owner,
                 f"≥ {each.records_rounded}",
                 rounded_up(each.epsilon_at(plan.most_multiples)),
                 bound_cell(each.epsilon_joint_at(plan.most_multiples)),
+                *((delta_text(plan.delta),) if plan.delta else ()),
                 *((span_text(a.k for a in each.attributes),) if masked else ()),
                 *((several(a.mechanism for a in each.attributes),) if masked else ()),
             )

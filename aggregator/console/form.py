@@ -13,7 +13,9 @@ _NO_TEXT = ("owners", "formats", "out")
 """Arguments without a text of their own: owners and formats are ticked one by one, a copy is not offered."""
 _TEXTS = [name for name, each in ARGUMENTS.items() if each.kind is not Kind.FLAG and name not in _NO_TEXT]
 _FLAGS = [name for name, each in ARGUMENTS.items() if each.kind is Kind.FLAG]
-_PLACED = frozenset({"dataset", "layout", "epsilon", "attributes", "purpose", "groups", "release"})
+_PLACED = frozenset(
+    {"dataset", "layout", "product", "epsilon", "delta", "attributes", "purpose", "groups", "release"}
+)
 """Arguments that the page shows where they matter; it lists the others below each other."""
 _OWNER, _FORMAT, _ATTRIBUTE = "owner:", "format:", "attribute:"
 _NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")

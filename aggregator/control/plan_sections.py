@@ -7,7 +7,15 @@ from common.model.mechanisms import CARRIER_RULE
 from common.model.plan import Plan
 from common.words.guarantee import invariants, promises
 from common.words.linking import allowed
-from common.words.numbers import OF_UNIFORM, bound_cell, cost_text, moment_text, rounded_up, span_text
+from common.words.numbers import (
+    OF_UNIFORM,
+    bound_cell,
+    cost_text,
+    delta_text,
+    moment_text,
+    rounded_up,
+    span_text,
+)
 
 _MOST_NAMES = 12
 
@@ -41,6 +49,7 @@ def _owners(plan: Plan) -> SectionTable:
             f"≥ {each.records_rounded:,}",
             rounded_up(each.epsilon_at(most)),
             bound_cell(each.epsilon_joint_at(most)),
+            *((delta_text(plan.delta),) if plan.delta else ()),
             *((bound_cell(each.epsilon_table), span_text(a.k for a in each.attributes)) if masked else ()),
             *((several(a.mechanism for a in each.attributes),) if masked else ()),
             _names(each.names),
@@ -48,10 +57,11 @@ def _owners(plan: Plan) -> SectionTable:
         for owner, each in plan.assignments.items()
     ]
     group = ("group",) if grouped else ()
+    delta = ("δ",) if plan.delta else ()
     of_masked = ("ε table", "k", "mechanism") if masked else ()
     return SectionTable(
         "What the plan asks of every owner",
-        ("owner", *group, "records", "ε", "charge", *of_masked, "attributes"),
+        ("owner", *group, "records", "ε", "charge", *delta, *of_masked, "attributes"),
         rows,
         ["The charge bounds what all attributes together disclose of a person."],
     )

@@ -30,12 +30,13 @@ from common.web.doors import LINK_SECONDS, MOST_BEGUN, Doors, SignInAttempts, To
 from common.web.guard import LEAVE, Guard, cookie_of, fault_text, visit_of
 from common.web.jobs import Jobs
 from common.web.oidc import CALLBACK, SignIn
-from common.words.numbers import bound_text, delta_text, left_text, moment_text, percent_text
+from common.words.numbers import bound_text, cost_text, delta_text, left_text, moment_text, percent_text
 
 COOKIE = "tessera-visit"
 """Cookie of a visit; its name ends with port and path, because browsers send cookies to all of a host."""
 _PROVIDER_THREADS = 4
 _T = TypeVar("_T")
+_SYMBOLS = ("ε", "δ")
 _SIGN_IN_COOKIE = "tessera-sign-in"
 _HOST_PREFIX = "__Host-"
 """Browsers take such a cookie over TLS alone, and from no other host of the domain."""
@@ -119,6 +120,7 @@ class Site:
             "grouped": "{:,}".format,
             "percent": percent_text,
             "bound": bound_text,
+            "cost": cost_text,
             "delta": delta_text,
             "left": left_text,
             "joined": joined,
@@ -405,5 +407,5 @@ def moment(text: str | datetime | None) -> str:
 
 
 def capitalised(text: str) -> str:
-    """Return a text that begins with a capital letter, as messages of errors do not."""
-    return text[:1].upper() + text[1:]
+    """Return a text that begins with a capital letter, as messages of errors do not; ε and δ stay small."""
+    return text if text[:1] in _SYMBOLS else text[:1].upper() + text[1:]

@@ -17,7 +17,7 @@ _COURSE = {
     "returned": "The reservation was returned",
     "spent": "Charged",
     "answered": "A round was counted and answered",
-    "sealed": "Masked and sealed",
+    "sealed": "Result sealed",
     "uploaded": "Sent to the aggregator",
     "published": "Published",
     "ended": "Ended without being published",

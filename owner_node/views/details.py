@@ -12,6 +12,7 @@ from common.words.numbers import (
     OF_YOUR_DATA,
     bound_cell,
     bound_text,
+    cost_text,
     delta_text,
     left_text,
     moment_text,
@@ -98,7 +99,7 @@ def charge_text(document: Mapping[str, Any]) -> str:
     """Return what a plan is charged, and what that leaves of the budget."""
     if document["charge"] is None:
         return "unbounded under the accounting of this owner's policy"
-    amount = bound_text(document["charge"])
+    amount = cost_text(document["charge"], document["delta"])
     taken = f"{amount} from budget {document['budget']!r} ({document['accounting']} accounting)"
     if document["linking"] and document["charge"] != _own(document):
         taken = f"up to {taken}, as linking finds; {bound_text(_own(document))} where nobody is at two owners"

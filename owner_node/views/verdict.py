@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from common.canonical import Document
+from common.model.plan import Product
 from common.words.numbers import about_text, bound_text, number_of, percent_text
 from owner_node.config import PolicyConfig
 from owner_node.masking.foreseen import Forecast, Reidentification
@@ -71,7 +72,8 @@ def limits_of(plan: Mapping[str, Any], policy: PolicyConfig) -> list[dict[str, A
         )
     ]  # fmt: skip
     forecast = plan["forecast"] or {}
-    for rule, what, name in _EXPECTED:
+    # No record of a synthetic release is a person's, so limits of masked values do not speak of it.
+    for rule, what, name in _EXPECTED if plan["product"] == Product.MASKED else ():
         most: Decimal | None = getattr(policy, rule)
         # Attacks are tried only for a limit, or for a person who decides.
         known = name in forecast and (

@@ -13,7 +13,7 @@ from common.errors import ExitCode
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import AGGREGATOR
 from tests.browser import Page, browser
-from tests.consoles import OWNERS, hospitals_that_decide, link_of, start_release
+from tests.consoles import OWNERS, SYNTHETIC, decide, hospitals_that_decide, link_of, start_release
 from tests.system.small_owners import answer_of, ask, spends
 
 pytestmark = pytest.mark.needs("chromium")
@@ -147,6 +147,29 @@ def test_an_exploration_is_started_kept_and_deleted(cluster, pages):
     page.leads_to_page(lambda: page.press("Enter", 13))
     assert "None is kept yet" in text_of(page)
     assert list(kept.iterdir()) == []
+
+
+def test_a_synthetic_release_is_decided_on_a_page(cluster, pages):
+    """The pages say δ wherever they say ε, promise nothing about masked values, and are accessible, too."""
+    command = start_release(cluster, "drawn", "1", product=SYNTHETIC)
+    page, drawn = pages["north"], f"/plans/{AGGREGATOR}/drawn"
+    cluster.owner("north").wait_for("waiting for a person", release="drawn")
+    check(page, drawn)
+    shown = text_of(page)
+    assert "ε 1, δ 0.000001" in shown
+    assert "policy.total_delta allows 0.00001" in shown
+    assert "bounded by ε and δ alone" in shown
+    assert "expected total variation" in shown
+    assert "not measured" not in shown
+    for owner, own in pages.items():
+        decide(cluster, owner, own, "drawn")
+    code, document = answer_of(command)
+    assert (code, document["state"]) == (ExitCode.DONE, "published")
+    cluster.owner("north").wait_for("concluded", release="drawn")
+    for path in (drawn, f"{drawn}/decision"):
+        check(page, path)
+        assert "ε 1, δ 0.000001" in text_of(page)
+    assert "Masked" not in text_of(page)
 
 
 def test_every_page_is_accessible_on_a_telephone(cluster, pages):

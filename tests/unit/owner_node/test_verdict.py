@@ -29,6 +29,7 @@ def plan(forecast: Forecast | None = FORECAST, **other):
         "state": "awaiting_approval",
         "records": {"told": 10_000, "at_most": 19_999, "exact": 18_000},
         "max_records_per_person": 1,
+        "product": "masked",
         "forecast": None if forecast is None else json.loads(forecast.to_text()),
         "attributes": [{"name": name, "k": 20, "rank_noise": D("0.03")} for name in NAMES],
         "co_owners": [{"id": "b"}],
