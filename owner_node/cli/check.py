@@ -182,9 +182,8 @@ def _show(
     written, _ = policy_parts(owner)
     if written:
         console.table("policy, as this file sets it", ("key", "value"), written)
-    console.print_line(
-        "all other keys of the policy have their defaults (owner-node check --json lists them)"
-    )
+    keys = "all other keys of the policy" if written else "all keys of the policy"
+    console.print_line(f"{keys} have their defaults (owner-node check --json lists them)")
     for result in results:
         console.print_line()
         _show_dataset(result)

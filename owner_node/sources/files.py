@@ -5,6 +5,7 @@ Error texts of libraries are not passed on, since they quote values.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 import pyarrow as pa
@@ -58,9 +59,12 @@ def open_file(path: Path, form: CsvOptions, findings: Findings) -> Source | None
 
 def first_bytes(path: Path, findings: Findings) -> bytes | None:
     """Return the first bytes of a file, which identify its type; None if unreadable, with a finding."""
+    problem, hint = "this is a pipe or a device, not a file", "write the data into a file, and name that"
     try:
-        with path.open("rb") as file:
-            return file.read(HEAD_BYTES)
+        # Opening a pipe waits until somebody writes into it, and a device may never end.
+        if S_ISDIR(kind := path.stat().st_mode) or S_ISREG(kind):
+            with path.open("rb") as file:
+                return file.read(HEAD_BYTES)
     except FileNotFoundError:
         hint = "correct the path; one in owner.toml is relative to the folder of that file"
         findings.add(None, "there is no such file", 1, hint, "", lambda: filter(None, [_close_to(path)]))
@@ -166,6 +170,9 @@ def _open_folder(folder: Path, findings: Findings) -> Source | None:
     damaged, other, first = [], [], None
     for path in (paths := [folder / name for name in names]):
         try:
+            if not path.is_file():
+                damaged.append(path.name)
+                continue
             schema = pa.parquet.read_schema(path).remove_metadata()
         except (pa.ArrowException, OSError) as fault:
             check_resources(fault)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -151,6 +152,18 @@ def test_files_that_are_not_there_or_not_readable(dataset, tmp_path, suffix):
         (None, "this is a folder without Parquet files", None)
     ]
     assert problems(dataset("", suffix), []) == [(None, "the file is empty", None)]
+
+
+@pytest.mark.parametrize("source", ["{}/pipe.csv", "{}/pipe.parquet", "/dev/zero", "sqlite:///{}/pipe", "{}"])
+def test_what_is_no_file_is_not_waited_for(dataset, tmp_path, source):
+    """A pipe into which nobody writes, and a device that never ends, keep no daemon waiting."""
+    os.mkfifo(tmp_path / Path(source).name.replace("{}", "pipe.parquet"))
+    query = {"query": "select age from people"} if source.startswith("sqlite") else {}
+    found = problems(dataset(None, source=source.format(tmp_path), **query), [])
+    if source == "{}":
+        assert found == [(None, "not readable as Parquet", 1)]
+    else:
+        assert found == [(None, "this is a pipe or a device, not a file", None)]
 
 
 @pytest.mark.parametrize("content", ["age", "age\n", "age,sex\r\n", "age,x\n\n\n"])
