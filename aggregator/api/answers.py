@@ -13,6 +13,9 @@ from aggregator.protocol.events import (
     Linked,
     Measured,
     OwnerEvent,
+    Passed,
+    PassedRows,
+    PassedSums,
     Sealed,
     Waiting,
 )
@@ -23,7 +26,7 @@ from aggregator.store.ledger_heads import StoredHead
 from common.canonical import digest
 from common.errors import ConflictError, ProtocolError
 from common.model.fragment import Consent, FragmentStatement
-from common.model.rounds import KEY_BYTES, NUMBER_BYTES, SumKey, chained
+from common.model.rounds import KEY_BYTES, NUMBER_BYTES, Parcel, ParcelKind, SumKey, chained
 from common.model.schema import Schema, excesses, most_records
 from common.model.task import Assignment
 from common.trust.signing import Domain
@@ -85,6 +88,8 @@ class Answers:
             return await self._linked(release, owner, request.linked, at)
         if kind == "sealed":
             return await self._sealed(release, owner, request.sealed, at)
+        if kind == "passed":
+            return await self._passed(release, owner, request.passed, at)
         if kind == "measured":
             return await self._measured(release, owner, request.measured, at)
         raise ProtocolError("the answer is empty or of an unknown kind", _COMPATIBLE)
@@ -167,6 +172,34 @@ class Answers:
             owner, Domain.SUM_KEY, key, answer.signature, answer.certificate, since
         )
         return key.key, chain
+
+    async def _passed(self, release: Release, owner: str, answer: wire.Passed, at: int) -> Passed:
+        """Take note of what an owner sent others; its bytes are here."""
+        if answer.round != release.round:
+            raise ProtocolError(f"round {answer.round} of release {release.id} is not open")
+        try:
+            stated = Parcel.from_bytes(answer.parcel.statement)
+        except ValueError as problem:
+            raise ProtocolError(str(problem), _COMPATIBLE) from None
+        kind = PassedRows if stated.kind is ParcelKind.ROWS else PassedSums
+        expected = (release.id, owner, release.plan_digest, digest(release.rounds[-1].document.encode()))
+        if (stated.release, stated.owner, stated.plan_digest, stated.opening) != expected:
+            raise ProtocolError("an owner states something else than it was asked for", _COMPATIBLE)
+        chain = self._statements.check(
+            owner, Domain.PARCEL, stated, answer.parcel.signature, answer.parcel.certificate,
+            datetime.fromisoformat(release.the_plan().created),
+        )  # fmt: skip
+        blob = Blob(release.id, owner, BlobKind(stated.kind), stated.parcel_digest, stated.size)
+        if not await asyncio.to_thread(self._intake.verify, blob):
+            raise ProtocolError("what others need has not arrived", "upload it, then answer")
+        return kind(
+            at=at,
+            owner=owner,
+            round=answer.round,
+            statement=stated.to_bytes().decode(),
+            signature=answer.parcel.signature.hex(),
+            certificate=chain,
+        )
 
     async def _measured(self, release: Release, owner: str, answer: wire.Measured, at: int) -> Measured:
         if not 1 <= answer.round <= len(release.rounds):

@@ -284,6 +284,21 @@ class OwnerService(OwnerServiceServicer):
             yield wire.FetchChunk(data=document.compressed[start : start + CHUNK_BYTES])
 
     @raises
+    async def FetchParcel(
+        self, request: wire.ParcelRequest, context: Context
+    ) -> AsyncIterator[wire.FetchChunk]:
+        """Send what another owner has sent for this one."""
+        owner = self._name(await self._admit(context, request))
+        release = self._release(request.release, owner)
+        check_plan(release, request.plan_digest)
+        if not release.round:
+            raise ProtocolError(
+                f"release {release.id} is {release.state}: nothing is sent between its owners"
+            )
+        async for data in _read(self._uploads.parcel(release, request.digest), 0):
+            yield wire.FetchChunk(data=data)
+
+    @raises
     async def Select(self, request: wire.SelectRequest, context: Context) -> AsyncIterator[wire.SelectChunk]:
         """Send an owner which of its own records all groups hold, until all owners have masked those."""
         owner = self._name(await self._admit(context, request))

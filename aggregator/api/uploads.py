@@ -25,6 +25,7 @@ from common.errors import (
     TesseraError,
 )
 from common.model.fragment import Receipt
+from common.model.rounds import Parcel, ParcelKind, largest_parcel
 from common.trust.signing import Domain, SignerSource
 from common.wire.chunks import data_of
 from common.wire.limits import check_lengths
@@ -39,7 +40,13 @@ RECEIVED_BYTES = bytes_counter(
     BlobKind,
 )
 _log = logging.getLogger(__name__)
-_KINDS = {wire.BLOB_KIND_TOKENS: BlobKind.TOKENS, wire.BLOB_KIND_FRAGMENT: BlobKind.FRAGMENT}
+_KINDS = {
+    wire.BLOB_KIND_TOKENS: BlobKind.TOKENS,
+    wire.BLOB_KIND_FRAGMENT: BlobKind.FRAGMENT,
+    wire.BLOB_KIND_ROWS: BlobKind.ROWS,
+    wire.BLOB_KIND_SUMS: BlobKind.SUMS,
+}
+_PARCELS = (BlobKind.ROWS, BlobKind.SUMS)
 _STALL_SECONDS = 60.0
 """How long an upload may be silent before it is cut off; the owner can resume it later."""
 
@@ -75,6 +82,21 @@ class Uploads:
         blob, done = self._expected(release, owner, key)
         return blob.size if done else self._intake.offset(blob)
 
+    def parcel(self, release: Release, name: str) -> Path:
+        """Return the file of what an owner sent others, by its digest.
+
+        Raises:
+            ProtocolError: If nobody sent it.
+        """
+        for owner, progress in release.progress.items():
+            for passed in (progress.passed_rows, progress.passed_sums):
+                if (
+                    passed is not None
+                    and (stated := Parcel.from_bytes(passed.statement.encode())).parcel_digest == name
+                ):
+                    return self._intake.path(release.id, owner, BlobKind(stated.kind))
+        raise ProtocolError("no owner sent this", "request the work that is due")
+
     def selection(self, release: str, owner: str) -> Path:
         """Return the file of what linking selected of an owner's records."""
         return self._intake.path(release, owner, BlobKind.SELECTION)
@@ -104,7 +126,7 @@ class Uploads:
         """
         blob, done = self._expected(release, owner, key)
         if not done:
-            check = None if blob.kind is BlobKind.TOKENS else _Check(release, owner)
+            check = _Check(release, owner) if blob.kind is BlobKind.FRAGMENT else None
             chunks = self._chunks(blob, first, rest)
             try:
                 await self._intake.receive(blob, first.offset, chunks, check)
@@ -118,7 +140,7 @@ class Uploads:
                 ) from None
             if check is not None:
                 await self._received(release, owner, blob, check)
-        if blob.kind is BlobKind.TOKENS:
+        if blob.kind is not BlobKind.FRAGMENT:
             return wire.UploadResponse()
         received = self._conductor.release(release.id).progress[owner].received
         if received is None:
@@ -179,6 +201,8 @@ class Uploads:
         blob = Blob(release.id, owner, kind, key.digest, key.size)
         if kind is BlobKind.TOKENS:
             return blob, _check_tokens(release, blob)
+        if kind in _PARCELS:
+            return blob, _check_parcel(release, blob)
         return blob, _check_fragment(release, blob)
 
 
@@ -241,6 +265,28 @@ def _check_tokens(release: Release, blob: Blob) -> bool:
         possible = not blob.size % TOKEN_BYTES and 0 < blob.size <= TOKEN_BYTES * linked_at_most
     if not possible:
         raise ProtocolError(f"{blob.size} bytes cannot be the tokens of the described records")
+    return False
+
+
+def _check_parcel(release: Release, blob: Blob) -> bool:
+    progress, plan = release.progress[blob.owner], release.the_plan()
+    passed = progress.passed_rows if blob.kind is BlobKind.ROWS else progress.passed_sums
+    if passed is not None:
+        if Parcel.from_bytes(passed.statement.encode()).parcel_digest != blob.digest:
+            raise ConflictError(
+                f"owner {blob.owner} has sent other {blob.kind} before", "the first ones count"
+            )
+        return True
+    opened = release.rounds[-1] if release.round else None
+    senders = () if opened is None else opened.rows if blob.kind is BlobKind.ROWS else opened.sums
+    if blob.owner not in senders or release.addendum is None:
+        raise ProtocolError(
+            f"no {blob.kind} of owner {blob.owner} are expected now", "do the work that is due"
+        )
+    n_attributes = len(plan.assignment_of(blob.owner).names)
+    most = largest_parcel(ParcelKind(blob.kind), n_attributes, release.addendum.records[blob.owner])
+    if blob.size > most:
+        raise ProtocolError(f"{blob.size} bytes cannot be the {blob.kind} of this release")
     return False
 
 

@@ -26,7 +26,16 @@ from aggregator.drive.stages import (
     signed_plan,
 )
 from aggregator.drive.steps import Steps
-from aggregator.protocol.events import Confirmed, Described, Event, OwnerEvent, Published, Refused, Started
+from aggregator.protocol.events import (
+    Confirmed,
+    Described,
+    Event,
+    OwnerEvent,
+    Passed,
+    Published,
+    Refused,
+    Started,
+)
 from aggregator.protocol.release import Release, apply, begin
 from aggregator.protocol.states import ENDS, State
 from aggregator.protocol.work import Work, work_for
@@ -250,6 +259,9 @@ class Conductor:
         _log.info(event.name, extra={"release": release, "state": str(after.state)} | owner)
         if before is None or (after.state, after.rounds) != (before.state, before.rounds):
             self._entered(after)
+        elif isinstance(event, Passed):
+            for name in after.request.owners:
+                self._presence.signal(name).fire()
         self._go_on(self._releases[release])
         self._changed(release)
         return self._releases[release]
@@ -268,6 +280,10 @@ class Conductor:
         self._deadlines.watch(release)
         self._prepare(release)
         self._intake.remove_answers(release.id, before=len(release.rounds))
+        if release.round:
+            for owner, progress in release.progress.items():
+                if progress.passed_sums is None:
+                    self._intake.remove(release.id, owner, BlobKind.SUMS)
         if release.state in (State.MASKING, State.MEASURING):
             for owner in release.request.owners:
                 self._intake.remove(release.id, owner, BlobKind.TOKENS)

@@ -6,9 +6,10 @@ are serialised and compressed once, named by their digests, and fetched by the o
 
 import zlib
 from base64 import b64decode
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from aggregator.protocol.events import Passed
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
 from aggregator.protocol.work import Work, conclusion
@@ -94,6 +95,11 @@ def work_message(release: Release, work: Work, document: SharedDocument | None) 
         message.collect.SetInParent()
     elif work.step == "measure":
         message.measure.CopyFrom(_measure(release, document))
+    elif work.step == "encrypt":
+        message.encrypt.CopyFrom(_pass(release, document))
+    elif work.step == "add":
+        message.add.CopyFrom(_pass(release, document))
+        message.add.parcels.extend(_parcels(each.passed_rows for each in release.progress.values()))
     else:
         state, reason, manifest = conclusion(release)
         # A conflict lists whatever owners declare differently.
@@ -142,6 +148,28 @@ def _mask(release: Release, document: SharedDocument | None) -> wire.Mask:
     )
 
 
+def _pass(release: Release, document: SharedDocument | None) -> wire.Pass:
+    if not release.round or document is None:
+        raise InternalError(f"release {release.id} has no open round")
+    opened = release.rounds[-1]
+    return wire.Pass(
+        round=release.round,
+        opening_digest=document.digest,
+        signature=bytes.fromhex(opened.signature),
+        certificate=opened.certificate.encode(),
+    )
+
+
+def _parcels(passed: Iterable[Passed | None]) -> Iterator[wire.Parcel]:
+    for each in passed:
+        if each is not None:
+            yield wire.Parcel(
+                statement=each.statement.encode(),
+                signature=bytes.fromhex(each.signature),
+                certificate=each.certificate.encode(),
+            )
+
+
 def _measure(release: Release, document: SharedDocument | None) -> wire.Measure:
     if not release.round or document is None:
         raise InternalError(f"release {release.id} has no open round")
@@ -151,4 +179,5 @@ def _measure(release: Release, document: SharedDocument | None) -> wire.Measure:
         opening_digest=document.digest,
         signature=bytes.fromhex(opened.signature),
         certificate=opened.certificate.encode(),
+        parcels=_parcels(each.passed_sums for each in release.progress.values()),
     )

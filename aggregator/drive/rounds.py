@@ -17,7 +17,8 @@ from common.trust.signing import Domain, SignerSource
 
 if TYPE_CHECKING:
     from common.arrays import Int64Array
-    from common.synthesis.course import Design
+    from common.model.plan import Plan
+    from common.synthesis.course import Design, Measured, Round
 
 
 def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int) -> Opened:
@@ -66,6 +67,7 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
         numbers=0 if isinstance(asked, Measured) else n_numbers(asked),
         signature=key.sign(Domain.ROUND, document).hex(),
         certificate=key.chain_pem,
+        **_senders(plan, design, sums, asked),
     )
 
 
@@ -116,6 +118,28 @@ def _added(release: Release, intake: Intake) -> "Int64Array":
                 {"owner": owner},
             )
     return add_answers(answers, release.rounds[-1].numbers)
+
+
+def _senders(
+    plan: "Plan",
+    design: "Design",
+    sums: "list[Int64Array]",
+    asked: "Round | Measured",
+) -> dict[str, tuple[str, ...]]:
+    """Return which owners of different attributes send others rows and sums in a round."""
+    from common.synthesis.course import Measured, OneWay, n_rounds, next_round
+    from common.synthesis.roles import Roles, Terms
+
+    if not design.holders or isinstance(asked, Measured) or isinstance(asked[0], OneWay):
+        return {}
+    choice = next_round(design, sums[: n_rounds(design) - 2])
+    if isinstance(choice, Measured):
+        raise InternalError("a release has no round in which pairs are chosen")
+    # Nothing but the order of the owners is taken from the roles.
+    roles = Roles(Terms("", "", ""), design, choice, "")
+    names = [plan.owners_of(group)[0] for group in roles.order]
+    first = len(sums) == n_rounds(design) - 2
+    return {"rows": tuple(names[:-1]) if first else (), "sums": tuple(names[1:])}
 
 
 def _keys(release: Release) -> tuple[SignedKey, ...]:

@@ -5,7 +5,7 @@ an owner are the same answer if their `content` is equal; signatures and times m
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -170,6 +170,38 @@ class Opened(Event):
     """Over tessera/v1/round."""
     certificate: str
     """PEM chain of the aggregator."""
+    rows: Sequence[str] = ()
+    """Owners of different attributes that send others encrypted rows first."""
+    sums: Sequence[str] = ()
+    """Owners that send others sums of these."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passed(OwnerEvent):
+    """An owner sent others what they count with."""
+
+    round: int
+    statement: str
+    """Canonical JSON of the `common.model.rounds.Parcel`."""
+    signature: str
+    """Over tessera/v1/parcel."""
+    certificate: str
+    """PEM chain of the owner."""
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """The round, and the statement."""
+        return (self.round, self.statement)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedRows(Passed):
+    """Encrypted rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedSums(Passed):
+    """Noisy sums of others' rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,6 +310,8 @@ EVENTS: Mapping[str, type[Event]] = {
     "addended": Addended,
     "sealed": Sealed,
     "opened": Opened,
+    "passed_rows": PassedRows,
+    "passed_sums": PassedSums,
     "measured": Measured,
     "received": Received,
     "published": Published,

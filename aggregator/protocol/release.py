@@ -20,6 +20,9 @@ from aggregator.protocol.events import (
     Measured,
     Opened,
     OwnerEvent,
+    Passed,
+    PassedRows,
+    PassedSums,
     Planned,
     Published,
     Received,
@@ -53,6 +56,10 @@ class OwnerAnswers:
     """The same, read."""
     measured: Measured | None = None
     """Its answer to the open round."""
+    passed_rows: PassedRows | None = None
+    """The encrypted rows that it sent others."""
+    passed_sums: PassedSums | None = None
+    """What it sent others in the open round."""
     counted: str = ""
     """Digest of its answers to the rounds before (`common.model.rounds.chained`)."""
     received: Received | None = None
@@ -245,7 +252,7 @@ def _answered(release: Release, event: OwnerEvent) -> Release:
     if progress is None:
         raise ProtocolError(f"owner {event.owner} takes no part in release {release.id}")
     known: OwnerEvent | None = getattr(progress, event.name)
-    if isinstance(event, Measured):
+    if isinstance(event, Measured | Passed):
         if event.round < len(release.rounds):
             return release  # it was counted, and the answer to its message was lost
         if next_state(release.state, event.name) and event.round != release.round:
@@ -279,7 +286,12 @@ def _opened(release: Release, event: Opened) -> Release:
     """Open the next round, whose answers are others; the time for it begins."""
     state = next_state(release.state, event.name if event.numbers else f"{event.name}_none")
     progress = {
-        owner: replace(each, measured=None, counted=each.statement.fragment_digest if each.statement else "")
+        owner: replace(
+            each,
+            measured=None,
+            passed_sums=None,
+            counted=each.statement.fragment_digest if each.statement else "",
+        )
         for owner, each in release.progress.items()
     }
     rounds = (*release.rounds, event)

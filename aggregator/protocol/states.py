@@ -89,6 +89,8 @@ TRANSITIONS: Mapping[State, Mapping[str, State]] = {
     # A synthetic release instead of masking and collecting: round by round, until nothing is left to ask.
     State.MEASURING: {
         "opened": State.MEASURING,
+        "passed_rows": State.MEASURING,
+        "passed_sums": State.MEASURING,
         "measured": State.MEASURING,
         "opened_none": State.JOINING,
         "refused": State.REFUSED,

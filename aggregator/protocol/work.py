@@ -11,7 +11,7 @@ from aggregator.protocol.events import Conflicted
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
 
-Step = Literal["describe", "consent", "link", "mask", "collect", "measure", "conclude"]
+Step = Literal["describe", "consent", "link", "mask", "collect", "encrypt", "add", "measure", "conclude"]
 
 DRY_RUN_REASON = "only a plan was requested"
 """The reason that owners receive when a dry run has ended."""
@@ -66,9 +66,25 @@ def work_for(release: Release, owner: str) -> Work | None:
         return None
     answer, step = _STEPS[release.state]
     if step == "measure":
-        due = release.round and progress.measured is None
-        return Work(release.id, step, release.round) if due else None
+        return _in_round(release, owner)
     return Work(release.id, step) if getattr(progress, answer) is None else None
+
+
+def _in_round(release: Release, owner: str) -> Work | None:
+    """Return what an owner should do in a round: what others wait for comes first."""
+    if not release.round:
+        return None
+    opened, progress = release.rounds[-1], release.progress[owner]
+    if owner in opened.rows and progress.passed_rows is None:
+        return Work(release.id, "encrypt", release.round)
+    if owner in opened.sums and progress.passed_sums is None:
+        without = any(release.progress[each].passed_rows is None for each in opened.rows)
+        return None if without else Work(release.id, "add", release.round)
+    if progress.measured is not None or any(
+        release.progress[each].passed_sums is None for each in opened.sums
+    ):
+        return None
+    return Work(release.id, "measure", release.round)
 
 
 def conclusion(release: Release) -> tuple[str, str, str]:

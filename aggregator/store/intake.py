@@ -109,6 +109,10 @@ class BlobKind(StrEnum):
 
     TOKENS = "tokens"
     FRAGMENT = "fragment"
+    ROWS = "rows"
+    """For the rounds of owners with different attributes: encrypted rows."""
+    SUMS = "sums"
+    """Sums of others' rows, of one round."""
     SELECTION = "selection"
     """Not uploaded: which of an owner's records all groups hold, until it has masked them."""
 

@@ -347,17 +347,20 @@ class Plan(Document):
         self, bound: Callable[[Task], Decimal | None], multiples: Sequence[int]
     ) -> Decimal | None:
         bounds = [[bound(task) for task in tasks] for tasks in self._tasks_by_group]
-        return total_or_unbounded(
+        by_group = [
             None if None in of_group else _of_largest((b for b in of_group if b is not None), most)
             for of_group, most in zip(bounds, multiples, strict=True)
-        )
+        ]
+        # A model has one bound for the whole record of a person, at whichever owners its attributes are.
+        return total_or_unbounded(by_group if self.synthesis is None else by_group[:1])
 
     def epsilon_of_person(self, multiples: Sequence[int]) -> Decimal:
         """Return the sum of epsilon for one person, as `epsilon_joint_of_person` does of the joint bounds."""
-        return total(
+        by_group = [
             _of_largest((task.epsilon for task in tasks), most)
             for tasks, most in zip(self._tasks_by_group, multiples, strict=True)
-        )
+        ]
+        return total(by_group) if self.synthesis is None else max(by_group)
 
     @property
     def passes(self) -> tuple[MatchPass, ...]:

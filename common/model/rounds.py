@@ -12,6 +12,7 @@ owners got the same sums and the same keys of all rounds.
 import hashlib
 import re
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from common.canonical import OMITTED, Document
 
@@ -49,6 +50,52 @@ class SignedKey(Document):
     """The owner's, of its `SumKey`; hexadecimal."""
     certificate: str
     """PEM chain of the owner."""
+
+
+CIPHERTEXT_BYTES = 768
+"""Of an encrypted number, with keys of 3,072 bits."""
+_LARGEST_HEADER = 2**17
+_LARGEST_SUMS = 2**26
+"""Far above what the bins of 30 attributes need, which is 2 MB."""
+
+
+class ParcelKind(StrEnum):
+    """What owners of different attributes send each other in a round, through the aggregator."""
+
+    ROWS = "rows"
+    """Encrypted bins of a holder's persons (`owner_node.synthesis.crossed`), for all of its adders."""
+    SUMS = "sums"
+    """Noisy sums of an adder, for all of its holders."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel(Document):
+    """What an owner sends other owners in a round, signed by it."""
+
+    release: str
+    owner: str
+    plan_digest: str
+    opening: str
+    """Digest of the document that opened the round."""
+    kind: ParcelKind
+    parcel_digest: str
+    """SHA-256 of its bytes."""
+    size: int
+    """How many there are."""
+
+
+def largest_parcel(kind: ParcelKind, n_attributes: int, n_records: int) -> int:
+    """Return the most bytes that an owner can have to send others.
+
+    Args:
+        kind: What it sends.
+        n_attributes: How many attributes it has.
+        n_records: Number of persons.
+    """
+    if kind is ParcelKind.SUMS:
+        return _LARGEST_SUMS
+    # The bins of an attribute fit into one number, and so do its merged bins.
+    return 2 * n_attributes * n_records * CIPHERTEXT_BYTES + _LARGEST_HEADER
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,11 +37,13 @@ def by_colluding(limits: Limits, plan: Plan) -> Iterator[str]:
     """Object to noise that allows fewer owners to collude than a policy asks for, or than there are."""
     if plan.synthesis is None:
         return
-    needed = min(limits.min_colluding, len(plan.owners) - 1)
+    # Owners of different attributes each add the whole noise: there all others may collude.
+    n_others = max(map(len, plan.groups)) - 1
+    needed = min(limits.min_colluding, n_others)
     if plan.synthesis.colluding < needed:
         yield (
             f"policy.min_colluding = {limits.min_colluding}, the noise of the plan allows "
-            f"{plan.synthesis.colluding} of {len(plan.owners) - 1} co-owners to collude with the aggregator"
+            f"{plan.synthesis.colluding} of {n_others} co-owners to collude with the aggregator"
         )
 
 

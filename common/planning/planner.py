@@ -44,10 +44,11 @@ def make_plan(
     homes = groups_of_attributes(arguments.groups, holders(arguments, schemas))
     groups = [_attributes_of(arguments, group, homes, schemas) for group in range(len(arguments.groups))]
     names = [[attribute.name for attribute in group] for group in groups]
-    modelled = None
+    modelled: list[Modelled | None] = [None] * len(groups)
     masked: dict[tuple[str, int], tuple[PlannedAttribute, ...]] = {}
     if arguments.product is Product.SYNTHETIC:
-        modelled = Modelled(tuple(names[0]), arguments.epsilon)
+        # One person's record at all owners has one epsilon: it is not divided.
+        modelled = [Modelled(tuple(each), arguments.epsilon) for each in names]
     else:
         masked = _masked(arguments, groups, schemas, g)
     tasks = tuple(
@@ -57,7 +58,7 @@ def make_plan(
             group,
             schemas[owner].records_rounded,
             masked.get((owner, group), ()),
-            modelled,
+            modelled[group],
         )
         for group, owners in enumerate(arguments.groups)
         for owner in owners
@@ -84,9 +85,9 @@ def make_plan(
         ),
         tasks=tasks,
         owner_column=_checked_owner_column(arguments, names),
-        synthesis=_synthesis(arguments) if modelled else None,
+        synthesis=_synthesis(arguments) if arguments.product is Product.SYNTHETIC else None,
     )
-    if modelled:
+    if plan.synthesis is not None:
         # It brings numpy, which nothing else of a plan needs.
         from common.planning.synthetic import check_synthetic
 
@@ -100,7 +101,7 @@ def _synthesis(arguments: ReleaseArguments) -> Synthesis:
     Raises:
         UsageError: If more owners may collude than there are others.
     """
-    n_owners, colluding = len(arguments.owners), arguments.colluding
+    n_owners, colluding = max(map(len, arguments.groups)), arguments.colluding
     if colluding is None:
         colluding = default_colluding(n_owners)
     honest_owners(n_owners, colluding)
@@ -160,7 +161,7 @@ def _linking(arguments: ReleaseArguments, tasks: Sequence[Task], *, tokens: bool
     """Return the bounds for what linking may find; fewer common persons than the largest k never do."""
     if arguments.on_mismatch == "stop":
         return Linking(tokens, arguments.max_overlap)
-    largest_k = max(each.k or 1 for task in tasks for each in task.attributes)
+    largest_k = max((each.k or 1 for task in tasks for each in task.attributes), default=1)
     return Linking(tokens, arguments.max_overlap, arguments.on_mismatch, arguments.min_common or largest_k)
 
 

@@ -11,9 +11,10 @@ from statistics import fmean
 import numpy as np
 
 from common.errors import UsageError
-from common.model.plan import Layout, Plan
+from common.model.plan import Plan
 from common.model.privacy import plain
 from common.model.schema import most_records
+from common.planning.arguments import check_countable
 from common.synthesis.accounting import zcdp_rho
 from common.synthesis.course import Design, check_noise, n_numbers, next_round, one_way_noises
 from common.synthesis.rounds import MOST_ATTRIBUTES, MOST_BINS, most_bins
@@ -41,15 +42,22 @@ def design_of(plan: Plan, n_records: int | None = None) -> Design:
     synthesis = plan.synthesis
     if synthesis is None:
         raise ValueError("the plan is not that of a synthetic release")
-    planned = max(sum(task.records_rounded for task in plan.tasks), 1)
+    group_of = {name: task.group for task in plan.tasks for name in task.names}
+    across = plan.n_groups > 1
+    by_group = [
+        sum(task.records_rounded for task in plan.tasks if task.group == group)
+        for group in range(plan.n_groups)
+    ]
+    planned = max(min(by_group), 1)
     return Design(
         plan.attributes,
         planned if n_records is None else n_records,
         plan.epsilon,
         synthesis.delta,
-        owners=len(plan.owners),
+        owners=1 if across else len(plan.owners),
         colluding=synthesis.colluding,
         split=synthesis.split,
+        holders=tuple(group_of[each.name] for each in plan.attributes) if across else (),
     )
 
 
@@ -164,17 +172,29 @@ def records_needed(design: Design) -> int:
     return needed
 
 
+def _check_across(plan: Plan) -> None:
+    """Check what owners of different attributes need, who count the same persons in one order."""
+    if plan.passes:
+        raise UsageError(
+            "a synthetic release of persons that match keys link is not possible yet",
+            "declare an identifier that all owners know, without match keys, or choose --product masked",
+        )
+    if plan.linking.intersects:
+        raise UsageError(
+            "a synthetic release of some of the owners' common persons is not possible yet",
+            "leave --on-mismatch out, or choose --product masked",
+        )
+
+
 def check_synthetic(plan: Plan) -> None:
     """Check that a synthetic release can be made as planned.
 
     Raises:
         UsageError: If it cannot.
     """
-    if plan.layout is not Layout.HORIZONTAL or plan.n_groups > 1:
-        raise UsageError(
-            f"a synthetic release of a {plan.layout} layout is not possible yet",
-            "choose --product masked, or owners that have the same attributes: --layout horizontal",
-        )
+    check_countable(plan.layout)
+    if plan.n_groups > 1:
+        _check_across(plan)
     if plan.owner_column:
         raise UsageError("a synthetic record comes from no owner", "leave --owner-column out")
     if plan.max_records_per_person != 1:

@@ -49,6 +49,7 @@ class Domain(StrEnum):
     ANSWER = "tessera/v1/answer"
     ROUND = "tessera/v1/round"
     SUM_KEY = "tessera/v1/sum-key"
+    PARCEL = "tessera/v1/parcel"
     LINKAGE_EXPORT = "tessera/v1/linkage-export"
 
 

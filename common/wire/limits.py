@@ -28,7 +28,7 @@ LONGEST: Mapping[str, int] = {
     **dict.fromkeys(("tokens_digest", "fragment_digest"), _NAME),
     **dict.fromkeys(("signature", "consent_signature", "fragment_signature"), _SIGNATURE),
     **dict.fromkeys(("certificate", "consent_certificate", "fragment_certificate", "request"), _CHAIN),
-    **dict.fromkeys(("receipt", "fragment"), _STATEMENT),
+    **dict.fromkeys(("receipt", "fragment", "statement"), _STATEMENT),
     **dict.fromkeys(("reason", "message"), SENTENCES),
     **dict.fromkeys(("data", "zstd", "answer"), _PIECE),
     "schema": LARGEST_SCHEMA,

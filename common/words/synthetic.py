@@ -84,6 +84,15 @@ def collusion(plan: Plan) -> tuple[str, ...]:
     synthesis = plan.synthesis
     if synthesis is None or len(plan.owners) == 1:
         return ()
+    if plan.n_groups > 1:
+        return (
+            (
+                "Tables of attributes of two owners are counted under encryption, and both add the whole "
+                "noise. So the promise holds for an owner's part of a record against the aggregator and all "
+                "other owners together, as long as these encrypt the bins of their own records and nothing "
+                "else."
+            ),
+        )
     n_owners, colluding = len(plan.owners), synthesis.colluding
     seen = (
         "The aggregator sees sums of all owners' noisy counts, never those of fewer. "

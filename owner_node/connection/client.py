@@ -23,8 +23,9 @@ from common.canonical import digest
 from common.clock import utc_now
 from common.daemon.metrics import bytes_counter
 from common.errors import IdentityError, IntegrityError, NotConnectedError, ProtocolError, TesseraError
-from common.files import CHUNK_BYTES, file_digest, read_chunks
+from common.files import CHUNK_BYTES, atomic_writer, file_digest, read_chunks
 from common.model.compatibility import Software, common_protocol
+from common.model.rounds import Parcel, ParcelKind
 from common.progress import Progress, StepEstimate
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
@@ -45,7 +46,7 @@ from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
 from owner_node.config import KnownAggregator, OwnerConfig
 from owner_node.connection.packing import ChunkPacking
-from owner_node.state.answers import Fragment, SignedHead
+from owner_node.state.answers import Fragment, ParcelAnswer, SignedHead
 from owner_node.trust import Trust
 
 _CALL_SECONDS = 20.0
@@ -58,7 +59,13 @@ _MOST_FILES = 16
 """Most files of a release folder."""
 
 
-_KINDS = {wire.BLOB_KIND_TOKENS: "tokens", wire.BLOB_KIND_FRAGMENT: "fragment"}
+_KINDS = {
+    wire.BLOB_KIND_TOKENS: "tokens",
+    wire.BLOB_KIND_FRAGMENT: "fragment",
+    wire.BLOB_KIND_ROWS: "rows",
+    wire.BLOB_KIND_SUMS: "sums",
+}
+_PARCEL_KINDS = {ParcelKind.ROWS: wire.BLOB_KIND_ROWS, ParcelKind.SUMS: wire.BLOB_KIND_SUMS}
 SENT_BYTES = bytes_counter(
     "tessera_owner_sent_bytes",
     "Bytes of tokens and fragments that were sent since the start.",
@@ -237,6 +244,40 @@ class AggregatorClient:
         seconds = _transfer_seconds(fragment.size - offset)
         response: wire.UploadResponse = await _hand_over(lambda: self._calls.Upload(chunks, timeout=seconds))
         return response
+
+    async def upload_parcel(
+        self, release: str, plan_digest: str, answer: ParcelAnswer, progress: Progress
+    ) -> None:
+        """Send what owners of other attributes wait for."""
+        kind, stated = _PARCEL_KINDS[answer.parcel.kind], answer.parcel
+        blob = wire.BlobKey(
+            release=release, plan_digest=plan_digest, kind=kind, digest=stated.parcel_digest, size=stated.size
+        )
+        offset, packing = await self._held(blob)
+        chunks = self._chunks(blob, offset, read_chunks(answer.path, offset), packing, progress)
+        seconds = _transfer_seconds(stated.size - offset)
+        await _hand_over(lambda: self._calls.Upload(chunks, timeout=seconds))
+
+    async def parcel(self, release: str, plan_digest: str, stated: Parcel, to: Path) -> None:
+        """Write what an owner of other attributes sent to a file, unless it is there.
+
+        Raises:
+            IntegrityError: If the aggregator sends something else.
+        """
+        if to.exists() and to.stat().st_size == stated.size:
+            return
+        request = wire.ParcelRequest(release=release, plan_digest=plan_digest, digest=stated.parcel_digest)
+        with atomic_writer(to) as stream, _handing_over():
+            async for chunk in _stream(
+                lambda: self._calls.FetchParcel(request, timeout=_transfer_seconds(stated.size))
+            ):
+                stream.write(chunk.data)
+                if stream.tell() > stated.size:
+                    break
+            if stream.tell() != stated.size:
+                raise IntegrityError(
+                    f"the aggregator does not send the {stated.size} bytes of {stated.owner}"
+                )
 
     async def document(self, release: str, name: str) -> bytes:
         """Fetch the document that work names by its digest.

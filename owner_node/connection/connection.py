@@ -75,7 +75,7 @@ def _head(response: wire.ConnectResponse | wire.PollResponse) -> Head | None:
 def _step_name(work: wire.Work) -> str:
     """Return the name of a piece of work among those of its release: every round has one of its own."""
     step = work.WhichOneof("step") or ""
-    return f"{step}-{work.measure.round}" if step == "measure" else step
+    return f"{step}-{getattr(work, step).round}" if step in ("encrypt", "add", "measure") else step
 
 
 class Connection:

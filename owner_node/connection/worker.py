@@ -14,6 +14,7 @@ from common.daemon.metrics import step_histogram
 from common.daemon.process import in_thread
 from common.errors import InternalError, NotConnectedError, ProtocolError, TesseraError
 from common.model.plan import is_trial
+from common.model.rounds import ParcelKind
 from common.progress import StepStoppedError
 from common.wire.limits import check_lengths
 from common.wire.software import software_here
@@ -22,15 +23,25 @@ from owner_node.connection.client import AggregatorClient, NotTakenError, ledger
 from owner_node.release.co_owners import CoOwner
 from owner_node.release.invitations import Offer
 from owner_node.release.node import Node
-from owner_node.state.answers import NOT_OUR_FAULT, Failure, RefusedBeforeError, SpentError
+from owner_node.state.answers import (
+    NOT_OUR_FAULT,
+    Failure,
+    RefusedBeforeError,
+    SignedParcel,
+    SpentError,
+)
 from owner_node.state.database import CannotStoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from common.model.rounds import Parcel
+    from owner_node.release.crossing import Crossing
+    from owner_node.state.answers import ParcelAnswer
 
 PASSING = (OSError, CannotStoreError, SpentError)
 """Transient errors, such as a full disk or a busy database, which must not end a release."""
-STEPS = ("describe", "consent", "link", "mask", "collect", "measure", "conclude")
+STEPS = ("describe", "consent", "link", "mask", "collect", "encrypt", "add", "measure", "conclude")
 """The steps that an aggregator can request."""
 STEP_SECONDS = step_histogram(
     "tessera_owner_step_seconds",
@@ -95,6 +106,8 @@ class Worker:
             "link": self._link,
             "mask": self._mask,
             "collect": self._collect,
+            "encrypt": self._encrypt,
+            "add": self._add,
             "measure": self._measure,
             "conclude": self._conclude,
         }
@@ -276,12 +289,58 @@ class Worker:
         signed = (received.receipt, received.signature, received.certificate)
         await in_thread(node.production.receive_receipt, *names, *signed)
 
+    async def _encrypt(self, work: wire.Work) -> wire.AnswerRequest:
+        async with self._in_turn(self._turn):
+            crossing = await self._crossing(work, work.encrypt)
+            answer = crossing.kept(ParcelKind.ROWS)
+            if answer is None:
+                answer = await in_thread(crossing.encrypt)
+        return await self._passed(work, work.encrypt.round, answer)
+
+    async def _add(self, work: wire.Work) -> wire.AnswerRequest:
+        async with self._in_turn(self._turn):
+            crossing = await self._crossing(work, work.add)
+            answer = crossing.kept(ParcelKind.SUMS)
+            if answer is None:
+                rows = await self._fetched(work, crossing, ParcelKind.ROWS, work.add.parcels)
+                answer = await in_thread(crossing.add, rows)
+        return await self._passed(work, work.add.round, answer)
+
+    async def _crossing(self, work: wire.Work, asked: "wire.Pass | wire.Measure") -> "Crossing":
+        opening = await self._client.document(work.release, asked.opening_digest)
+        signed = (opening, asked.signature, asked.certificate)
+        make = self._node_for(work).measuring.crossing
+        return await in_thread(make, work.release, work.plan_digest, *signed)
+
+    async def _fetched(
+        self, work: wire.Work, crossing: "Crossing", kind: ParcelKind, sent: "Iterable[wire.Parcel]"
+    ) -> "dict[str, Parcel]":
+        """Fetch what this owner needs of what others sent; return it by owner."""
+        signed = [SignedParcel(each.statement, each.signature, each.certificate) for each in sent]
+        needed = await in_thread(crossing.needed, kind, signed)
+        for parcel in needed.values():
+            await self._client.parcel(work.release, work.plan_digest, parcel, crossing.received(parcel))
+        return needed
+
+    async def _passed(self, work: wire.Work, round_number: int, answer: "ParcelAnswer") -> wire.AnswerRequest:
+        names = (work.release, work.plan_digest)
+        await self._client.upload_parcel(*names, answer, self._node_for(work).progress(work.release))
+        parcel = wire.Parcel(
+            statement=answer.parcel.to_bytes(), signature=answer.signature, certificate=answer.certificate
+        )
+        return wire.AnswerRequest(passed=wire.Passed(round=round_number, parcel=parcel))
+
     async def _measure(self, work: wire.Work) -> wire.AnswerRequest:
         asked, answer = work.measure, self._node_for(work).measuring.answer
+        sums: dict[str, Parcel] = {}
         async with self._in_turn(self._turn):
+            if asked.parcels:
+                crossing = await self._crossing(work, asked)
+                if not crossing.is_answered:
+                    sums = await self._fetched(work, crossing, ParcelKind.SUMS, asked.parcels)
             opening = await self._client.document(work.release, asked.opening_digest)
             signed = (opening, asked.signature, asked.certificate)
-            answered = await in_thread(answer, work.release, work.plan_digest, *signed)
+            answered = await in_thread(answer, work.release, work.plan_digest, *signed, sums)
         return wire.AnswerRequest(
             measured=wire.Measured(
                 round=asked.round,

@@ -234,13 +234,15 @@ def composition(request: Request) -> Iterator[Objection]:
         own_tasks: tuple[Task, ...] = ()
     else:
         own_tasks = own.tasks
+    # A model's epsilon is that of whole records, and is charged in full at every owner.
+    n_groups = plan.n_groups if plan.synthesis is None else 1
     for task in own_tasks:
         # Multiply instead of dividing: shares that were rounded down are compared without rounding.
-        if _EXACT.multiply(task.epsilon, Decimal(plan.n_groups)) > plan.epsilon:
+        if _EXACT.multiply(task.epsilon, Decimal(n_groups)) > plan.epsilon:
             where = f" in group {task.group}" if len(own.tasks) > 1 else ""
             yield Objection(
                 f"the shares of this owner{where} add up to {task.epsilon}, "
-                f"more than epsilon {plan.epsilon} over {plan.n_groups} groups"
+                f"more than epsilon {plan.epsilon} over {n_groups} groups"
             )
 
 

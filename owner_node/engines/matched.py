@@ -59,6 +59,10 @@ class MatchedRecords:
                 self.progress.advance(1)
             return encode_lists(sent)
 
+    def token_order(self) -> Int64Array:
+        """Refuse: records without one token each have no such order."""
+        raise ValueError("records that match keys link have no one token each")
+
     def selected(self, chosen: NDArray[np.bool_]) -> MemoryRecords:
         """Refuse: records without one token each have no such order."""
         raise ValueError("records that match keys link are selected by their numbers")

@@ -53,6 +53,9 @@ class PinnedRecords(Protocol):
         Their order discloses nothing about the order of the records.
         """
 
+    def token_order(self) -> Int64Array:
+        """Return the record positions in the order of their tokens, shape (n_records,)."""
+
     def selected(self, chosen: NDArray[np.bool_]) -> "PinnedRecords":
         """Return some of the records.
 
@@ -92,17 +95,17 @@ class MemoryRecords:
     counted: int = 0
     """Bytes that were added to `TABLES` for them."""
 
-    def by_token(self) -> Int64Array:
-        """Return the record positions in the order of their tokens, shape (n_records,)."""
+    def token_order(self) -> Int64Array:
+        """As `PinnedRecords.token_order`."""
         return np.argsort(sortable(self._tokens), kind="stable").astype(np.int64, copy=False)
 
     def token_list(self) -> bytes:
         """As `PinnedRecords.token_list`."""
-        return b"" if self.tokens is None else self.tokens[self.by_token()].tobytes()
+        return b"" if self.tokens is None else self.tokens[self.token_order()].tobytes()
 
     def selected(self, chosen: NDArray[np.bool_]) -> "MemoryRecords":
         """As `PinnedRecords.selected`."""
-        kept = np.sort(self.by_token()[chosen])
+        kept = np.sort(self.token_order()[chosen])
         return MemoryRecords(self.engine.select(kept), self._tokens[kept])
 
     def write_fragment(
@@ -114,7 +117,7 @@ class MemoryRecords:
     ) -> None:
         """As `PinnedRecords.write_fragment`."""
         if shuffle is None:
-            encode(stream, assignment, masked, self.by_token(), self._tokens)
+            encode(stream, assignment, masked, self.token_order(), self._tokens)
         else:
             order = order_of(shuffle.of(Purpose.SHUFFLE).words(self.engine.n_records))
             encode(stream, assignment, masked, order)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from common.errors import IntegrityError, ProtocolError, TesseraError
 from common.model.fragment import Addendum, FragmentStatement
-from common.model.rounds import NUMBER_BYTES, RoundDocument, SumKey, chained, read_round
+from common.model.rounds import NUMBER_BYTES, Parcel, RoundDocument, SumKey, chained, read_round
 from common.trust.signing import Domain
 from owner_node.release.appraisal import Appraisal
 from owner_node.release.co_owners import unpinned
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from common.arrays import Int64Array
     from common.synthesis.course import Design, Round
     from common.synthesis.sums import Masks
+    from owner_node.release.crossing import Crossing
 
 
 class Measuring:
@@ -39,7 +40,13 @@ class Measuring:
         self._owner, self._appraisal = owner, appraisal
 
     def answer(
-        self, release: str, plan_digest: str, opening: bytes, signature: bytes, certificate: bytes = b""
+        self,
+        release: str,
+        plan_digest: str,
+        opening: bytes,
+        signature: bytes,
+        certificate: bytes = b"",
+        sums_across: "Mapping[str, Parcel] | None" = None,
     ) -> RoundAnswer:
         """Answer a round; before the first one the charge is spent. Idempotent: nothing is drawn twice.
 
@@ -49,6 +56,7 @@ class Measuring:
             opening: The document that opens the round, with what comes with it (`common.model.rounds`).
             signature: The aggregator's signature of the document.
             certificate: The chain that it was signed with; empty: the plan's.
+            sums_across: What owners of other attributes sent (`owner_node.release.crossing.Crossing.needed`).
 
         Raises:
             ProtocolError: If nothing was linked, the document opens another round than the next one, or
@@ -56,36 +64,91 @@ class Measuring:
             IntegrityError: If a signature is invalid, or the key of an owner is not its own.
             DataChangedError: If the source changed since consent.
         """
-        self._owner.resume(release, plan_digest)
-        work = self._owner.accepted(release, plan_digest)
-        if work.plan.synthesis is None or work.session.state is SessionState.RESERVED:
-            raise ProtocolError("a round was opened before the data of a synthetic release were linked")
-        document, attached = _read(opening)
-        work.check_signed(Domain.ROUND, document.to_bytes(), signature, certificate)
+        work, document, attached = self._opened(release, plan_digest, opening, signature, certificate)
         before = self._owner.records.rounds.answered(self._owner.aggregator, release)
         if document.round <= len(before):
             return _repeated(document, before[document.round - 1])
         addendum = _check(work, document, attached, before)
         keys = _checked_keys(work, before[0].document if before else document.to_bytes())
-        questions, design = _questions(work, addendum, document, attached, before)
+        questions, design, sums = _questions(work, addendum, document, attached, before)
         secrets = self._owner.records.rounds.secrets(*work.key[:2])
         if secrets is None:
             raise ProtocolError("this owner has no key for the sums of this release any more")
         masks = _masks(work, secrets.private_key, keys)
         prepared = self._appraisal.prepared(work)
         spend(work, prepared, addendum, signature)
+        if design.holders:
+            self._settle(work, document)
         if work.session.state is not SessionState.SPENT:
             raise ProtocolError(f"a session that is {work.session.state} answers no other round")
         from common.synthesis.course import n_rounds
         from owner_node.release.synthetic import SYNTHETIC, noise_bits
 
         work.progress.begin("counting", 0)
-        bits = noise_bits(secrets.seed, release, document.digest)
-        vector = SYNTHETIC.answer(questions, prepared, work.plan, bits)
-        bits.erase()
+        if design.holders:
+            from owner_node.release.crossing import Crossing
+
+            choice = _choice(document, before, design)
+            crossing = Crossing(
+                work, self._appraisal, design, sums, document.digest, choice, is_answered=False
+            )
+            vector = crossing.answer(questions, sums_across or {})
+        else:
+            bits = noise_bits(secrets.seed, release, document.digest)
+            vector = SYNTHETIC.answer(questions, prepared, work.plan, bits)
+            bits.erase()
         answer = masks.answer(vector, document.digest)
         last = document.round == n_rounds(design)
         return self._store(work, document, attached, answer, before, addendum, last=last)
+
+    def _opened(
+        self, release: str, plan_digest: str, opening: bytes, signature: bytes, certificate: bytes
+    ) -> tuple[ReleaseWork, RoundDocument, bytes]:
+        """Return the work, and what opened a round of it, with what came with that."""
+        self._owner.resume(release, plan_digest)
+        work = self._owner.accepted(release, plan_digest)
+        if work.plan.synthesis is None or work.session.state is SessionState.RESERVED:
+            raise ProtocolError("a round was opened before the data of a synthetic release were linked")
+        document, attached = _read(opening)
+        work.check_signed(Domain.ROUND, document.to_bytes(), signature, certificate)
+        return work, document, attached
+
+    def _settle(self, work: ReleaseWork, document: RoundDocument) -> None:
+        """Store what opened a round before anything is sent for it; two of them would mean noise of both.
+
+        Raises:
+            ProtocolError: If something was sent for another one.
+        """
+        rounds = self._owner.records.rounds
+        with work.transaction() as tx:
+            first = rounds.opening(tx, *work.key[:2], document.round, document.digest)
+        if first != document.digest:
+            raise ProtocolError(
+                f"round {document.round} was opened by another document before",
+                "a round is answered once; start the release again under another id",
+            )
+
+    def crossing(
+        self, release: str, plan_digest: str, opening: bytes, signature: bytes, certificate: bytes = b""
+    ) -> "Crossing":
+        """Return what an owner does in a round beside answering it, for owners of other attributes.
+
+        Arguments and errors as `answer` has them.
+        """
+        from owner_node.release.crossing import Crossing
+
+        work, document, attached = self._opened(release, plan_digest, opening, signature, certificate)
+        answered = self._owner.records.rounds.answered(self._owner.aggregator, release)
+        before, is_answered = answered[: document.round - 1], document.round <= len(answered)
+        if is_answered:
+            _repeated(document, answered[document.round - 1])
+        addendum = _check(work, document, attached, before)
+        _, design, sums = _questions(work, addendum, document, attached, before)
+        choice = _choice(document, before, design)
+        if not choice or not self._owner.records.ledger.is_spent(*work.key):
+            raise ProtocolError("this owner sends others nothing in this round")
+        self._settle(work, document)
+        return Crossing(work, self._appraisal, design, sums, document.digest, choice, is_answered=is_answered)
 
     def _store(
         self,
@@ -215,8 +278,8 @@ def _questions(
     document: RoundDocument,
     attached: bytes,
     before: "Sequence[AnsweredRound]",
-) -> "tuple[Round, Design]":
-    """Compute what a round asks from the sums of those before, which are untrusted input."""
+) -> "tuple[Round, Design, list[Int64Array]]":
+    """Compute what a round asks from the sums before, which are untrusted input, and return these, too."""
     import numpy as np
 
     from common.planning.synthetic import design_of
@@ -239,4 +302,18 @@ def _questions(
         raise ProtocolError(f"the sums are not those of this release: {problem}") from None
     if isinstance(asked, Measured):
         raise ProtocolError(f"the release has no round {document.round}")
-    return asked, design
+    return asked, design, sums
+
+
+def _choice(document: RoundDocument, before: "Sequence[AnsweredRound]", design: "Design") -> str:
+    """Return the digest of what opened the round in which pairs across owners are chosen.
+
+    It is empty before that round, and where all owners have the same attributes.
+    """
+    from common.synthesis.course import n_rounds
+
+    number = n_rounds(design) - 1
+    if not design.holders or document.round < number:
+        return ""
+    found = document if document.round == number else RoundDocument.from_bytes(before[number - 1].document)
+    return found.digest

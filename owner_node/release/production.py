@@ -68,11 +68,13 @@ class Production:
         details: dict[str, Any] = {"records": n_records, "source": source, "co_owners": proved}
         if prepared.dropped:
             details["dropped"] = prepared.dropped
+        pair_key = _new_pair_key(work)
         with work.transaction() as tx:
             work.advance(tx, SessionEvent.LINK, "linked", details, source_digest=source, n_records=n_records)
             secrets = None
             if work.plan.synthesis is not None:
-                secrets = owner.records.rounds.make_secrets(tx, owner.aggregator, release)
+                rounds = owner.records.rounds
+                secrets = rounds.make_secrets(tx, owner.aggregator, release, pair_key)
         tokens = prepared.pinned.token_list()
         if secrets is None:
             return LinkAnswer(n_records, tokens)
@@ -218,6 +220,15 @@ class Production:
         # The key of the release's tokens is not needed any more.
         owner.records.db.forget_removed()
         self._appraisal.forget(plan.release)
+
+
+def _new_pair_key(work: ReleaseWork) -> bytes:
+    """Return a new key for tables with owners of other attributes; empty where there are none."""
+    if work.plan.synthesis is None or work.plan.n_groups == 1:
+        return b""
+    from owner_node.synthesis.paillier import new_key
+
+    return new_key()
 
 
 def _with_key(work: ReleaseWork, n_records: int, tokens: bytes | Path, private: bytes) -> LinkAnswer:

@@ -84,6 +84,8 @@ class Records:
         if over:
             with self.db.transaction() as tx:
                 self.rounds.forget(tx, over)
+            for key in over:
+                self.outbox.remove_parcels(*key)
         for aggregator, release in self.outbox.sealed():
             session = self.sessions.get(aggregator, release)
             if session is None or (session.state in _NOT_PUBLISHED and not self._may_go_on(session)):

@@ -26,6 +26,17 @@ class Synthetic(Masked):
         """Return nothing: what is expected of a model follows from the plan."""
         return None
 
+    def columns(self, prepared: Prepared, plan: Plan, owner: str) -> dict[int, Int64Array]:
+        """Return codes of an owner's attributes in the order of the tokens, `(n_records,)` by number."""
+        names = plan.assignment_of(owner).names
+        records, order = prepared.records, prepared.pinned.token_order()
+        held = records.sample(records.n_records).columns
+        return {
+            number: (held[each.name] - each.lower)[order]
+            for number, each in enumerate(plan.attributes)
+            if each.name in names
+        }
+
     def answer(
         self, questions: Sequence[Question], prepared: Prepared, plan: Plan, bits: BitSource
     ) -> Int64Array:

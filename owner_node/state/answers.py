@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.errors import ConfigurationError
+from common.errors import ConfigurationError, ProtocolError
 from common.model.fragment import LedgerHead
+from common.model.rounds import Parcel
 
 NOT_OUR_FAULT = frozenset({"protocol", "integrity", "identity", "conflict", "version"})
 """Codes of errors in the aggregator's own message: such a message changes nothing here."""
@@ -99,6 +100,39 @@ class RoundAnswer:
     """Of the statement about all answers up to this one."""
     certificate: bytes
     """PEM chain of the signer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParcelAnswer:
+    """What others wait for in a round is on disk; it is the same whenever it is made."""
+
+    path: Path
+    parcel: Parcel
+    signature: bytes
+    """Of the parcel's statement."""
+    certificate: bytes
+    """PEM chain of the signer."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedParcel:
+    """A statement about a parcel, as the aggregator passes it on."""
+
+    statement: bytes
+    signature: bytes
+    certificate: bytes
+
+
+def parcel_of(signed: SignedParcel) -> Parcel:
+    """Return what a statement says, which is untrusted input.
+
+    Raises:
+        ProtocolError: If it is none.
+    """
+    try:
+        return Parcel.from_bytes(signed.statement)
+    except ValueError as problem:
+        raise ProtocolError(str(problem), "both sides must run compatible versions") from None
 
 
 @dataclass(frozen=True, slots=True)

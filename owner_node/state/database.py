@@ -105,6 +105,10 @@ _ROUNDS = (
     """CREATE TABLE sum_keys (
         aggregator TEXT NOT NULL, release TEXT NOT NULL, key BLOB NOT NULL,
         PRIMARY KEY (aggregator, release))""",
+    # What opened each round for which owners of other attributes were sent something, before it was sent.
+    """CREATE TABLE openings (
+        aggregator TEXT NOT NULL, release TEXT NOT NULL, round INTEGER NOT NULL, digest TEXT NOT NULL,
+        PRIMARY KEY (aggregator, release, round))""",
     # What opened each round, and what was answered: the only answer to it. digest: of all answers up to this.
     # attached and answer: NULL once nobody can ask for them again.
     """CREATE TABLE rounds (

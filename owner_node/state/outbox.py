@@ -15,6 +15,7 @@ from common.model.plan import RELEASE_ID
 from common.trust.identity import is_name
 
 _SUFFIX = ".fragment"
+_PARCEL = ".parcel"
 # It occurs in no release id and no aggregator's name, so that no two pairs share a file name.
 _BETWEEN = "~"
 
@@ -34,6 +35,15 @@ class Outbox:
         if not RELEASE_ID.fullmatch(release) or not is_name(aggregator):
             raise ProtocolError("a release id or an aggregator's name is malformed", "nothing was written")
         return self._directory / f"{aggregator}{_BETWEEN}{release}{_SUFFIX}"
+
+    def parcel(self, aggregator: str, release: str, name: str) -> Path:
+        """Return where something is that owners of other attributes send each other in a round."""
+        return self.path(aggregator, release).with_suffix(f".{name}{_PARCEL}")
+
+    def remove_parcels(self, aggregator: str, release: str) -> None:
+        """Delete everything that was sent or received in rounds."""
+        for each in self._directory.glob(f"{aggregator}{_BETWEEN}{release}.*{_PARCEL}"):
+            each.unlink(missing_ok=True)
 
     @contextmanager
     def begin(self, aggregator: str, release: str) -> Iterator[BinaryIO]:

@@ -40,11 +40,13 @@ class Secrets:
     """For the masks of its answers, 32 random bytes (`common.synthesis.sums`)."""
     seed: bytes = field(repr=False)
     """Of its noise, 32 random bytes (`owner_node.release.synthetic.noise_bits`)."""
+    pair_key: bytes = field(default=b"", repr=False)
+    """For tables with owners of other attributes (`owner_node.synthesis.paillier.new_key`); empty without."""
 
     @classmethod
     def of(cls, stored: bytes) -> "Secrets":
         """Return the secrets as they are stored, one after the other."""
-        return cls(stored[:KEY_BYTES], stored[KEY_BYTES:])
+        return cls(stored[:KEY_BYTES], stored[KEY_BYTES : 2 * KEY_BYTES], stored[2 * KEY_BYTES :])
 
 
 class Rounds:
@@ -59,15 +61,25 @@ class Rounds:
         rows = self._db.rows(where, (aggregator, release))
         return Secrets.of(bytes(rows[0]["key"])) if rows else None
 
-    def make_secrets(self, tx: Transaction, aggregator: str, release: str) -> Secrets:
-        """Return the secrets of a release; they are made once."""
+    def make_secrets(self, tx: Transaction, aggregator: str, release: str, pair_key: bytes = b"") -> Secrets:
+        """Return the secrets of a release; they are made once, with a key for tables across owners."""
         known = self.secrets(aggregator, release)
         if known is not None:
             return known
-        key = token_bytes(2 * KEY_BYTES)
+        key = token_bytes(2 * KEY_BYTES) + pair_key
         row = (aggregator, release, key)
         tx.execute("INSERT INTO sum_keys (aggregator, release, key) VALUES (?, ?, ?)", row)
         return Secrets.of(key)
+
+    def opening(self, tx: Transaction, aggregator: str, release: str, round_number: int, digest: str) -> str:
+        """Return the digest of what opened a round, which is this one unless there was one before."""
+        names = (aggregator, release, round_number)
+        where = "SELECT digest FROM openings WHERE aggregator = ? AND release = ? AND round = ?"
+        for row in tx.execute(where, names):
+            return str(row["digest"])
+        row = (*names, digest)
+        tx.execute("INSERT INTO openings (aggregator, release, round, digest) VALUES (?, ?, ?, ?)", row)
+        return digest
 
     def answered(self, aggregator: str, release: str) -> tuple[AnsweredRound, ...]:
         """Return the rounds of a release that were answered, in order."""
@@ -110,6 +122,7 @@ class Rounds:
         """Remove secrets and answers of releases; what opened their rounds stays, to verify them."""
         for names in releases:
             tx.execute("DELETE FROM sum_keys WHERE aggregator = ? AND release = ?", names)
+            tx.execute("DELETE FROM openings WHERE aggregator = ? AND release = ?", names)
             tx.execute(
                 "UPDATE rounds SET answer = NULL, attached = NULL WHERE aggregator = ? AND release = ?", names
             )

@@ -38,6 +38,7 @@ from gmpy2 import mpz
 from common.arrays import Int64Array
 from common.canonical import canonical, digest, document_digest
 from common.errors import IntegrityError
+from common.model.rounds import CIPHERTEXT_BYTES
 from common.synthesis.course import CoarseTable, Design, OneWay, Question
 from common.synthesis.model import Attributes
 from common.synthesis.roles import CrossTable, Group, Roles, Terms
@@ -46,7 +47,6 @@ from owner_node.masking.arrays import KEY_BYTES, BitSource
 from owner_node.synthesis.counts import noisy_answer
 from owner_node.synthesis.packing import Packing, counter_width
 from owner_node.synthesis.paillier import (
-    CIPHERTEXT_BYTES,
     WIDE_BYTES,
     Encryption,
     PrivateKey,

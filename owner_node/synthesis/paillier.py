@@ -46,11 +46,11 @@ from cryptography.hazmat.primitives.serialization import (
 from gmpy2 import gcd, invert, is_prime, mpz, powmod, powmod_sec, primorial
 
 from common.errors import IntegrityError
+from common.model.rounds import CIPHERTEXT_BYTES
 from owner_node.masking.arrays import BitSource
 
-MODULUS_BITS = 3072
-MODULUS_BYTES = MODULUS_BITS // 8
-CIPHERTEXT_BYTES = 2 * MODULUS_BYTES
+MODULUS_BYTES = CIPHERTEXT_BYTES // 2
+MODULUS_BITS = 8 * MODULUS_BYTES
 N_ROOTS = 9
 _LEAST_FACTOR = 2**16
 _EXPONENT = 65_537

@@ -155,6 +155,12 @@ class HostileAggregator(OwnerServiceServicer):
             await self.misbehave["Fetch"](request, context)
         yield wire.FetchChunk(data=zlib.compress(self.documents.get(request.digest, b"")))
 
+    async def FetchParcel(self, request: wire.ParcelRequest, context: Any) -> AsyncIterator[wire.FetchChunk]:
+        """Send what no owner has sent."""
+        if "FetchParcel" in self.misbehave:
+            await self.misbehave["FetchParcel"](request, context)
+        yield wire.FetchChunk(data=b"nothing")
+
     async def Select(self, request: wire.SelectRequest, context: Any) -> AsyncIterator[wire.SelectChunk]:
         """Send the selections that the test wants sent."""
         if "Select" in self.misbehave:

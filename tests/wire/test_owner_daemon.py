@@ -124,10 +124,10 @@ def connection(config: OwnerConfig) -> ConnectionState:
         return DaemonPresence(db, lambda: datetime.now(UTC)).state().connections[0]
 
 
-async def ended(aggregator: Any, release: str = "r1") -> str:
+async def ended(aggregator: Any, release: str = "r1", seconds: float = 30) -> str:
     """Wait until a release has ended; return how."""
     state = ""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(seconds):
         async for view in aggregator.calls.Watch(control.ReleaseRequest(release=release)):
             state = view.state
     return state

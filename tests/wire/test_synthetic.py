@@ -350,8 +350,9 @@ async def test_a_trial_counts_invented_records(owners: Callable[..., Any], heard
 async def test_what_is_refused_before_anybody_is_asked(owners: Callable[..., Any], heard: Heard) -> None:
     """Other layouts, a product that a policy does not list, and too few records cost nothing."""
     aggregator, configs = await owners(2, products=("masked",))
-    with pytest.raises(grpc.aio.AioRpcError, match="a vertical layout is not possible yet"):
-        await begin(aggregator, "a", "b", layout="vertical")
+    grid = [control.OwnerGroup(owners=group) for group in ("ab", "a")]
+    with pytest.raises(grpc.aio.AioRpcError, match="a mixed layout is not possible yet"):
+        await begin(aggregator, layout="mixed", groups=grid)
     async with running(*configs):
         await heard.wait_for("connected", times=2)
         await begin(aggregator, "a", "b")

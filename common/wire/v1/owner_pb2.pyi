@@ -35,6 +35,9 @@ class _BlobKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BlobKind.Val
     """sorted 16-byte tokens; with match keys as common/matching/lists.py says"""
     BLOB_KIND_FRAGMENT: _BlobKind.ValueType  # 2
     """Arrow IPC stream"""
+    BLOB_KIND_ROWS: _BlobKind.ValueType  # 3
+    """as owner_node/synthesis/crossed.py says"""
+    BLOB_KIND_SUMS: _BlobKind.ValueType  # 4
 
 class BlobKind(_BlobKind, metaclass=_BlobKindEnumTypeWrapper): ...
 
@@ -43,6 +46,9 @@ BLOB_KIND_TOKENS: BlobKind.ValueType  # 1
 """sorted 16-byte tokens; with match keys as common/matching/lists.py says"""
 BLOB_KIND_FRAGMENT: BlobKind.ValueType  # 2
 """Arrow IPC stream"""
+BLOB_KIND_ROWS: BlobKind.ValueType  # 3
+"""as owner_node/synthesis/crossed.py says"""
+BLOB_KIND_SUMS: BlobKind.ValueType  # 4
 Global___BlobKind: _TypeAlias = BlobKind  # noqa: Y015
 
 @_typing.final
@@ -322,6 +328,8 @@ class Work(_message.Message):
     COLLECT_FIELD_NUMBER: _builtins.int
     CONCLUDE_FIELD_NUMBER: _builtins.int
     MEASURE_FIELD_NUMBER: _builtins.int
+    ENCRYPT_FIELD_NUMBER: _builtins.int
+    ADD_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     plan_digest: _builtins.str
     """empty before there is a plan"""
@@ -339,6 +347,10 @@ class Work(_message.Message):
     def conclude(self) -> Global___Conclude: ...
     @_builtins.property
     def measure(self) -> Global___Measure: ...
+    @_builtins.property
+    def encrypt(self) -> Global___Pass: ...
+    @_builtins.property
+    def add(self) -> Global___Pass: ...
     def __init__(
         self,
         *,
@@ -351,12 +363,14 @@ class Work(_message.Message):
         collect: Global___Collect | None = ...,
         conclude: Global___Conclude | None = ...,
         measure: Global___Measure | None = ...,
+        encrypt: Global___Pass | None = ...,
+        add: Global___Pass | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["collect", b"collect", "conclude", b"conclude", "consent", b"consent", "describe", b"describe", "link", b"link", "mask", b"mask", "measure", b"measure", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add", b"add", "collect", b"collect", "conclude", b"conclude", "consent", b"consent", "describe", b"describe", "encrypt", b"encrypt", "link", b"link", "mask", b"mask", "measure", b"measure", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collect", b"collect", "conclude", b"conclude", "consent", b"consent", "describe", b"describe", "link", b"link", "mask", b"mask", "measure", b"measure", "plan_digest", b"plan_digest", "release", b"release", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add", b"add", "collect", b"collect", "conclude", b"conclude", "consent", b"consent", "describe", b"describe", "encrypt", b"encrypt", "link", b"link", "mask", b"mask", "measure", b"measure", "plan_digest", b"plan_digest", "release", b"release", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["describe", "consent", "link", "mask", "collect", "conclude", "measure"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["describe", "consent", "link", "mask", "collect", "conclude", "measure", "encrypt", "add"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
@@ -542,6 +556,123 @@ class Collect(_message.Message):
 Global___Collect: _TypeAlias = Collect  # noqa: Y015
 
 @_typing.final
+class Parcel(_message.Message):
+    """What an owner has sent others in a round of owners with different attributes; its bytes are fetched by its digest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATEMENT_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    statement: _builtins.bytes
+    """canonical JSON (common/model/rounds.py)"""
+    signature: _builtins.bytes
+    """over tessera/v1/parcel"""
+    certificate: _builtins.bytes
+    """PEM chain of the owner"""
+    def __init__(
+        self,
+        *,
+        statement: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+        certificate: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "signature", b"signature", "statement", b"statement"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Parcel: _TypeAlias = Parcel  # noqa: Y015
+
+@_typing.final
+class Pass(_message.Message):
+    """Send others encrypted rows, or sums of theirs, for a round of a synthetic release: a blob, then the answer
+    `passed`. The names in WorkKey are "encrypt-" and "add-" and the round.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    OPENING_DIGEST_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    PARCELS_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    opening_digest: _builtins.str
+    """as in Measure"""
+    signature: _builtins.bytes
+    certificate: _builtins.bytes
+    @_builtins.property
+    def parcels(self) -> _containers.RepeatedCompositeFieldContainer[Global___Parcel]:
+        """to add: the rows of the others"""
+
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        opening_digest: _builtins.str = ...,
+        signature: _builtins.bytes = ...,
+        certificate: _builtins.bytes = ...,
+        parcels: _abc.Iterable[Global___Parcel] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "opening_digest", b"opening_digest", "parcels", b"parcels", "round", b"round", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Pass: _TypeAlias = Pass  # noqa: Y015
+
+@_typing.final
+class Passed(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    PARCEL_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    @_builtins.property
+    def parcel(self) -> Global___Parcel: ...
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        parcel: Global___Parcel | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["parcel", b"parcel"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parcel", b"parcel", "round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Passed: _TypeAlias = Passed  # noqa: Y015
+
+@_typing.final
+class ParcelRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RELEASE_FIELD_NUMBER: _builtins.int
+    PLAN_DIGEST_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    release: _builtins.str
+    plan_digest: _builtins.str
+    digest: _builtins.str
+    def __init__(
+        self,
+        *,
+        release: _builtins.str = ...,
+        plan_digest: _builtins.str = ...,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "plan_digest", b"plan_digest", "release", b"release"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ParcelRequest: _TypeAlias = ParcelRequest  # noqa: Y015
+
+@_typing.final
 class Measure(_message.Message):
     """Answer a round of a synthetic release. Its name in WorkKey is "measure-" and the round."""
 
@@ -551,6 +682,7 @@ class Measure(_message.Message):
     OPENING_DIGEST_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
+    PARCELS_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     """from 1"""
     opening_digest: _builtins.str
@@ -559,6 +691,10 @@ class Measure(_message.Message):
     """over tessera/v1/round, of the document alone"""
     certificate: _builtins.bytes
     """PEM chain of the aggregator when it signed"""
+    @_builtins.property
+    def parcels(self) -> _containers.RepeatedCompositeFieldContainer[Global___Parcel]:
+        """sums of this owner's rows"""
+
     def __init__(
         self,
         *,
@@ -566,10 +702,11 @@ class Measure(_message.Message):
         opening_digest: _builtins.str = ...,
         signature: _builtins.bytes = ...,
         certificate: _builtins.bytes = ...,
+        parcels: _abc.Iterable[Global___Parcel] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "opening_digest", b"opening_digest", "round", b"round", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "opening_digest", b"opening_digest", "parcels", b"parcels", "round", b"round", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -619,6 +756,7 @@ class AnswerRequest(_message.Message):
     ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
     MEASURED_FIELD_NUMBER: _builtins.int
+    PASSED_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     plan_digest: _builtins.str
     @_builtins.property
@@ -637,6 +775,8 @@ class AnswerRequest(_message.Message):
     def failure(self) -> Global___Failure: ...
     @_builtins.property
     def measured(self) -> Global___Measured: ...
+    @_builtins.property
+    def passed(self) -> Global___Passed: ...
     def __init__(
         self,
         *,
@@ -650,12 +790,13 @@ class AnswerRequest(_message.Message):
         acknowledged: Global___Acknowledged | None = ...,
         failure: Global___Failure | None = ...,
         measured: Global___Measured | None = ...,
+        passed: Global___Passed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "answer", b"answer", "consented", b"consented", "described", b"described", "failure", b"failure", "linked", b"linked", "measured", b"measured", "sealed", b"sealed", "waiting", b"waiting"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "answer", b"answer", "consented", b"consented", "described", b"described", "failure", b"failure", "linked", b"linked", "measured", b"measured", "passed", b"passed", "sealed", b"sealed", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "answer", b"answer", "consented", b"consented", "described", b"described", "failure", b"failure", "linked", b"linked", "measured", b"measured", "plan_digest", b"plan_digest", "release", b"release", "sealed", b"sealed", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "answer", b"answer", "consented", b"consented", "described", b"described", "failure", b"failure", "linked", b"linked", "measured", b"measured", "passed", b"passed", "plan_digest", b"plan_digest", "release", b"release", "sealed", b"sealed", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["described", "consented", "waiting", "linked", "sealed", "acknowledged", "failure", "measured"]  # noqa: Y015
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["described", "consented", "waiting", "linked", "sealed", "acknowledged", "failure", "measured", "passed"]  # noqa: Y015
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
 

@@ -74,6 +74,11 @@ class OwnerServiceStub:
                 request_serializer=common_dot_wire_dot_v1_dot_owner__pb2.FetchRequest.SerializeToString,
                 response_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.FetchChunk.FromString,
                 _registered_method=True)
+        self.FetchParcel = channel.unary_stream(
+                '/tessera.v1.OwnerService/FetchParcel',
+                request_serializer=common_dot_wire_dot_v1_dot_owner__pb2.ParcelRequest.SerializeToString,
+                response_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.FetchChunk.FromString,
+                _registered_method=True)
         self.Select = channel.unary_stream(
                 '/tessera.v1.OwnerService/Select',
                 request_serializer=common_dot_wire_dot_v1_dot_owner__pb2.SelectRequest.SerializeToString,
@@ -151,6 +156,13 @@ class OwnerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FetchParcel(self, request, context):
+        """Sends what another owner has sent for this one, in a round of owners with different attributes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Select(self, request, context):
         """Sends an owner which of its own records all groups hold, where a plan lets them be intersected.
         """
@@ -213,6 +225,11 @@ def add_OwnerServiceServicer_to_server(servicer, server):
             'Fetch': grpc.unary_stream_rpc_method_handler(
                     servicer.Fetch,
                     request_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.FetchRequest.FromString,
+                    response_serializer=common_dot_wire_dot_v1_dot_owner__pb2.FetchChunk.SerializeToString,
+            ),
+            'FetchParcel': grpc.unary_stream_rpc_method_handler(
+                    servicer.FetchParcel,
+                    request_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.ParcelRequest.FromString,
                     response_serializer=common_dot_wire_dot_v1_dot_owner__pb2.FetchChunk.SerializeToString,
             ),
             'Select': grpc.unary_stream_rpc_method_handler(
@@ -446,6 +463,33 @@ class OwnerService:
             target,
             '/tessera.v1.OwnerService/Fetch',
             common_dot_wire_dot_v1_dot_owner__pb2.FetchRequest.SerializeToString,
+            common_dot_wire_dot_v1_dot_owner__pb2.FetchChunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchParcel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tessera.v1.OwnerService/FetchParcel',
+            common_dot_wire_dot_v1_dot_owner__pb2.ParcelRequest.SerializeToString,
             common_dot_wire_dot_v1_dot_owner__pb2.FetchChunk.FromString,
             options,
             channel_credentials,

@@ -54,6 +54,8 @@ class OwnerServiceStub:
     """Sends the document that work names by its digest, the same for all owners: plan, consents, addendum, or what
     opens a round.
     """
+    FetchParcel: _grpc.UnaryStreamMultiCallable[_owner_pb2.ParcelRequest, _owner_pb2.FetchChunk]
+    """Sends what another owner has sent for this one, in a round of owners with different attributes."""
     Select: _grpc.UnaryStreamMultiCallable[_owner_pb2.SelectRequest, _owner_pb2.SelectChunk]
     """Sends an owner which of its own records all groups hold, where a plan lets them be intersected."""
     FetchSchema: _grpc.UnaryUnaryMultiCallable[_owner_pb2.FetchSchemaRequest, _owner_pb2.FetchSchemaResponse]
@@ -82,6 +84,8 @@ class OwnerServiceAsyncStub(OwnerServiceStub):
     """Sends the document that work names by its digest, the same for all owners: plan, consents, addendum, or what
     opens a round.
     """
+    FetchParcel: _aio.UnaryStreamMultiCallable[_owner_pb2.ParcelRequest, _owner_pb2.FetchChunk]  # type: ignore[assignment]
+    """Sends what another owner has sent for this one, in a round of owners with different attributes."""
     Select: _aio.UnaryStreamMultiCallable[_owner_pb2.SelectRequest, _owner_pb2.SelectChunk]  # type: ignore[assignment]
     """Sends an owner which of its own records all groups hold, where a plan lets them be intersected."""
     FetchSchema: _aio.UnaryUnaryMultiCallable[_owner_pb2.FetchSchemaRequest, _owner_pb2.FetchSchemaResponse]  # type: ignore[assignment]
@@ -155,6 +159,14 @@ class OwnerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Sends the document that work names by its digest, the same for all owners: plan, consents, addendum, or what
         opens a round.
         """
+
+    @_abc_1.abstractmethod
+    def FetchParcel(
+        self,
+        request: _owner_pb2.ParcelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_owner_pb2.FetchChunk], _abc.AsyncIterator[_owner_pb2.FetchChunk]]:
+        """Sends what another owner has sent for this one, in a round of owners with different attributes."""
 
     @_abc_1.abstractmethod
     def Select(

@@ -8,6 +8,7 @@ import pytest
 
 from common.errors import BalanceError
 from common.model.plan import Layout, Plan, Synthesis
+from common.model.schema import IdentifierRules, MatchPass
 from common.model.task import Modelled
 from owner_node.config import PolicyConfig
 from owner_node.consent.judge import Accept, Refuse
@@ -80,16 +81,29 @@ def test_a_plan_that_contradicts_itself_is_refused(plan: Plan, rule: str) -> Non
     assert any(rule in each for each in verdict.error.details["rules"])
 
 
-def test_other_layouts_are_refused() -> None:
-    """Owners count together only where they hold the same attributes."""
+def test_owners_of_different_attributes_are_charged_epsilon_in_full() -> None:
+    """It is that of whole records. All hold the same persons, by one identifier."""
     tasks = (
         task("north", attributes=(), modelled=Modelled(("age",), Decimal(1))),
         task("south", group=1, attributes=(), modelled=Modelled(("ward",), Decimal(1))),
     )
-    plan = replace(PLAN, layout=Layout.VERTICAL, tasks=tasks, synthesis=Synthesis(1, SPLIT))
+    plan = replace(PLAN, layout=Layout.VERTICAL, tasks=tasks, synthesis=Synthesis(0, SPLIT))
     verdict = judged(plan)
-    assert isinstance(verdict, Refuse)
-    assert any("vertical layout is not possible yet" in each for each in verdict.error.details["rules"])
+    assert isinstance(verdict, Accept)
+    assert verdict.charge == plan.epsilon == 1
+    for changes, rule in (
+        (
+            {"identifier": IdentifierRules(0, passes=(MatchPass("names", ("name:fold",)),))},
+            "persons that match keys link is not possible yet",
+        ),
+        (
+            {"linking": replace(plan.linking, on_mismatch="intersect", min_common=1)},
+            "common persons is not possible yet",
+        ),
+    ):
+        refused = judged(replace(plan, **changes))
+        assert isinstance(refused, Refuse)
+        assert any(rule in each for each in refused.error.details["rules"])
 
 
 def test_attributes_and_balance_are_checked_as_for_masked_records() -> None:

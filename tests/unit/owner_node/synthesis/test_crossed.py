@@ -12,6 +12,7 @@ from gmpy2 import invert, mpz, powmod
 
 from common.canonical import canonical, digest
 from common.errors import IntegrityError
+from common.model.rounds import CIPHERTEXT_BYTES
 from common.model.schema import Attribute, AttributeType
 from common.synthesis.course import CoarseTable, Design, Measured, OneWay, Table, next_round
 from common.synthesis.roles import Roles
@@ -26,7 +27,7 @@ from owner_node.synthesis.crossed import (
     packing_of,
     table_noise,
 )
-from owner_node.synthesis.paillier import CIPHERTEXT_BYTES, PrivateKey, PublicKey
+from owner_node.synthesis.paillier import PrivateKey, PublicKey
 from owner_node.synthesis.together import VerticalOwner, encrypted_counting, synthesise_across
 from tests.fakes.synthetic_owners import OPENING, TERMS, paillier_key, plain_counting, vertical_owners
 

@@ -8,8 +8,8 @@ import pytest
 from gmpy2 import invert, is_prime, mpz, next_prime, powmod
 
 from common.errors import IntegrityError
+from common.model.rounds import CIPHERTEXT_BYTES
 from owner_node.synthesis.paillier import (
-    CIPHERTEXT_BYTES,
     MODULUS_BITS,
     Encryption,
     PrivateKey,

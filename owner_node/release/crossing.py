@@ -1,0 +1,255 @@
+"""An owner's part of counting with owners of other attributes: what it sends them in a round, and reads.
+
+Everything here is a function of the plan, sums, the pinned records, and of seed and key that were stored
+before: a process that dies makes the same bytes again.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+
+from common.arrays import Int64Array
+from common.canonical import digest
+from common.errors import IntegrityError, ProtocolError, TesseraError
+from common.files import atomic_writer, file_digest, read_chunks
+from common.model.rounds import Parcel, ParcelKind, largest_parcel
+from common.synthesis.course import Design, Measured, Round, n_rounds, next_round
+from common.synthesis.roles import Roles, Terms
+from common.trust.signing import Domain
+from owner_node.release.appraisal import Appraisal
+from owner_node.release.co_owners import unpinned
+from owner_node.release.masked import Prepared
+from owner_node.release.synthetic import SYNTHETIC
+from owner_node.release.work import ReleaseWork
+from owner_node.state.answers import ParcelAnswer, SignedParcel, parcel_of
+from owner_node.state.rounds import Secrets
+from owner_node.synthesis.crossed import (
+    add_rows,
+    encrypted_rows,
+    noisy_sums,
+    open_sums,
+    stream,
+    vertical_answer,
+)
+from owner_node.synthesis.paillier import PrivateKey
+
+_SIZE_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A round of a release of owners with different attributes, at one of them."""
+
+    work: ReleaseWork
+    appraisal: Appraisal
+    """Of this owner's records."""
+    design: Design
+    sums: list[Int64Array]
+    """Of the rounds before."""
+    opening: str
+    """Digest of the document that opened the round."""
+    choice: str
+    """Digest of the document that opened the round in which pairs are chosen; empty before."""
+    is_answered: bool
+    """Whether this owner has answered the round."""
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """This owner's records, which a round that is answered does not need."""
+        return self.appraisal.prepared(self.work)
+
+    @cached_property
+    def number(self) -> int:
+        """This owner's number, which is that of its group."""
+        return self.owners.index(self.work.owner.id)
+
+    @cached_property
+    def owners(self) -> list[str]:
+        """The owners by number."""
+        plan = self.work.plan
+        return [plan.owners_of(group)[0] for group in range(plan.n_groups)]
+
+    @cached_property
+    def terms(self) -> Terms:
+        """What all owners agree on."""
+        tokens = self.prepared.pinned.token_list()
+        persons = file_digest(tokens) if isinstance(tokens, Path) else digest(tokens)
+        return Terms(self.work.plan.release, self.work.plan.digest, persons)
+
+    @cached_property
+    def roles(self) -> Roles:
+        """Who encrypts and who adds."""
+        asked = next_round(self.design, self.sums[: n_rounds(self.design) - 2])
+        if isinstance(asked, Measured) or not self.choice:
+            raise ProtocolError("nothing is counted across owners in this round")
+        return Roles(self.terms, self.design, asked, self.choice)
+
+    @cached_property
+    def columns(self) -> dict[int, Int64Array]:
+        """Codes of this owner's persons in the order of their tokens."""
+        return SYNTHETIC.columns(self.prepared, self.work.plan, self.work.owner.id)
+
+    @cached_property
+    def keys(self) -> Secrets:
+        """What was stored for the messages."""
+        found = self.work.owner.records.rounds.secrets(*self.work.key[:2])
+        if found is None or not found.pair_key:
+            raise ProtocolError("this owner has no key for the tables of this release any more")
+        return found
+
+    @property
+    def asked(self) -> Round:
+        """The questions of the round."""
+        asked = next_round(self.design, self.sums)
+        if isinstance(asked, Measured):
+            raise ProtocolError("the release has no such round")
+        return asked
+
+    def senders(self, kind: ParcelKind) -> list[str]:
+        """Return the owners whose parcels of a kind this owner needs."""
+        order, place = self.roles.order, self.roles.order.index(self.number)
+        return [
+            self.owners[each] for each in (order[:place] if kind is ParcelKind.ROWS else order[place + 1 :])
+        ]
+
+    def kept(self, kind: ParcelKind) -> ParcelAnswer | None:
+        """Return what was written for others before; None if nothing was."""
+        path = self._path(kind)
+        return self._stated(path, kind) if path.exists() else None
+
+    def encrypt(self) -> ParcelAnswer:
+        """Write encrypted rows for all adders."""
+        path = self._path(ParcelKind.ROWS)
+        rows = encrypted_rows(self.roles, self.number, self.columns, self.keys.pair_key, self.keys.seed)
+        with atomic_writer(path) as stream_:
+            for piece in rows:
+                stream_.write(piece)
+        return self._stated(path, ParcelKind.ROWS)
+
+    def add(self, rows: Mapping[str, Parcel]) -> ParcelAnswer:
+        """Write noisy sums of the rows of all holders, each after its size.
+
+        Args:
+            rows: Of the holders, as `needed` returned them; the files are there.
+        """
+        path = self._path(ParcelKind.SUMS)
+        with atomic_writer(path) as stream_:
+            for holder in self.senders(ParcelKind.ROWS):
+                number = self.owners.index(holder)
+                pieces = map(bytes, read_chunks(self._file(rows, holder)))
+                added = add_rows(self.roles, number, self.number, self.columns, pieces)
+                message = noisy_sums(
+                    self.roles, number, self.number, added, self.asked, self.opening, self.keys.seed
+                )
+                stream_.write(len(message).to_bytes(_SIZE_BYTES) + message)
+        return self._stated(path, ParcelKind.SUMS)
+
+    def answer(self, questions: Round, sums: Mapping[str, Parcel]) -> Int64Array:
+        """Return this owner's answer to the round, `(n_numbers,)`.
+
+        Args:
+            questions: The round.
+            sums: Of the adders, as `needed` returned them; the files are there.
+        """
+        across: dict[tuple[int, ...], Int64Array] = {}
+        if self.choice:
+            key = PrivateKey(self.keys.pair_key)
+            for adder in self.senders(ParcelKind.SUMS):
+                number, place = self.owners.index(adder), self.roles.order.index(self.number)
+                message = _message_of(self._file(sums, adder).read_bytes(), place, adder)
+                tables = open_sums(
+                    self.roles, self.number, number, message, questions, self.opening, key, self.keys.seed
+                )
+                asked = self.roles.tables(questions, self.number, number)
+                across.update({each.pair: table for each, table in zip(asked, tables, strict=True)})
+        bits = stream(self.keys.seed, self.terms, "own", self.opening)
+        return vertical_answer(self.design, self.number, questions, self.columns, across, bits)
+
+    def needed(self, kind: ParcelKind, sent: Iterable[SignedParcel]) -> dict[str, Parcel]:
+        """Return what this owner needs of what others sent, by owner.
+
+        Raises:
+            ProtocolError: If something is missing.
+            IntegrityError: If something is not signed by its owner, or is of another round.
+        """
+        senders, found = self.senders(kind), dict[str, Parcel]()
+        for each in sent:
+            parcel = parcel_of(each)
+            if parcel.owner in senders and parcel.kind is kind:
+                self._check(parcel, each)
+                found[parcel.owner] = parcel
+        if missing := set(senders) - found.keys():
+            raise ProtocolError(f"the {kind} of {', '.join(sorted(missing))} are missing")
+        return found
+
+    def received(self, parcel: Parcel) -> Path:
+        """Return where to write what another owner sent, as `needed` returned it."""
+        outbox, opening = self.work.owner.records.outbox, parcel.opening[:16]
+        return outbox.parcel(*self.work.key[:2], f"{parcel.kind}-{opening}-{self.owners.index(parcel.owner)}")
+
+    def _path(self, kind: ParcelKind) -> Path:
+        return self.work.owner.records.outbox.parcel(*self.work.key[:2], f"{kind}-{self.opening[:16]}")
+
+    def _stated(self, path: Path, kind: ParcelKind) -> ParcelAnswer:
+        plan, signer = self.work.plan, self.work.owner.signer.current_signer()
+        size = path.stat().st_size
+        owner = self.work.owner.id
+        parcel = Parcel(plan.release, owner, plan.digest, self.opening, kind, file_digest(path), size)
+        signature = signer.sign(Domain.PARCEL, parcel.to_bytes())
+        return ParcelAnswer(path, parcel, signature, signer.chain_pem.encode())
+
+    def _check(self, parcel: Parcel, signed: SignedParcel) -> None:
+        """Check that a parcel is what its owner sends in this round.
+
+        Raises:
+            IntegrityError: If it is not.
+        """
+        work, owner = self.work, parcel.owner
+        since = datetime.fromisoformat(work.session.created)
+        proof = (Domain.PARCEL, signed.statement, signed.signature, signed.certificate)
+        try:
+            fingerprint = work.owner.trust.check_owner(owner, *proof, since)
+        except TesseraError as error:
+            raise _foreign(owner, error.message) from None
+        if objection := unpinned(work.owner.config.policy, owner, fingerprint):
+            raise _foreign(owner, objection)
+        opening = self.choice if parcel.kind is ParcelKind.ROWS else self.opening
+        stated = (parcel.release, parcel.plan_digest, parcel.opening)
+        if stated != (work.plan.release, work.plan.digest, opening):
+            raise _foreign(owner, "it is of another round or release")
+        n_attributes = len(work.plan.assignment_of(owner).names)
+        if not 0 < parcel.size <= largest_parcel(parcel.kind, n_attributes, self.design.n_records):
+            raise _foreign(owner, f"it cannot have {parcel.size} bytes")
+
+    def _file(self, parcels: Mapping[str, Parcel], owner: str) -> Path:
+        """Return the file of what an owner sent.
+
+        Raises:
+            IntegrityError: If the aggregator passed something else on.
+        """
+        path = self.received(parcels[owner])
+        if file_digest(path) != parcels[owner].parcel_digest:
+            path.unlink()
+            raise _foreign(owner, "it is not what its owner signed")
+        return path
+
+
+def _message_of(data: bytes, place: int, adder: str) -> bytes:
+    """Return the message at a place among those of an adder to its holders, which are untrusted input."""
+    at, message = 0, b""
+    for _ in range(place + 1):
+        size = int.from_bytes(data[at : at + _SIZE_BYTES])
+        message, at = data[at + _SIZE_BYTES : at + _SIZE_BYTES + size], at + _SIZE_BYTES + size
+        if len(message) != size:
+            raise _foreign(adder, "it ends too early")
+    return message
+
+
+def _foreign(owner: str, reason: str) -> IntegrityError:
+    return IntegrityError(
+        f"what owner {owner} sent for tables across owners cannot be used: {reason}",
+        "nothing was published; ask that owner's administrator, and the aggregator's operator",
+        {"owner": owner},
+    )
