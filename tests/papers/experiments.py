@@ -16,6 +16,7 @@ from tests.papers import (
     fragmented,
     interactive,
     linking,
+    related,
     relative,
     relative_adult,
     risk,
@@ -39,6 +40,7 @@ EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
     **{f"risk_target_{name}": (5, partial(target.run, name=name, seed=SEED)) for name in target.READERS},
     "risk_linking_census": (10, partial(linking.run, name="census", seed=SEED)),
     "risk_linking_wine": (1, partial(linking.run, name="wine", seed=SEED)),
+    "risk_related": (20, partial(related.run, seed=SEED)),
     "risk_scales": (10, partial(scales.run, seed=SEED)),
     "classification": (10, classification.run),
     "fragmented": (50, partial(fragmented.run, seed=SEED)),
@@ -88,5 +90,8 @@ def experiments(names: Sequence[str], data: Path, out: Path, runs: int | None) -
 def _made(name: str, data: Path, out: Path, runs: int | None) -> Made:
     usual, experiment = EXPERIMENTS[name]
     began = time.monotonic()
-    tables = experiment(data, out / name, runs or usual)
-    return name, tables, time.monotonic() - began
+    n_runs = runs or usual
+    tables = experiment(data, out / name, n_runs)
+    command = f"`python -m tests.papers --only {name} --runs {n_runs} --data DIR`"
+    captioned = {each: f"{command}\n\n{table.strip()}" for each, table in tables.items()}
+    return name, captioned, time.monotonic() - began

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from common.words.numbers import counted
 from owner_node.explore.assessment import GridSetting
 from owner_node.masking.arrays import Float64Array, SystemBits
 from owner_node.risk.attacks import LINKAGE, STRUCTURE, Intruder, attack, known_attributes
@@ -23,7 +24,7 @@ from owner_node.risk.trials import crowd_of, masked
 from tests.papers import risk_data
 from tests.papers.data_sets import DataSet
 from tests.papers.risk import CARRIERS, READERS
-from tests.papers.tables import Numbers, n_runs
+from tests.papers.tables import Numbers
 
 RANK_NOISES = ("0.03", "0.1")
 NEAREST, EQUALITY, RANKS, ALONE, EVERYBODY, ASSIGNMENT, PROPAGATION = ATTACKS = (
@@ -97,4 +98,5 @@ def run(data: Path, out: Path, runs: int, *, name: str, seed: int) -> dict[str, 
     rows = tuple(_rows(READERS[name](data), runs, np.random.default_rng(seed)))
     table = Numbers(("data, carrier", *ATTACKS), rows)
     table.write(out / f"{name}.csv")
-    return {f"{name} linking": f"{n_runs(runs)}\n\n{table.markdown()}"}
+    about = f"The data set {name}: {counted(runs, 'draw')} of every setting, all persons."
+    return {f"{name} linking": f"{about}\n\n{table.markdown()}"}

@@ -16,6 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from common.arrays import Int64Array
+from common.words.numbers import counted
 from owner_node.explore.assessment import GridSetting
 from owner_node.explore.models import f_measures, split
 from owner_node.masking.arrays import Float64Array, SystemBits
@@ -38,7 +39,7 @@ from owner_node.risk.utility import Estimate, estimate, share
 from tests.papers import risk_data
 from tests.papers.data_sets import DataSet
 from tests.papers.risk_data import ADULT_OWNERS, OwnerPart, parts_of, shuffled
-from tests.papers.tables import n_runs, number
+from tests.papers.tables import number
 
 CARRIERS = ("idp-joint", "auto")
 RANK_NOISES = tuple(map(Decimal, ("0", "0.03", "0.1", "0.3")))
@@ -308,7 +309,7 @@ def run(data: Path, out: Path, runs: int, *, name: str, seed: int) -> dict[str, 
 
 def page_tables(name: str, lines: Sequence[RiskLine]) -> dict[str, str]:
     """Return both tables of a data set by name."""
-    about = n_runs(lines[0].runs)
+    about = f"The data set {name}: {counted(lines[0].runs, 'draw')} of every setting."
     return {
         f"{name} worth": f"{about}\n\n{table(lines, WORTH)}",
         f"{name} persons": f"{about}\n\n{table(lines, ATTACKED)}",

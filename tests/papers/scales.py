@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from common.model.schema import Attribute, AttributeType, Schema, round_to_leading_digit
+from common.words.numbers import counted
 from owner_node.explore.assessment import GridSetting, plan_cell
 from owner_node.masking.arrays import Float64Array, Int64Array, SystemBits
 from owner_node.masking.mechanisms import ExactSums, QuantileMechanism
@@ -26,7 +27,7 @@ from owner_node.risk.scales import distinguished
 from owner_node.risk.trials import CONTROL_SHARE
 from tests.papers import risk_data
 from tests.papers.data_sets import DataSet
-from tests.papers.tables import Numbers, n_runs
+from tests.papers.tables import Numbers
 
 MECHANISMS = ("idp-joint", "idp-quantiles", "dp-quantiles")
 HEADS = ("data, carrier", "ε allows", "mean", "largest attribute", "one record in ten left out")
@@ -185,8 +186,9 @@ def run(data: Path, out: Path, runs: int, seed: int) -> dict[str, str]:
         BEST_HEADS, tuple(chain((row for each in sets for row in _best_rows(each, random)), coded))
     )
     best_table.write(out / "scales_best.csv")
+    words = f"{counted(runs, 'run')}, each with {4 * LISTS:,} lists of an attribute."
     best_words = f"{DRAWS:,} draws for each attribute and changed record."
     return {
-        "scales": f"{n_runs(runs)}\n\n{table.markdown()}",
+        "scales": f"{words}\n\n{table.markdown()}",
         "scales best": f"{best_words}\n\n{best_table.markdown()}",
     }

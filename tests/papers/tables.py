@@ -125,11 +125,6 @@ def number(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
-def n_runs(runs: int) -> str:
-    """Return the number of runs as a sentence."""
-    return f"{runs} run{'s' if runs > 1 else ''}."
-
-
 def put(pages: Sequence[Path], tables: Mapping[str, str]) -> None:
     """Replace the tables of pages, each between `<!-- NAME -->` and `<!-- end NAME -->` of one of them.
 

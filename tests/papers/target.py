@@ -17,7 +17,7 @@ from owner_node.explore.sweep import ExploredTable
 from owner_node.explore.target import find_rank_noise
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.engine import MemoryEngine
-from owner_node.risk.trials import Randomness, reidentified_share
+from owner_node.risk.trials import DRAWS, Randomness, reidentified_share
 from tests.papers import risk_data
 from tests.papers.data_sets import DataSet
 from tests.papers.tables import Numbers
@@ -105,5 +105,6 @@ def run(data: Path, out: Path, runs: int, *, name: str, seed: int) -> dict[str, 
         HEADS, ((f"{name}, {runs} search{'es' if runs > 1 else ''}", _row(enough)),) if enough else ()
     )
     table.write(out / f"{name}.csv")
+    about = f"The data set {name}: {2 * DRAWS} draws of every rank noise that a search tries."
     words = [f"No rank noise up to 1 was enough in {runs - len(enough)} of {runs} searches."]
-    return {f"{name} target": "\n\n".join([table.markdown(), *words[len(enough) == runs :]])}
+    return {f"{name} target": "\n\n".join([about, table.markdown(), *words[len(enough) == runs :]])}

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -82,6 +83,18 @@ def test_experiments_have_names():
     assert named("risk_wine") == ["risk_wine"]
     assert named("risk") == [each for each in EXPERIMENTS if each.startswith("risk_")]
     assert named("ris") == []
+
+
+def test_every_table_of_the_page_names_its_command():
+    """Experiment, data and draws stand above each of them."""
+    page = (Path(__file__).parents[2] / "docs" / "risk.md").read_text(encoding="utf-8")
+    tables = re.findall(r"<!-- (?!end)(.+?) -->\n\n(.+?)\n\n(.+?)\n\n\|", page)
+    assert len(tables) == page.count("<!-- end ")
+    for name, command, about in tables:
+        found = re.fullmatch(r"`python -m tests\.papers --only (\w+) --runs \d+ --data DIR`", command)
+        assert found, name
+        assert found[1] in EXPERIMENTS, name
+        assert re.search(r"\d (draws?|runs?|lists)\b", about), name
 
 
 @pytest.mark.needs("data")
