@@ -88,6 +88,7 @@ def design_and_sums(release: Release) -> "tuple[Design, list[Int64Array]]":
 
 def _check(design: "Design") -> None:
     """Check with the exact number of records, before anything is spent, what the plan was checked for."""
+    from common.planning.synthetic import check_delta
     from common.synthesis.course import check_noise
     from common.synthesis.sample import MOST_RECORDS
 
@@ -96,6 +97,8 @@ def _check(design: "Design") -> None:
             f"{design.n_records:,} records, a synthetic release has at most {MOST_RECORDS:,}",
             "make it of fewer owners; nothing was spent",
         )
+    # Rounded numbers of several owners can add up to less than half of the records.
+    check_delta(design.delta, design.n_records)
     check_noise(design)
 
 

@@ -15,7 +15,7 @@ from common.model.plan import Plan
 from common.model.privacy import plain
 from common.model.schema import most_records
 from common.planning.arguments import check_countable
-from common.synthesis.accounting import zcdp_rho
+from common.synthesis.accounting import FLOOR, zcdp_rho
 from common.synthesis.course import Design, check_noise, n_numbers, next_round, one_way_noises
 from common.synthesis.rounds import MOST_ATTRIBUTES, MOST_BINS, most_bins
 from common.synthesis.sample import MOST_RECORDS
@@ -129,6 +129,25 @@ def expected_errors(design: Design) -> ExpectedErrors:
     return ExpectedErrors(min(fmean(ones), 1.0), min(fmean(twos), 1.0) if twos else 0.0)
 
 
+def epsilon_against_all(design: Design) -> Decimal:
+    """Return the ε that an owner's own noise keeps if all others collude, to two digits and rounded up.
+
+    δ stays as it is. Of Gaussian noise one of h shares is left: ρ is h times as large, and its ε at most that
+    of Bun and Steinke 2016, Proposition 1.3. Of Laplace noise the owner's own part is left (`FLOOR`).
+    """
+    if design.honest == 1:
+        return design.epsilon
+    if not design.delta:
+        return design.epsilon * FLOOR
+    rho = zcdp_rho(design.epsilon, design.delta) * design.honest
+    return plain(Context(prec=2, rounding=ROUND_CEILING).plus(_epsilon_of(rho, design.delta)))
+
+
+def _epsilon_of(rho: Decimal, delta: Decimal) -> Decimal:
+    """Return an ε of a ρ (Bun and Steinke 2016, Proposition 1.3)."""
+    return rho + 2 * (rho * -delta.ln()).sqrt()
+
+
 def epsilon_needed(design: Design) -> Decimal | None:
     """Return with which ε noise would move few enough of the records, to two digits and rounded up.
 
@@ -137,9 +156,8 @@ def epsilon_needed(design: Design) -> Decimal | None:
     more = Decimal(noise_share(design) / WARNED)
     needed = design.epsilon * more
     if design.delta:
-        # Variances fall with ρ. The ε of a ρ is at most that of Bun and Steinke 2016, Proposition 1.3.
-        rho = zcdp_rho(design.epsilon, design.delta) * more**2
-        needed = rho + 2 * (rho * -design.delta.ln()).sqrt()
+        # Variances fall with ρ.
+        needed = _epsilon_of(zcdp_rho(design.epsilon, design.delta) * more**2, design.delta)
     two_digits = Context(prec=2, rounding=ROUND_CEILING)
     needed = two_digits.plus(needed)
     for _ in range(100):
@@ -218,6 +236,12 @@ def check_synthetic(plan: Plan) -> None:
         raise UsageError(
             f"{design.n_records:,} records, a synthetic release has at most {MOST_RECORDS:,}",
             "make it of fewer owners",
+        )
+    if design.owners > 1 and not design.colluding:
+        raise UsageError(
+            "every owner gets the sums and knows its own share of their noise, so each would meet less than "
+            "the whole noise",
+            "leave --colluding out, or choose at least 1",
         )
     check_delta(design.delta, most_records(design.n_records))
     check_noise(design)

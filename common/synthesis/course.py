@@ -215,6 +215,25 @@ Round: TypeAlias = tuple[Question, ...]
 """Questions that are asked together; the numbers of their answers follow each other."""
 
 
+def question_digest(question: Question) -> str:
+    """Return the SHA-256 of all that the exact answer to a question and its noise depend on, hexadecimal."""
+    about: tuple[object, ...]
+    arrays: list[Int64Array]
+    if isinstance(question, OneWay):
+        about, arrays = (question.attribute,), [question.edges]
+    else:
+        about = (*question.pair, *(each.n_bins for each in question.codings))
+        arrays = [part for each in question.codings for part in (each.leaves.edges, each.labels)]
+        if isinstance(question, Score):
+            arrays += [each.counts for each in question.codings]
+    noise = question.noise
+    about += (str(noise.kind), noise.size, noise.honest, noise.floor, [each.size for each in arrays])
+    found = sha256(f"{type(question).__name__}|{about}\n".encode())
+    for each in arrays:
+        found.update(each.astype("<i8").tobytes())
+    return found.hexdigest()
+
+
 def n_numbers(questions: Sequence[Question]) -> int:
     """Return how many numbers the answer to a round has."""
     return sum(each.n_numbers for each in questions)

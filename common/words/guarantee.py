@@ -325,9 +325,7 @@ def trial(plan: Plan) -> tuple[str, ...]:
 def promises(plan: Plan) -> tuple[str, ...]:
     """Say what a release promises, one sentence or two per line, with the plan's numbers."""
     if plan.synthesis is not None:
-        epsilon = plan.epsilon_of_person(plan.most_multiples)
-        of_model = (*synthetic.promises(epsilon, plan.delta), *synthetic.collusion(plan))
-        return (*trial(plan), *of_model, _unit(plan), composition(plan))
+        return (*trial(plan), *synthetic.promises_of(plan), _unit(plan), composition(plan))
     return (
         *trial(plan),
         *_meanings(plan),
@@ -512,6 +510,7 @@ def invariants(plan: Plan) -> tuple[str, ...]:
         return (
             "The exact number of records, of the release and of every owner.",
             "That a record exists: the values of a record are protected, not its existence.",
+            synthetic.LEFT_OUT,
             *synthetic.OF_MANY,
         )
     several = plan.n_groups > 1

@@ -23,30 +23,40 @@ _FACTS = (
 )
 _SUM = "Tables of the same data add up: two with ε = 1 protect like one with ε = 2. All δ add up, too."
 
+LEFT_OUT = "Who was left out for a missing value."
 OF_MANY = (_FACTS, _SUM)
 """What no ε covers, whatever a table is made of."""
 
 
-def promises(epsilon: Decimal, delta: Decimal = Decimal(0)) -> tuple[str, ...]:
-    """Say what is promised of a table for which one owner spent ε, and perhaps δ."""
+_ANYONE = "That holds against anyone, whatever they know."
+
+
+def promises(epsilon: Decimal, delta: Decimal = Decimal(0), holds: str = _ANYONE) -> tuple[str, ...]:
+    """Say what is promised of a table for which one owner spent ε, and perhaps δ.
+
+    Args:
+        epsilon: ε.
+        delta: δ.
+        holds: Against whom it holds.
+    """
     if delta:
         whole = (
             f"Differential privacy for whole records, ε = {bound_text(epsilon)}, δ = {delta_text(delta)}: if "
             "all attributes of one person were others, the probability of every set of possible tables would "
-            "be at most exp(ε) times as large, plus δ. That holds against anyone, whatever they know."
+            f"be at most exp(ε) times as large, plus δ. {holds}"
         )
     else:
         whole = (
             f"Differential privacy for whole records, ε = {bound_text(epsilon)}: if all attributes of one "
             "person were others, every possible table would be at most exp(ε) times as probable, or as "
-            "improbable. That holds against anyone, whatever they know."
+            f"improbable. {holds}"
         )
     return (whole, _FROM_THE_MODEL)
 
 
 def invariants(n_records: int) -> tuple[str, ...]:
     """Say what a table shows that ε does not cover."""
-    return (f"The number of records, {n_records:,}.", *OF_MANY)
+    return (f"The number of records, {n_records:,}.", LEFT_OUT, *OF_MANY)
 
 
 def expected_noise(design: "Design") -> str:
@@ -79,6 +89,22 @@ def expected_noise(design: "Design") -> str:
     return f"{moved}: too few records for a model; masked records fit better, or {', or '.join(would_do)}"
 
 
+def promises_of(plan: Plan) -> tuple[str, ...]:
+    """Say what is promised of a release, for what an owner of a person's record is charged."""
+    synthesis, holds = plan.synthesis, _ANYONE
+    if plan.n_groups > 1:
+        holds = (
+            "That holds against anyone, whatever they know, as long as owners encrypt only what they should."
+        )
+    elif synthesis is not None and len(plan.owners) - synthesis.colluding > 1:
+        holds = (
+            "That holds against anyone, whatever they know, unless more owners collude than the noise allows "
+            "for."
+        )
+    promised = promises(plan.epsilon_of_person(plan.most_multiples), plan.delta, holds)
+    return (*promised, *collusion(plan))
+
+
 def collusion(plan: Plan) -> tuple[str, ...]:
     """Say who may work together against a person of a release, and what then remains of its promise."""
     synthesis = plan.synthesis
@@ -102,9 +128,14 @@ def collusion(plan: Plan) -> tuple[str, ...]:
     )
     if n_owners - colluding == 1:
         return (seen,)
-    if synthesis.delta:
-        return (f"{seen} If more collude, the noise that is left has less variance, by the share of each.",)
-    return (f"{seen} If more collude, an owner's own noise keeps 3 times that ε.",)
+    from common.planning.synthetic import design_of, epsilon_against_all
+
+    left = bound_text(epsilon_against_all(design_of(plan)))
+    less = (
+        f"If more collude, there is less noise: if all others do, the noise of a record's own owner keeps "
+        f"ε = {left}. An owner that the aggregator invented counts as one that colludes."
+    )
+    return (f"{seen} {less}",)
 
 
 def questions(plan: Plan) -> str:

@@ -1,8 +1,9 @@
 """Answers to the rounds of a synthetic release: spend, count, draw, mask, store, send.
 
 The charge is spent once, before the first round. One transaction stores a round's answer under its number; it
-is sent afterwards, and after that only the same bytes. Noise and masks follow from secrets of the release and
-from what opened the round. So a process that died before, or whose state was put back, makes the same answer.
+is sent afterwards, and after that only the same bytes. Noise follows from a secret of the release and from
+what is asked, masks from another secret and from what opened the round. So a process that died before, or
+whose state was put back, makes the same answer; and a question has one draw of noise, whatever comes with it.
 
 The aggregator states sums, never questions. What is counted follows from plan and sums, and is computed here.
 An answer is masked under the digest of the document that opened its round, which stands for all sums and keys
@@ -12,7 +13,7 @@ so far: where owners were told different things, their masks do not cancel, and 
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from common.errors import IntegrityError, ProtocolError, TesseraError
+from common.errors import IntegrityError, ProtocolError, TesseraError, UsageError
 from common.model.fragment import Addendum, FragmentStatement
 from common.model.rounds import NUMBER_BYTES, Parcel, RoundDocument, SumKey, chained, read_round
 from common.trust.signing import Domain
@@ -82,7 +83,7 @@ class Measuring:
         if work.session.state is not SessionState.SPENT:
             raise ProtocolError(f"a session that is {work.session.state} answers no other round")
         from common.synthesis.course import n_rounds
-        from owner_node.release.synthetic import SYNTHETIC, noise_bits
+        from owner_node.release.synthetic import SYNTHETIC
 
         work.progress.begin("counting", 0)
         if design.holders:
@@ -94,9 +95,7 @@ class Measuring:
             )
             vector = crossing.answer(questions, sums_across or {})
         else:
-            bits = noise_bits(secrets.seed, release, document.digest)
-            vector = SYNTHETIC.answer(questions, prepared, work.plan, bits)
-            bits.erase()
+            vector = SYNTHETIC.answer(questions, prepared, work.plan, secrets.seed, document.round)
         answer = masks.answer(vector, document.digest)
         last = document.round == n_rounds(design)
         return self._store(work, document, attached, answer, before, addendum, last=last)
@@ -282,7 +281,7 @@ def _questions(
     """Compute what a round asks from the sums before, which are untrusted input, and return these, too."""
     import numpy as np
 
-    from common.planning.synthetic import design_of
+    from common.planning.synthetic import check_delta, design_of
     from common.release.summary import n_records
     from common.synthesis.course import Measured, next_round
     from common.synthesis.sums import LARGEST_SUM
@@ -296,6 +295,10 @@ def _questions(
     if any(bool(((each > LARGEST_SUM) | (each < -LARGEST_SUM)).any()) for each in sums):
         raise ProtocolError("sums of a round are out of bounds")
     design = design_of(work.plan, n_records(work.plan, addendum))
+    try:
+        check_delta(design.delta, design.n_records)
+    except UsageError as problem:
+        raise ProtocolError(problem.message, "nothing was spent; start the release again") from None
     try:
         asked = next_round(design, sums)
     except ValueError as problem:

@@ -5,18 +5,20 @@ The data are loaded and pinned as for masking, and nothing else of masking happe
 
 from collections.abc import Sequence
 
+import numpy as np
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from common.arrays import Int64Array
 from common.model.plan import Plan
 from common.model.rounds import KEY_BYTES
-from common.synthesis.course import Question
+from common.synthesis.course import Question, question_digest
 from owner_node.config import PolicyConfig
 from owner_node.masking.arrays import BitSource
 from owner_node.masking.foreseen import Forecast
 from owner_node.release.masked import Masked, Prepared
-from owner_node.synthesis.counts import noisy_answer
+from owner_node.synthesis.counts import exact_answer
+from owner_node.synthesis.shares import noise_share
 
 
 class Synthetic(Masked):
@@ -38,7 +40,7 @@ class Synthetic(Masked):
         }
 
     def answer(
-        self, questions: Sequence[Question], prepared: Prepared, plan: Plan, bits: BitSource
+        self, questions: Sequence[Question], prepared: Prepared, plan: Plan, seed: bytes, number: int
     ) -> Int64Array:
         """Answer a round with the owner's share of its noise, once the charge is spent, `(n_numbers,)`.
 
@@ -46,28 +48,36 @@ class Synthetic(Masked):
             questions: The round.
             prepared: The records.
             plan: The plan.
-            bits: Of this round alone (`noise_bits`).
+            seed: Of the noise of the release (`noise_of`).
+            number: Number of the round.
         """
         records = prepared.records
         columns = records.sample(records.n_records).columns
         codes = [columns[each.name] - each.lower for each in plan.attributes]
-        return noisy_answer(questions, codes, bits)
+        noise = [noise_of(each, seed, plan.release, number) for each in questions]
+        return exact_answer(questions, codes) + np.concatenate(noise)
 
 
 SYNTHETIC = Synthetic()
 
 
-def noise_bits(seed: bytes, release: str, opening: str) -> BitSource:
-    """Return the random bits of a round's noise, from an owner's seed of the release.
+def noise_of(question: Question, seed: bytes, release: str, number: int) -> Int64Array:
+    """Draw an owner's share of the noise of a question, `(n_numbers,)`.
 
-    They follow from what opened the round. An owner whose state was put back to a moment before its answer
-    gives the same answer again, and not a second one with other noise. After other sums the noise is another.
+    Its bits follow from a secret seed and from the question, and from nothing that a message says beside it.
+    So an owner whose state was put back to a moment before its answer has the same noise for the same
+    question, whatever an aggregator changes in what opens the round: another number of records, another
+    signature of a key, the sums that other questions follow from. To ask again brings no second draw.
 
     Args:
+        question: The question.
         seed: 32 random bytes of this release alone, kept like the data.
         release: Its id.
-        opening: Digest of the document that opened the round, hexadecimal.
+        number: Number of the round: a partition that is counted in two rounds has two draws.
     """
-    info = f"noise|{opening}".encode()
+    info = f"noise|{number}|{question_digest(question)}".encode()
     derivation = HKDF(hashes.SHA256(), KEY_BYTES, salt=release.encode(), info=info)
-    return BitSource(bytearray(derivation.derive(seed)))
+    bits = BitSource(bytearray(derivation.derive(seed)))
+    share = noise_share(question.n_numbers, question.noise, bits)
+    bits.erase()
+    return share

@@ -18,11 +18,13 @@ from common.planning.synthetic import (
     WARNED,
     check_synthetic,
     design_of,
+    epsilon_against_all,
     epsilon_needed,
     expected_errors,
     noise_share,
     records_needed,
 )
+from common.synthesis.accounting import TABLE, Budget, zcdp_rho
 from common.synthesis.course import Design
 from common.words.guarantee import composition, essentials, promises
 from common.words.synthetic import collusion
@@ -98,9 +100,9 @@ def test_a_delta_is_public_and_told_beside_epsilon():
 
 def test_owners_may_ask_that_more_may_collude():
     """The noise of fewer owners is whole then; a policy asks for it, or the operator does."""
-    plans = [planned(colluding=each) for each in (0, 1, 2)]
+    plans = {each: planned(colluding=each) for each in (1, 2)}
     assert planned() == plans[1]
-    assert [each.synthesis.colluding for each in plans] == [0, 1, 2]
+    assert [each.synthesis.colluding for each in plans.values()] == [1, 2]
     careful = schema(limits=Limits(min_colluding=5))
     check_limits(plans[2], dict.fromkeys(plans[2].owners, careful))
     with pytest.raises(
@@ -111,6 +113,9 @@ def test_owners_may_ask_that_more_may_collude():
     check_limits(alone, {"north": careful})
     with pytest.raises(UsageError, match="3 of 3 owners cannot collude"):
         planned(colluding=3)
+    # Every owner gets the sums, and can take its own noise off them.
+    with pytest.raises(UsageError, match="every owner gets the sums and knows its own share of their noise"):
+        planned(colluding=0)
 
 
 @pytest.mark.parametrize(
@@ -247,8 +252,24 @@ def test_words_say_who_may_collude(owners, colluding, said):
     for lines in (promises(plan), essentials(plan)):
         assert said in " ".join(lines)
         assert ("The aggregator sees sums" in " ".join(lines)) is (len(owners) > 1)
-        assert ("3 times that ε" in " ".join(lines)) is (len(owners) == 3)
+        assert ("own owner keeps ε = 3" in " ".join(lines)) is (len(owners) == 3)
+    assert ("unless more owners collude" in promises(plan)[0]) is (len(owners) == 3)
     assert composition(planned(("a",))).startswith("ε is for the whole record")
+
+
+def test_what_is_left_if_all_others_collude():
+    """One share of Gaussian noise, or the owner's own part of Laplace noise: the words have the ε of that."""
+    assert epsilon_against_all(design_of(planned(("a", "b")))) == 1
+    assert epsilon_against_all(design_of(planned())) == 3
+    delta = Decimal("0.000001")
+    described = schema(records=10_000, limits=Limits(total_delta=delta))
+    design = design_of(planned(tuple("abcde"), delta=str(delta), described=described))
+    left = epsilon_against_all(design)
+    assert 2 < left < 3
+    # The share of one owner alone, of every answer.
+    rho = zcdp_rho(Decimal(1), delta)
+    noise = Budget.of(Decimal(1), delta).noise(TABLE, 1, design.honest)
+    assert rho < Decimal(TABLE.l2_squared) / (2 * noise.size) <= design.honest * rho <= zcdp_rho(left, delta)
 
 
 def test_too_few_records_are_said_with_the_number_that_would_do():
