@@ -166,7 +166,7 @@ class ReleaseFolder:
             summaries = _write_data(folder, evidence.plan, document, pieces, formats, workspace, progress)
             if (table := counts()) is not None:
                 _write_counts(folder, table)
-            _write_report(folder, document, evidence, summaries, formats)
+            _write_report(folder, document, evidence, summaries, formats, table)
             manifest = to_bytes(document, _listed(folder))
             _write(folder / MANIFEST_FILE, manifest)
             _write(folder / SIGNATURE_FILE, signer.sign(Domain.MANIFEST, manifest))
@@ -288,12 +288,13 @@ def _write_report(
     evidence: Evidence,
     summaries: Mapping[str, "ColumnSummary | None"],
     formats: Sequence[str],
+    counts: "pa.Table | None",
 ) -> None:
     from common.release.report import render_report
 
     data_files = [_FILES[each] for each in FORMATS if each in formats]
     try:
-        report = render_report(document, evidence, summaries, data_files).encode()
+        report = render_report(document, evidence, summaries, data_files, counts).encode()
     except Exception as fault:  # noqa: BLE001 - owners have spent for the data: no report keeps them back
         _log.error("report left out", extra={"release": evidence.plan.release}, exc_info=fault)
         return

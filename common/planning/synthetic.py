@@ -26,7 +26,7 @@ WARNED, REFUSED = 0.05, 0.2
 """Shares of the records that noise moves in a small table: from here on relations are poor, or worthless."""
 _SMALL_TABLE = 16
 """Cells."""
-_MEAN_DEVIATION = 0.8
+MEAN_DEVIATION = 0.8
 """The expected absolute error of a cell, by standard deviations of its noise."""
 MOST_NUMBERS = 2**17
 """Most numbers of a round: 1 MB of an owner's answer."""
@@ -70,7 +70,7 @@ def noise_share(design: Design) -> float:
     if len(design.attributes) < 2:
         return 0.0
     deviation = sqrt(design.pair_variance)
-    return _SMALL_TABLE * _MEAN_DEVIATION / 2 * deviation / design.n_records
+    return _SMALL_TABLE * MEAN_DEVIATION / 2 * deviation / design.n_records
 
 
 def noise_share_with_delta(design: Design) -> float | None:
@@ -109,19 +109,19 @@ def expected_errors(design: Design) -> ExpectedErrors:
         if attribute.is_categorical:
             whole = 1 / np.arange(1, attribute.n_values + 1)
             whole /= whole.sum()
-            ones.append(float(np.minimum(_MEAN_DEVIATION * deviation, whole).sum()) / 2)
+            ones.append(float(np.minimum(MEAN_DEVIATION * deviation, whole).sum()) / 2)
             # Categories below three standard deviations share a bin.
             own = whole[whole >= 3 * largest][: MOST_BINS - 1]
             shares.append(whole if whole.size <= own.size + 1 else np.append(own, 1 - own.sum()))
             widths.append(0.0)
         else:
-            in_values = _MEAN_DEVIATION / 2 * deviation * attribute.n_values
+            in_values = MEAN_DEVIATION / 2 * deviation * attribute.n_values
             ones.append(min(in_values, sqrt(deviation)))
             bins = min(attribute.n_values, most)
             shares.append(np.full(bins, 1 / bins))
             widths.append(1 / (4 * bins) if attribute.n_values > bins else 0.0)
     twos = [
-        float(np.minimum(_MEAN_DEVIATION * of_pairs[i, j], np.outer(shares[i], shares[j])).sum()) / 2
+        float(np.minimum(MEAN_DEVIATION * of_pairs[i, j], np.outer(shares[i], shares[j])).sum()) / 2
         + widths[i]
         + widths[j]
         for i, j in of_pairs

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from common.arrays import Int64Array
 from common.errors import IntegrityError
 from common.model.schema import Attribute
+from common.planning.synthetic import MEAN_DEVIATION
 from common.synthesis.course import (
     CoarseTable,
     Design,
@@ -91,6 +92,26 @@ def counts_table(design: Design, measured: Measured) -> pa.Table:
         ],
         schema=COLUMNS,
     )
+
+
+def pair_errors(counts: pa.Table, n_records: int) -> dict[tuple[str, str], float]:
+    """Return of every counted pair the total variation to expect between its noisy and its original table.
+
+    A cell is off by the smaller of the mean deviation of its noise and of what it holds. The records are
+    mostly nearer, for the model reconciles all counts.
+
+    Args:
+        counts: All noisy counts of a release.
+        n_records: Number of records.
+    """
+    cells = counts.filter(pc.equal(pc.cast(counts.column("kind"), pa.string()), TWO_WAY))
+    deviations, numbers, tables = (
+        cells.column(name).to_numpy() for name in ("standard_deviation", "count", "table")
+    )
+    off = np.minimum(MEAN_DEVIATION * deviations, np.maximum(numbers, 0)) / (2 * n_records)
+    _, starts, places = np.unique(tables, return_index=True, return_inverse=True)
+    names = (cells.column(name).take(starts).to_pylist() for name in ("first", "second"))
+    return dict(zip(zip(*names, strict=True), np.bincount(places, off).tolist(), strict=True))
 
 
 def _variance(design: Design, question: Question) -> float:

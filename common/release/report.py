@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common.model.fragment import multiples_of
 from common.model.plan import Plan
@@ -20,8 +20,11 @@ from common.release.evidence import Evidence
 from common.release.table import describe_domain, span
 from common.words import charts
 from common.words.linking import compared_as, linking_result, missed
-from common.words.numbers import rounded_up
+from common.words.numbers import percent_text, rounded_up
 from common.words.pages import render
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def equal_values(plan: Plan) -> tuple[str, ...]:
@@ -42,6 +45,8 @@ LEFT_OUT = "This figure could not be drawn."
 _MOST_OWNERS_NAMED = 8
 _MOST_LABELS_LISTED = 40
 _MOST_LABELS_DRAWN = 10
+_WORST_SHOWN = 0.2
+"""Expected error of a pair from which on it has the strongest colour."""
 _log = logging.getLogger(__name__)
 _COMPARED = "{what} were compared by keyed tokens ({how})"
 _LINKING = {
@@ -58,6 +63,7 @@ def render_report(
     evidence: Evidence,
     summaries: Mapping[str, ColumnSummary | None],
     data_files: Sequence[str],
+    counts: "pa.Table | None" = None,
 ) -> str:
     """Return the report of a release.
 
@@ -66,6 +72,7 @@ def render_report(
             (`common.release.summary.manifest_document`).
         evidence: What was signed while the release was made.
         summaries: The summary of every released attribute; None for one that could not be made.
+        counts: The noisy counts of a synthetic release.
 
     Returns:
         HTML, with `LEFT_OUT` in the place of a figure that cannot be made. Every text from a plan (labels,
@@ -81,6 +88,7 @@ def render_report(
             "as_found": ", as found" if evidence.addendum.multiples else "",
             "ranked": evidence.plan.has_rank_noise,
             "drawn": document.get("synthesis"),
+            "relations": () if counts is None else _relations(document, evidence.plan, counts),
             "linking": _linking(evidence),
             "fingerprints": _fingerprints(evidence),
             "spent": _spent(evidence),
@@ -91,6 +99,41 @@ def render_report(
             "data_files": data_files,
             "left_out": LEFT_OUT,
         },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPair:
+    """A counted pair of attributes in the picture of all pairs."""
+
+    error: str
+    """Expected total variation of its noisy table."""
+    colour: str
+    text: str
+    """What it stands for, in words."""
+
+
+def _relations(
+    document: Mapping[str, Any], plan: Plan, counts: "pa.Table"
+) -> tuple[tuple[str, tuple[ShownPair | None, ...]], ...]:
+    """Return of every attribute its pairs with those before it; None for pairs that were not counted."""
+    from common.release.counts import pair_errors
+
+    errors = {
+        frozenset(pair): error for pair, error in pair_errors(counts, document["totals"]["records"]).items()
+    }
+    names = [each.name for each in plan.attributes]
+
+    def shown(one: str, other: str) -> ShownPair | None:
+        error = errors.get(frozenset((one, other)))
+        if error is None:
+            return None
+        share = percent_text(error)
+        text = f"{one} and {other}: noise is expected to move {share} of the records"
+        return ShownPair(share, charts.heat(error / _WORST_SHOWN), text)
+
+    return tuple(
+        (name, tuple(shown(name, other) for other in names[:place])) for place, name in enumerate(names)
     )
 
 

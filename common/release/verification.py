@@ -559,7 +559,7 @@ def _check_files(
             progress.advance(pieces[0].num_rows)
         drawn.check(folder / COUNTS_FILE)
         if compared:
-            _check_report(files[REPORT_FILE][0], evidence, manifest, summaries.finish(), held)
+            _check_report(folder, files[REPORT_FILE][0], evidence, manifest, summaries.finish(), held)
     return n_released, described
 
 
@@ -637,6 +637,7 @@ def _stream(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
 
 
 def _check_report(
+    folder: Path,
     expected: str,
     evidence: Evidence,
     manifest: Mapping[str, Any],
@@ -645,8 +646,14 @@ def _check_report(
 ) -> None:
     """Check that the report is the page that manifest and data make."""
     from common.release.report import render_report
+    from common.release.synthetic_table import read_counts
 
     published = datetime.fromisoformat(manifest["times"]["published"])
     document = manifest_document(evidence, manifest["aggregator"]["certificates"], published)
-    if digest(render_report(document, evidence, summaries, held).encode()) != expected:
+    counts = (
+        None
+        if evidence.plan.synthesis is None
+        else read_counts(folder / COUNTS_FILE, evidence.plan.attributes)
+    )
+    if digest(render_report(document, evidence, summaries, held, counts).encode()) != expected:
         raise IntegrityError(f"{REPORT_FILE} is not the report of this manifest and these data", _HINT)

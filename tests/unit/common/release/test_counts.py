@@ -8,8 +8,8 @@ import pytest
 
 from common.errors import IntegrityError
 from common.model.schema import Attribute, AttributeType
-from common.release.counts import COLUMNS, check_drawn, counts_table, measured_in
-from common.synthesis.course import Design, Measured, OneWay, Score, next_round
+from common.release.counts import COLUMNS, check_drawn, counts_table, measured_in, pair_errors
+from common.synthesis.course import Design, Measured, OneWay, Score, next_round, split
 from common.synthesis.rounds import UNIT
 from owner_node.synthesis.counts import exact_answer
 from owner_node.synthesis.together import synthesise_together
@@ -179,3 +179,20 @@ def test_other_designs_are_another_release(release):
         measured_in(Design(design.attributes, design.n_records, Decimal(2)), table)
     with pytest.raises(IntegrityError):
         measured_in(Design(design.attributes[:3], design.n_records, Decimal(1)), table)
+
+
+def test_the_expected_error_of_a_pair_bounds_what_noise_did(release):
+    """Of every counted pair there is one; without noise there is none, and it is near what noise moved."""
+    design, counts, drawn = release
+    errors = pair_errors(counts, design.n_records)
+    names = [each.name for each in ATTRIBUTES]
+    assert set(errors) == {tuple(names[place] for place in pair) for pair in drawn.measured.pairs}
+    questions, sums = drawn.measured.rounds[-1], drawn.measured.sums[-1]
+    exact = split(questions, exact_answer(questions, columns(design.n_records)))
+    for question, noisy, true in zip(questions, split(questions, sums), exact, strict=True):
+        moved = np.abs(np.maximum(noisy, 0) - true).sum() / (2 * design.n_records)
+        expected = errors[tuple(names[place] for place in question.pair)]
+        assert 0.5 * moved < expected < 2 * moved
+    place = counts.schema.get_field_index("standard_deviation")
+    silent = counts.set_column(place, counts.schema.field(place), pa.array(np.zeros(counts.num_rows)))
+    assert set(pair_errors(silent, design.n_records).values()) == {0.0}
