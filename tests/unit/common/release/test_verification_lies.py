@@ -220,7 +220,7 @@ def republished(made, directory, evidence, signer=None, when=None):
         summaries = publication._write_data(
             folder, made.plan, document, [table], formats, workspace, Progress()
         )
-    publication._write_report(folder, document, evidence, summaries, formats)
+    publication._write_report(folder, document, evidence, summaries, formats, None)
     manifest = to_bytes(document, publication._listed(folder))
     (folder / "manifest.json").write_bytes(manifest)
     (folder / "manifest.sig").write_bytes(key.sign(Domain.MANIFEST, manifest))
