@@ -13,7 +13,7 @@ pairs of neighbours, over fours, eights and so on. A region is emptied if all of
 - its sum is nearer to 0 than to what the projection has there, but for some standard deviations of its noise.
   A projection adds up the positive noise of many values, a sum does not. Where both have about as much,
   nothing would be gained;
-- its sum is far from an even share of all sums, by 4.5 standard deviations: in a domain that values fill,
+- its sum is far from an even share of all sums, by some standard deviations: in a domain that values fill,
   all sums are near 0 in terms of the noise;
 - nothing in it stands out: no count, and no sum of a smaller region.
 
@@ -24,10 +24,10 @@ Tails of a distribution reach into what is emptied beside it. So a sixth of ever
 stays at either end that borders on what is kept. Then what is left is projected again, and with fewer values
 more can be seen to be empty.
 
-That is done with 1.5 standard deviations to spare. If values that have counts are then at most an eighth of
-the domain, it is too wide, and the result stands. Otherwise the domain may well be filled by thin tails, and
-it is done again with a quarter of one: no shape that was tried is then much worse off. For how this compares
-with the projection alone, over shapes, numbers of records and widths of domains: docs/decisions.md.
+That is done boldly first. If values that have counts are then at most an eighth of the domain, it is too
+wide, and the result stands. Otherwise the domain may well be filled by thin tails, and it is done again
+carefully: no shape that was tried is then much worse off. For how this compares with the projection alone,
+over shapes, numbers of records and widths of domains: docs/decisions.md.
 
 References:
     Balinski and Young 1982, "Fair Representation" (largest remainders).
@@ -38,22 +38,33 @@ References:
     consistency" (sums of intervals as post-processing).
 """
 
+from dataclasses import dataclass
 from math import log
 
 import numpy as np
 
 from common.arrays import BoolArray, Float64Array, Int64Array
 
-_BOLDLY, _CAREFULLY = 1.5, 0.25
-"""Standard deviations of the noise of a sum that it may lie above half of what the projection has."""
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How far regions have to be from what is kept, to be emptied."""
+
+    to_spare: float
+    """Standard deviations of the noise of a sum that it may lie above half of what the projection has."""
+    from_even: float
+    """Standard deviations from which a sum is far from an even share."""
+    outstanding: float
+    """x is the logarithm of how many counts, or sums of a size, there are, plus this. A count above scale · x
+    stands out, and a sum of m above scale · (2 sqrt(m x) + x/4)."""
+
+
+_CAREFULLY = _Way(0.25, 4.5, 4.0)
+"""Noise alone stands out in one attribute of 25 to 100, and keeps a part of it."""
+_BOLDLY = _Way(1.5, 3.5, 8.0)
+"""Noise alone stands out in one attribute of thousands."""
 _TOO_WIDE = 8
 """A domain of so many times the values that have counts is too wide."""
-_FROM_EVEN = 4.5
-"""Standard deviations from which a sum is far from an even share."""
-_OUTSTANDING = 4.0
-"""x is the logarithm of how many counts, or sums of a size, there are, plus this. A count above scale · x
-stands out, and a sum of m above scale · (2 sqrt(m x) + x/4): noise alone gets there in one attribute of 25
-to 100, and keeps a part of it."""
 _MARGIN = 6
 """One in so many of the values of an emptied stretch stays at an end that borders on what is kept."""
 _FEWEST_VALUES = 24
@@ -103,14 +114,14 @@ def without_stray_counts(noisy: Float64Array, n_records: float, scale: float) ->
     return _emptied(noisy, n_records, scale, _CAREFULLY)
 
 
-def _emptied(noisy: Float64Array, n_records: float, scale: float, to_spare: float) -> Float64Array:
-    """Empty regions as long as there are any, with so many standard deviations to spare."""
+def _emptied(noisy: Float64Array, n_records: float, scale: float, way: _Way) -> Float64Array:
+    """Empty regions as long as there are any, `_BOLDLY` or `_CAREFULLY`."""
     nearest = nearest_counts(noisy, n_records)
-    kept, least = np.arange(noisy.size), scale * (_log(noisy.size) + _OUTSTANDING)
+    kept, least = np.arange(noisy.size), scale * (_log(noisy.size) + way.outstanding)
     for _ in range(_PASSES):
         if not _FEWEST_VALUES <= kept.size <= _MOST_VALUES:
             break
-        emptied = _without_margins(_are_empty(noisy[kept], nearest, n_records, least, scale, to_spare))
+        emptied = _without_margins(_are_empty(noisy[kept], nearest, n_records, least, scale, way))
         if not emptied.any():
             break
         kept = kept[~emptied]
@@ -130,7 +141,7 @@ def _are_empty(
     n_records: float,
     least: float,
     scale: float,
-    to_spare: float,
+    way: _Way,
 ) -> BoolArray:
     """Return which values lie in a region that is empty, `(n_kept,)`; a count above `least` stands out."""
     variance, n_kept = 2 * scale**2, noisy.size
@@ -146,14 +157,14 @@ def _are_empty(
             regions = np.pad(regions, ((0, 0), (0, 1)))
         regions, width = regions[:, ::2] + regions[:, 1::2], 2 * width
         summed, near, size, stands = regions
-        x = max(_log(n_kept / width), 0) + _OUTSTANDING
+        x = max(_log(n_kept / width), 0) + way.outstanding
         stands += summed > scale * (2 * np.sqrt(size * x) + x / 4)
         # The likeliest sum, given the sum of all, and its standard deviation.
         likeliest = summed + per_value * size
         deviation = np.sqrt(variance * size * (1 - size / n_kept))
         is_empty = (
-            (likeliest - to_spare * deviation < near / 2)
-            & (likeliest + _FROM_EVEN * deviation < even * size)
+            (likeliest - way.to_spare * deviation < near / 2)
+            & (likeliest + way.from_even * deviation < even * size)
             & (stands == 0)
         )
         empty |= np.repeat(is_empty, width)[:n_kept]

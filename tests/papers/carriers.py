@@ -1,13 +1,14 @@
 """Where `auto` changes from one carrier to the next: values of six shapes, one attribute of ten at ε = 1.
 
-Three tables of docs/decisions.md: counts against quantiles by the number of possible values, `dp-quantiles`
-against `idp-quantiles` by the number of records, and counts without stray counts against their projection
-alone by how much of the domain the values fill. All are ratios, of squared errors and of total variations;
-below 1 the first one is nearer.
+Four tables of docs/decisions.md: counts against quantiles by the number of possible values, `dp-quantiles`
+against `idp-quantiles` by the number of records, counts without stray counts against their projection alone
+by how much of the domain the values fill, and what `auto` chooses against the best of the three. All are
+ratios, of squared errors and of total variations; below 1 the first one is nearer.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from itertools import product
 from math import sqrt
@@ -17,8 +18,12 @@ from types import MappingProxyType
 import numpy as np
 
 from common.model.counts import nearest_counts, whole_counts, without_stray_counts
+from common.model.mechanisms import PublicNumbers, choose
 from common.model.schema import Attribute, AttributeType
+from common.planning.arguments import DEFAULT
 from owner_node.masking.arrays import BoolArray, Float64Array, SystemBits
+from owner_node.masking.engine import MemoryEngine
+from owner_node.masking.mask import mask_table
 from owner_node.risk.draws import SortedAttribute
 from owner_node.risk.total_variation import Distributions
 from tests.papers.data_sets import DataSet
@@ -65,7 +70,13 @@ SETTINGS = tuple(product((200, 2_000, 20_000), (16, 100, 500), (0.125, 0.5)))
 """Numbers of records, numbers of values in a domain that fits, and shares of ε in the last table."""
 DRAWS_PER_RUN = 4
 """Of the last table: the squared errors of few draws vary by more than the largest ratio may be above 1."""
+FEW, LARGE = 2, 20_000
+"""Draws of more than so many records, which vary less and take longer, in the table of `auto`."""
 COUNTS, GLOBAL, LOCAL = "dp-hist", "dp-quantiles", "idp-quantiles"
+OWNERS_RECORDS = (200, 2_000, 20_000, 200_000, 1_000_000)
+"""Numbers of records in the table of `auto`."""
+OWNERS_SETTINGS = tuple(product((100, 10_000), (1, 10), (Decimal("0.1"), Decimal(1))))
+"""Numbers of values in a domain that fits, widths of the domain, and shares of ε in the same table."""
 
 
 def _rounded(values: Float64Array, which: BoolArray) -> Float64Array:
@@ -135,6 +146,41 @@ def without_stray(shape: str, width: int, runs: int, draw: np.random.Generator) 
     return np.array(ratios)
 
 
+def chosen_against_best(shape: str, n_records: int, runs: int, draw: np.random.Generator) -> float:
+    """Return how many times the squared error of the best carrier that of the choice of `auto` is, at most.
+
+    Columns are compared as they are released, with the default rank noise.
+
+    Args:
+        shape: Of `SHAPES`.
+        n_records: Of one owner.
+        runs: How many times values are drawn in each of `OWNERS_SETTINGS`.
+        draw: Draws the values.
+    """
+    largest, mechanisms = 1.0, (COUNTS, GLOBAL, LOCAL)
+    for n_fitting, width, epsilon in OWNERS_SETTINGS:
+        attribute = Attribute("value", AttributeType.INTEGER, 0, n_fitting * width - 1)
+        tasks = [
+            replace(
+                task_of(attribute, Setting(mechanism, epsilon, None), epsilon, n_records),
+                rank_noise=DEFAULT,
+            )
+            for mechanism in mechanisms
+        ]
+        errors = np.zeros(len(tasks))
+        for _ in range(runs):
+            shares = np.clip(SHAPES[shape](draw, n_records), 0, 1)
+            values = (
+                np.rint(shares * (n_fitting - 1)).astype(np.int64) + (attribute.n_values - n_fitting) // 3
+            )
+            for number, task in enumerate(tasks):
+                moved = mask_table(MemoryEngine({"value": values}), [task])["value"] - values
+                errors[number] += np.square(moved, dtype=np.float64).mean()
+        chosen = choose(attribute, PublicNumbers(n_records, attribute.n_values, epsilon))
+        largest = max(largest, errors[mechanisms.index(chosen)] / errors.min())
+    return largest
+
+
 def _stray_rows(runs: int, draw: np.random.Generator) -> Iterator[tuple[str, tuple[float, ...]]]:
     """Return geometric means over all settings by width of the domain, and the largest ratio of a setting."""
     of_shape = {
@@ -166,8 +212,16 @@ def run(data: Path, out: Path, runs: int, seed: int) -> dict[str, str]:
             relative = by_records[:, 0, number] / by_records[:, 1, number]
             rows["global"].append((f"{shape}, {name}", tuple(relative.tolist())))
         rows["global"].append((f"{shape}, squared error of `{GLOBAL}`", tuple(by_records[:, 0, 0].tolist())))
+    rows["auto"] = [
+        (
+            shape,
+            tuple(chosen_against_best(shape, n, runs if n <= LARGE else FEW, draw) for n in OWNERS_RECORDS),
+        )
+        for shape in SHAPES
+    ]
     rows["stray"] = list(_stray_rows(runs * DRAWS_PER_RUN, draw))
     heads = {
+        "auto": ("records", *(f"{each:,}" for each in OWNERS_RECORDS)),
         "stray": ("width of the domain", *map(str, WIDTHS), "largest of all"),
         "counts": ("V / √(n·ε)", *map(str, MULTIPLES)),
         "global": ("n·ε", *(f"{each:,}" for each in RECORDS)),
