@@ -16,11 +16,13 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 from types import FrameType
 
 from common.cli import console
 from common.errors import ExitCode, TesseraError, UsageError, from_document
+from common.words.numbers import bound_text
 from deploy.demo_data import DATASET, OwnerData, departments, hospitals
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
@@ -96,7 +98,10 @@ def make_release(cluster: LocalCluster, scenario: str, owners: Sequence[str], ep
     title = (
         f"release {scenario} ({_LAYOUTS[scenario]}): {release['state']}, {time.monotonic() - started:.1f} s"
     )
-    rows = [(o["id"], o["records"], o["epsilon"], o["k"], o["state"]) for o in release["owners"]]
+    rows = [
+        (o["id"], o["records"], bound_text(Decimal(o["epsilon"])), o["k"], o["state"])
+        for o in release["owners"]
+    ]
     console.table(title, _COLUMNS, rows)
     console.print_line(f"release folder: {release['directory']}")
     return Path(release["directory"])

@@ -2,18 +2,21 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from decimal import Decimal
 from typing import Annotated, Any
 
 import typer
 
 from common.cli import console
 from common.clock import utc_now
-from common.words.numbers import moment_text
+from common.words.numbers import bound_cell, bound_text, moment_text
 from owner_node import config
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History, Line
 
 _SHORT_DIGEST = 12
+_BOUNDS = ("charge", "rank_loss")
+"""Details that are decimals as exact as the ledger's."""
 
 ReleaseOption = Annotated[
     str | None,
@@ -46,7 +49,7 @@ def history(
     columns = ("line", "time", "aggregator", "release", "event", "decision", "ε", "plan", "about")
     rows = [
         (each.sequence, moment_text(each.time, seconds=True), each.aggregator or None, each.release,
-         each.event, each.decision or None, each.epsilon or None,
+         each.event, each.decision or None, bound_cell(each.amount, "–"),
          each.plan_digest[:_SHORT_DIGEST] or None, _about(each) or None)
         for each in lines
     ]  # fmt: skip
@@ -62,7 +65,13 @@ def _about(line: Line) -> str:
 def _details(details: Mapping[str, Any]) -> Iterator[str]:
     for name, value in details.items():
         if isinstance(value, str) and value and value != "None":
-            yield f"{name} {value[:_SHORT_DIGEST] if _is_digest(value) else value}"
+            yield f"{name} {_brief(name, value)}"
+
+
+def _brief(name: str, value: str) -> str:
+    if name in _BOUNDS:
+        return bound_text(Decimal(value))
+    return value[:_SHORT_DIGEST] if _is_digest(value) else value
 
 
 def _is_digest(value: str) -> bool:

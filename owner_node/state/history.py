@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from common.canonical import canonical
@@ -46,6 +47,11 @@ class Line:
     """Ids, counts and digests."""
     hash: str
     """Hash of this line and all before it."""
+
+    @property
+    def amount(self) -> Decimal | None:
+        """The epsilon as a number; None if it does not apply."""
+        return Decimal(self.epsilon) if self.epsilon else None
 
 
 class History:

@@ -229,6 +229,22 @@ def test_history(used: Path, capsys) -> None:
     assert "invited" in _run(capsys, "history")[1]
 
 
+def test_history_shows_amounts_as_people_write_them(used: Path, capsys) -> None:
+    """A third of 1 has twelve decimal places for programs, and four for people."""
+    exact = "0.333333333332"
+    with OwnerDatabase(used / "state") as db, db.transaction() as tx:
+        History(db, _now).record(
+            tx, aggregator="hub", release="third", event="accepted", decision="accept", epsilon=exact,
+            details={"charge": exact, "rank_loss": "133.333333333334", "budget": "people"},
+        )  # fmt: skip
+    (line,) = _json(capsys, "history", "--release", "third")[1]["history"]
+    assert (line["epsilon"], line["details"]["charge"]) == (exact, exact)
+    shown = " ".join(_run(capsys, "history", "--release", "third")[1].split())
+    assert "0.3334" in shown
+    assert "budget people, charge 0.3334, rank_loss 133.3334" in shown
+    assert exact not in shown
+
+
 def test_status_without_the_daemon(used: Path, capsys) -> None:
     """Without a daemon the state is told all the same; --check ends in exit 6."""
     code, document = _json(capsys, "status")
