@@ -285,6 +285,7 @@ class Workspace:
         attributes: str | Sequence[str] = (),
         identifier: str | Sequence[str] = (),
         missing: Literal["error", "drop", "category"] = "error",
+        structural_zeros: Sequence[Mapping[str, Any]] = (),
         id: str | None = None,  # noqa: A002 - what it is called everywhere
         anyway: bool = False,
     ) -> Masked:
@@ -298,6 +299,7 @@ class Workspace:
             attributes: Model only these; empty for all.
             identifier: As in `mask`.
             missing: As in `mask`.
+            structural_zeros: What no record is, such as `[{"age": {"max": 15}, "status": ["married"]}]`.
             id: As in `mask`.
             anyway: Also if there are too few records for a model.
 
@@ -307,7 +309,7 @@ class Workspace:
         Raises:
             TesseraError: As `mask` does.
         """
-        dataset = self._declared(schema, identifier, 1, missing)
+        dataset = self._declared(schema, identifier, 1, missing, structural_zeros)
         arguments = parse_own_arguments(
             self._owner,
             new_id("synthetic", utc_now) if id is None else id,
@@ -439,7 +441,12 @@ class Workspace:
         return Explored(pd.json_normalize(document["cells"]), document)
 
     def _declared(
-        self, schema: Schema | None, identifier: str | Sequence[str], most_records: int, missing: str
+        self,
+        schema: Schema | None,
+        identifier: str | Sequence[str],
+        most_records: int,
+        missing: str,
+        structural_zeros: Sequence[Mapping[str, Any]] = (),
     ) -> DatasetConfig:
         if schema is None:
             if self._dataset is None:
@@ -457,6 +464,7 @@ class Workspace:
             "identifier": identifier if isinstance(identifier, str) else list(identifier),
             "max_records_per_person": most_records,
             "missing": missing,
+            "structural_zeros": [_written(rule) for rule in structural_zeros],
             "attributes": {name: _written(table) for name, table in schema.items()},
         }
         return validate(DatasetTable, document, Path("schema"), _contradictions).config()
@@ -521,7 +529,9 @@ def _plain(value: Any) -> Any:
         return Decimal(repr(value))
     if isinstance(value, datetime):
         return value.date() if value.time() == time.min else value
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, Mapping):
+        return _written(value)
+    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
 
 
 def _contradictions(document: Mapping[str, Any]) -> list[Problem]:

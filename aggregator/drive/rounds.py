@@ -89,7 +89,7 @@ def design_and_sums(release: Release) -> "tuple[Design, list[Int64Array]]":
 def _check(design: "Design") -> None:
     """Check with the exact number of records, before anything is spent, what the plan was checked for."""
     from common.planning.synthetic import check_delta
-    from common.synthesis.course import check_noise
+    from common.synthesis.course import check_design
     from common.synthesis.sample import MOST_RECORDS
 
     if design.n_records > MOST_RECORDS:
@@ -99,7 +99,7 @@ def _check(design: "Design") -> None:
         )
     # Rounded numbers of several owners can add up to less than half of the records.
     check_delta(design.delta, design.n_records)
-    check_noise(design)
+    check_design(design)
 
 
 def _added(release: Release, intake: Intake) -> "Int64Array":

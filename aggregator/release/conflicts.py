@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from common.errors import ConflictError, did_you_mean, unicode_form
+from common.model.plan import Product
 from common.model.schema import (
     MISSING_CATEGORY,
     RESERVED_NAMES,
@@ -12,6 +13,7 @@ from common.model.schema import (
     IdentifierRules,
     Schema,
 )
+from common.model.structural_zeros import rules_of
 from common.planning.arguments import ReleaseArguments
 from common.planning.planner import groups_of_attributes, holders
 from common.words.numbers import counted
@@ -212,6 +214,8 @@ def conflicts(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> tuple
     for group, owners in enumerate(request.groups):
         wanted = [name for name, home in homes.items() if group in home]
         found += _within(owners, wanted, schemas)
+        if request.product is Product.SYNTHETIC:
+            found += _other_rules(owners, wanted, schemas)
     found += _between(request, homes, schemas)
     found += _several_records(request, schemas)
     found += [
@@ -306,6 +310,25 @@ def _within(owners: Sequence[str], wanted: Sequence[str], schemas: Mapping[str, 
             for owner in having[1:]
             for what in differences(held[reference][name], held[owner][name])
         ]
+    return found
+
+
+def _other_rules(
+    owners: Sequence[str], wanted: Sequence[str], schemas: Mapping[str, Schema]
+) -> list[Conflict]:
+    """Return the owners of a group whose structural zeros are others than the first one's."""
+    of = {owner: rules_of(schemas[owner].structural_zeros, wanted) for owner in owners}
+    reference = owners[0]
+    fix = "declare the same structural_zeros everywhere"
+    found = []
+    for owner in owners[1:]:
+        lacking = [each for each in of[reference] if each not in of[owner]]
+        more = [each for each in of[owner] if each not in of[reference]]
+        for rules, text in ((lacking, "not declared, but"), (more, "declared, but not")):
+            found += [
+                Conflict(owner, "", f'the structural zero "{each}" is {text} at {reference}', fix)
+                for each in rules
+            ]
     return found
 
 

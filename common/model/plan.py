@@ -18,7 +18,8 @@ from common.canonical import OMITTED, Document, Positive, digest
 from common.model.compatibility import NEWEST_PROTOCOL, check_needs, features_of
 from common.model.mechanisms import PublicNumbers, carrier_reason
 from common.model.privacy import is_share, total, total_or_unbounded
-from common.model.schema import Attribute, AttributeType, IdentifierRules, MatchPass
+from common.model.schema import Attribute, AttributeType, IdentifierRules, MatchPass, fault_of_rules
+from common.model.structural_zeros import StructuralZero
 from common.model.task import Assignment, PlannedAttribute, Task
 
 RELEASE_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
@@ -143,6 +144,8 @@ class Synthesis(Document):
     """What one-way counts, the choice of pairs, and the tables of the pairs get of ε."""
     delta: Decimal = field(default=Decimal(0), metadata=OMITTED)
     """δ of the whole record of a person; 0 for ε-differential privacy."""
+    structural_zeros: tuple[StructuralZero, ...] = field(default=(), metadata=OMITTED)
+    """What no record is, by the rules of the owners."""
 
     def __post_init__(self) -> None:
         if self.delta and not is_share(self.delta, Decimal(1)):
@@ -220,6 +223,8 @@ class Plan(Document):
             raise ValueError("where every attribute has one owner, no column states it")
         if any(column.name in names for column in self.owner_columns.values()):
             raise ValueError("an attribute has the name of a column of owners")
+        if self.synthesis and fault_of_rules(self.synthesis.structural_zeros, self.attributes):
+            raise ValueError("the structural zeros are about the attributes of the release")
         self._check_linking()
 
     def _check_linking(self) -> None:

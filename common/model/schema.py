@@ -24,6 +24,7 @@ from common.model.privacy import (
     is_rank_noise,
     read_decimal,
 )
+from common.model.structural_zeros import MOST_RANGES, MOST_RULES, ExcludedValues, StructuralZero
 
 NORMALISATION_VERSION = 1
 MATCH_VERSION = 1
@@ -229,6 +230,21 @@ class Attribute(Document):
             return format(Decimal(units).scaleb(-self.decimals), "f")
         return str(units)
 
+    def units(self, text: str) -> int:
+        """Return a declared value, as `text` writes it, in resolution units.
+
+        Raises:
+            ValueError: If it is none.
+        """
+        if self.is_categorical:
+            if text not in self.labels:
+                raise ValueError(f"{text!r} is none of the values of {self.name!r}")
+            return self.labels.index(text)
+        units = to_units(self.type, text, self.decimals)
+        if not self.lower <= units <= self.upper:
+            raise ValueError(f"{text} is outside the domain of {self.name!r}, {self.min} to {self.max}")
+        return units
+
     def to_document(self) -> dict[str, Any]:
         """Return the canonical document of this attribute."""
         document: dict[str, Any] = {"name": self.name, "type": str(self.type), "outside": self.outside}
@@ -391,6 +407,8 @@ class Schema(Document):
     """What the owner's policy refuses in any case."""
     rank_noise: Decimal | None = field(default=None, metadata=OMITTED)
     """The smallest rank noise that the owner's data need; None: it states none, and the default holds."""
+    structural_zeros: tuple[StructuralZero, ...] = field(default=(), metadata=OMITTED)
+    """What no record of a synthetic release is."""
     by_name: Mapping[str, Attribute] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -452,6 +470,52 @@ def excesses(schema: Schema) -> Iterator[tuple[str, str]]:
         yield "the smallest k that the owner accepts is none", "correct policy.min_k"
     if any(not -_INT64 <= end < _INT64 for each in schema.attributes for end in (each.lower, each.highest)):
         yield "a domain is wider than 64-bit integers", "declare fewer decimals"
+    if fault := fault_of_rules(schema.structural_zeros, schema.attributes):
+        yield fault, "correct the structural_zeros of the data set"
+
+
+def excluded_codes(values: ExcludedValues, attribute: Attribute) -> list[tuple[int, int]]:
+    """Return ranges of an attribute's values in codes, from 0 to V - 1.
+
+    Raises:
+        ValueError: If they are no values of the attribute.
+    """
+    if not 0 < len(values.ranges) <= MOST_RANGES:
+        raise ValueError(f"has {len(values.ranges)} values or ranges, from 1 to {MOST_RANGES} are possible")
+    found = []
+    for first, last in values.ranges:
+        start, end = (attribute.units(text) - attribute.lower for text in (first, last))
+        if start > end or (attribute.is_categorical and start != end):
+            raise ValueError(f"{first!r} to {last!r} is no range of its values")
+        found.append((start, end))
+    return found
+
+
+def rule_codes(rule: StructuralZero, attributes: Sequence[Attribute]) -> dict[int, list[tuple[int, int]]]:
+    """Return the ranges of codes that a rule excludes together, by the number of the attribute.
+
+    Raises:
+        ValueError: If an attribute is not there, or its values are no values of it.
+    """
+    places = {each.name: place for place, each in enumerate(attributes)}
+    if lacking := [name for name in rule.names if name not in places]:
+        raise ValueError(f"attribute {lacking[0]!r} is not declared")
+    numbered = ((places[each.attribute], each) for each in rule.values)
+    return {place: excluded_codes(each, attributes[place]) for place, each in numbered}
+
+
+def fault_of_rules(rules: Sequence[StructuralZero], attributes: Sequence[Attribute]) -> str | None:
+    """Say what is wrong with the rules of a schema; None if they can be used."""
+    if len(rules) > MOST_RULES:
+        return f"{len(rules)} structural zeros are declared, at most {MOST_RULES} can be"
+    if len(set(rules)) != len(rules):
+        return "a structural zero is declared twice"
+    for number, rule in enumerate(rules, start=1):
+        try:
+            rule_codes(rule, attributes)
+        except ValueError:
+            return f"structural zero {number} has other attributes or values than are declared"
+    return None
 
 
 def round_to_leading_digit(n_records: int) -> int:

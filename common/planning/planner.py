@@ -8,13 +8,14 @@ References:
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
 from common.errors import UsageError
 from common.model.plan import OWNER_COLUMN, Linking, Plan, Product, Synthesis
 from common.model.schema import Attribute, Schema
+from common.model.structural_zeros import rules_of
 from common.model.task import Modelled, PlannedAttribute, Task
 from common.planning.arguments import ReleaseArguments
 from common.planning.attributes import check_k, plan_attribute, shares, smallest_accepted_k
@@ -85,7 +86,7 @@ def make_plan(
         ),
         tasks=tasks,
         owner_column=_checked_owner_column(arguments, names),
-        synthesis=_synthesis(arguments) if arguments.product is Product.SYNTHETIC else None,
+        synthesis=_synthesis(arguments, schemas, homes) if arguments.product is Product.SYNTHETIC else None,
     )
     if plan.synthesis is not None:
         # It brings numpy, which nothing else of a plan needs.
@@ -95,7 +96,7 @@ def make_plan(
     return plan
 
 
-def _synthesis(arguments: ReleaseArguments) -> Synthesis:
+def _synthesis(arguments: ReleaseArguments, schemas: Mapping[str, Schema], names: Iterable[str]) -> Synthesis:
     """Return how a synthetic release is made.
 
     Raises:
@@ -105,7 +106,8 @@ def _synthesis(arguments: ReleaseArguments) -> Synthesis:
     if colluding is None:
         colluding = default_colluding(n_owners)
     honest_owners(n_owners, colluding)
-    return Synthesis(colluding, ROUNDS, arguments.delta)
+    rules = [each for owner in arguments.owners for each in schemas[owner].structural_zeros]
+    return Synthesis(colluding, ROUNDS, arguments.delta, rules_of(tuple(dict.fromkeys(rules)), names))
 
 
 def _masked(

@@ -13,10 +13,10 @@ import numpy as np
 from common.errors import UsageError
 from common.model.plan import Plan
 from common.model.privacy import plain
-from common.model.schema import most_records
+from common.model.schema import most_records, rule_codes
 from common.planning.arguments import check_countable
 from common.synthesis.accounting import FLOOR, zcdp_rho
-from common.synthesis.course import Design, check_noise, n_numbers, next_round, one_way_noises
+from common.synthesis.course import Design, check_design, n_numbers, next_round, one_way_noises
 from common.synthesis.rounds import MOST_ATTRIBUTES, MOST_BINS, most_bins
 from common.synthesis.sample import MOST_RECORDS
 
@@ -56,6 +56,7 @@ def design_of(plan: Plan, n_records: int | None = None) -> Design:
         synthesis.delta,
         owners=1 if across else len(plan.owners),
         colluding=synthesis.colluding,
+        rules=tuple(rule_codes(each, plan.attributes) for each in synthesis.structural_zeros),
         split=synthesis.split,
         holders=tuple(group_of[each.name] for each in plan.attributes) if across else (),
     )
@@ -244,7 +245,7 @@ def check_synthetic(plan: Plan) -> None:
             "leave --colluding out, or choose at least 1",
         )
     check_delta(design.delta, most_records(design.n_records))
-    check_noise(design)
+    check_design(design)
     asked = next_round(design, ())
     if isinstance(asked, tuple) and n_numbers(asked) > MOST_NUMBERS:
         raise UsageError(

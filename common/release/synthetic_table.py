@@ -23,7 +23,8 @@ from common.errors import IntegrityError, TesseraError, UsageError
 from common.files import file_digest
 from common.model.plan import Product
 from common.model.privacy import is_share, read_decimal, read_whole_number
-from common.model.schema import Attribute
+from common.model.schema import Attribute, fault_of_rules, rule_codes
+from common.model.structural_zeros import StructuralZero
 from common.release.counts import COLUMNS, COUNTS_FILE, check_drawn
 from common.release.data_files import (
     check_sizes,
@@ -34,7 +35,7 @@ from common.release.data_files import (
     units_within,
 )
 from common.release.table import described, from_units, release_type
-from common.synthesis.course import METHOD, Design, Measured, SyntheticRelease, check_noise
+from common.synthesis.course import METHOD, Design, Measured, SyntheticRelease, check_design
 from common.synthesis.rounds import MOST_ATTRIBUTES
 from common.synthesis.sample import MOST_RECORDS
 from common.words.numbers import cost_text
@@ -70,8 +71,14 @@ def records_table(design: Design, made: SyntheticRelease) -> pa.Table:
     return pa.table(columns, schema=pa.schema([described(each, how) for each in design.attributes]))
 
 
-def report_of(design: Design, measured: Measured) -> dict[str, Any]:
-    """Return what a report says of how records were made; the rest names work, owner and files."""
+def report_of(design: Design, measured: Measured, zeros: Sequence[StructuralZero] = ()) -> dict[str, Any]:
+    """Return what a report says of how records were made; the rest names work, owner and files.
+
+    Args:
+        design: The table.
+        measured: What was measured.
+        zeros: The structural zeros of the design, as they are declared.
+    """
     return {
         "product": str(Product.SYNTHETIC),
         "version": __version__,
@@ -82,6 +89,7 @@ def report_of(design: Design, measured: Measured) -> dict[str, Any]:
         "order": "drawn",
         "schema": [each.to_document() for each in design.attributes],
         "attributes": [each.name for each in design.attributes],
+        **({"structural_zeros": [each.to_document() for each in zeros]} if zeros else {}),
         "relations": _relations(design, measured),
         "seed": measured.seed.hex(),
         "promises": list(promises(design.epsilon, design.delta)),
@@ -143,7 +151,8 @@ def verify_table(
     with _step(report_path(path).name):
         if report["method"] != str(METHOD):
             raise IntegrityError(f"version {report['version']} drew records otherwise: verify with that one")
-        design = _design_of(report)
+        zeros = tuple(StructuralZero.from_document(each) for each in report.get("structural_zeros", ()))
+        design = _design_of(report, zeros)
         digests = {path: report["file"]["sha256"], counts_at: report["counts"]["sha256"]}
     for each, expected in digests.items():
         if not each.is_file() or each.is_symlink():
@@ -157,7 +166,7 @@ def verify_table(
     counts = read_counts(counts_at, design.attributes)
     made = check_drawn(design, str(report["seed"]), counts, codes)
     with _step(report_path(path).name):
-        expected_report = json.loads(canonical(report_of(design, made.measured)))
+        expected_report = json.loads(canonical(report_of(design, made.measured, zeros)))
         # The wording may change between versions: only the same version can compare it.
         worded = () if report["version"] == __version__ else ("version", "promises", "invariants")
         for key in expected_report.keys() - set(worded):
@@ -191,7 +200,7 @@ def _read_report(path: Path) -> dict[str, Any]:
     return report
 
 
-def _design_of(report: Mapping[str, Any]) -> Design:
+def _design_of(report: Mapping[str, Any], zeros: Sequence[StructuralZero]) -> Design:
     attributes = tuple(Attribute.from_document(each) for each in report["schema"])
     n_records = read_whole_number(report["records"])
     if not 1 <= len(attributes) <= MOST_ATTRIBUTES or not 0 < n_records <= MOST_RECORDS:
@@ -199,8 +208,11 @@ def _design_of(report: Mapping[str, Any]) -> Design:
     epsilon, delta = (read_decimal(report[each]) for each in ("epsilon", "delta"))
     if not is_share(epsilon) or not 0 <= delta < 1:
         raise IntegrityError("its ε or δ is none")
-    design = Design(attributes, n_records, epsilon, delta)
-    check_noise(design)
+    if fault := fault_of_rules(zeros, attributes):
+        raise IntegrityError(fault)
+    rules = tuple(rule_codes(each, attributes) for each in zeros)
+    design = Design(attributes, n_records, epsilon, delta, rules=rules)
+    check_design(design)
     return design
 
 

@@ -29,6 +29,7 @@ from common.synthesis.rounds import (
     StructuralZero,
     all_pairs,
     attribute_weights,
+    check_rules,
     choose_pairs,
     coarse,
     coarse_groups,
@@ -302,12 +303,14 @@ def n_rounds(design: Design) -> int:
     return max(number for number, _ in levels) + (2 if len(levels) > 1 else 0)
 
 
-def check_noise(design: Design) -> None:
-    """Check, before anything is charged, that the noise of every round can be drawn.
+def check_design(design: Design) -> None:
+    """Check, before anything is charged, that every round can be answered and records be drawn.
 
     Raises:
-        UsageError: If the budget is too small for it.
+        UsageError: If the budget is too small for the noise, structural zeros leave no possible record, or
+            they relate too many attributes.
     """
+    check_rules(design.attributes, design.n_records, design.rules)
     _levels(design)
     n_attributes = len(design.attributes)
     if n_attributes > 1:
@@ -353,6 +356,7 @@ def _course(design: Design) -> Generator[Round, Int64Array, _Model]:
         design.pair_variances,
         [each.n_bins for each in codings],
         most_pairs(len(codings), design.n_records),
+        [tuple(sorted(rule)) for rule in design.rules],
     )
     noise = design.budgets[2].noise(TABLE, len(chosen), design.honest)
     asked = tuple(Table((i, j), (codings[i], codings[j]), noise) for i, j in chosen)

@@ -219,10 +219,7 @@ def fit(
     """
     related = [each.attributes for each in measurements] + [each.attributes for each in impossible]
     tree = JunctionTree(sizes, related)
-    potentials = [np.zeros(tree.n_cells(clique)) for clique in tree.cliques]
-    for zero in impossible:
-        home = tree.home(zero.attributes)
-        potentials[home][zero.cells[tree.places(home, zero.attributes)]] = -np.inf
+    potentials = _possible(tree, impossible)
     loss = _Loss(tree, measurements, n_records)
     tables = tree.distribution(potentials)
     if tables is None:
@@ -245,6 +242,21 @@ def fit(
             break
         gradient, size = loss.gradient(now), size * _GROWTH
     return Model(tree, tuple(tables))
+
+
+def is_possible(sizes: Sequence[int], impossible: Sequence[Impossible]) -> bool:
+    """Whether any record is left; arguments as in `fit`."""
+    tree = JunctionTree(sizes, [each.attributes for each in impossible])
+    return tree.distribution(_possible(tree, impossible)) is not None
+
+
+def _possible(tree: JunctionTree, impossible: Sequence[Impossible]) -> list[Float64Array]:
+    """Return the potentials of the distribution in which all possible records are equally probable."""
+    potentials = [np.zeros(tree.n_cells(clique)) for clique in tree.cliques]
+    for zero in impossible:
+        home = tree.home(zero.attributes)
+        potentials[home][zero.cells[tree.places(home, zero.attributes)]] = -np.inf
+    return potentials
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,10 @@ from typing import TypeAlias
 import numpy as np
 
 from common.arrays import Float64Array, Int64Array
+from common.errors import UsageError
 from common.model.counts import nearest_counts, whole_counts
 from common.model.schema import Attribute
-from common.synthesis.model import Attributes, Impossible, Measurement, n_model_cells
+from common.synthesis.model import Attributes, Impossible, Measurement, is_possible, n_model_cells
 
 GRAIN = 2**10
 """Counts after post-processing are whole numbers of so many to a record."""
@@ -319,6 +320,33 @@ def impossible_cells(codings: Sequence[Coding], rules: Sequence[StructuralZero])
     return found
 
 
+def check_rules(attributes: Sequence[Attribute], n_records: int, rules: Sequence[StructuralZero]) -> None:
+    """Check, before anything is counted, that records can be drawn by the rules.
+
+    Raises:
+        UsageError: If they leave no possible record, or relate so many attributes that no model has room.
+    """
+    if not rules:
+        return
+    sizes, codings = [], []
+    for place, attribute in enumerate(attributes):
+        whole = Leaves(
+            np.array([0, attribute.n_values]), np.array([n_records * GRAIN]), np.zeros(1), np.ones(1)
+        )  # fmt: skip
+        parts, _ = separated(whole, place, rules)
+        codings.append(Coding(parts, np.arange(parts.counts.size), parts.counts.size))
+        sizes.append(min(attribute.n_values, MOST_BINS + 1 + parts.counts.size))
+    # As large as bins can become, with room for the tables that are measured.
+    n_cells = n_model_cells(sizes, [tuple(sorted(rule)) for rule in rules])
+    if n_cells > MOST_MODEL_CELLS // 2:
+        raise UsageError(
+            f"the structural zeros relate too many attributes: a model of them has up to {n_cells:,} cells",
+            f"at most {MOST_MODEL_CELLS // 2:,} are possible: declare fewer, or of fewer attributes each",
+        )
+    if not is_possible([each.n_bins for each in codings], impossible_cells(codings, rules)):
+        raise UsageError("the structural zeros leave no possible record", "correct them")
+
+
 def expected_table(one: Coding, other: Coding, n_records: int) -> Int64Array:
     """Return the table of independent attributes, in units, `(n_cells,)`: the product of the noisy margins.
 
@@ -368,7 +396,11 @@ def most_pairs(n_attributes: int, n_records: int) -> int:
 
 
 def choose_pairs(
-    scores: Mapping[Attributes, int], variances: Mapping[Attributes, float], sizes: Sequence[int], most: int
+    scores: Mapping[Attributes, int],
+    variances: Mapping[Attributes, float],
+    sizes: Sequence[int],
+    most: int,
+    zeros: Sequence[Attributes] = (),
 ) -> list[Attributes]:
     """Choose the pairs of attributes whose tables are asked for.
 
@@ -377,6 +409,7 @@ def choose_pairs(
         variances: Of one noisy count of each pair's table, if as many are chosen as may be.
         sizes: Number of bins by attribute.
         most: The most pairs.
+        zeros: The attributes of each structural zero, which the model has to hold, too.
 
     Returns:
         The pairs, ascending.
@@ -390,13 +423,16 @@ def choose_pairs(
     group = list(range(len(sizes)))
     chosen: list[Attributes] = []
     for one, other in falling:
-        if group[one] != group[other]:
+        if group[one] == group[other]:
+            continue
+        # A tree by itself always has room.
+        if not zeros or n_model_cells(sizes, [*zeros, *chosen, (one, other)]) <= MOST_MODEL_CELLS:
             chosen.append((one, other))
             group = [group[one] if each == group[other] else each for each in group]
     for pair in falling:
         if len(chosen) >= most or worth[pair] <= 0:
             break
-        if pair not in chosen and n_model_cells(sizes, [*chosen, pair]) <= MOST_MODEL_CELLS:
+        if pair not in chosen and n_model_cells(sizes, [*zeros, *chosen, pair]) <= MOST_MODEL_CELLS:
             chosen.append(pair)
     return sorted(chosen)
 

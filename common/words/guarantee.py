@@ -325,7 +325,8 @@ def trial(plan: Plan) -> tuple[str, ...]:
 def promises(plan: Plan) -> tuple[str, ...]:
     """Say what a release promises, one sentence or two per line, with the plan's numbers."""
     if plan.synthesis is not None:
-        return (*trial(plan), *synthetic.promises_of(plan), _unit(plan), composition(plan))
+        zeros = synthetic.excluded(plan.synthesis.structural_zeros)
+        return (*trial(plan), *synthetic.promises_of(plan), *zeros, _unit(plan), composition(plan))
     return (
         *trial(plan),
         *_meanings(plan),
@@ -355,6 +356,7 @@ def essentials(plan: Plan) -> tuple[str, ...]:
             "is released of it together."
         )
         lines += [*synthetic.collusion(plan), synthetic.questions(plan)]
+        lines += synthetic.excluded(plan.synthesis.structural_zeros)
         return (*trial(plan), *lines, "Not hidden: numbers of records, and facts about many.")
     if linking.intersects:
         lines.append(f"Only persons of all groups are masked, at least {linking.min_common}.")

@@ -4,15 +4,18 @@ References:
     Dwork, McSherry, Nissim, Smith 2006 (differential privacy; here two data sets differ in one whole record).
 """
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from common.model.plan import Plan
+from common.model.structural_zeros import StructuralZero
 from common.words.numbers import bound_text, counted, delta_text, percent_text
 
 if TYPE_CHECKING:
     from common.synthesis.course import Design
 
+_SHOWN_RULES = 10
 _FROM_THE_MODEL = (
     "No record is that of a person: records are drawn from a model of noisy counts, and from nothing else. "
     "One can be equal to a person's by chance."
@@ -147,14 +150,25 @@ def questions(plan: Plan) -> str:
     design, n_attributes = design_of(plan), len(plan.attributes)
     pairs = len(all_pairs(n_attributes))
     shares = [percent_text(each) for each in design.split]
-    asked = f"Asked in about {n_rounds(design)} rounds: one-way counts of {n_attributes} attributes"
+    rounds, ones = counted(n_rounds(design), "round"), counted(n_attributes, "attribute")
+    asked = f"Asked in about {rounds}: one-way counts of {ones}"
     if not pairs:
         return f"{asked}."
-    tables = min(most_pairs(n_attributes, design.n_records), pairs)
+    tables = counted(min(most_pairs(n_attributes, design.n_records), pairs), "pair")
     return (
-        f"{asked} ({shares[0]} of the budget), how related {pairs} pairs of them are ({shares[1]}), and the "
-        f"tables of at most {tables} pairs ({shares[2]}). {_sentence(expected_noise(design))}"
+        f"{asked} ({shares[0]} of the budget), how related {counted(pairs, 'pair')} of them "
+        f"{'is' if pairs == 1 else 'are'} ({shares[1]}), and the tables of at most {tables} ({shares[2]}). "
+        f"{_sentence(expected_noise(design))}"
     )
+
+
+def excluded(rules: Sequence[StructuralZero]) -> tuple[str, ...]:
+    """Say what no record is, by declared rules."""
+    if not rules:
+        return ()
+    shown = "; ".join(map(str, rules[:_SHOWN_RULES]))
+    more = f"; and {len(rules) - _SHOWN_RULES} more rules" if len(rules) > _SHOWN_RULES else ""
+    return (f"Declared rules hold in every record. None has: {shown}{more}.",)
 
 
 def _sentence(text: str) -> str:

@@ -27,9 +27,11 @@ from common.model.schema import (
     CategoryOrder,
     MatchPass,
     TaxonomyMethod,
+    excluded_codes,
     fault_of_cell,
     to_units,
 )
+from common.model.structural_zeros import MOST_RULES, ExcludedValues, StructuralZero
 from common.settings import Contradictions, FilePath, Listed, Section, is_url, parse_path, shown
 from owner_node.config.database import SQLITE, one_select, parse_database_url
 from owner_node.config.engine import SparkSettings
@@ -89,7 +91,19 @@ def _hierarchy(value: object, info: ValidationInfo) -> Mapping[str, tuple[str, .
     return read_hierarchy(text)
 
 
+def _excluded(value: object) -> tuple[tuple[str, str], ...]:
+    """Return the values or the range that a rule excludes of one attribute; an end that is left out is ""."""
+    if isinstance(value, dict) and value and value.keys() <= {"min", "max"}:
+        lowest, highest = (_bound(value[end]) if end in value else "" for end in ("min", "max"))
+        return ((lowest, highest),)
+    if isinstance(value, list) and value:
+        labels = [str(each).lower() if isinstance(each, bool) else _bound(each) for each in value]
+        return tuple((each, each) for each in labels)
+    raise ValueError('expected values, such as ["yes", "no"], or a range, such as { max = 15 }')
+
+
 Bound = Annotated[str, PlainValidator(_bound)]
+Excluded = Annotated[tuple[tuple[str, str], ...], PlainValidator(_excluded)]
 Missing = Literal["error", "drop", "category"]
 """Treatment of a missing value: an error, dropping the record, or a category."""
 Hierarchy = Annotated[Mapping[str, tuple[str, ...]], PlainValidator(_hierarchy)]
@@ -431,6 +445,9 @@ class DatasetTable(DatasetSettings):
         AfterValidator(_column_names),
         Field(description="declare the columns to use as [dataset.attributes.NAME]"),
     ]
+    structural_zeros: Listed[dict[str, Excluded]] = ()
+    """Rules about synthetic records: of each, no record has all of the values, such as
+    `{ age = { max = 15 }, status = ["married", "widowed"] }`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -458,6 +475,37 @@ class DatasetTable(DatasetSettings):
                     f"attributes.{name}.categories",
                     f'"{MISSING_CATEGORY}" is what missing = "category" adds',
                 )
+        yield from self._faults_of_rules()
+
+    def _faults_of_rules(self) -> Iterator[tuple[str, str]]:
+        for number, rule in enumerate(self.structural_zeros):
+            if not rule:
+                yield f"structural_zeros[{number}]", "names no attribute"
+            for name in rule:
+                place = f"structural_zeros[{number}].{name}"
+                if name not in self.attributes:
+                    yield place, "is no attribute of the data set"
+                    continue
+                try:
+                    attribute = self._with_missing(name)
+                    excluded_codes(_excluded_values(attribute, rule[name]), attribute)
+                except ValueError as problem:
+                    yield place, str(problem)
+        if len(self.structural_zeros) > MOST_RULES:
+            yield "structural_zeros", f"has {len(self.structural_zeros)} rules, at most {MOST_RULES} can be"
+
+    def _structural_zero(self, rule: Mapping[str, Excluded]) -> StructuralZero:
+        values = (_excluded_values(self._with_missing(name), rule[name]) for name in sorted(rule))
+        return StructuralZero(tuple(values))
+
+    def _with_missing(self, name: str) -> Attribute:
+        """Return an attribute with the label of its missing values, where they are kept."""
+        table = self.attributes[name]
+        attribute = table.attribute(name)
+        if attribute.categories and (table.missing or self.missing) == "category":
+            labels = (*attribute.categories, MISSING_CATEGORY)
+            return replace(attribute, categories=labels, upper=len(labels) - 1)
+        return attribute
 
     def _uncertain_centuries(self) -> Iterator[tuple[str, str]]:
         """Find dates whose years have two digits and whose domain does not determine the century."""
@@ -491,7 +539,22 @@ class DatasetTable(DatasetSettings):
                 for name, table in tables
                 if table.tree is not None
             },
+            structural_zeros=tuple(map(self._structural_zero, self.structural_zeros)),
         )
+
+
+def _excluded_values(attribute: Attribute, ranges: Excluded) -> ExcludedValues:
+    """Return what a rule excludes of an attribute, with the ends of its domain where it says none.
+
+    Raises:
+        ValueError: If a range of labels is given.
+    """
+    if attribute.is_categorical and any(first != last for first, last in ranges):
+        raise ValueError('labels have no range: list them, such as ["yes", "no"]')
+    filled = [(first or attribute.min, last or attribute.max) for first, last in ranges]
+    # The same value is written in one way, so that owners can compare their rules.
+    written = [[attribute.text(attribute.units(end)) for end in both] for both in filled]
+    return ExcludedValues(attribute.name, tuple((first, last) for first, last in written))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -504,6 +567,8 @@ class DatasetConfig(DatasetSettings):
     """Treatment of a missing value by attribute, where it is not that of the data set."""
     taxonomies: Mapping[str, Taxonomy] = field(default_factory=dict)
     """Taxonomies by attribute, if it has one; including the category of missing values."""
+    structural_zeros: tuple[StructuralZero, ...] = ()
+    """What no synthetic record is."""
 
     simulated: int | None = None
     """The owner's place in its group whose records are simulated for a trial; None: the source is read."""

@@ -22,6 +22,7 @@ SETTINGS = (
     "match",
     "max_records_per_person",
     "missing",
+    "structural_zeros",
 )
 """Keys of a data set that owners declare alike, besides its attributes."""
 _OWN = {"source": "data.csv", "total_epsilon": "1"}
@@ -88,7 +89,9 @@ def present(document: Mapping[str, Any], columns: Collection[str], place: str) -
             f"{place} has no attribute of the schema: {', '.join(document['attributes'])}",
             f"its columns: {', '.join(columns)}",
         )
-    return {**document, "attributes": found}
+    rules = [each for each in document.get("structural_zeros", ()) if found.keys() >= each.keys()]
+    others = {key: each for key, each in document.items() if key != "structural_zeros"}
+    return {**others, **({"structural_zeros": rules} if rules else {}), "attributes": found}
 
 
 def with_schema_of(path: Path, schema: Mapping[str, Any]) -> tuple[dict[str, Any], DatasetConfig]:

@@ -26,6 +26,7 @@ from common.model.privacy import (
     plain,
 )
 from common.model.schema import Schema, fault_of_cell, most_records
+from common.model.structural_zeros import rules_of
 from common.model.task import Assignment, PlannedAttribute, Task
 from common.planning.attributes import stated
 from common.trust.identity import is_name
@@ -298,6 +299,11 @@ def whole_records(request: Request) -> Iterator[Objection]:
             yield Objection(
                 f"the plan charges {task.epsilon} for whole records that epsilon {plan.epsilon} protects"
             )
+    own, planned = request.schema.names, plan.synthesis.structural_zeros
+    declared = rules_of(request.schema.structural_zeros, [each.name for each in plan.attributes])
+    if set(rules_of(planned, own)) != set(declared):
+        yield Objection("the plan has other structural zeros than are declared here")
+        return
     # It brings numpy, which daemons load for work with data only.
     from common.planning.synthetic import check_synthetic
 

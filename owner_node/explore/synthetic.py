@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from common.errors import UsageError
+from common.model.schema import rule_codes
 from common.planning.synthetic import WARNED, ExpectedErrors, check_delta, expected_errors, noise_share
-from common.synthesis.course import Design, check_noise
+from common.synthesis.course import Design, check_design
 from common.synthesis.rounds import MOST_ATTRIBUTES
 from common.words.synthetic import expected_noise
 from owner_node.explore.sweep import ExploredTable
@@ -83,9 +84,10 @@ def try_tables(
         )
     n_records = table.records.n_records
     check_delta(delta, n_records)
-    designs = [Design(attributes, n_records, epsilon, delta) for epsilon in epsilons]
+    rules = tuple(rule_codes(each, attributes) for each in table.schema.structural_zeros)
+    designs = [Design(attributes, n_records, epsilon, delta, rules=rules) for epsilon in epsilons]
     for design in designs:
-        check_noise(design)
+        check_design(design)
     columns = table.records.columns
     codes = [columns[each.name] - each.lower for each in attributes]
     distributions = Distributions.of(attributes, columns)

@@ -18,12 +18,13 @@ import pyarrow as pa
 
 from common.errors import RefusedError, UnusableDataError, UsageError
 from common.model.plan import Product
-from common.model.schema import Attribute, Schema
+from common.model.schema import Attribute, Schema, rule_codes
+from common.model.structural_zeros import StructuralZero
 from common.planning.synthetic import REFUSED, check_delta, noise_share
 from common.progress import Progress
 from common.release.counts import counts_table
 from common.release.synthetic_table import records_table, report_of
-from common.synthesis.course import Design, check_noise
+from common.synthesis.course import Design, check_design
 from common.synthesis.rounds import MOST_ATTRIBUTES
 from common.synthesis.sample import MOST_RECORDS
 from common.words.synthetic import expected_noise
@@ -83,20 +84,21 @@ def prepare_synthesis(
             "make it of a part of the records",
         )
     check_delta(delta, data.n_records)
-    names = tuple(each.name for each in attributes)
+    names, zeros = tuple(each.name for each in attributes), schema.structural_zeros
     document = {
         "kind": "synthetic",
         "dataset": dataset.name,
         "epsilon": epsilon,
         "schema": [each.to_document() for each in attributes],
         **({"delta": delta} if delta else {}),
+        **({"structural_zeros": [each.to_document() for each in zeros]} if zeros else {}),
     }
     asked = SyntheticWork(
         attributes=names, epsilon=epsilon, delta=delta, policy=policy, dataset=dataset, today=now.date()
     )
     work = LocalWork(records, work_id, document, asked, data, Product.SYNTHETIC, place)
-    job = SynthesisJob(attributes, epsilon, delta, work, now)
-    check_noise(job.design)
+    job = SynthesisJob(attributes, epsilon, delta, zeros, work, now)
+    check_design(job.design)
     return job
 
 
@@ -110,6 +112,8 @@ class SynthesisJob:
     """ε for the whole record of a person."""
     delta: Decimal
     """δ; 0 for ε-differential privacy."""
+    structural_zeros: tuple[StructuralZero, ...]
+    """What no record of the table is."""
     work: LocalWork
     """Its charge, and the data."""
     created: datetime
@@ -154,7 +158,7 @@ class SynthesisJob:
             "id": self.work.id,
             "dataset": self.work.asked.dataset.name,
             "created": self.created.isoformat(timespec="seconds"),
-            **report_of(design, made.measured),
+            **report_of(design, made.measured, self.structural_zeros),
         }
 
         def pieces() -> Generator[pa.Table]:
@@ -165,4 +169,5 @@ class SynthesisJob:
     @property
     def design(self) -> Design:
         """What the table follows from, beside the noisy counts."""
-        return Design(self.attributes, self.n_records, self.epsilon, self.delta)
+        rules = tuple(rule_codes(each, self.attributes) for each in self.structural_zeros)
+        return Design(self.attributes, self.n_records, self.epsilon, self.delta, rules=rules)

@@ -21,6 +21,7 @@ from common.model.schema import (
     excesses,
     round_to_leading_digit,
 )
+from common.model.structural_zeros import rules_of
 from common.progress import Progress
 from common.settings import is_url
 from owner_node.config import DatasetConfig
@@ -206,6 +207,7 @@ def schema_of(
         round_to_leading_digit(n_records),
         limits or Limits(),
         dataset.rank_noise,
+        rules_of(dataset.structural_zeros, allowed or [attribute.name for attribute in declared]),
     )
 
 

@@ -15,6 +15,7 @@ from common.errors import (
     ConflictError,
     DataError,
     RefusedError,
+    TesseraError,
     UnusableDataError,
     UsageError,
 )
@@ -325,6 +326,34 @@ def test_a_synthetic_table(workspace, frame):
     assert spends(workspace) == [Decimal(1)]
     with pytest.raises(ConflictError):
         workspace.mask(many, SCHEMA, epsilon="1", id="drawn", anyway=True)
+
+
+def test_declared_rules_hold_in_every_drawn_record(workspace, frame):
+    """A rule about numbers, labels, dates and booleans; what cannot be is refused before a charge."""
+    many = pd.concat([frame] * (30_000 // len(frame)), ignore_index=True)
+    many.loc[many["pay"] > 100.25, "ward"] = "A"
+    many.loc[many["day"] < "2021-01-15", "flag"] = False
+    rules = [
+        {"pay": {"min": 100.26}, "ward": ["B"]},
+        {"day": {"max": "2021-01-14"}, "flag": [True]},
+        {"age": [3, 5], "stage": ("mild", "worse")},
+    ]
+    made = workspace.synthesise(many, SCHEMA, epsilon="1", structural_zeros=rules, id="drawn").frame
+    assert not ((made["pay"] > 100.25) & (made["ward"] == "B")).any()
+    assert not ((made["day"] < "2021-01-15") & made["flag"]).any()
+    assert not (made["age"].isin([3, 5]) & made["stage"].isin(["mild", "worse"])).any()
+    assert (made["ward"] == "B").any()
+    assert made["flag"].any()
+    for rule, problem in (
+        ({"ward": ["A", "B"]}, "no possible record"),
+        ({"ward": {"max": "A"}}, "labels have no range"),
+        ({"age": {"min": 200}}, "outside the domain"),
+        ({"nobody": [1]}, "no attribute"),
+        ({"age": 5}, "expected values"),
+    ):
+        with pytest.raises(TesseraError, match=problem):
+            workspace.synthesise(many, SCHEMA, epsilon="1", structural_zeros=[rule], id="other")
+    assert spends(workspace) == [Decimal(1)]
 
 
 def test_a_query_is_answered_and_charged_once(frame, workspace):

@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from aggregator.release.conflicts import conflict_error, conflicts
+from common.model.plan import Product
 from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules
+from common.model.structural_zeros import ExcludedValues, StructuralZero
 from common.planning.planner import make_plan
 from tests.fakes.protocol_peers import category, request, schema, vertical
 
@@ -142,3 +144,24 @@ def test_the_plan_has_the_texts_of_identifiers_that_all_owners_know():
     plan = make_plan(request("a", "b"), schemas, **MADE)
     assert plan.identifier is not None
     assert "texts" not in plan.identifier.to_document()
+
+
+def test_owners_declare_the_same_structural_zeros():
+    """Where records are synthetic; and only rules about attributes of the release count."""
+    x, y = (Attribute(name, AttributeType.INTEGER, 0, 100) for name in "xy")
+    of_x = StructuralZero((ExcludedValues("x", (("3", "3"),)),))
+    of_both = StructuralZero((*of_x.values, ExcludedValues("y", (("0", "50"),))))
+    alike = schema(attributes=(x, y))
+    schemas = {
+        "a": replace(alike, structural_zeros=(of_x,)),
+        "b": replace(alike, structural_zeros=(of_both,)),
+    }
+    asked = replace(request("a", "b"), product=Product.SYNTHETIC)
+    found = conflicts(asked, schemas)
+    assert [each.owner for each in found] == ["b", "b"]
+    assert [each.what for each in found] == [
+        'the structural zero "x 3" is not declared, but at a',
+        'the structural zero "x 3 with y 0 to 50" is declared, but not at a',
+    ]
+    assert not conflicts(request("a", "b"), schemas)
+    assert not conflicts(replace(asked, attributes=("y",)), schemas)

@@ -10,7 +10,8 @@ from common.canonical import canonical
 from common.errors import RefusedError, UsageError, VersionError
 from common.model.compatibility import HERE, check_features, features_of
 from common.model.plan import Layout, Plan, Product
-from common.model.schema import Attribute, AttributeType, IdentifierRules, Limits, MatchPass, Schema
+from common.model.schema import Attribute, AttributeType, IdentifierRules, Limits, MatchPass, Schema, excesses
+from common.model.structural_zeros import ExcludedValues, StructuralZero
 from common.planning.arguments import ReleaseArguments, parse_arguments
 from common.planning.limits import check_limits
 from common.planning.planner import make_plan
@@ -343,3 +344,72 @@ def test_errors_to_expect_follow_noise_and_resolution():
     pair = (SOME[3], replace(SOME[3], name="old"))
     design = Design(pair, 10_000, Decimal(1))
     assert expected_errors(design).two_way == pytest.approx(1.6 * design.pair_variance**0.5 / 10_000)
+
+
+TOGETHER = StructuralZero((ExcludedValues("a0", (("0", "9"),)), ExcludedValues("a1", (("49", "49"),))))
+ALONE = StructuralZero((ExcludedValues("a3", (("7", "7"),)),))
+
+
+def test_declared_rules_are_part_of_the_plan():
+    """A plan has each rule about its attributes once; everybody computes the same codes from it."""
+    plan = planned(described=schema(structural_zeros=(TOGETHER, ALONE)))
+    assert plan.synthesis.structural_zeros == (TOGETHER, ALONE)
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+    assert design_of(plan).rules == ({0: [(0, 9)], 1: [(49, 49)]}, {3: [(7, 7)]})
+    said = "a0 0 to 9 with a1 49; a3 7"
+    assert any(said in line for line in essentials(plan))
+    assert any(said in line for line in promises(plan))
+    assert "structural_zeros" not in planned().to_document()["synthesis"]
+
+
+def test_rules_of_attributes_that_take_no_part_are_left_out():
+    """A rule says nothing about some of its attributes alone."""
+    asked = ReleaseArguments(
+        dataset="patients", layout=Layout.HORIZONTAL, epsilon=Decimal(1), groups=(("north",),),
+        release="r1", product=Product.SYNTHETIC, attributes=("a0", "a3"),
+    )  # fmt: skip
+    schemas = {"north": schema(structural_zeros=(TOGETHER, ALONE))}
+    plan = make_plan(asked, schemas, aggregator="spiffe://t/aggregator/hub", created="2026", version="1.0")
+    assert plan.synthesis is not None
+    assert plan.synthesis.structural_zeros == (ALONE,)
+
+
+def every(name):
+    """Return all values of an attribute."""
+    return ExcludedValues(name, (("0", "49"),))
+
+
+@pytest.mark.parametrize(
+    ("rules", "problem"),
+    [
+        ([(every("a2"),)], "no possible record"),
+        ([(ExcludedValues("a0", (("0", "9"),)),), (ExcludedValues("a0", (("10", "49"),)),)], "no possible"),
+        ([tuple(ExcludedValues(f"a{n}", (("0", "9"),)) for n in range(4))], "relate too many attributes"),
+    ],
+)
+def test_rules_that_cannot_hold_are_refused_before_anybody_is_asked(rules, problem):
+    """Some leave no record, alone or together; some relate too many attributes for a model."""
+    zeros = tuple(StructuralZero(each) for each in rules)
+    with pytest.raises(UsageError, match=problem):
+        planned(described=schema(structural_zeros=zeros))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (ExcludedValues("b", (("0", "9"),)),),
+        (ExcludedValues("a0", (("0", "50"),)),),
+        (ExcludedValues("a0", (("9", "0"),)),),
+        (ExcludedValues("a0", ()),),
+        (ExcludedValues("a0", (("x", "x"),)),),
+    ],
+)
+def test_rules_of_other_values_are_found_in_schemas_and_plans(values):
+    """Both come from strangers: an aggregator refuses the schema, an owner does not read the plan."""
+    described = schema(structural_zeros=(StructuralZero(values),))
+    assert any("structural zero 1" in fault for fault, _ in excesses(described))
+    assert not list(excesses(schema(structural_zeros=(TOGETHER, ALONE))))
+    document = planned(described=schema(structural_zeros=(TOGETHER,))).to_document()
+    document["synthesis"]["structural_zeros"] = [described.to_document()["structural_zeros"][0]]
+    with pytest.raises(ValueError, match="not a valid Plan"):
+        Plan.from_bytes(canonical(document))

@@ -10,6 +10,7 @@ from common.errors import ConfigurationError
 from owner_node.config import DatasetConfig, load
 from owner_node.config.database import parse_database_url
 from owner_node.sources import load as load_data
+from owner_node.sources import schema_of
 
 HEAD = """
 [owner]
@@ -262,3 +263,34 @@ def test_a_format_of_dates_is_judged_with_the_file(tmp_path, date_format):
     written = f'source = "x.csv"\ncsv = {{ date_format = "{date_format}" }}'
     (problem,) = problems(tmp_path, text(written))
     assert problem.startswith(f'dataset[people].csv.date_format = "{date_format}": ')
+
+
+def test_structural_zeros_are_declared_by_values_and_ranges(tmp_path):
+    """Open ends are those of the domain, and each value is written in one way."""
+    ward = '[dataset.attributes.ward]\ntype = "category"\ncategories = ["A", "B"]\nmissing = "category"\n'
+    rules = 'structural_zeros = [{ ward = ["B", "(missing)"], age = { max = 15 } }, { age = [7, "+9"] }]\n'
+    dataset = read(tmp_path, text('source = "people.csv"\n' + rules) + ward)["people"]
+    assert list(map(str, dataset.structural_zeros)) == [
+        "age 0 to 15 with ward B or (missing)", "age 7 or 9",
+    ]  # fmt: skip
+    assert schema_of(dataset, None, 10).structural_zeros == dataset.structural_zeros
+    assert list(map(str, schema_of(dataset, ["age"], 10).structural_zeros)) == ["age 7 or 9"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        ("{}", "structural_zeros[0]: names no attribute"),
+        ("{ ward = [1] }", "structural_zeros[0].ward: is no attribute"),
+        ("{ age = [130] }", "structural_zeros[0].age: 130 is outside the domain"),
+        ("{ age = { max = -1 } }", "outside the domain"),
+        ("{ age = { min = 9, max = 3 } }", "'9' to '3' is no range"),
+        ("{ age = { from = 9 } }", "expected values"),
+        ("{ age = [] }", "expected values"),
+    ],
+)
+def test_wrong_structural_zeros_are_named(tmp_path, rule, problem):
+    """Each with its place in the file."""
+    found = problems(tmp_path, text(f'source = "people.csv"\nstructural_zeros = [{rule}]\n'))
+    assert len(found) == 1
+    assert problem in found[0]

@@ -9,10 +9,11 @@ import pytest
 from common.errors import BalanceError
 from common.model.plan import Layout, Plan, Synthesis
 from common.model.schema import IdentifierRules, MatchPass
+from common.model.structural_zeros import ExcludedValues, StructuralZero
 from common.model.task import Modelled
 from owner_node.config import PolicyConfig
 from owner_node.consent.judge import Accept, Refuse
-from tests.fakes.consent_plans import PLAN, judged, only_rule, task
+from tests.fakes.consent_plans import PLAN, SCHEMA, judged, only_rule, task
 
 SPLIT = (Decimal("0.4"), Decimal("0.1"), Decimal("0.5"))
 MODELLED = Modelled(("age", "ward"), Decimal(1))
@@ -114,3 +115,14 @@ def test_attributes_and_balance_are_checked_as_for_masked_records() -> None:
     verdict = judged(synthetic(), balance=Decimal("0.9"))
     assert isinstance(verdict, Refuse)
     assert isinstance(verdict.error, BalanceError)
+
+
+def test_the_rules_of_the_plan_are_those_of_the_owner() -> None:
+    """An aggregator can neither add a structural zero nor leave one out."""
+    zero = StructuralZero((ExcludedValues("age", (("0", "15"),)),))
+    without, ruled = synthetic(), synthetic()
+    ruled = replace(ruled, synthesis=Synthesis(1, SPLIT, structural_zeros=(zero,)))
+    declares = replace(SCHEMA, structural_zeros=(zero,))
+    assert isinstance(judged(ruled, schema=declares), Accept)
+    for plan, schema in ((ruled, SCHEMA), (without, declares)):
+        assert "structural zeros" in only_rule(judged(plan, schema=schema))
