@@ -30,7 +30,6 @@ from owner_node.synthesis.crossed import (
     encrypted_rows,
     noisy_sums,
     open_sums,
-    stream,
     vertical_answer,
 )
 from owner_node.synthesis.paillier import PrivateKey
@@ -164,8 +163,9 @@ class Crossing:
                 )
                 asked = self.roles.tables(questions, self.number, number)
                 across.update({each.pair: table for each, table in zip(asked, tables, strict=True)})
-        bits = stream(self.keys.seed, self.terms, "own", self.opening)
-        return vertical_answer(self.design, self.number, questions, self.columns, across, bits)
+        return vertical_answer(
+            self.design, self.number, questions, self.columns, across, self.terms, self.keys.seed
+        )
 
     def needed(self, kind: ParcelKind, sent: Iterable[SignedParcel]) -> dict[str, Parcel]:
         """Return what this owner needs of what others sent, by owner.

@@ -39,7 +39,7 @@ from common.arrays import Int64Array
 from common.canonical import canonical, digest, document_digest
 from common.errors import IntegrityError
 from common.model.rounds import CIPHERTEXT_BYTES
-from common.synthesis.course import CoarseTable, Design, OneWay, Question
+from common.synthesis.course import CoarseTable, Design, OneWay, Question, question_digest
 from common.synthesis.model import Attributes
 from common.synthesis.roles import CrossTable, Group, Roles, Terms
 from common.synthesis.rounds import Coding
@@ -67,20 +67,22 @@ _Piece = TypeVar("_Piece")
 _Done = TypeVar("_Done")
 
 
-def stream(seed: bytes, terms: Terms, use: str, opening: str, partner: int | None = None) -> BitSource:
+def stream(seed: bytes, terms: Terms, use: str, about: str, partner: int | None = None) -> BitSource:
     """Return the random bits of one use, from an owner's seed.
 
-    No two messages have bits in common. Bits depend on what opened the round: whoever got an owner to answer
-    a round twice, after other sums, would get other noise, and no difference of exact counts.
+    Bits follow from all that the number depends on that they hide. Whoever got an owner to answer a round
+    twice, since its state was put back, gets the same noise for the same question and the same rows: there is
+    no second draw to average. After other rows, or to another question, all noise is another: no difference
+    of two answers shows exact counts.
 
     Args:
         seed: 32 random bytes of this release alone, kept like the data.
         terms: The release.
         use: What for.
-        opening: SHA-256 of what opened the round, hexadecimal.
+        about: Digests of what is hidden, hexadecimal.
         partner: The other owner; None where there is none.
     """
-    info = canonical({**terms.document(), "use": use, "opening": opening, "partner": partner})
+    info = canonical({**terms.document(), "use": use, "about": about, "partner": partner})
     return BitSource(bytearray(HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=info).derive(seed)))
 
 
@@ -290,7 +292,7 @@ class _Incoming:
 # --- sums -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sums:
     """The sums of a holder's rows over the persons of each bin of an adder; they stay with the adder."""
 
@@ -298,6 +300,12 @@ class Sums:
     """The holder's."""
     products: Mapping[int, Sequence[Sequence[mpz]]]
     """By the adder's attribute, bin and number of the packing."""
+
+    @cached_property
+    def basis(self) -> str:
+        """SHA-256 of the products: of the rows that came, hexadecimal."""
+        found = [each for bins in self.products.values() for product in bins for each in product]
+        return digest(to_bytes(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,16 +461,17 @@ def noisy_sums(
         seed: 32 random bytes for this release alone. Another seed means other noise, so a round is answered
             under one.
     """
+    # With the same bits, sums of other rows would show the difference of both, hidden counters included.
     packing = packing_of(roles, holder)
     cells = _Cells(roles, packing, roles.tables(asked, holder, adder), holder)
-    noise = table_noise(roles, cells.tables, opening, holder, seed)
+    noise = table_noise(roles, cells.tables, sums.basis, holder, seed)
     by_bin: dict[int, dict[Group, Int64Array]] = {other: {} for other in cells.wanted}
     for table, added in zip(cells.tables, noise, strict=True):
         own, other = cells.attributes(table)
         grid = added.reshape([each.n_bins for each in table.codings])
         # By the adder's bins, then the holder's counters.
         by_bin[other][Group(own, isinstance(table, CoarseTable))] = grid.T if own < other else grid
-    bits = stream(seed, roles.terms, "blinds", opening, holder)
+    bits = stream(seed, roles.terms, "blinds", opening + sums.basis, holder)
     found = []
     for other, bin_, number in cells:
         product = mpz(1)
@@ -483,11 +492,30 @@ def _fine_bins(roles: Roles, attribute: int, bin_: int, *, coarse: bool) -> list
 
 
 def table_noise(
-    roles: Roles, tables: Sequence[CrossTable], opening: str, partner: int, seed: bytes
+    roles: Roles, tables: Sequence[CrossTable], basis: str, partner: int, seed: bytes
 ) -> list[Int64Array]:
-    """Return an owner's whole noise on the tables with another one in a round, `(n_numbers,)` each."""
-    bits = stream(seed, roles.terms, "noise", opening, partner)
-    return [noise_share(each.n_numbers, each.noise, bits) for each in tables]
+    """Return an owner's whole noise on the tables with another one in a round, `(n_numbers,)` each.
+
+    Args:
+        roles: The roles in the release.
+        tables: The tables.
+        basis: Digest of what came from the other owner: `Sums.basis`, or `counts_basis`.
+        partner: The other owner.
+        seed: 32 random bytes for this release alone.
+    """
+    return [
+        noise_share(
+            each.n_numbers,
+            each.noise,
+            stream(seed, roles.terms, "noise", question_digest(each) + basis, partner),
+        )
+        for each in tables
+    ]
+
+
+def counts_basis(counts: Sequence[Int64Array]) -> str:
+    """Return the SHA-256 of decrypted counts, hexadecimal; blinding them anew makes no difference."""
+    return digest(b"".join(each.astype("<i8").tobytes() for each in counts))
 
 
 def open_sums(
@@ -521,7 +549,7 @@ def open_sums(
     """
     counts = noisy_counts(roles, holder, adder, message, asked, opening, key)
     tables = roles.tables(asked, holder, adder)
-    noise = table_noise(roles, tables, opening, adder, seed)
+    noise = table_noise(roles, tables, counts_basis(counts), adder, seed)
     return [count + added for count, added in zip(counts, noise, strict=True)]
 
 
@@ -564,7 +592,8 @@ def vertical_answer(
     asked: Sequence[Question],
     columns: Mapping[int, Int64Array],
     across: Mapping[Attributes, Int64Array],
-    bits: BitSource,
+    terms: Terms,
+    seed: bytes,
 ) -> Int64Array:
     """Return an owner's answer to a round: 0 for everything that others answer, `(n_numbers,)`.
 
@@ -574,12 +603,14 @@ def vertical_answer(
         asked: The round.
         columns: Codes of its persons, `(n_persons,)` by attribute.
         across: Tables that it is the holder of, as `open_sums` returned them, by their attributes.
-        bits: Random bits for the noise of all its other answers.
+        terms: The release.
+        seed: 32 random bytes for this release alone, for the noise of all its other answers.
     """
     found = []
     for question in asked:
         attributes = (question.attribute,) if isinstance(question, OneWay) else question.pair
         if {design.holders[each] for each in attributes} == {owner}:
+            bits = stream(seed, terms, "own", question_digest(question))
             found.append(noisy_answer([question], columns, bits))
         else:
             found.append(across.get(attributes, np.zeros(question.n_numbers, dtype=np.int64)))

@@ -27,7 +27,6 @@ from owner_node.synthesis.crossed import (
     encrypted_rows,
     noisy_sums,
     open_sums,
-    stream,
     vertical_answer,
 )
 from owner_node.synthesis.paillier import PrivateKey
@@ -65,7 +64,9 @@ class VerticalOwner:
 class Counting(Protocol):
     """How two owners count together."""
 
-    def __call__(self, holder: int, adder: int, asked: Sequence[Question], opening: str) -> list[Int64Array]:
+    def __call__(
+        self, holder: int, adder: int, asked: Sequence[Question], opening: str, /
+    ) -> list[Int64Array]:
         """Return the tables of two owners in the order of a round, with the noise of both."""
         ...
 
@@ -124,7 +125,6 @@ def synthesise_across(
                     tables = roles.tables(asked, number, adder)
                     counts = counted(number, adder, asked, opening)
                     across.update({table.pair: each for table, each in zip(tables, counts, strict=True)})
-            bits = stream(owner.seed, terms, "own", opening)
-            answers.append(vertical_answer(design, number, asked, owner.columns, across, bits))
+            answers.append(vertical_answer(design, number, asked, owner.columns, across, terms, owner.seed))
         sums.append(np.sum(answers, axis=0, dtype=np.int64))
     return synthesise(design, asked)

@@ -79,11 +79,11 @@ def vertical_owners(design: Design, columns: Columns, seed: int | str) -> list[V
 def plain_counting(roles: Roles, owners: Sequence[VerticalOwner]) -> Counting:
     """Count without encryption, with the same noise: for experiments, whose tables are in one hand anyway."""
 
-    def tables(holder: int, adder: int, asked: Sequence[Question], opening: str) -> list[Int64Array]:
+    def tables(holder: int, adder: int, asked: Sequence[Question], _opening: str) -> list[Int64Array]:
         crossed = roles.tables(asked, holder, adder)
         columns = {**owners[holder].columns, **owners[adder].columns}
         noises = [
-            table_noise(roles, crossed, opening, partner, owners[owner].seed)
+            table_noise(roles, crossed, "", partner, owners[owner].seed)
             for owner, partner in ((holder, adder), (adder, holder))
         ]
         exact = [exact_answer([table], columns) for table in crossed]

@@ -19,13 +19,16 @@ from common.synthesis.roles import Roles
 from owner_node.synthesis import crossed, packing
 from owner_node.synthesis.counts import exact_answer
 from owner_node.synthesis.crossed import (
+    Sums,
     add_rows,
+    counts_basis,
     encrypted_rows,
     noisy_counts,
     noisy_sums,
     open_sums,
     packing_of,
     table_noise,
+    vertical_answer,
 )
 from owner_node.synthesis.paillier import PrivateKey, PublicKey
 from owner_node.synthesis.together import VerticalOwner, encrypted_counting, synthesise_across
@@ -101,9 +104,9 @@ class Pair:
         key = PrivateKey(owner.key)
         return noisy_counts(self.roles, self.holder, self.adder, message, asked, opening, key)
 
-    def noise(self, owner, partner, tables, opening=OPENING):
+    def noise(self, owner, partner, tables, basis=""):
         """An owner's noise."""
-        return table_noise(self.roles, tables, opening, partner, self.owners[owner].seed)
+        return table_noise(self.roles, tables, basis, partner, self.owners[owner].seed)
 
     def last_round(self):
         """The tables of the chosen pairs, after a choice from exact coarse tables."""
@@ -150,10 +153,11 @@ def test_tables_are_those_of_a_joined_table_with_both_noises(n, holders, capacit
         opened = open_sums(
             made.roles, made.holder, made.adder, message, asked, opening, PrivateKey(owner.key), owner.seed
         )
+        decrypted = made.counts(message, asked, opening)
         for table, counts, seen, theirs, own in zip(
-            tables, opened, made.counts(message, asked, opening),
-            made.noise(made.adder, made.holder, tables, opening),
-            made.noise(made.holder, made.adder, tables, opening),
+            tables, opened, decrypted,
+            made.noise(made.adder, made.holder, tables, sums.basis),
+            made.noise(made.holder, made.adder, tables, counts_basis(decrypted)),
             strict=True,
         ):  # fmt: skip
             exact = exact_answer([table], made.columns)
@@ -163,8 +167,12 @@ def test_tables_are_those_of_a_joined_table_with_both_noises(n, holders, capacit
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("holders", "delta"), [((0, 1, 0, 1), "0"), ((2, 1, 0, 1), "0.00001")])
-def test_a_release_is_the_same_with_plain_integers(holders, delta):
-    """Two and three owners, both accountings: what experiments do without encryption is what it does."""
+def test_a_release_is_the_same_with_plain_integers(holders, delta, monkeypatch):
+    """Two and three owners, both accountings: what experiments do without encryption is what it does, but for
+    noise that depends on ciphertexts, which experiments do not have.
+    """
+    monkeypatch.setattr(Sums, "basis", "")
+    monkeypatch.setattr(crossed, "counts_basis", lambda _: "")
     made, columns = design(150, holders, delta), columns_of(150)
     owners = vertical_owners(made, columns, 3)
     encrypted, plain = (
@@ -203,9 +211,7 @@ def test_messages_of_other_seeds_rounds_and_releases_have_nothing_in_common(pair
     ]  # fmt: skip
     pieces = [ciphertexts_of(each) for each in answers]
     assert len({each for of_answer in pieces for each in of_answer}) == 3 * len(pieces[0])
-    noises = [
-        made.noise(made.adder, made.holder, tables, opening)[0].tolist() for opening in (OPENING, "34" * 32)
-    ]
+    noises = [made.noise(made.adder, made.holder, tables, basis)[0].tolist() for basis in ("", "34" * 32)]
     assert noises[0] != noises[1]
     assert made.noise(made.adder, 0, tables)[0].tolist() != made.noise(made.adder, 1, tables)[0].tolist()
     # Rows of other bins, too: ciphertexts with the same blinds would show the difference of their rows.
@@ -213,6 +219,54 @@ def test_messages_of_other_seeds_rounds_and_releases_have_nothing_in_common(pair
         other = replace(made, roles=replace(made.roles, **changes))
         assert not set(ciphertexts_of(other.rows())) & set(ciphertexts_of(message))
     assert len(set(ciphertexts_of(message))) == 300
+
+
+def test_what_is_asked_again_has_the_same_noise(pair):
+    """An owner whose state was put back forgets what it sent. Another opening of the same question brings no
+    second draw, of the adder or of the holder, nor does the same message blinded anew.
+    """
+    made, _, sums = pair
+    asked, key = made.roles.asked, PrivateKey(made.owners[made.holder].key)
+    messages = {opening: made.answer(sums, asked, opening) for opening in (OPENING, "34" * 32)}
+    seen = [made.counts(message, asked, opening) for opening, message in messages.items()]
+    opened = [
+        open_sums(made.roles, made.holder, made.adder, message, asked, opening, key, bytes(32))
+        for opening, message in messages.items()
+    ]
+    for one, other in (seen, opened):
+        assert [each.tolist() for each in one] == [each.tolist() for each in other]
+    alone = [
+        vertical_answer(made.design, 0, first, made.owners[0].columns, {}, TERMS, bytes(32))
+        for first in (next_round(made.design, []), next_round(replace(made.design, n_records=301), []))
+        if isinstance(first, tuple)
+    ]
+    assert alone[0].tolist() == alone[1].tolist()
+
+
+def test_other_rows_have_other_noise(pair):
+    """A holder that encrypts other rows once its adder's state was put back sees no exact difference, of what
+    it asked for or of what is hidden. With the same bits one person's bin would be the difference.
+    """
+    made, _, sums = pair
+    asked, holder = made.roles.asked, made.owners[made.holder]
+    columns = {each: codes.copy() for each, codes in holder.columns.items()}
+    for codes in columns.values():
+        codes[0] = 0 if codes[0] else 1
+    other = made.added(made.rows(columns=columns))
+    assert other.basis != sums.basis
+    counts = [np.concatenate(made.counts(made.answer(each, asked), asked)) for each in (sums, other)]
+    assert np.count_nonzero(counts[0] - counts[1]) > counts[0].size / 2
+    tables = made.roles.tables(asked, made.holder, made.adder)
+    noises = [made.noise(made.holder, made.adder, tables, counts_basis([each])) for each in counts]
+    assert noises[0][0].tolist() != noises[1][0].tolist()
+    key = PrivateKey(holder.key)
+    last = made.last_round()
+    values = [
+        [key.decrypt(mpz.from_bytes(each)) for each in ciphertexts_of(made.answer(each_sums, last))]
+        for each_sums in (sums, other)
+    ]
+    # Guards of hidden runs are filled with random bits: one person would not reach them.
+    assert all(hidden_bits(made, abs(one - two)) > 60 for one, two in zip(*values, strict=True))
 
 
 def ciphertexts_of(message):
