@@ -63,7 +63,7 @@ febrl: build/febrl/.installed ## fetch persons with misspelt names into build/fe
 
 # --- use ---
 
-demo: $(RUNTIME_STAMP) ## real owner daemons, an aggregator, two releases under build/demo
+demo: $(RUNTIME_STAMP) ## real owner daemons, an aggregator, three releases under build/demo
 	@$(RUN) -m deploy.demo
 
 programs: $(DEVELOPMENT_STAMP) ## install the wheel into an environment of its own, as tests/system runs it

@@ -1,9 +1,9 @@
-"""The demonstration: real daemons on this machine, one horizontal and one vertical release.
+"""The demonstration: real daemons on this machine; a horizontal, a vertical and a synthetic release.
 
     python -m deploy.demo [--out build/demo] [--epsilon 1] [--k 100] [--seed 1] [--keep-running]
 
 Makes data, certificates, configurations and linkage keys, starts an aggregator and six owner nodes as
-separate processes that use mutual TLS, makes both releases, verifies them, stops everything, even after an
+separate processes that use mutual TLS, makes the releases, verifies them, stops everything, even after an
 error, and says how to read a release.
 """
 
@@ -30,6 +30,8 @@ from deploy.local_setup import make_setup, share_linkage_key
 MARKER = ".tessera-demo"
 """File that marks a folder as a demonstration, which the next one replaces."""
 _LAYOUTS = {"hospitals": "horizontal", "departments": "vertical"}
+_SYNTHETIC = ("--product", "synthetic", "--delta", "0.000001", "--anyway")
+"""Of a release whose small ε may make it poor: the demonstration goes on."""
 _COLUMNS = ("owner", "records", "ε", "k", "state")
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
@@ -81,8 +83,21 @@ def prepare(folder: Path, seed: int) -> dict[str, tuple[OwnerData, ...]]:
     return scenarios
 
 
-def make_release(cluster: LocalCluster, scenario: str, owners: Sequence[str], epsilon: str, k: str) -> Path:
+def make_release(
+    cluster: LocalCluster,
+    scenario: str,
+    owners: Sequence[str],
+    arguments: Sequence[str],
+    release_id: str = "",
+) -> Path:
     """Make a release of one scenario and print its table; returns the release folder.
+
+    Args:
+        cluster: The daemons.
+        scenario: What is released.
+        owners: Whose.
+        arguments: What kind of release.
+        release_id: Its id; empty for the name of the scenario.
 
     Raises:
         TesseraError: The error of a failed release.
@@ -90,13 +105,15 @@ def make_release(cluster: LocalCluster, scenario: str, owners: Sequence[str], ep
     started = time.monotonic()
     ended = cluster.cli(
         *("aggregator", "release", "--dataset", DATASET[scenario], "--layout", _LAYOUTS[scenario]),
-        *("--owners", ",".join(owners), "--epsilon", epsilon, "--k", k, "--mechanism", "idp-joint"),
-        *("--purpose", "demonstration", "--id", scenario, "--yes", "--json"),
+        *("--owners", ",".join(owners), *arguments),
+        *("--purpose", "demonstration", "--id", release_id or scenario, "--yes", "--json"),
     )
     _check(ended.returncode, ended.stdout)
     release = json.loads(ended.stdout)
+    beside = f", δ {release['delta']}" if "delta" in release else ""
     title = (
-        f"release {scenario} ({_LAYOUTS[scenario]}): {release['state']}, {time.monotonic() - started:.1f} s"
+        f"release {release['release']} ({_LAYOUTS[scenario]}{beside}): {release['state']}, "
+        f"{time.monotonic() - started:.1f} s"
     )
     rows = [
         (o["id"], o["records"], bound_text(Decimal(o["epsilon"])), o["k"], o["state"])
@@ -153,10 +170,19 @@ def demonstrate(options: argparse.Namespace) -> None:
         console.note(f"starting an aggregator and {len(cluster.owners)} owner nodes; logs: {folder / 'logs'}")
         cluster.start()
         console.note("all owners are connected")
+        epsilon = ("--epsilon", options.epsilon)
+        masked = (*epsilon, "--k", options.k, "--mechanism", "idp-joint")
         for scenario, owners in names.items():
-            release = make_release(cluster, scenario, owners, options.epsilon, options.k)
+            release = make_release(cluster, scenario, owners, masked)
             verify(cluster, release, owners)
             releases.append(release)
+        hospital_owners = names["hospitals"]
+        drawn = (*epsilon, *_SYNTHETIC)
+        verify(
+            cluster,
+            make_release(cluster, "hospitals", hospital_owners, drawn, "hospitals-synthetic"),
+            hospital_owners,
+        )
         if options.keep_running:
             config = cluster.aggregator.config
             console.note(f"running until Ctrl-C; try: aggregator owners --config {config}")
@@ -179,7 +205,7 @@ def reading_lines(release: Path, ca: Path) -> tuple[str, ...]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demonstration; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m deploy.demo", description="Two releases, on this machine."
+        prog="python -m deploy.demo", description="Three releases, on this machine."
     )
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="folder (default: build/demo)")
     parser.add_argument("--epsilon", default="1", help="privacy budget of each release (default: 1)")

@@ -75,6 +75,7 @@ _DECLARED: dict[str, dict[str, object]] = {
 }
 _POLICY = {
     "max_epsilon_per_release": "5",
+    "total_delta": "0.00001",
     "min_k": 10,
     "layouts": ("horizontal", "vertical"),
     "aggregators": ("central",),

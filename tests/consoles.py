@@ -19,7 +19,6 @@ OWNERS = ("north", "harbour")
 PURPOSE = "Does length of stay depend on ward and severity? Study plan 2026-11, ethics vote 114/26"
 _RULES = (
     '[policy]\napproval = "manual"\nmax_reidentified = "0.1"\nmax_unchanged_share = "0.5"\n'
-    'total_delta = "0.00001"\n'
     'co_owners = ["north", "harbour"]\n'
 )
 _DATASET = "patients"

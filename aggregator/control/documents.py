@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from common.cli.console import Cell
 from common.errors import TesseraError, from_document
-from common.words.numbers import rounded_up
+from common.model.plan import Plan
+from common.words.numbers import bound_text, delta_text, rounded_up
 
 if TYPE_CHECKING:
     from common.wire.v1.control_pb2 import ActionView, OwnerView, ReleaseView
@@ -40,11 +41,12 @@ def rows(view: "ReleaseView") -> list[tuple[Cell, ...]]:
 
     One more line shows what the aggregator itself waits for.
     """
+    delta = _delta(view)
     lines: list[tuple[Cell, ...]] = [
         (
             owner.id,
             _records(owner),
-            rounded_up(Decimal(owner.epsilon)) if owner.epsilon else None,
+            _spent(Decimal(owner.epsilon), delta) if owner.epsilon else None,
             owner.k or None,
             _state(view, owner),
         )
@@ -57,6 +59,15 @@ def rows(view: "ReleaseView") -> list[tuple[Cell, ...]]:
 def state(view: "ReleaseView") -> str:
     """Return the state of a release, and whether its data were deleted."""
     return f"{view.state}, deleted" if view.deleted else view.state
+
+
+def _delta(view: "ReleaseView") -> Decimal:
+    return Plan.from_bytes(view.plan).delta if view.plan else Decimal(0)
+
+
+def _spent(epsilon: Decimal, delta: Decimal) -> Cell:
+    """Return ε as a cell, with δ where there is one."""
+    return f"{bound_text(epsilon)}, δ {delta_text(delta)}" if delta else rounded_up(epsilon)
 
 
 def _records(owner: Any) -> int | str | None:
@@ -80,7 +91,8 @@ def _state(view: "ReleaseView", owner: Any) -> str:
 
 
 def document(view: "ReleaseView") -> dict[str, Any]:
-    """Return the document of the `--json` contract."""
+    """Return the document of the `--json` contract; `delta` is there if there is one."""
+    delta = _delta(view)
     return {
         "release": view.release,
         "state": view.state,
@@ -88,6 +100,7 @@ def document(view: "ReleaseView") -> dict[str, Any]:
         "created": iso(view.created),
         "layout": view.layout,
         "purpose": view.purpose,
+        **({"delta": f"{delta:f}"} if delta else {}),
         "dry_run": view.dry_run,
         "plan_digest": view.plan_digest or None,
         "manifest_digest": view.manifest_digest or None,

@@ -44,7 +44,7 @@ class Demo:
 
     def end(self) -> tuple[int, str, str]:
         """Wait for its end; returns exit code and what it printed."""
-        out, err = self.process.communicate(timeout=100)
+        out, err = self.process.communicate(timeout=200)
         return self.process.returncode, out, err
 
     def left(self) -> list[psutil.Process]:
@@ -73,8 +73,9 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
         demo.process.communicate()
 
 
-def test_two_releases(run, tmp_path):
-    """Both releases are published with every record and attribute; the tables and folders are printed, every
+@pytest.mark.timeout(240)
+def test_three_releases(run, tmp_path):
+    """All releases are published with every record and attribute; the tables and folders are printed, every
     owner's check is done, an earlier demonstration is replaced, and no process is left.
     """
     (tmp_path / "demo").mkdir()
@@ -88,6 +89,7 @@ def test_two_releases(run, tmp_path):
         assert [owner, str(n_records), "2", "50", "published"] in [line.split() for line in out.splitlines()]
     attributes = {
         "hospitals": HOSPITAL_ATTRIBUTES,
+        "hospitals-synthetic": HOSPITAL_ATTRIBUTES,
         "departments": [name for each in DEPARTMENTS.values() for name in each],
     }
     for release, names in attributes.items():
@@ -97,7 +99,8 @@ def test_two_releases(run, tmp_path):
         assert table.num_rows == N_PEOPLE
         assert set(table.column_names) == {"record", *names}
         assert json.loads((folder / "manifest.json").read_text())["release"] == release
-    assert f"verified by the aggregator and by {', '.join(HOSPITALS)}" in out
+    assert "release hospitals-synthetic (horizontal, δ 0.000001): published" in out
+    assert out.count(f"verified by the aggregator and by {', '.join(HOSPITALS)}") == 2
     assert f"verified by the aggregator and by {', '.join(DEPARTMENTS)}" in out
     assert "Traceback" not in err
     assert demo.left() == []
