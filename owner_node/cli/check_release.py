@@ -26,9 +26,9 @@ from common.words.numbers import bound_text, cost_text, left_text
 from common.words.synthetic import questions
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.config.database import place_of
+from owner_node.consent.data_limits import forecast_objections
 from owner_node.consent.judge import Accept, Refuse, judge
 from owner_node.consent.plan_rules import Request
-from owner_node.consent.policy_rules import forecast_objections
 from owner_node.engines.sampling import sampled
 from owner_node.ledger.ledger import Ledger
 from owner_node.masking.foreseen import Forecast

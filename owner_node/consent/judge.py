@@ -17,6 +17,7 @@ from common.errors import BalanceError, InternalError, RefusedError, TesseraErro
 from common.model.plan import Product
 from common.model.privacy import Accounting, plain
 from owner_node.consent import plan_rules, policy_rules
+from owner_node.consent.data_limits import forecast_objections
 from owner_node.consent.plan_rules import JudgedWork, Objection, PlannedWork, Request
 from owner_node.masking.foreseen import Forecast
 
@@ -119,7 +120,7 @@ def check_forecast(forecast: Forecast, policy: "PolicyConfig") -> None:
     Raises:
         RefusedError: With every limit that is exceeded.
     """
-    _check(policy_rules.forecast_objections(forecast, policy))
+    _check(forecast_objections(forecast, policy))
 
 
 def _check(rules: Sequence[str]) -> None:

@@ -21,7 +21,6 @@ from common.planning.limits import (
 )
 from owner_node.consent.plan_rules import JudgedWork, Objection, PlannedWork, Request
 from owner_node.ledger import deltas, rank_losses
-from owner_node.masking.foreseen import Forecast
 
 if TYPE_CHECKING:
     from owner_node.config import PolicyConfig
@@ -125,34 +124,3 @@ OF_AMOUNTS = (amount, rank_noise)
 """Rules for such work that compute with its shares; applied only where their sums are exact."""
 OF_RELEASES = (names, linking)
 """Rules for releases only."""
-
-
-# --- limits on a forecast --------------------------------------------------------------------------------
-
-
-def forecast_objections(forecast: Forecast, policy: "PolicyConfig") -> tuple[str, ...]:
-    """Return every limit of a policy that a forecast exceeds, in full, for the owner only.
-
-    The limits apply to an expectation, never to a fragment: refusing fragments by their noise would change
-    the probabilities that the guarantee is about.
-    """
-    return tuple(
-        f"policy.{key} = {most}: {share} of {what}"
-        for key, share, what in (
-            ("max_zero_noise_share", forecast.zero_noise, "the values would get no noise"),
-            # It also bounds records: a record is unchanged only with all its values.
-            ("max_unchanged_share", forecast.unchanged_values, "the values are expected to leave unchanged"),
-            (
-                "max_unchanged_record_share",
-                forecast.unchanged_records,
-                "the records are expected to leave unchanged as a whole",
-            ),
-            (
-                "max_reidentified",
-                forecast.reidentified,
-                "the persons would be re-identified by an intruder who knows "
-                + (", ".join(policy.known) or "all attributes"),
-            ),
-        )
-        if (most := policy.limits_on_data.get(key)) is not None and share > most
-    )

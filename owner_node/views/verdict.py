@@ -10,49 +10,16 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from common.canonical import Document
-from common.model.plan import Product
 from common.words.numbers import about_text, bound_text, number_of, percent_text
 from owner_node.config import PolicyConfig
+from owner_node.consent.data_limits import LimitLine, data_limits, reidentified_line
 from owner_node.masking.foreseen import Forecast, Reidentification
 from owner_node.risk.attacks import LINKING, WORDS
 from owner_node.state.session import SessionState
 
-
-@dataclass(frozen=True, slots=True)
-class LimitLine(Document):
-    """A limit of the policy, and what the plan has there."""
-
-    rule: str
-    """Key of the policy."""
-    what: str
-    """What it limits, in words."""
-    unit: str
-    """"share" of 1, "epsilon" or "number"."""
-    limit: Decimal | None
-    """The limit; None if the policy sets none."""
-    found: Decimal | None
-    """What the plan has; None where that is not known, or unbounded."""
-    least: bool
-    """Whether the limit is the least that is allowed; else it is the most."""
-
-    @property
-    def kept(self) -> bool | None:
-        """Whether the plan keeps the limit; None without a limit or a number."""
-        if self.limit is None or self.found is None:
-            return None
-        return self.found >= self.limit if self.least else self.found <= self.limit
-
-
 _UNUSABLE = (
     "the data could not be used as planned when the plan arrived: none of its effects is known, and linking "
     "would end the release"
-)
-_EXPECTED = (
-    ("max_reidentified", "persons re-identified", "reidentified"),
-    ("max_unchanged_share", "values that leave unchanged", "unchanged_values"),
-    ("max_unchanged_record_share", "records that leave unchanged as a whole", "unchanged_records"),
-    ("max_zero_noise_share", "values without noise", "zero_noise"),
 )
 
 
@@ -68,20 +35,10 @@ def limits_of(plan: Mapping[str, Any], policy: PolicyConfig) -> list[dict[str, A
     lines = [
         LimitLine(
             "max_epsilon_per_release", "charge (ε)", "epsilon",
-            policy.max_epsilon_per_release, plan["charge"], least=False,
+            policy.max_epsilon_per_release, plan["charge"],
         )
     ]  # fmt: skip
-    forecast = plan["forecast"] or {}
-    # No record of a synthetic release is a person's, so limits of masked values do not speak of it.
-    for rule, what, name in _EXPECTED if plan["product"] == Product.MASKED else ():
-        most: Decimal | None = getattr(policy, rule)
-        # Attacks are tried only for a limit, or for a person who decides.
-        known = name in forecast and (
-            name != "reidentified" or most is not None or bool(forecast.get("intruder"))
-        )
-        lines.append(
-            LimitLine(rule, what, "share", most, Decimal(forecast[name]) if known else None, least=False)
-        )
+    lines += data_limits(_forecast_of(plan), policy)
     sizes = [each["k"] for each in plan["attributes"] if each["k"] is not None]
     noises = [each["rank_noise"] for each in plan["attributes"] if each["rank_noise"] is not None]
     if sizes:
@@ -97,6 +54,10 @@ def limits_of(plan: Mapping[str, Any], policy: PolicyConfig) -> list[dict[str, A
             )
         )  # fmt: skip
     return [{**each.to_document(), "kept": each.kept} for each in lines]
+
+
+def _forecast_of(plan: Mapping[str, Any]) -> Forecast | None:
+    return None if plan["forecast"] is None else Forecast.from_document(plan["forecast"])
 
 
 def limit_text(limit: Mapping[str, Any], number: Any) -> str:
@@ -149,7 +110,7 @@ def verdict_of(
     """
     n = plan["records"].get("exact")
     persons = _Counted(n, "persons" if plan["max_records_per_person"] == 1 else "records")
-    forecast = None if plan["forecast"] is None else Forecast.from_document(plan["forecast"])
+    forecast = _forecast_of(plan)
     limits = limits_of(plan, policy)
     names = [each["name"] for each in plan["attributes"]]
     # A plan that waits has a forecast, unless its data could not be used.
@@ -210,7 +171,7 @@ def _intruder(
             # A forecast of an older version has the share alone.
             share = forecast.reidentified
             found = Reidentification(_known(policy, names), "", share, share, share, Decimal(0))
-    kept = None if most is None else found.share <= most
+    kept = reidentified_line(policy, found.share).kept
     unsure = most is not None and found.low <= most < found.high
     return {
         "known": list(found.known),

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from owner_node.config import PolicyConfig
-from owner_node.consent.policy_rules import forecast_objections
+from owner_node.consent.data_limits import forecast_objections
 from owner_node.masking.foreseen import AttributeForecast, Forecast
 
 D = Decimal
