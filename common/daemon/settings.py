@@ -36,7 +36,8 @@ _SIZE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) ?([MGT]i?B)")
 _SMALLEST_MEMORY = 256 * 10**6
 """Bytes: with less, a step would write and read tiny pieces."""
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
-_DIGITS_AND_POINTS = re.compile(r"[0-9.]+")
+_NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0[xX][0-9A-Fa-f]*)\.?|\.+")
+"""Hosts that end in a number: no names, though systems read "0x7f.1" and "a.1" in ways of their own."""
 _EXPECTED_ADDRESS = 'expected an address such as "host:8443", "192.0.2.1:8443" or "[::1]:8443"'
 _WEB_ADDRESS = re.compile(r"[!-~]+")
 """Printable ASCII, as a request takes it."""
@@ -133,9 +134,9 @@ def normal_host(host: str) -> str:
     """Return a host in the form that addresses are compared by: [::1] for [0:0:0:0:0:0:0:1].
 
     Raises:
-        ValueError: If brackets hold no IPv6 address, or digits and points are no IPv4 address.
+        ValueError: If brackets hold no IPv6 address, or a host that ends in a number is no IPv4 address.
     """
-    if not host.startswith("[") and not _DIGITS_AND_POINTS.fullmatch(host):
+    if not host.startswith("[") and not _NUMERIC.fullmatch(host):
         return host
     try:
         return f"[{IPv6Address(host[1:-1])}]" if host.startswith("[") else str(IPv4Address(host))

@@ -110,7 +110,7 @@ def test_decimals_of_a_file_keep_every_digit(value):
         (Name, ["a", "north-1", "a.b_c"], ["", "A", "-a", "a b", "a/b", "ä", 3, "x" * 65]),
         (
             ListenAddress,
-            ["0.0.0.0:8443", "[::1]:0", "host.example:1"],
+            ["0.0.0.0:8443", "[::1]:0", "host.example:1", "10.1.example:1", "node-1:1", "0xfog:1"],
             [
                 "host",
                 ":1",
@@ -124,6 +124,11 @@ def test_decimals_of_a_file_keep_every_digit(value):
                 "1.2.3:1",
                 "1.2.3.400:1",
                 "127.0.0.01:1",
+                "0x7f.1:1",
+                "0X7F000001:1",
+                "a.1:1",
+                "127.1.:1",
+                "..:1",
                 "[::1:1",
                 "::1:1",
             ],
