@@ -18,7 +18,15 @@ from common.cli.console import ConfigOption, JsonOption, YesOption
 from common.clock import utc_now
 from common.errors import IntegrityError, UsageError
 from common.model.privacy import LARGEST_JOINT, is_share, parse_epsilon, read_decimal
-from common.words.numbers import bound_cell, bound_text, delta_text, left_cell, left_text, moment_text
+from common.words.numbers import (
+    bound_cell,
+    bound_text,
+    cost_text,
+    delta_text,
+    left_cell,
+    left_text,
+    moment_text,
+)
 from owner_node import config
 from owner_node.config import OwnerConfig
 from owner_node.connection.recall import recall
@@ -26,7 +34,7 @@ from owner_node.ledger.ledger import Entry, EntryKind, Ledger
 from owner_node.local.charge import LOCAL
 from owner_node.release.decisions import Decisions, checked_reason, this_person
 from owner_node.release.records import Records
-from owner_node.release.recovery import Recovery, Shown, assess, carry_out
+from owner_node.release.recovery import Recovery, Shown, StatedCharge, assess, carry_out
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
 from owner_node.state.presence import daemon_lock
@@ -156,8 +164,9 @@ def give_back(
 ChargeOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--charge", metavar="BUDGET=EPSILON", show_default=False,
-        help="What mask and query had charged in the lost entries, 0 included; repeatable.",
+        "--charge", metavar="BUDGET=EPSILON[,DELTA]", show_default=False,
+        help="What mask and query had charged in the lost entries, 0 included; repeatable. With the δ of "
+        "synthetic tables.",
     ),
 ]  # fmt: skip
 ExhaustOption = Annotated[
@@ -229,18 +238,23 @@ def _check_names(owner: OwnerConfig, without: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(without))
 
 
-def _parse_charges(owner: OwnerConfig, charges: Sequence[str]) -> dict[str, Decimal]:
-    budgets, stated = {each.budget for each in owner.datasets}, {}
+def _parse_charges(owner: OwnerConfig, charges: Sequence[str]) -> dict[str, StatedCharge]:
+    budgets, stated = {each.budget for each in owner.datasets}, dict[str, StatedCharge]()
     for each in charges:
-        name, _, amount = each.rpartition("=")
+        name, _, amounts = each.rpartition("=")
+        epsilon, _, delta = amounts.partition(",")
         try:
-            value = read_decimal(amount)
+            found = StatedCharge(read_decimal(epsilon), read_decimal(delta or "0"))
         except ValueError:
-            value = Decimal(-1)
-        if name not in budgets or not (value == 0 or is_share(value, LARGEST_JOINT)):
-            hint = f"write BUDGET=EPSILON with one of these budgets: {', '.join(sorted(budgets))}"
+            found = StatedCharge(Decimal(-1))
+        is_charge = is_share(found.epsilon, LARGEST_JOINT) and 0 <= found.delta < 1
+        if name not in budgets or not (is_charge or found == StatedCharge(Decimal(0))):
+            hint = (
+                "write BUDGET=EPSILON, or BUDGET=EPSILON,DELTA, with one of these budgets: "
+                f"{', '.join(sorted(budgets))}"
+            )
             raise UsageError(f"--charge {each} is no charge to a budget", hint)
-        stated[name] = value
+        stated[name] = found
     return stated
 
 
@@ -306,9 +320,11 @@ def _show_recovery(found: Recovery, shown: Sequence[Shown], without: Sequence[st
     console.table("Charged in full", columns, rows)
 
 
-def _question(found: Recovery, stated: dict[str, Decimal], *, exhaust: bool) -> str:
+def _question(found: Recovery, stated: dict[str, StatedCharge], *, exhaust: bool) -> str:
     parts = [f"{len(found.charges)} releases"]
-    parts += [f"{bound_text(value)} to budget {name!r}" for name, value in stated.items()]
+    for name, (epsilon, delta) in stated.items():
+        amount = cost_text(epsilon, delta) if delta else bound_text(epsilon)
+        parts.append(f"{amount} to budget {name!r}")
     parts += ["all that is then left of every budget"] if exhaust else []
     return f"Charge {', '.join(parts)}, end every session under way, and continue?"
 

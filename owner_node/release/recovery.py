@@ -9,7 +9,7 @@ included, or give up what is left of the budgets. The numbers here only help to 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from common.model.mechanisms import MECHANISMS
 from common.model.plan import Plan
@@ -26,6 +26,15 @@ from owner_node.state.session import FINAL, SessionEvent
 
 LOST = "(lost)"
 """Replaces the aggregator's name in charges that no aggregator knows; no aggregator can have this name."""
+
+
+class StatedCharge(NamedTuple):
+    """What a person says was charged to a budget in lost entries."""
+
+    epsilon: Decimal
+    """Sum of the charges."""
+    delta: Decimal = Decimal(0)
+    """Sum of their δ; synthetic tables can have some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +226,7 @@ def _most_charged(plan: Plan, assignment: Assignment) -> Decimal:
 def carry_out(
     records: Records,
     recovery: Recovery,
-    stated: Mapping[str, Decimal],
+    stated: Mapping[str, StatedCharge],
     datasets: Sequence[DatasetConfig],
     said: Mapping[str, Any],
     *,
@@ -231,7 +240,7 @@ def carry_out(
     Args:
         records: The owner's state.
         recovery: What to charge and acknowledge.
-        stated: Charges by budget that a person states for entries that no aggregator knows; may be 0.
+        stated: What a person states by budget for entries that no aggregator knows; may be 0.
         datasets: The configured data sets, whose totals and sources are recorded again.
         said: What else ledger and history record: who recovered, and which aggregators were asked.
         exhaust: Whether the remaining balance of every budget is charged as well.
@@ -242,9 +251,11 @@ def carry_out(
     ledger = records.ledger
     totals = {each.budget: each.total_epsilon for each in datasets}
     places = {each.name: place_of(each) for each in datasets}
+    deltas = {name: text(each.delta) for name, each in stated.items() if each.delta}
     note = {
         **said, "unexplained": recovery.unexplained, "exhausted": exhaust,
-        "stated": {name: text(value) for name, value in stated.items()},
+        "stated": {name: text(each.epsilon) for name, each in stated.items()},
+        **({"stated_deltas": deltas} if deltas else {}),
     }  # fmt: skip
 
     def charge(tx: Transaction, lost: Iterable[LostCharge]) -> None:
@@ -259,7 +270,9 @@ def carry_out(
         charge(tx, (*recovery.charges, *_unknown(stated, f"rest-{at}")))
         _end_sessions(tx, records)
         if exhaust:
-            left = {name: ledger.balance(name, total).remaining for name, total in totals.items()}
+            left = {
+                name: StatedCharge(ledger.balance(name, total).remaining) for name, total in totals.items()
+            }
             charge(tx, _unknown(left, f"all-{at}"))
         records.history.record(
             tx, aggregator="", release="", event="recovered", decision="recover",
@@ -269,12 +282,12 @@ def carry_out(
         return ledger.head()
 
 
-def _unknown(charges: Mapping[str, Decimal], name: str) -> list[LostCharge]:
+def _unknown(charges: Mapping[str, StatedCharge], name: str) -> list[LostCharge]:
     """Return charges by budget that no aggregator knows."""
     return [
-        LostCharge(budget, charge, LOST, f"{name}-{budget}", "")
-        for budget, charge in charges.items()
-        if charge > 0
+        LostCharge(budget, each.epsilon, LOST, f"{name}-{budget}", "", delta=each.delta)
+        for budget, each in charges.items()
+        if each.epsilon > 0
     ]
 
 

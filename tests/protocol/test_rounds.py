@@ -25,7 +25,7 @@ from common.synthesis.sums import LARGEST_SUM, public_key
 from common.trust.identity import fingerprint
 from common.trust.signing import Domain, Signer
 from owner_node.config import PolicyConfig
-from owner_node.release.recovery import Recovery, carry_out
+from owner_node.release.recovery import Recovery, StatedCharge, carry_out
 from owner_node.release.synthetic import SYNTHETIC
 from owner_node.state.answers import LinkAnswer, SpentError
 from owner_node.state.database import CannotStoreError
@@ -377,7 +377,13 @@ def test_an_unanswered_release_keeps_no_key(offering: SyntheticOffering, rounds:
 def test_a_recovered_ledger_answers_no_other_round(offering: SyntheticOffering, rounds: Rounds) -> None:
     """After a loss nobody knows which rounds were answered: none is answered again."""
     rounds.next()
-    carry_out(offering.records, Recovery((), 0, 0, ()), {"cohort": Decimal(0)}, offering.config.datasets, {})
+    carry_out(
+        offering.records,
+        Recovery((), 0, 0, ()),
+        {"cohort": StatedCharge(Decimal(0))},
+        offering.config.datasets,
+        {},
+    )
     offering.restart()
     assert offering.records.rounds.secrets("hub", "r1") is None
     for document, attached in (rounds.documents[0], rounds.document()):

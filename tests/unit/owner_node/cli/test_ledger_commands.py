@@ -147,3 +147,17 @@ def test_amounts_are_shown_as_people_write_them(folder: Path, capsys: pytest.Cap
     shown = capsys.readouterr().out
     assert "99999" not in shown
     assert "00000" not in shown
+
+
+@pytest.mark.parametrize(
+    "charge", ["people=0,0.1", "people=1,1", "people=1,x", "people=1,-0.1", "people=,0.1"]
+)
+def test_a_delta_is_stated_beside_its_epsilon(
+    folder: Path, capsys: pytest.CaptureFixture[str], charge: str
+) -> None:
+    """Neither of them is stated alone, and a wrong one changes nothing."""
+    before = (folder / "state" / "owner.db").read_bytes()
+    code, document = run(capsys, "ledger", "recover", "--charge", charge, "--yes")
+    assert (code, f"--charge {charge} is no charge to a budget" in str(document)) == (2, True)
+    assert "BUDGET=EPSILON,DELTA" in str(document)
+    assert (folder / "state" / "owner.db").read_bytes() == before

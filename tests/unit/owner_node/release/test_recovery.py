@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from common.errors import BalanceError, IntegrityError
+from common.errors import BalanceError, IntegrityError, RefusedError
 from common.model.plan import Linking, Plan
-from owner_node.release.recovery import LOST, Recalled, Recovery, Shown, assess, carry_out
+from owner_node.release.recovery import LOST, Recalled, Recovery, Shown, StatedCharge, assess, carry_out
 from owner_node.state.chain import Head
 from owner_node.state.session import SessionEvent, SessionState
 from tests.fakes.offering import Offering
@@ -158,7 +158,7 @@ def test_carried_out(offering: Offering, plan: Plan) -> None:
     with records.db.transaction() as tx:
         records.ledger.losses.stop(tx, IntegrityError("entries were lost", "recover"))
     found = assessed(offering, head(4), shown(plan), places=(head(4),))
-    stated = {"cohort": Decimal("0.5")}
+    stated = {"cohort": StatedCharge(Decimal("0.5"))}
     newest = carry_out(records, found, stated, offering.config.datasets, {"without": ["gone"]})
     assert records.ledger.losses.reason() is None
     records.ledger.verify()
@@ -181,6 +181,21 @@ def test_carried_out(offering: Offering, plan: Plan) -> None:
     assert assessed(offering, head(4), shown(plan)) == Recovery((), 0, 0, ())
     accept(offering, "r9")
     assert remaining(offering) == Decimal("0.5")
+
+
+def test_a_delta_that_was_lost_counts(offering: Offering, plan: Plan) -> None:
+    """A synthetic table of the owner's own is known to no aggregator; its δ is stated beside its ε."""
+    records, found = offering.records, assessed(offering, head(4), shown(plan), places=(head(4),))
+    stated = {"cohort": StatedCharge(Decimal("0.5"), Decimal("0.000001"))}
+    carry_out(records, found, stated, offering.config.datasets, {})
+    assert records.ledger.deltas("cohort") == Decimal("0.000001")
+    assert records.history.entries()[-1].details["stated_deltas"] == {"cohort": "0.000001"}
+    records.ledger.verify()
+    with records.db.transaction() as tx, pytest.raises(RefusedError, match=r"has had δ 0\.000001"):
+        records.ledger.reserve(
+            tx, budget="cohort", total_epsilon=Decimal(3), charge=Decimal("0.1"), aggregator="hub",
+            release="r9", plan_digest="0", delta=Decimal("0.000001"), total_delta=Decimal("0.000001"),
+        )  # fmt: skip
 
 
 def test_all_that_is_left(offering: Offering, plan: Plan) -> None:
@@ -209,7 +224,7 @@ def test_sessions_under_way_end(offering: Offering) -> None:
     plan = accept(offering, "r1")
     offering.node.production.link("r1", plan.digest)
     found = assessed(offering, head(3), shown(plan, sealed=False, masking_asked=False))
-    carry_out(offering.records, found, {"cohort": Decimal(0)}, offering.config.datasets, {})
+    carry_out(offering.records, found, {"cohort": StatedCharge(Decimal(0))}, offering.config.datasets, {})
     assert remaining(offering) == 3
     session = offering.records.sessions.get("hub", "r1")
     assert session is not None
@@ -228,7 +243,7 @@ def spent(offering: Offering, release: str) -> Plan:
 
 def recover(offering: Offering, found: Recovery) -> list[str]:
     """Carry a recovery out, nothing stated; returns the ledger's charges."""
-    carry_out(offering.records, found, {"cohort": Decimal(0)}, offering.config.datasets, {})
+    carry_out(offering.records, found, {"cohort": StatedCharge(Decimal(0))}, offering.config.datasets, {})
     return [f"{entry.kind} {entry.release}" for entry in offering.records.ledger.entries()]
 
 
