@@ -1,0 +1,166 @@
+"""Synthetic releases of owners with different attributes by separate processes, killed in every round."""
+
+import re
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from time import monotonic, sleep
+
+import pyarrow.parquet as pq
+import pytest
+
+from deploy.local_cluster import LocalCluster
+from deploy.local_setup import AGGREGATOR, make_setup, share_linkage_key
+from owner_node.state.rounds import Rounds
+from tests.system.small_owners import (
+    ATTRIBUTES,
+    answer_of,
+    ask,
+    declared,
+    identifiers,
+    people,
+    policy,
+    released,
+    spends,
+    start_release,
+    state_dir,
+    write,
+)
+from tests.system.test_synthetic_release import PAUSE_SECONDS, answered, state
+
+HELD = {"a": ("age", "severity"), "b": ("ward", "income")}
+OWNERS = tuple(HELD)
+SIZE = 300
+OWN = re.compile(r"\.(rows|sums)-[0-9a-f]{16}\.parcel$")
+ATTEMPTS = 6
+"""How often a release is made until the process dies in the very round that is meant."""
+ASKED = {"product": "synthetic", "k": "", "layout": "vertical", "owners": ",".join(OWNERS)}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
+    """Two owners of different attributes of the same persons, each in an order of its own."""
+    folder = tmp_path_factory.mktemp("across")
+    says = {}
+    records = people(identifiers(0, SIZE), seed=1)
+    for place, (owner, names) in enumerate(HELD.items()):
+        write(folder, owner, "patients", records[["person", *names]].sample(frac=1, random_state=place))
+        attributes = {name: ATTRIBUTES[name] for name in names}
+        says[owner] = policy() + declared("patients", attributes=attributes, total_epsilon="1000")
+    make_setup(folder, says)
+    share_linkage_key(folder, OWNERS)
+    with LocalCluster(folder) as running:
+        running.start()
+        yield running
+
+
+def check_published(cluster: LocalCluster, release: str, folder: str) -> None:
+    """Check that a release holds for everybody, and that each owner was charged ε once."""
+    ca = cluster.folder / "tls" / "ca.pem"
+    code, shown = ask(cluster, "aggregator", "verify", folder, "--ca", ca)
+    assert (code, shown["holds"], shown["records"]) == (0, True, SIZE)
+    for owner in OWNERS:
+        # The whole ε, not its half: a person's record is at both.
+        assert [each.epsilon for each in spends(cluster, owner, release)] == [1]
+        assert ask(cluster, "owner-node", "verify", folder, owner=owner)[1]["own"]["records"] == SIZE
+
+
+def parcels(cluster: LocalCluster, release: str) -> dict[str, str]:
+    """Return the SHA-256 of everything that owners have made for each other, or got, by path."""
+    found = {}
+    for owner in OWNERS:
+        for path in (state_dir(cluster, owner) / "outbox").glob(f"{AGGREGATOR}~{release}.*.parcel"):
+            found[str(path)] = sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def test_a_release(cluster):
+    """Records have the attributes of both; keys, rows and sums are gone when it is published."""
+    code, shown = released(cluster, "whole", **ASKED)
+    assert (code, shown["state"]) == (0, "published"), shown
+    check_published(cluster, "whole", shown["directory"])
+    table = pq.read_table(Path(shown["directory"]) / "data.parquet")
+    assert table.column_names == ["record", *(name for names in HELD.values() for name in names)]
+    kinds = set(pq.read_table(Path(shown["directory"]) / "counts.parquet").column("kind").to_pylist())
+    assert kinds == {"one-way", "score", "coarse", "two-way"}
+    for owner in OWNERS:
+        cluster.owner(owner).wait_for("concluded", release="whole")
+        with state(cluster, owner) as db:
+            assert Rounds(db).secrets(AGGREGATOR, "whole") is None
+            assert not any(each.answer for each in Rounds(db).answered(AGGREGATOR, "whole"))
+    assert parcels(cluster, "whole") == {}
+    assert not list((cluster.folder / "state" / "incoming").glob("whole/*"))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("victim", ["a", "aggregator"])
+def test_killed_in_a_round(cluster, victim, number):
+    """Whoever dies in a round goes on with it: what was answered stays, and what was sent is the same."""
+    daemon = cluster.aggregator if victim == "aggregator" else cluster.owner(victim)
+    for attempt in range(ATTEMPTS):
+        release = f"{victim}-{number}-{attempt}"
+        command = start_release(cluster, release, **ASKED)
+        answered(cluster, "a", release, number)
+        daemon.kill()
+        before = parcels(cluster, release)
+        with state(cluster, "a") as db:
+            died = Rounds(db).answered(AGGREGATOR, release)
+        document = finished(cluster, command, release, daemon)
+        check_published(cluster, release, document["directory"])
+        after = answered(cluster, "a", release, 3)
+        assert [each.digest for each in after][: len(died)] == [each.digest for each in died]
+        if len(died) == number:
+            assert number == 1 or before
+            return
+    pytest.fail(f"in {ATTEMPTS} releases nobody died in round {number}")
+
+
+def finished(cluster: LocalCluster, command, release: str, daemon) -> dict:
+    """Start a killed daemon again, and return what its release has become."""
+    cluster.restart(daemon)
+    code, document = answer_of(command)
+    if code == 6:
+        # The command's connection died with the aggregator; the release did not.
+        code, document = answer_of(start_release(cluster, release, **ASKED))
+    assert (code, document.get("state")) == (0, "published"), document
+    return document
+
+
+@pytest.mark.parametrize("victim", OWNERS)
+def test_killed_with_what_others_wait_for(cluster, victim):
+    """An owner that dies before it sends rows or sums, and loses the file, makes the same again."""
+    daemon = cluster.owner(victim)
+    for attempt in range(ATTEMPTS):
+        release = f"lost-{victim}-{attempt}"
+        command = start_release(cluster, release, **ASKED)
+        made = made_by(cluster, victim, release)
+        daemon.kill()
+        digests = {path: sha256(path.read_bytes()).hexdigest() for path in made}
+        for path in made:
+            path.unlink()
+        cluster.restart(daemon)
+        again = {}
+        while command.poll() is None:
+            for path in made:
+                if path.exists():
+                    again[path] = sha256(path.read_bytes()).hexdigest()
+            sleep(PAUSE_SECONDS)
+        code, document = answer_of(command)
+        assert (code, document.get("state")) == (0, "published"), document
+        check_published(cluster, release, document["directory"])
+        if again:
+            assert again == digests
+            return
+    pytest.fail(f"in {ATTEMPTS} releases nobody had to make anything again")
+
+
+def made_by(cluster: LocalCluster, owner: str, release: str) -> list[Path]:
+    """Return what an owner has made for others, as soon as there is something."""
+    until, outbox = monotonic() + 60, state_dir(cluster, owner) / "outbox"
+    while monotonic() < until:
+        # What it got from others ends with a number.
+        made = [each for each in outbox.glob(f"{AGGREGATOR}~{release}.*.parcel") if OWN.search(each.name)]
+        if made:
+            return made
+        sleep(PAUSE_SECONDS)
+    raise AssertionError(f"{owner} has never made anything for others in {release}")
