@@ -51,6 +51,12 @@ class Roles:
     """The round in which coarse tables are asked for."""
     opening: str
     """SHA-256 of what opened that round, hexadecimal; it stands for all sums before."""
+    owners: Sequence[str] = ()
+    """Ids of the owners by number; empty where they have none."""
+
+    def name(self, owner: int) -> str:
+        """Return the id of an owner, or else its number."""
+        return self.owners[owner] if self.owners else str(owner)
 
     def document(self) -> dict[str, Any]:
         """Return what every header has."""

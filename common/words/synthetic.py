@@ -6,16 +6,18 @@ References:
 
 from collections.abc import Sequence
 from decimal import Decimal
+from math import ceil
 from typing import TYPE_CHECKING
 
 from common.model.plan import Plan
 from common.model.structural_zeros import StructuralZero
-from common.words.numbers import bound_text, counted, delta_text, percent_text
+from common.words.numbers import bound_text, counted, delta_text, percent_text, size_text
 
 if TYPE_CHECKING:
     from common.synthesis.course import Design
 
 _SHOWN_RULES = 10
+_LEAST_BYTES = 1e6
 _FROM_THE_MODEL = (
     "No record is that of a person: records are drawn from a model of noisy counts, and from nothing else. "
     "One can be equal to a person's by chance."
@@ -155,10 +157,24 @@ def questions(plan: Plan) -> str:
     if not pairs:
         return f"{asked}."
     tables = counted(min(most_pairs(n_attributes, design.n_records), pairs), "pair")
+    exchanged = f" {_exchanged(design)}" if design.holders else ""
     return (
         f"{asked} ({shares[0]} of the budget), how related {counted(pairs, 'pair')} of them "
         f"{'is' if pairs == 1 else 'are'} ({shares[1]}), and the tables of at most {tables} ({shares[2]}). "
-        f"{_sentence(expected_noise(design))}"
+        f"{_sentence(expected_noise(design))}{exchanged}"
+    )
+
+
+def _exchanged(design: "Design") -> str:
+    """Say what owners of different attributes send each other, from public numbers."""
+    from common.synthesis.counters import traffic
+
+    cost = traffic(design)
+    sent, passed_on = (size_text(max(each, _LEAST_BYTES)) for each in (cost.n_bytes, cost.passed_on))
+    minutes = counted(ceil(cost.seconds / 60), "minute")
+    return (
+        f"Owners send the aggregator up to {sent} of encrypted bins, and it sends them on ({passed_on}); "
+        f"the owner that encrypts most computes for about {minutes} on an idle processor."
     )
 
 

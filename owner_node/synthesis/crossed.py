@@ -39,13 +39,14 @@ from common.arrays import Int64Array
 from common.canonical import canonical, digest, document_digest
 from common.errors import IntegrityError
 from common.model.rounds import CIPHERTEXT_BYTES
+from common.synthesis.counters import width_of
 from common.synthesis.course import CoarseTable, Design, OneWay, Question, question_digest
 from common.synthesis.model import Attributes
 from common.synthesis.roles import CrossTable, Group, Roles, Terms
 from common.synthesis.rounds import Coding
 from owner_node.masking.arrays import KEY_BYTES, BitSource
 from owner_node.synthesis.counts import noisy_answer
-from owner_node.synthesis.packing import Packing, counter_width
+from owner_node.synthesis.packing import Packing
 from owner_node.synthesis.paillier import (
     WIDE_BYTES,
     Encryption,
@@ -93,14 +94,12 @@ def packing_of(roles: Roles, holder: int) -> Packing:
         UsageError: If there are too many persons.
     """
     design = roles.design
-    across = design.choice_noises[1]
-    noises = [design.most_table_noise, *([across] if across else [])]
     counters = {
         group: coding.n_bins
         for group, coding in roles.codings.items()
         if design.holders[group.attribute] == holder
     }
-    return Packing.of(counters, counter_width(design.n_records, noises))
+    return Packing.of(counters, width_of(design))
 
 
 def work_through(
@@ -356,9 +355,9 @@ def add_rows(
             its ciphertexts is unusable.
     """
     packing = packing_of(roles, holder)
-    incoming = _Incoming(message, f"owner {holder}")
+    incoming = _Incoming(message, f"owner {roles.name(holder)}")
     header = incoming.header(_rows_document(roles, holder, packing), ("modulus", "roots"))
-    key = _key_of(header, holder, incoming)
+    key = _key_of(header, roles.name(holder), incoming)
     bins = {group.attribute: each for group, each in roles.bins(adder, columns, coarse=False).items()}
     n_bins = {each: roles.codings[Group(each, coarse=False)].n_bins for each in bins}
     modulus = key.to_bytes()
@@ -381,12 +380,12 @@ def add_rows(
     return Sums(key, products)
 
 
-def _key_of(header: Mapping[str, Any], holder: int, incoming: _Incoming) -> PublicKey:
+def _key_of(header: Mapping[str, Any], holder: str, incoming: _Incoming) -> PublicKey:
     modulus, roots = header["modulus"], header["roots"]
     if not isinstance(roots, list) or not all(isinstance(each, str) for each in (modulus, *roots)):
         raise incoming.wrong("has no key")
     try:
-        return PublicKey.checked(bytes.fromhex(modulus), [bytes.fromhex(each) for each in roots], str(holder))
+        return PublicKey.checked(bytes.fromhex(modulus), [bytes.fromhex(each) for each in roots], holder)
     except ValueError:
         raise incoming.wrong("has no key") from None
 
@@ -565,7 +564,7 @@ def noisy_counts(
     """Decrypt an adder's message: the counts with its noise, which stay with the holder; see `open_sums`."""
     packing = packing_of(roles, holder)
     cells = _Cells(roles, packing, roles.tables(asked, holder, adder), holder)
-    incoming = _Incoming([message], f"owner {adder}")
+    incoming = _Incoming([message], f"owner {roles.name(adder)}")
     incoming.header(_sums_document(roles, holder, adder, opening, key.public))
     places = list(cells)
     ciphertexts = key.public.parse(incoming.take(len(places) * CIPHERTEXT_BYTES))

@@ -16,14 +16,13 @@ total variation below 2^-(GUARD_BITS - 1).
 The owner with the key sees Σ (y_j + 2^(width - 1)) 2^(place j) + Σ (x + u) 2^(place), modulo N. This is a
 function of the noisy numbers y and of the x + u, whatever their size. Carries, borrows and wraps are part of
 that function. So they disclose nothing, also where a noisy number does not fit its counter. Such a number is
-read wrongly, which happens with a probability below e^-60 (`counter_width`).
+read wrongly, which happens with a probability below e^-60 (`common.synthesis.counters`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from math import isqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -31,17 +30,13 @@ from gmpy2 import mpz
 
 from common.arrays import Int64Array
 from common.errors import UsageError
-from common.synthesis.accounting import Kind, Noise
+from common.synthesis.counters import GUARD_BITS
 from common.synthesis.roles import Group
 from owner_node.masking.arrays import BitSource
 from owner_node.synthesis.paillier import MODULUS_BITS
 
-GUARD_BITS = 100
 CAPACITY = MODULUS_BITS - 1
 """Bits of a number that is surely below N."""
-_MOST_PERSONS = 2**22
-_LAPLACE_REACH, _GAUSSIAN_REACH = 64, 12
-"""Noise beyond so many scales or deviations has a probability below e^-60."""
 
 
 class Place(NamedTuple):
@@ -52,28 +47,6 @@ class Place(NamedTuple):
     start: int
     """Bit of its first counter."""
     n_counters: int
-
-
-def counter_width(n_persons: int, noises: Sequence[Noise]) -> int:
-    """Return how many bits a signed counter needs, for counts of persons with noise.
-
-    Args:
-        n_persons: How many there are.
-        noises: What may be added to a counter.
-
-    Raises:
-        UsageError: If there are too many persons.
-    """
-    if n_persons > _MOST_PERSONS:
-        raise UsageError(
-            f"{n_persons:,} persons, tables across owners count at most {_MOST_PERSONS:,}",
-            "release a part of the records",
-        )
-    reach = max(
-        _LAPLACE_REACH * each.size if each.kind is Kind.LAPLACE else _GAUSSIAN_REACH * (isqrt(each.size) + 1)
-        for each in noises
-    )
-    return 1 + (n_persons + reach).bit_length()
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,10 @@ from common.planning.synthetic import (
     records_needed,
 )
 from common.synthesis.accounting import TABLE, Budget, zcdp_rho
+from common.synthesis.counters import traffic
 from common.synthesis.course import Design
 from common.words.guarantee import composition, essentials, promises
-from common.words.synthetic import collusion
+from common.words.synthetic import collusion, questions
 from common.words.worth import Worth
 
 
@@ -196,6 +197,19 @@ def test_epsilon_is_not_divided_among_owners_of_different_attributes():
     design = design_of(plan)
     assert (design.holders, design.owners, design.colluding, design.n_records) == ((0, 1), 1, 0, 20_000)
     assert "counted under encryption" in " ".join(collusion(plan))
+
+
+def test_a_plan_says_what_owners_of_different_attributes_send_each_other():
+    """The owner with the most bins sends no rows; each of the others sends them to those that have more."""
+    design = design_of(across())
+    cost = traffic(design)
+    assert (cost.n_bytes, cost.passed_on) == (768 * 20_000, 768 * 20_000)
+    assert "up to 15 MB of encrypted bins, and it sends them on (15 MB)" in questions(across())
+    attributes = tuple(replace(design.attributes[0], name=name) for name in "abcd")
+    four = traffic(replace(design, attributes=attributes, holders=(0, 1, 2, 3)))
+    assert (four.n_bytes, four.passed_on) == (3 * 768 * 20_000, 6 * 768 * 20_000)
+    many = tuple(replace(design.attributes[0], name=f"a{each}") for each in range(30))
+    assert traffic(replace(design, attributes=many, holders=(0,) * 15 + (1,) * 15)).n_bytes > cost.n_bytes
 
 
 def test_owners_of_different_attributes_link_persons_exactly():

@@ -14,6 +14,7 @@ from common.canonical import canonical, digest
 from common.errors import IntegrityError
 from common.model.rounds import CIPHERTEXT_BYTES
 from common.model.schema import Attribute, AttributeType
+from common.synthesis.counters import GUARD_BITS, traffic
 from common.synthesis.course import CoarseTable, Design, Measured, OneWay, Table, next_round
 from common.synthesis.roles import Roles
 from owner_node.synthesis import crossed, packing
@@ -122,6 +123,12 @@ def pair():
     made = Pair.of(300)
     message = made.rows()
     return made, message, made.added(message)
+
+
+def test_rows_are_no_more_than_public_numbers_say(pair):
+    """A plan states their size before anything is counted."""
+    made, message, _ = pair
+    assert len(message) - 2**16 < traffic(made.design).n_bytes
 
 
 # --- tables ---------------------------------------------------------------------------------------------
@@ -344,7 +351,7 @@ def hidden_bits(made, value):
     where = packing_of(made.roles, made.holder)
     coarse = [place for group, place in where.places.items() if group.coarse]
     end = coarse[-1].start + coarse[-1].n_counters * where.width
-    return int((value >> end) & ((1 << packing.GUARD_BITS) - 1)).bit_length()
+    return int((value >> end) & ((1 << GUARD_BITS) - 1)).bit_length()
 
 
 def test_noise_has_the_scale_of_the_round(pair):

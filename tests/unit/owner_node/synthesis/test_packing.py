@@ -9,9 +9,10 @@ from gmpy2 import mpz
 
 from common.errors import UsageError
 from common.synthesis.accounting import Kind, Noise
+from common.synthesis.counters import GUARD_BITS, counter_width
 from common.synthesis.roles import Group
 from owner_node.synthesis import packing as packing_module
-from owner_node.synthesis.packing import CAPACITY, GUARD_BITS, Packing, counter_width
+from owner_node.synthesis.packing import CAPACITY, Packing
 from tests.fakes.bits import SeededBits
 
 SIZES = {
