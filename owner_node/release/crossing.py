@@ -23,16 +23,17 @@ from owner_node.release.co_owners import unpinned
 from owner_node.release.masked import Prepared
 from owner_node.release.synthetic import SYNTHETIC
 from owner_node.release.work import ReleaseWork
-from owner_node.state.answers import ParcelAnswer, SignedParcel, parcel_of
+from owner_node.state.answers import ForeignParcelError, ParcelAnswer, SignedParcel, parcel_of
 from owner_node.state.rounds import Secrets
 from owner_node.synthesis.crossed import (
+    Sums,
     add_rows,
     encrypted_rows,
     noisy_sums,
     open_sums,
     vertical_answer,
 )
-from owner_node.synthesis.paillier import PrivateKey
+from owner_node.synthesis.paillier import PrivateKey, check_different
 
 _SIZE_BYTES = 8
 
@@ -83,7 +84,7 @@ class Crossing:
         asked = next_round(self.design, self.sums[: n_rounds(self.design) - 2])
         if isinstance(asked, Measured) or not self.choice:
             raise ProtocolError("nothing is counted across owners in this round")
-        return Roles(self.terms, self.design, asked, self.choice)
+        return Roles(self.terms, self.design, asked, self.choice, self.owners)
 
     @cached_property
     def columns(self) -> dict[int, Int64Array]:
@@ -133,14 +134,25 @@ class Crossing:
         Args:
             rows: Of the holders, as `needed` returned them; the files are there.
         """
-        path = self._path(ParcelKind.SUMS)
+        path, added = self._path(ParcelKind.SUMS), dict[str, Sums]()
+        for holder in self.senders(ParcelKind.ROWS):
+            pieces = map(bytes, read_chunks(self._file(rows, holder)))
+            number = self.owners.index(holder)
+            try:
+                added[holder] = add_rows(self.roles, number, self.number, self.columns, pieces)
+            except IntegrityError as error:
+                raise _foreign(holder, error.message) from None
+        keys = {holder: each.key for holder, each in added.items()}
+        keys[self.work.owner.id] = PrivateKey(self.keys.pair_key).public
+        try:
+            check_different(keys)
+        except IntegrityError as error:
+            raise _foreign(str(error.details["owner"]), error.message) from None
         with atomic_writer(path) as stream_:
-            for holder in self.senders(ParcelKind.ROWS):
+            for holder, sums in added.items():
                 number = self.owners.index(holder)
-                pieces = map(bytes, read_chunks(self._file(rows, holder)))
-                added = add_rows(self.roles, number, self.number, self.columns, pieces)
                 message = noisy_sums(
-                    self.roles, number, self.number, added, self.asked, self.opening, self.keys.seed
+                    self.roles, number, self.number, sums, self.asked, self.opening, self.keys.seed
                 )
                 stream_.write(len(message).to_bytes(_SIZE_BYTES) + message)
         return self._stated(path, ParcelKind.SUMS)
@@ -158,9 +170,12 @@ class Crossing:
             for adder in self.senders(ParcelKind.SUMS):
                 number, place = self.owners.index(adder), self.roles.order.index(self.number)
                 message = _message_of(self._file(sums, adder).read_bytes(), place, adder)
-                tables = open_sums(
-                    self.roles, self.number, number, message, questions, self.opening, key, self.keys.seed
-                )
+                try:
+                    tables = open_sums(
+                        self.roles, self.number, number, message, questions, self.opening, key, self.keys.seed
+                    )
+                except IntegrityError as error:
+                    raise _foreign(adder, error.message) from None
                 asked = self.roles.tables(questions, self.number, number)
                 across.update({each.pair: table for each, table in zip(asked, tables, strict=True)})
         return vertical_answer(
@@ -247,9 +262,9 @@ def _message_of(data: bytes, place: int, adder: str) -> bytes:
     return message
 
 
-def _foreign(owner: str, reason: str) -> IntegrityError:
-    return IntegrityError(
-        f"what owner {owner} sent for tables across owners cannot be used: {reason}",
+def _foreign(owner: str, reason: str) -> ForeignParcelError:
+    return ForeignParcelError(
+        f"what owner {owner} sent for tables of both cannot be used: {reason}",
         "nothing was published; ask that owner's administrator, and the aggregator's operator",
         {"owner": owner},
     )

@@ -26,11 +26,13 @@ from owner_node.release.records import Records
 from owner_node.release.work import Owner
 from owner_node.sources import UnsendableSchemaError
 from owner_node.state.answers import (
+    FOREIGN_PARCEL,
     NOT_OUR_FAULT,
     SURROUNDINGS,
     UNLINKABLE,
     UNSENDABLE,
     Failure,
+    ForeignParcelError,
     SignedHead,
     SpentError,
 )
@@ -41,8 +43,12 @@ from owner_node.trust import Trust
 _LONGEST_REASON = 500
 ENDS = frozenset({"published", "conflict", "refused", "failed", "cancelled", "expired"})
 """How an aggregator can say that a release ended."""
-_REASONS = {NoLinkageKeyError: UNLINKABLE, UnsendableSchemaError: UNSENDABLE}
-"""Errors of this owner's set-up whose reason others may know."""
+_REASONS = {
+    NoLinkageKeyError: UNLINKABLE,
+    UnsendableSchemaError: UNSENDABLE,
+    ForeignParcelError: FOREIGN_PARCEL,
+}
+"""Errors whose reason others may know: nothing of this owner's data is in it."""
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _FORGOTTEN_AFTER = timedelta(minutes=10)
 """How long after a deadline an aggregator may still ask: two clocks differ, and it may restart meanwhile."""

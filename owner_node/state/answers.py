@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.errors import ConfigurationError, ProtocolError
+from common.errors import ConfigurationError, IntegrityError, ProtocolError
 from common.model.fragment import LedgerHead
 from common.model.rounds import Parcel
 
@@ -25,12 +25,21 @@ UNLINKABLE = "no_linkage_key"
 UNSENDABLE = "unsendable_schema"
 """Stored code of a schema that no message holds; it is reported to the aggregator as "configuration"."""
 
-_REPORTED_AS = {PERSON: "refused", UNLINKABLE: "configuration", UNSENDABLE: "configuration"}
+FOREIGN_PARCEL = "foreign_parcel"
+"""Stored code of what another owner sent and cannot be used; it is reported as "integrity"."""
+
+_REPORTED_AS = {
+    PERSON: "refused",
+    UNLINKABLE: "configuration",
+    UNSENDABLE: "configuration",
+    FOREIGN_PARCEL: "integrity",
+}
 
 _PUBLIC = {
     PERSON: "a person at the owner refused",
     UNLINKABLE: "the owner has no linkage key yet (owner-node linkage-key)",
     UNSENDABLE: "the schema of the data set exceeds a limit of messages; owner-node check names it",
+    FOREIGN_PARCEL: "what another owner sent for tables of both cannot be used; the owner's log says why",
     "refused": "refused by owner policy",
     "balance": "the budget does not cover the charge",
     "unusable_data": "the data set cannot take part in this plan",
@@ -164,6 +173,10 @@ class Failure:
         if code not in _PUBLIC:
             return cls("internal", "an internal fault at the owner")
         return cls(_REPORTED_AS.get(code, code), _PUBLIC[code])
+
+
+class ForeignParcelError(IntegrityError):
+    """What another owner sent cannot be used; this may be reported, so that others know the reason."""
 
 
 class SpentError(ConfigurationError):

@@ -1,7 +1,7 @@
 """Synthetic releases of owners with different attributes through real daemons, and what is left of them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,22 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from aggregator.api.uploads import Uploads
+from common.canonical import canonical
+from common.errors import NotConnectedError
+from common.model.rounds import CIPHERTEXT_BYTES
 from common.model.schema import Attribute, AttributeType
 from common.release.verification import verify_release
 from owner_node.config import OwnerConfig
+from owner_node.connection.client import AggregatorClient
+from owner_node.release import crossing
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.rounds import Rounds
 from owner_node.state.session import SessionState
+from owner_node.synthesis import crossed, paillier
+from tests.fakes.synthetic_owners import paillier_key
 from tests.wire.test_owner_daemon import Heard, ended, heard, owner, running, share_key
-from tests.wire.test_synthetic import begin, session_of, spent
+from tests.wire.test_synthetic import begin, rounds_of, session_of, spent
 
 __all__ = ["heard"]
 
@@ -76,3 +84,167 @@ async def test_a_release_across_owners(
         assert not list((config.owner.state_dir / "outbox").glob("*.parcel"))
         with OwnerDatabase(config.owner.state_dir, make=False) as db:
             assert Rounds(db).secrets("hub", "r1") is None
+
+
+async def test_what_was_sent_is_made_again_byte_for_byte(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An owner that loses what it was about to send makes the same; asked again, it sends what it has."""
+    aggregator = await launch()
+    configs = [part(tmp_path, each, aggregator.daemon.address, certificates) for each in "ab"]
+    share_key(configs)
+    upload, seen = AggregatorClient.upload_parcel, dict[tuple[str, str], list[str]]()
+
+    async def lost(self: Any, release: str, plan: str, answer: Any, progress: Any) -> None:
+        made = seen.setdefault((answer.parcel.owner, answer.parcel.opening), [])
+        made.append(answer.parcel.parcel_digest)
+        if len(made) == 1:
+            answer.path.unlink()
+            raise NotConnectedError("the network is gone")
+        await upload(self, release, plan, answer, progress)
+        await upload(self, release, plan, answer, progress)
+
+    monkeypatch.setattr(AggregatorClient, "upload_parcel", lost)
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+        await begin(aggregator, *"ab", layout="vertical")
+        assert await ended(aggregator, seconds=120) == "published"
+    # The holder's rows, and the adder's sums in two rounds.
+    assert len(seen) == 3
+    assert all(len(made) == 2 and len(set(made)) == 1 for made in seen.values())
+    assert [spent(each) for each in configs] == [1, 1]
+
+
+def weak(header: dict[str, Any]) -> dict[str, Any]:
+    """Return a header with a number that is divisible by 3."""
+    return header | {"modulus": (3 * (2**3071 // 3 + 1)).to_bytes(384).hex()}
+
+
+def other_persons(header: dict[str, Any]) -> dict[str, Any]:
+    """Return the header of rows of other persons."""
+    return header | {"persons": "0" * 64}
+
+
+def changed_header(message: bytes, change: Callable[[dict[str, Any]], dict[str, Any]]) -> bytes:
+    """Return a message with another header."""
+    size = int.from_bytes(message[:4])
+    header = canonical(change(json.loads(message[4 : 4 + size])))
+    return len(header).to_bytes(4) + header + message[4 + size :]
+
+
+@pytest.mark.parametrize(
+    ("false", "said"),
+    [
+        (lambda rows: rows[:-CIPHERTEXT_BYTES], "ends too early"),
+        (lambda rows: rows + rows[-CIPHERTEXT_BYTES:], "goes on after its end"),
+        (lambda rows: rows[:-CIPHERTEXT_BYTES] + b"\xff" * CIPHERTEXT_BYTES, "out of range"),
+        (lambda rows: changed_header(rows, weak), "has a factor below 65,536"),
+        (lambda rows: changed_header(rows, other_persons), "is for another persons"),
+    ],
+    ids=["fewer", "more", "no ciphertext", "weak key", "other persons"],
+)
+async def test_false_rows_end_the_release(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+    false: Callable[[bytes], bytes],
+    said: str,
+) -> None:
+    """Rows of another shape, or with a weak key, are refused in words by the owner that would add them up."""
+    encrypted = crossed.encrypted_rows
+
+    def rows(*arguments: Any) -> Iterator[bytes]:
+        yield false(b"".join(encrypted(*arguments)))
+
+    monkeypatch.setattr(crossing, "encrypted_rows", rows)
+    await fails(launch, tmp_path, certificates, heard, said)
+
+
+def refusals(configs: list[OwnerConfig]) -> list[str]:
+    """Return what the owners refused, as it stands in their histories."""
+    found = []
+    for config in configs:
+        with OwnerDatabase(config.owner.state_dir, make=False) as db:
+            found += [
+                str(row["rule"]) for row in db.rows("SELECT rule FROM history WHERE event = 'rejected'")
+            ]
+    return found
+
+
+async def fails(
+    launch: Callable[..., Any], folder: Path, certificates: Path, heard: Heard, said: str
+) -> None:
+    """Check that a release fails with one sentence, publishes nothing and charges ε once."""
+    aggregator = await launch()
+    configs = [part(folder, each, aggregator.daemon.address, certificates) for each in "ab"]
+    share_key(configs)
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+        await begin(aggregator, *"ab", layout="vertical")
+        assert await ended(aggregator, seconds=120) == "failed"
+        view = await aggregator.show()
+        assert "what another owner sent for tables of both cannot be used" in view.error.message
+        assert any(said in each for each in refusals(configs))
+        assert not (aggregator.config.aggregator.release_dir / "r1").exists()
+        await heard.wait_for("concluded", times=2)
+    assert [spent(each) for each in configs] == [1, 1]
+    assert all(len(rounds_of(each)) < 3 for each in configs)
+
+
+async def test_a_key_of_two_owners_ends_the_release(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever has the key of another owner could read what is meant for that one."""
+    key = paillier_key(0)
+    monkeypatch.setattr(paillier, "new_key", lambda: key)
+    await fails(launch, tmp_path, certificates, heard, "has a factor of that of")
+
+
+async def test_ciphertexts_of_another_owner_end_the_release(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sums that are not made of the holder's rows are refused by the holder."""
+    right, another = crossed.noisy_sums, paillier.PrivateKey(paillier_key(1)).public
+
+    def sums(*arguments: Any) -> bytes:
+        message = right(*arguments)
+        size = 4 + int.from_bytes(message[:4])
+        number = (len(message) - size) // CIPHERTEXT_BYTES
+        return message[:size] + paillier.to_bytes([another.modulus + 1 + i for i in range(number)])
+
+    monkeypatch.setattr(crossing, "noisy_sums", sums)
+    await fails(launch, tmp_path, certificates, heard, "is not made of the rows of this owner")
+
+
+async def test_what_the_aggregator_changes_ends_the_release(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An owner reads nothing that another one did not sign."""
+    parcel = Uploads.parcel
+
+    def changed(self: Uploads, *arguments: Any) -> Path:
+        path = parcel(self, *arguments)
+        copy = tmp_path / "changed"
+        copy.write_bytes(path.read_bytes()[:-1] + b"x")
+        return copy
+
+    monkeypatch.setattr(Uploads, "parcel", changed)
+    await fails(launch, tmp_path, certificates, heard, "it is not what its owner signed")
