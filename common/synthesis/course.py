@@ -49,7 +49,11 @@ from common.synthesis.rounds import (
 from common.synthesis.sample import Keystream, draw_records
 
 METHOD = 1
-"""Version of everything here that records depend on: with another one, the same sums give other records."""
+"""Version of everything here that records depend on: with another one, the same sums give other records.
+
+Owners that compute other questions would add up counts of different things. So a release of several owners
+needs another feature of plans with each version (`common.model.compatibility`).
+"""
 
 
 @dataclass(frozen=True)

@@ -84,8 +84,8 @@ class Records:
         if over:
             with self.db.transaction() as tx:
                 self.rounds.forget(tx, over)
-            for key in over:
-                self.outbox.remove_parcels(*key)
+        # A process may have died in between, and a recovery forgets rounds alone.
+        self.outbox.keep_parcels(self.rounds.held())
         for aggregator, release in self.outbox.sealed():
             session = self.sessions.get(aggregator, release)
             if session is None or (session.state in _NOT_PUBLISHED and not self._may_go_on(session)):

@@ -4,7 +4,7 @@ A file under its final name whose session is not yet `sealed` is a leftover as w
 the rename and the transaction. Masking again destroys it first; its noise was never disclosed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -37,13 +37,20 @@ class Outbox:
         return self._directory / f"{aggregator}{_BETWEEN}{release}{_SUFFIX}"
 
     def parcel(self, aggregator: str, release: str, name: str) -> Path:
-        """Return where something is that owners of other attributes send each other in a round."""
+        """Return where something is that owners of other attributes send each other in a round.
+
+        Its name has no dot.
+        """
         return self.path(aggregator, release).with_suffix(f".{name}{_PARCEL}")
 
-    def remove_parcels(self, aggregator: str, release: str) -> None:
-        """Delete everything that was sent or received in rounds."""
-        for each in self._directory.glob(f"{aggregator}{_BETWEEN}{release}.*{_PARCEL}"):
-            each.unlink(missing_ok=True)
+    def keep_parcels(self, releases: Collection[tuple[str, str]]) -> None:
+        """Delete everything that was sent or received in rounds, but that of some (aggregator, release)."""
+        for each in self._directory.glob(f"*{_PARCEL}"):
+            # Ids of releases can have dots.
+            names = each.name.removesuffix(_PARCEL).rpartition(".")[0]
+            aggregator, _, release = names.partition(_BETWEEN)
+            if (aggregator, release) not in releases:
+                each.unlink(missing_ok=True)
 
     @contextmanager
     def begin(self, aggregator: str, release: str) -> Iterator[BinaryIO]:

@@ -329,13 +329,43 @@ def test_a_state_that_was_put_back_answers_the_same(
     offering.records.db.copy_to(copy)
     document, attached = rounds.document()
     first = rounds.ask(document, attached)
+    put_back(offering, copy)
+    assert len(offering.records.rounds.answered("hub", "r1")) == 1
+    assert rounds.ask(document, attached).answer == first.answer
+
+
+def put_back(offering: SyntheticOffering, copy: Path) -> None:
+    """Replace an owner's database by an older copy of it."""
     offering.records.db.close()
     for leftover in offering.config.owner.state_dir.glob("owner.db*"):
         leftover.unlink()
     shutil.copy(copy, offering.config.owner.state_dir / "owner.db")
     offering.restart()
-    assert len(offering.records.rounds.answered("hub", "r1")) == 1
-    assert rounds.ask(document, attached).answer == first.answer
+
+
+def test_another_opening_brings_no_second_draw(
+    offering: SyntheticOffering, rounds: Rounds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An aggregator that opens a round otherwise, after a state was put back, gets the same noise: here with
+    a new signature under the other owner's key. Only the masks are others.
+    """
+    copy, vectors, answer = tmp_path / "copy.db", list[Any](), type(SYNTHETIC).answer
+
+    def watched(*arguments: Any) -> Any:
+        vectors.append(answer(*arguments))
+        return vectors[-1]
+
+    monkeypatch.setattr(type(SYNTHETIC), "answer", watched)
+    offering.records.db.copy_to(copy)
+    document, attached = rounds.document()
+    answers = [rounds.ask(document, attached).answer]
+    put_back(offering, copy)
+    signed_anew = rounds.key_of("b", public_key(rounds.private), offering.co_owner)
+    again, attached = rounds.document(keys=(rounds.keys[0], signed_anew))
+    answers.append(rounds.ask(again, attached).answer)
+    assert again.digest != document.digest
+    assert answers[0] != answers[1]
+    assert vectors[0].tolist() == vectors[1].tolist()
 
 
 @pytest.mark.parametrize("answered", [1, 2, 3])

@@ -38,6 +38,18 @@ def test_sealed_fragment(outbox: Outbox) -> None:
     assert outbox.sealed() == (("hub", "r1"),)
 
 
+def test_parcels_of_other_releases_are_deleted(outbox: Outbox) -> None:
+    """Ids of releases can have dots: what is kept is told by the whole of them."""
+    kept = [outbox.parcel("hub", release, "rows-00ff") for release in ("r1.rows", "r2")]
+    lost = [outbox.parcel("hub", "r1", "rows-00ff"), outbox.parcel("hub2", "r2", "sums-00ff-1")]
+    for each in (*kept, *lost):
+        each.write_bytes(b"ciphertexts")
+    _seal(outbox, "r3", b"fragment")
+    outbox.keep_parcels([("hub", "r1.rows"), ("hub", "r2")])
+    assert [each.exists() for each in (*kept, *lost)] == [True, True, False, False]
+    assert outbox.sealed() == (("hub", "r3"),)
+
+
 def test_failed_fragment_leaves_nothing(outbox: Outbox) -> None:
     """An error while masking leaves no byte of noise behind."""
 
