@@ -18,7 +18,7 @@ from common.model.mechanisms import rules_of
 from common.model.plan import Product
 from common.model.privacy import parse_delta, parse_epsilon, read_decimal
 from common.planning.arguments import distinct, split_names
-from common.words.numbers import bound_cell, bound_text
+from common.words.numbers import bound_cell, bound_text, percent_text
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.config.editing import set_rank_noise
@@ -308,6 +308,12 @@ def _show_tried(table: ExploredTable, tried: Sequence[TriedTable], *, as_json: b
     for each in tried:
         if each.noise:
             console.print_line(f"ε {bound_text(each.epsilon)}: {each.noise}")
+        if each.relations:
+            pairs = (
+                f"{first} and {second}" + ("" if share == 1 else f" ({percent_text(share)} of tables)")
+                for (first, second), share in each.relations.items()
+            )
+            console.print_line(f"ε {bound_text(each.epsilon)}, pairs that were counted: {', '.join(pairs)}")
 
 
 def _report(target: Target, owner: OwnerConfig, dataset: DatasetConfig, *, yes: bool, as_json: bool) -> None:

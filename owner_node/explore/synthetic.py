@@ -4,7 +4,8 @@ Trials draw noise for this alone, and none of them is released. What they show d
 their owner.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -36,6 +37,8 @@ class TriedTable:
     """The same of pairs of attributes; 0 for one attribute."""
     n_pairs: float
     """Mean number of pairs that were counted."""
+    relations: Mapping[tuple[str, str], float]
+    """Share of the trials that counted a pair, by pair and the largest first."""
     noise: str
     """What to expect, in words."""
     fits: bool
@@ -50,6 +53,10 @@ class TriedTable:
             "one_way": f"{self.one_way:.3g}",
             "two_way": f"{self.two_way:.3g}",
             "pairs": f"{self.n_pairs:.3g}",
+            "relations": [
+                {"first": first, "second": second, "share": f"{share:.3g}"}
+                for (first, second), share in self.relations.items()
+            ],
             "noise": self.noise,
             "fits": self.fits,
         }
@@ -93,17 +100,20 @@ def try_tables(
     distributions = Distributions.of(attributes, columns)
     tried, done = [], 0
     for design in designs:
-        found = []
+        found: list[tuple[float, ...]] = []
+        counted: Counter[tuple[str, str]] = Counter()
         for _ in range(repetitions):
             made = synthesise_together(design, [codes], [bits])
             drawn = [each + attribute.lower for each, attribute in zip(made.codes, attributes, strict=True)]
             found.append((*distributions.total_variation(drawn), len(made.measured.pairs)))
+            counted.update((attributes[i].name, attributes[j].name) for i, j in made.measured.pairs)
             done += 1
             progress(done, repetitions * len(designs))
         one, two, pairs = np.mean(found, axis=0).tolist()
         tried.append(
             TriedTable(
-                design.epsilon, expected_errors(design), one, two, pairs, expected_noise(design),
+                design.epsilon, expected_errors(design), one, two, pairs,
+                {pair: n / repetitions for pair, n in counted.most_common()}, expected_noise(design),
                 noise_share(design) <= WARNED,
             )
         )  # fmt: skip

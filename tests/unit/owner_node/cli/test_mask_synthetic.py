@@ -173,11 +173,13 @@ def test_explore_says_what_epsilon_gives_which_error(tmp_path, monkeypatch, caps
     assert "masked records fit better, or an epsilon of" in little["noise"]
     _, less = asked(capsys, *explore, "--epsilon", "1", "--delta", "0.000001", "--attributes", "ward,ill")
     assert (less["tables"][0]["pairs"], less["tables"][0]["fits"]) == ("1", True)
+    assert less["tables"][0]["relations"] == [{"first": "ward", "second": "ill", "share": "1"}]
     assert not (tmp_path / "state").exists()
     capsys.readouterr()
     assert console.run(application(), "owner-node", [*explore, "--epsilon", "0.05"]) == 0
     printed = capsys.readouterr().out
     assert "too few records for a model" in printed
+    assert "pairs that were counted: " in printed
     assert "It depends on the data and is for their owner" in printed
 
 
