@@ -36,7 +36,7 @@ import owner_node.cli
 import owner_node.config
 from common import errors
 from common.canonical import Document
-from common.model import fragment, match_quality, matches, plan, rounds, schema, task
+from common.model import fragment, match_quality, matches, plan, rounds, schema, structural_zeros, task
 from common.settings import Section
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ _SIGNED = (
     plan.Plan, plan.Linking, plan.Synthesis, task.Task, task.PlannedAttribute, task.Modelled,
     schema.Attribute, schema.IdentifierRules, schema.MatchPass, fragment.Addendum, matches.Match,
     match_quality.MatchQuality, match_quality.PassQuality, fragment.Consent, fragment.FragmentStatement,
-    rounds.RoundDocument, rounds.SignedKey,
+    rounds.RoundDocument, rounds.SignedKey, structural_zeros.StructuralZero, structural_zeros.ExcludedValues,
 )  # fmt: skip
 """The documents of a manifest, and the documents in these."""
 _IN_UNITS = ("lower", "upper")
