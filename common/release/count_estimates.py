@@ -82,13 +82,16 @@ def estimated_parts(levels: Sequence[tuple[Int64Array, Int64Array, float]], n_re
         levels: Of each round: edges, of which each has those before it; noisy counts; the variance of each.
         n_records: n.
     """
-    edges = levels[-1][0]
-    precision, weighted = np.zeros((edges.size - 1,) * 2), np.zeros(edges.size - 1)
-    for level_edges, noisy, variance in levels:
+    (edges, noisy, variance), *coarser = reversed(levels)
+    inverse, weighted = np.diag(np.full(noisy.size, float(variance))), noisy / variance
+    # The inverse of the precision by Sherman and Morrison: every part of a coarser level adds one vector, and
+    # so far nothing relates one of these parts to another.
+    for level_edges, noisy, variance in coarser:
         part = np.searchsorted(level_edges, edges[:-1], side="right") - 1
-        precision += (part[:, None] == part) / variance
         weighted += noisy[part] / variance
-    inverse = np.linalg.inv(precision)
+        sums = inverse.sum(axis=1)
+        scaled = sums / (variance + np.bincount(part, sums))[part]
+        inverse -= np.where(part[:, None] == part, np.outer(scaled, sums), 0.0)
     free = inverse @ weighted
     toward = inverse.sum(axis=1)
     counts = free + toward * ((n_records - free.sum()) / toward.sum())
