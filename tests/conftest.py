@@ -1,5 +1,6 @@
 """What every test shares: the things it may need, and how hypothesis searches."""
 
+import gc
 import os
 import signal
 import sys
@@ -54,6 +55,8 @@ _OF_THE_WHEEL = ("tests/system/", "tests/compatibility/")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name the marker that tells experiments from tests."""
+    # Until all tests are collected nothing is garbage, and looking for some takes a quarter of the time.
+    gc.disable()
     config.addinivalue_line("markers", "lab: an experiment, picture or notebook, which `make lab` runs")
 
 
@@ -68,8 +71,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next(i for i, each in enumerate(_FIRST) if item.nodeid.startswith(each)))
 
 
+def pytest_unconfigure() -> None:
+    """Let the collector find everything again: libraries complain about what they still have at the end."""
+    gc.unfreeze()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Install the wheel if a selected test runs it, before any test: it would take that test's time."""
+    """Leave modules and tests out of the collector's work, and install the wheel if a selected test runs it:
+    within a test it would take that test's time.
+    """
+    gc.freeze()
+    gc.enable()
     chosen = any(item.nodeid.startswith(_OF_THE_WHEEL) for item in session.items)
     if chosen and not session.config.option.collectonly:
         programs()

@@ -225,15 +225,17 @@ class Demonstration:
         name: str,
         owners: Sequence[str],
         environment: Mapping[str, str],
+        watched: str = "",
     ) -> None:
         self.folder, self.owners, port = top / "deploy" / name, tuple(owners), free_port()
-        self.watched = self.owners[-1]
+        self.watched = watched
         self.project = f"tessera-test-{name}-{port}"
-        # One owner's health is asked more often than in earnest, for the tests to wait less.
-        health = {"healthcheck": {"interval": "2s", "start_period": "1s", "retries": 3}}
-        quick = self.folder / "quick-health.yaml"
-        quick.write_text(json.dumps({"services": {self.watched: health}}))
-        files = ("-f", str(self.folder / "compose.yaml"), "-f", str(quick))
+        files = ["-f", str(self.folder / "compose.yaml")]
+        if watched:
+            health = {"healthcheck": {"interval": "2s", "start_period": "1s", "retries": 3}}
+            quick = self.folder / "quick-health.yaml"
+            quick.write_text(json.dumps({"services": {watched: health}}))
+            files += ["-f", str(quick)]
         self._containers: dict[str, str] = {}
         self._command = (*command, "--project-name", self.project, *files)
         self.environment = {**os.environ, **environment}

@@ -47,7 +47,10 @@ def top(environment, tmp_path_factory) -> Iterator[Path]:
 def hospitals(top, environment) -> Iterator[Demonstration]:
     """The horizontal demonstration, by the older docker-compose where there is one."""
     command = older_compose() or newer_compose()
-    with brought_up(Demonstration(command, top, "horizontal", tuple(HOSPITALS), environment)) as made:
+    owners = tuple(HOSPITALS)
+    with brought_up(
+        Demonstration(command, top, "horizontal", owners, environment, watched=owners[-1])
+    ) as made:
         yield made
 
 
