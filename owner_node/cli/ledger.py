@@ -312,9 +312,12 @@ def _show_recovery(found: Recovery, shown: Sequence[Shown], without: Sequence[st
     for name in without:
         console.note(f"warning: {name} is not asked; only what the ledger has reserved there is charged")
     console.print_line(f"lost entries: {found.missing}, unexplained: {_unexplained(found)}")
-    columns = ("budget", "charge", "aggregator", "release", "plan", "own signature")
+    columns = ("budget", "charge", "delta", "aggregator", "release", "plan", "own signature")
     rows = [
-        (each.budget, each.charge, each.aggregator, each.release, each.plan_digest[:12], each.proved)
+        (
+            *(each.budget, each.charge, each.delta, each.aggregator, each.release),
+            *(each.plan_digest[:12], each.proved),
+        )
         for each in found.charges
     ]
     console.table("Charged in full", columns, rows)

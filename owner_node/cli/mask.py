@@ -259,7 +259,7 @@ def _show(
             }
         )
         return
-    files = [f"{out} ({report['records']:,} records, {report['order']})"]
+    files = [f"{out} ({int(report['records']):,} records, {report['order']})"]
     if "counts" in report:
         files.append(f"{counts_path(out)} (noisy counts)")
     console.print_line(f"made: {', '.join(files)}, {report_path(out)}")

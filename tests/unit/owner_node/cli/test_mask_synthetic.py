@@ -82,6 +82,18 @@ def test_a_delta_is_charged_beside_epsilon(tmp_path, monkeypatch, capsys):
     )
 
 
+def test_what_a_person_reads(tmp_path, monkeypatch, capsys):
+    """What was made and charged, the first time and when it is delivered again."""
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path, policy='[policy]\ntotal_delta = "0.000001"')
+    command = ["mask", "--dataset", "patients", "--epsilon", "1", "--delta", "0.000001", *SYNTHETIC, "--yes"]
+    for out, charged in (("a.csv", "charged ε 1, δ 0.000001"), ("b.csv", "charged nothing")):
+        assert console.run(application(), "owner-node", [*command, "--out", out, "--id", "first"]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert f"made: {out} (20,000 records, drawn)" in text
+        assert charged in text
+
+
 def test_relations_survive_and_the_charge_is_epsilon(tmp_path, monkeypatch, capsys):
     """As many records as there are, in their domains, with the relations of the data; ε is charged once, and
     the same id gives the same file without a charge.
