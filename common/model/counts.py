@@ -59,7 +59,7 @@ class _Way:
     stands out, and a sum of m above scale · (2 sqrt(m x) + x/4)."""
 
 
-_CAREFULLY = _Way(0.25, 4.5, 4.0)
+_CAREFULLY = _Way(0.0, 4.5, 4.0)
 """Noise alone stands out in one attribute of 25 to 100, and keeps a part of it."""
 _BOLDLY = _Way(1.5, 3.5, 8.0)
 """Noise alone stands out in one attribute of thousands."""
