@@ -17,10 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from common.model.schema import Attribute, AttributeType, Schema, round_to_leading_digit
+from common.model.tails import Tails
 from common.words.numbers import counted
 from owner_node.explore.assessment import GridSetting, plan_cell
 from owner_node.masking.arrays import Float64Array, Int64Array, SystemBits
+from owner_node.masking.clusters import Clusters, ClusterStatistics
 from owner_node.masking.mechanisms import ExactSums, QuantileMechanism
+from owner_node.masking.tails import smooth_range
 from owner_node.masking.tasks import AttributeTask, mechanism_of
 from owner_node.risk.links import chance_above
 from owner_node.risk.scales import distinguished
@@ -84,7 +87,10 @@ def _rows(data: DataSet, runs: int, random: np.random.Generator) -> Iterator[tup
 
 DRAWS = 4_000
 """Noisy sums of each data set."""
-BEST_HEADS = ("data, carrier", "ε allows", "mean", "largest", "mean scale, of the domain")
+BEST_HEADS = (
+    "data, carrier", "ε allows", "mean", "largest", "mean scale, of the domain",
+    "smooth bound, of the range", "largest bound, of the range",
+)  # fmt: skip
 TIES = range(1, 21)
 """Records that share the largest income."""
 INCOMES = Attribute("income", AttributeType.INTEGER, 0, 1_200_000)
@@ -140,6 +146,21 @@ def best(ascending: Int64Array, task: AttributeTask, random: np.random.Generator
     return max(auc for auc, _ in found), found[0][1]
 
 
+def widened(ascending: Int64Array, task: AttributeTask) -> float:
+    """Return by what factor the smooth bound of `idp-quantiles` exceeds the range that it bounds.
+
+    A scale that follows the range itself would let one record change it by any factor.
+    """
+    mechanism, setting = mechanism_of(task), task.setting
+    if not isinstance(mechanism, QuantileMechanism) or task.mechanism != "idp-quantiles":
+        return 1.0
+    clusters, depth = Clusters(ascending.size, setting.k), mechanism.sums.depth(setting)
+    tails = Tails.of(ascending.size, clusters.k, setting.g)
+    statistics = ClusterStatistics.of(ascending, clusters, depth, tails.trimmed)
+    plain = setting.g * int(ascending[-tails.trimmed] - ascending[tails.trimmed - 1])
+    return float(smooth_range(statistics, setting.n_values, tails)) / max(plain, 1)
+
+
 def top_coded(n_records: int, ties: int, random: np.random.Generator) -> Int64Array:
     """Return incomes in order, of which some are the largest one, and all others lie far below it."""
     incomes = np.rint(np.exp(random.normal(10, 0.6, n_records)))
@@ -158,7 +179,11 @@ def _masked_together(
         tasks = plan_cell(GridSetting(mechanism, epsilon, None), schema, {}).tasks
         pairs = zip(cycle(tasks), columns, strict=False)
         aucs, scales = np.array([best(column, task, random) for task, column in pairs]).T
-        numbers = (_auc_allowed(tasks[0].epsilon), aucs.mean(), aucs.max(), scales.mean())
+        factors = [widened(column, task) for task, column in zip(cycle(tasks), columns, strict=False)]
+        numbers = (
+            _auc_allowed(tasks[0].epsilon), aucs.mean(), aucs.max(), scales.mean(),
+            np.mean(factors), max(factors),
+        )  # fmt: skip
         yield f"{name}, `{mechanism}`", tuple(map(float, numbers))
 
 
