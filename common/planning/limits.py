@@ -35,7 +35,8 @@ def by_delta(limits: Limits, delta: Decimal) -> Iterator[str]:
 
 def by_colluding(limits: Limits, plan: Plan) -> Iterator[str]:
     """Object to noise that allows fewer owners to collude than a policy asks for, or than there are."""
-    if plan.synthesis is None:
+    # Owners of different attributes add the whole noise each, whoever else colludes.
+    if plan.synthesis is None or plan.n_groups > 1:
         return
     # Owners of different attributes each add the whole noise: there all others may collude.
     n_others = max(map(len, plan.groups)) - 1

@@ -193,6 +193,8 @@ def test_epsilon_is_not_divided_among_owners_of_different_attributes():
     plan = across()
     assert [each.epsilon for each in plan.assignments.values()] == [1, 1]
     assert plan.epsilon_of_person((1, 1)) == plan.epsilon_joint == 1
+    # Each adds the whole noise: a policy that asks for colluding owners has them all.
+    check_limits(plan, dict.fromkeys(plan.owners, schema(limits=Limits(min_colluding=1))))
     assert [each.names for each in plan.assignments.values()] == [("north",), ("south",)]
     design = design_of(plan)
     assert (design.holders, design.owners, design.colluding, design.n_records) == ((0, 1), 1, 0, 20_000)
