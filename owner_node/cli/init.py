@@ -281,13 +281,14 @@ def _part(
     left_out = [each for each in columns if each not in used]
     document = {
         "records": found.n_records, "attributes": types, "decimals": decimals, "not_declared": left_out,
-        "reasons": reasons, "absent": absent,
+        "reasons": reasons, "absent": absent, "doubts": found.doubts,
     }  # fmt: skip
     lines = [f"{out}: {len(types)} of {len(columns)} columns declared, {found.n_records} records"]
     if shared is None:
         lines += _undeclared(file, found, reasons)
     elif left_out:
         lines.append(f"not declared, and so never read: {', '.join(left_out)}")
+    lines += [f"ambiguous: {each}; correct [dataset.csv] if this is wrong" for each in found.doubts]
     for each in absent:
         meant = did_you_mean(each, left_out)
         line = f"in the schema, but no column of {file}, so not declared: {each}"
@@ -438,8 +439,9 @@ def _form(guess: FileGuess) -> Iterator[str]:
     if guess.is_csv:
         form = guess.form
         thousands = f"thousands = {toml(form.thousands)}\n" if form.thousands else ""
+        doubts = "".join(f"# Ambiguous: {each}.\n" for each in guess.doubts)
         yield (
-            "[dataset.csv]\n"
+            f"[dataset.csv]\n{doubts}"
             f"delimiter = {toml(form.delimiter)}\n"
             f"decimal = {toml(form.decimal)}\n{thousands}"
             f"encoding = {toml(form.encoding)}\n"
@@ -466,8 +468,8 @@ def _attribute(column: ColumnGuess, guess: FileGuess, decimals: int) -> Iterator
         yield from _categories(column)
     elif column.type != "boolean":
         yield from _domain(column, decimals)
-    if column.type == "date" and column.date_format != guess.form.date_format:
-        yield f"# Its dates are written {column.date_format}, others are not: export them alike."
+    if column.type == "date" and guess.form.date_format not in column.date_formats:
+        yield f"# Its dates are written {column.date_formats[0]}, others are not: export them alike."
 
 
 def _domain(column: ColumnGuess, decimals: int) -> Iterator[str]:

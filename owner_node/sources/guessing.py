@@ -173,7 +173,7 @@ class ColumnGuess:
         if self.form in self.forms:
             whole = self._numbers.grouped and not self.most_decimals
             return "integer" if whole else "number"
-        if self.date_format:
+        if self.date_formats:
             return "date"
         return "category" if self.labels is not None and not self.forms and not self._all_different else ""
 
@@ -219,9 +219,9 @@ class ColumnGuess:
         return self.distinct and self.n_values > 2
 
     @property
-    def date_format(self) -> str:
-        """Format of its dates; empty without dates."""
-        return next((form for form in _DATES if form in self.still), "")
+    def date_formats(self) -> list[str]:
+        """The formats that fit all of its dates."""
+        return [form for form in _DATES if form in self.still]
 
     def rounded_ends(self) -> tuple[Decimal, Decimal] | None:
         """Return ends that enclose the values, rounded outwards to one digit."""
@@ -246,6 +246,8 @@ class FileGuess:
     is_csv: bool
     columns: tuple[ColumnGuess, ...]
     n_records: int
+    doubts: tuple[str, ...] = ()
+    """What fits another form as well, which would make other values of it."""
 
 
 def guess(path: Path) -> FileGuess:
@@ -284,15 +286,19 @@ def guess(path: Path) -> FileGuess:
     for column in columns:
         column.form = written
     missing = {text for column in columns if column.type for text in column.missing}
-    dates = [each.date_format for each in columns if each.type == "date"]
+    doubts = list(_doubts_of_numbers(columns, written, form.delimiter)) if is_csv else []
+    if dates := _common_date_formats(columns):
+        form = replace(form, date_format=dates[0])
+        both = any({*dates[:2]} <= {*each.date_formats} for each in columns if each.type == "date")
+        if is_csv and both and len(dates) > 1:
+            doubts.append(f"its dates fit {dates[1]} as well as {dates[0]}")
     form = replace(
         form,
         decimal=decimal,
         thousands=thousands,
-        date_format=dates[0] if dates else form.date_format,
         na_values=("", *sorted(missing - {""})),
     )
-    return FileGuess(form, is_csv, tuple(columns), n_records)
+    return FileGuess(form, is_csv, tuple(columns), n_records, tuple(doubts))
 
 
 def _fault_of_name(name: str, times: int) -> str:
@@ -334,9 +340,38 @@ def _update(column: ColumnGuess, texts: Any) -> None:
 
 def _number_form(columns: Iterable[ColumnGuess], delimiter: str) -> NumberForm:
     """Return the form in which most columns are numbers."""
-    numbers = [each.forms for each in columns if each.n_values and "integer" not in each.still]
+    numbers = _forms_of_numbers(columns)
     possible = (form for form in _FORMS if form[0] != delimiter)
     return max(possible, key=lambda form: sum(form in each for each in numbers))
+
+
+def _forms_of_numbers(columns: Iterable[ColumnGuess]) -> list[dict[NumberForm, _Numbers]]:
+    """Return the forms of every column with numbers that are not integers in any form."""
+    return [each.forms for each in columns if each.n_values and "integer" not in each.still]
+
+
+def _doubts_of_numbers(columns: Iterable[ColumnGuess], written: NumberForm, delimiter: str) -> Iterator[str]:
+    """Say which other form fits as many columns, and reads other numbers: "1.234" is one or a thousand."""
+    numbers = _forms_of_numbers(columns)
+    fitting = sum(written in each for each in numbers)
+    for form in _FORMS:
+        if form == written or form[0] == delimiter or sum(form in each for each in numbers) < fitting:
+            continue
+        known = (each for each in numbers if form in each and written in each)
+        if any(each[form].ends != each[written].ends for each in known):
+            yield f"its numbers fit {_form_text(form)} as well as {_form_text(written)}"
+            return
+
+
+def _form_text(form: NumberForm) -> str:
+    decimal, thousands = form
+    return f'decimal = "{decimal}"' + (f' with thousands = "{thousands}"' if thousands else "")
+
+
+def _common_date_formats(columns: Iterable[ColumnGuess]) -> list[str]:
+    """Return the formats that fit the most columns of dates."""
+    fitting = Counter(form for each in columns if each.type == "date" for form in each.date_formats)
+    return [form for form in _DATES if fitting and fitting[form] == max(fitting.values())]
 
 
 def _narrow(column: ColumnGuess, values: Any) -> None:

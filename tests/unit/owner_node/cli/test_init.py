@@ -104,6 +104,35 @@ def test_thousands_separators_are_found(tmp_path: Path, delimiter, cells, form, 
     assert written.get("thousands", "") == form[1]
 
 
+@pytest.mark.parametrize(
+    ("cells", "doubt"),
+    [
+        (["18.582", "1"], 'its numbers fit decimal = "," with thousands = "." as well as decimal = "."'),
+        (["18,582", "1"], 'its numbers fit decimal = "." with thousands = "," as well as decimal = ","'),
+        (["18.582", "1.5"], ""),
+        (["18.582", "1,5"], ""),
+        (["1.234.567", "1"], ""),
+        (["18", "1"], ""),
+        (["07/08/2024", "1"], "its dates fit %m/%d/%Y as well as %d/%m/%Y"),
+        (["07/08/2024", "07/31/2024"], ""),
+        (["31/07/2024", "07/31/2024"], ""),
+        (["07.08.2024", "1"], ""),
+    ],
+)
+def test_what_can_be_read_in_two_ways_is_said(tmp_path: Path, monkeypatch, capsys, cells, doubt) -> None:
+    """A number a thousand times as large, or a day in another month, would be accepted without a word."""
+    monkeypatch.chdir(tmp_path)
+    Path("two.csv").write_text("a;b\n" + f"{';'.join(cells)}\n" * 3)
+    assert guess(Path("two.csv")).doubts == ((doubt,) if doubt else ())
+    assert console.run(application(), "owner-node", ["init", "two.csv", "--out", "a.toml"]) == 0
+    told, written = capsys.readouterr().out, Path("a.toml").read_text()
+    for text in (told, written):
+        assert ("mbiguous: " in text) == bool(doubt)
+        assert doubt in text
+    dates = tomllib.loads(start(Path("two.csv")))["dataset"][0]["csv"]["date_format"]
+    assert dates == "%m/%d/%Y" or cells[1] != "07/31/2024" or cells[0].startswith("31")
+
+
 def test_a_column_that_is_not_declared_is_named_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
