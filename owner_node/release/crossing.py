@@ -4,7 +4,7 @@ Everything here is a function of the plan, sums, the pinned records, and of seed
 before: a process that dies makes the same bytes again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -26,6 +26,7 @@ from owner_node.release.work import ReleaseWork
 from owner_node.state.answers import ForeignParcelError, ParcelAnswer, SignedParcel, parcel_of
 from owner_node.state.rounds import Secrets
 from owner_node.synthesis.crossed import (
+    PERSONS_AT_ONCE,
     Sums,
     add_rows,
     encrypted_rows,
@@ -121,11 +122,15 @@ class Crossing:
 
     def encrypt(self) -> ParcelAnswer:
         """Write encrypted rows for all adders."""
-        path = self._path(ParcelKind.ROWS)
+        path, progress = self._path(ParcelKind.ROWS), self.work.progress
         rows = encrypted_rows(self.roles, self.number, self.columns, self.keys.pair_key, self.keys.seed)
+        progress.begin("encrypting", self.design.n_records)
         with atomic_writer(path) as stream_:
+            # The key comes first, then all persons.
+            stream_.write(next(rows))
             for piece in rows:
                 stream_.write(piece)
+                progress.advance(PERSONS_AT_ONCE)
         return self._stated(path, ParcelKind.ROWS)
 
     def add(self, rows: Mapping[str, Parcel]) -> ParcelAnswer:
@@ -135,8 +140,9 @@ class Crossing:
             rows: Of the holders, as `needed` returned them; the files are there.
         """
         path, added = self._path(ParcelKind.SUMS), dict[str, Sums]()
+        self.work.progress.begin("adding", sum(rows[each].size for each in self.senders(ParcelKind.ROWS)))
         for holder in self.senders(ParcelKind.ROWS):
-            pieces = map(bytes, read_chunks(self._file(rows, holder)))
+            pieces = self._pieces(self._file(rows, holder))
             number = self.owners.index(holder)
             try:
                 added[holder] = add_rows(self.roles, number, self.number, self.columns, pieces)
@@ -237,6 +243,12 @@ class Crossing:
         n_attributes = len(work.plan.assignment_of(owner).names)
         if not 0 < parcel.size <= largest_parcel(parcel.kind, n_attributes, self.design.n_records):
             raise _foreign(owner, f"it cannot have {parcel.size} bytes")
+
+    def _pieces(self, path: Path) -> Iterator[bytes]:
+        """Yield what is in a file, and show how far that is."""
+        for piece in read_chunks(path):
+            yield bytes(piece)
+            self.work.progress.advance(len(piece))
 
     def _file(self, parcels: Mapping[str, Parcel], owner: str) -> Path:
         """Return the file of what an owner sent.

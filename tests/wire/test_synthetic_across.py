@@ -1,5 +1,6 @@
 """Synthetic releases of owners with different attributes through real daemons, and what is left of them."""
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ from common.errors import NotConnectedError
 from common.model.rounds import CIPHERTEXT_BYTES
 from common.model.schema import Attribute, AttributeType
 from common.release.verification import verify_release
+from common.wire.v1 import control_pb2 as control
 from owner_node.config import OwnerConfig
 from owner_node.connection.client import AggregatorClient
 from owner_node.release import crossing
@@ -117,6 +119,36 @@ async def test_what_was_sent_is_made_again_byte_for_byte(
     assert len(seen) == 3
     assert all(len(made) == 2 and len(set(made)) == 1 for made in seen.values())
     assert [spent(each) for each in configs] == [1, 1]
+
+
+async def test_a_person_can_stop_what_takes_long(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A release that is cancelled while an owner encrypts for hours is over at once, there, too."""
+    aggregator = await launch()
+    configs = [part(tmp_path, each, aggregator.daemon.address, certificates) for each in "ab"]
+    share_key(configs)
+    started, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def endless(*_: Any) -> Iterator[bytes]:
+        yield b"a key"
+        loop.call_soon_threadsafe(started.set)
+        while True:
+            yield b""
+
+    monkeypatch.setattr(crossing, "encrypted_rows", endless)
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+        await begin(aggregator, *"ab", layout="vertical")
+        async with asyncio.timeout(60):
+            await started.wait()
+        await aggregator.calls.Cancel(control.ReleaseRequest(release="r1"))
+        await heard.wait_for("stopped")
+    assert not list(configs[0].owner.state_dir.glob("outbox/*rows*"))
 
 
 def weak(header: dict[str, Any]) -> dict[str, Any]:
