@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from aggregator.ca.authority import BACKDATED, CA_LIFETIME, Authority, make_ca
 from common.errors import ConfigurationError, UsageError
-from common.files import private_directory, write_atomic
+from common.files import RELEASE_DIRECTORY, private_directory, write_atomic
 from common.trust.enrolment import key_pem, new_key
 from common.trust.identity import Party, fingerprint
 from common.trust.signing import load_chain
@@ -103,7 +103,8 @@ def make_first_files(
     key = new_key()
     certificate = authority.issue(key.public_key(), party, now, hosts)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        # Whatever the umask: who can write here can replace the configuration.
+        folder.mkdir(mode=RELEASE_DIRECTORY, parents=True, exist_ok=True)
         private_directory(tls)
         if ca_key_pem is not None:
             write_atomic(tls / "ca.key", ca_key_pem)

@@ -1,5 +1,6 @@
 """The first files of an aggregator, with a CA of its own or one that exists."""
 
+import os
 import stat
 import tempfile
 from datetime import UTC, datetime, timedelta
@@ -45,6 +46,18 @@ def test_what_is_made_is_used_as_it_is(tmp_path):
     for key in (config.tls.key, made.ca_key):
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
         assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
+
+
+def test_nobody_else_can_write_to_what_is_made(tmp_path):
+    """A folder that others can write to would let them replace the configuration and the certificates."""
+    before = os.umask(0)
+    try:
+        make_first_files(tmp_path / "hub", HUB, HOSTS, "0.0.0.0:8443", NOW)
+    finally:
+        os.umask(before)
+    made = [tmp_path / "hub", *(tmp_path / "hub").rglob("*")]
+    assert len(made) > 5
+    assert not any(path.stat().st_mode & 0o022 for path in made)
 
 
 def test_nothing_is_replaced(tmp_path):
