@@ -75,10 +75,13 @@ def noise_share(design: Design) -> float:
 
 
 def noise_share_with_delta(design: Design) -> float | None:
-    """Return `noise_share` with the recommended δ; None if there is a δ, or there are too few records."""
+    """Return `noise_share` with the recommended δ; None if there is a δ, or too few records or ε for one."""
     if design.delta or len(design.attributes) < 2 or DELTA * _DELTA_OF * design.n_records > 1:
         return None
-    return noise_share(replace(design, delta=DELTA))
+    try:
+        return noise_share(replace(design, delta=DELTA))
+    except UsageError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ def expected_noise(design: "Design") -> str:
         noise_share_with_delta,
         records_needed,
     )
+    from common.synthesis.sample import MOST_RECORDS
 
     share, less, errors = noise_share(design), noise_share_with_delta(design), expected_errors(design)
     if not share:
@@ -86,12 +87,15 @@ def expected_noise(design: "Design") -> str:
     moved += f"; expected total variation: {errors.one_way:.2g} of one attribute, {errors.two_way:.2g} of two"
     if share <= WARNED:
         return moved
-    would_do = [f"about {records_needed(design):,} records"]
+    more = records_needed(design)
+    # A model has room for so many.
+    would_do = [f"about {more:,} records"] if more <= MOST_RECORDS else []
     if (needed := epsilon_needed(design)) is not None:
         would_do.insert(0, f"an epsilon of {needed:f}")
     if less is not None and less <= WARNED:
         would_do.insert(0, f"a δ of {delta_text(DELTA)}")
-    return f"{moved}: too few records for a model; masked records fit better, or {', or '.join(would_do)}"
+    better = ", or ".join(["masked records fit better", *would_do])
+    return f"{moved}: too few records for a model; {better}"
 
 
 def promises_of(plan: Plan) -> tuple[str, ...]:

@@ -223,7 +223,8 @@ def _show_model(job: SynthesisJob, left: Decimal) -> None:
     console.print_line(f"{job.n_records:,} synthetic records of {names}: {cost} for the whole record")
     if job.worth:
         console.print_line(f"relations between attributes: {job.worth}")
-    _show_promises(synthetic.promises(job.epsilon, job.delta), synthetic.invariants(job.n_records))
+    promised = (*synthetic.promises(job.epsilon, job.delta), *synthetic.excluded(job.structural_zeros))
+    _show_promises(promised, synthetic.invariants(job.n_records))
     work = job.work
     console.print_line(
         f"charge: {cost_text(work.charge, job.delta)}; budget {work.budget!r} has ε {left_text(left)} left"

@@ -29,7 +29,7 @@ from common.synthesis.accounting import TABLE, Budget, zcdp_rho
 from common.synthesis.counters import traffic
 from common.synthesis.course import Design
 from common.words.guarantee import composition, essentials, promises
-from common.words.synthetic import collusion, questions
+from common.words.synthetic import collusion, expected_noise, questions
 from common.words.worth import Worth
 
 
@@ -429,3 +429,10 @@ def test_rules_of_other_values_are_found_in_schemas_and_plans(values):
     document["synthesis"]["structural_zeros"] = [described.to_document()["structural_zeros"][0]]
     with pytest.raises(ValueError, match="not a valid Plan"):
         Plan.from_bytes(canonical(document))
+
+
+def test_more_records_than_a_model_has_room_for_are_no_advice():
+    """With so little ε nobody has records enough."""
+    assert "too few records" in expected_noise(Design(SOME, 20_000, Decimal("0.1")))
+    assert re.search(r"about [0-9,]+ records", expected_noise(Design(SOME, 20_000, Decimal("0.1"))))
+    assert not re.search(r"about [0-9,]+ records", expected_noise(Design(SOME, 20_000, Decimal("0.0001"))))

@@ -94,6 +94,28 @@ def test_what_a_person_reads(tmp_path, monkeypatch, capsys):
         assert charged in text
 
 
+def test_declared_rules_hold_and_are_verified(tmp_path, monkeypatch, capsys):
+    """A rule of owner.toml holds, is said and is in the report, without which nobody draws these records."""
+    monkeypatch.chdir(tmp_path)
+    rule = "{ age = { max = 49 }, ill = [true] }"
+    make(tmp_path, more=f'structural_zeros = [{rule}, {{ ward = ["surgery"], ill = [true] }}]')
+    command = ["mask", "--dataset", "patients", "--epsilon", "1", *SYNTHETIC, "--yes", "--out", "a.csv"]
+    assert console.run(application(), "owner-node", command) == 0
+    assert "None has: age 0 to 49 with ill true" in capsys.readouterr().out
+    drawn = pd.read_csv("a.csv")
+    assert drawn["ill"].any()
+    assert not (drawn["ill"] & ((drawn["age"] < 50) | (drawn["ward"] == "surgery"))).any()
+    assert console.run(application(), "owner-node", ["verify", "a.csv"]) == 0
+    place = Path("a.csv.report.json")
+    report = json.loads(place.read_text())
+    place.write_text(json.dumps({key: each for key, each in report.items() if key != "structural_zeros"}))
+    assert console.run(application(), "owner-node", ["verify", "a.csv"]) == 7
+    report["structural_zeros"][0]["values"][0]["ranges"] = [["0", "490"]]
+    place.write_text(json.dumps(report))
+    assert console.run(application(), "owner-node", ["verify", "a.csv"]) == 7
+    assert "structural zero 1" in capsys.readouterr().err
+
+
 def test_relations_survive_and_the_charge_is_epsilon(tmp_path, monkeypatch, capsys):
     """As many records as there are, in their domains, with the relations of the data; ε is charged once, and
     the same id gives the same file without a charge.
