@@ -195,14 +195,21 @@ class SqliteDatabase:
             about = {"file": self.path.name, "bytes_before": before, "bytes": self.path.stat().st_size}
             _log.info("database compacted", extra=about)
 
-    def copy_to(self, path: Path) -> None:
+    def copy_to(self, path: Path, removing: Sequence[str] = ()) -> None:
         """Write a copy as of one moment, while other processes continue writing.
 
         Args:
             path: A new file, in a folder that only its user can enter.
+            removing: Statements that delete what stays out of it; nothing of that is left in the file.
         """
         with self._lock, self._explained(), closing(sqlite3.connect(path)) as target:
             self._connection.backup(target)
+            if removing:
+                target.execute("PRAGMA secure_delete = ON")
+                for statement in removing:
+                    target.execute(statement)
+                target.commit()
+                target.execute("VACUUM")
 
     def close(self) -> None:
         """Close the database; it cannot be used afterwards."""

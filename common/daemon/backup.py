@@ -64,6 +64,8 @@ class Holdings:
     """Where long steps write original values for a while; never in a backup."""
     left_out: frozenset[str]
     """Entries of the state directory that a restored party makes again or must not have."""
+    removing: tuple[str, ...] = ()
+    """Statements that delete from the copy of the database what a restored party must not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ def make(holdings: Holdings, database: SqliteDatabase, target: Path, now: dateti
             holdings.workspace.folder("backup") as folder,
         ):
             copy = folder / holdings.database
-            database.copy_to(copy)
+            database.copy_to(copy, holdings.removing)
             for name, path in _members(holdings, copy):
                 # A sealed fragment that was delivered meanwhile is gone, and no longer needed.
                 with suppress(FileNotFoundError), path.open("rb") as file:

@@ -16,6 +16,7 @@ from owner_node.ledger.ledger import Ledger
 from owner_node.release.trial import trial_folder
 from owner_node.state.database import FILE_NAME, OwnerDatabase
 from owner_node.state.presence import LOCK_NAME, PROGRESS_NAME, daemon_lock
+from owner_node.state.rounds import FORGET_SECRETS
 
 _RECOVER = (
     "owner-node ledger recover charges what the aggregators show; state what mask and query charged since "
@@ -60,6 +61,8 @@ def _holdings(path: Path) -> backups.Holdings:
         database=FILE_NAME,
         workspace=owner.engine.workspace(owner.owner.state_dir),
         left_out=frozenset({LOCK_NAME, PROGRESS_NAME, trial_folder(owner.owner.state_dir).name}),
+        # A recovered owner answers no round. Whoever has a backup could take the noise off published sums.
+        removing=(FORGET_SECRETS,),
     )
 
 

@@ -11,6 +11,9 @@ from secrets import token_bytes
 from common.model.rounds import KEY_BYTES
 from owner_node.state.database import OwnerDatabase, Transaction
 
+FORGET_SECRETS = "DELETE FROM sum_keys"
+"""Removes the secrets of all releases."""
+
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRound:

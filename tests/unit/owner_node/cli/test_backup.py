@@ -18,6 +18,8 @@ from common.cli import console
 from common.daemon import backup as backups
 from common.web.doors import put_key
 from owner_node.cli import application
+from owner_node.state.database import OwnerDatabase
+from owner_node.state.rounds import Rounds
 from tests.fakes.owner_folder import ask_mask, make_owner_folder, spends
 
 _ROOT = Path(__file__).parents[4]
@@ -136,6 +138,24 @@ def test_one_time_links_are_not_in_it(folder, capsys):
         lose(folder, "state")
         assert call(capsys, "restore", name)[0] == 0
         assert not Path("state/links").exists()
+
+
+def test_seeds_of_noise_are_not_in_it(folder, capsys):
+    """With an old backup and the published sums, an owner's noise could be taken off them."""
+    assert ask_mask(capsys, "--out", "first.csv")[0] == 0
+    with OwnerDatabase(Path("state")) as db:
+        with db.transaction() as tx:
+            secrets = Rounds(db).make_secrets(tx, "hub", "r1")
+        assert call(capsys, "backup", "copy.tar")[0] == 0
+        assert Rounds(db).secrets("hub", "r1") == secrets
+    copy = Path("copy.tar").read_bytes()
+    assert b"CREATE TABLE sum_keys" in copy
+    assert secrets.seed not in copy
+    assert secrets.private_key not in copy
+    lose(folder, "state")
+    assert call(capsys, "restore", "copy.tar")[0] == 0
+    with OwnerDatabase(Path("state")) as db:
+        assert Rounds(db).held() == ()
 
 
 def test_what_is_not_in_it(folder, capsys):
