@@ -5,11 +5,13 @@ References:
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from math import ceil
 from typing import TYPE_CHECKING
 
 from common.model.plan import Plan
+from common.model.schema import most_records
 from common.model.structural_zeros import StructuralZero
 from common.words.numbers import bound_text, counted, delta_text, percent_text, size_text
 
@@ -172,13 +174,15 @@ def questions(plan: Plan) -> str:
 def _exchanged(design: "Design") -> str:
     """Say what owners of different attributes send each other, from public numbers."""
     from common.synthesis.counters import traffic
+    from common.synthesis.sample import MOST_RECORDS
 
-    cost = traffic(design)
+    # Owners state numbers that are rounded down.
+    cost = traffic(replace(design, n_records=min(most_records(design.n_records), MOST_RECORDS)))
     sent, passed_on = (size_text(max(each, _LEAST_BYTES)) for each in (cost.n_bytes, cost.passed_on))
     minutes = counted(ceil(cost.seconds / 60), "minute")
     return (
         f"Owners send the aggregator up to {sent} of encrypted bins, and it sends them on ({passed_on}); "
-        f"the owner that encrypts most computes for about {minutes} on an idle processor."
+        f"the owner that encrypts most computes for up to {minutes} on an idle processor."
     )
 
 
