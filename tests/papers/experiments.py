@@ -48,7 +48,7 @@ EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
     "relative": (10, partial(relative.run, seed=SEED)),
     "relative_adult": (10, partial(relative_adult.run, seed=SEED)),
     "carriers": (12, partial(carriers.run, seed=SEED)),
-    "synthetic": (5, partial(synthetic.run, seed=SEED)),
+    **{f"synthetic_{name}": (5, partial(synthetic.run, name=name, seed=SEED)) for name in synthetic.READERS},
     "synthetic_intervals": (10, synthetic_intervals.run),
     "synthetic_intruders": (3, partial(synthetic_intruders.run, seed=SEED)),
     "interactive": (200, partial(interactive.run, seed=SEED)),

@@ -187,28 +187,26 @@ def f_measure(records: Records, released: Sequence[Int64Array], seed: int) -> fl
     return float(f_measures(training, test, 2, seed=seed)[1])
 
 
-def run(data: Path, out: Path, runs: int, seed: int) -> dict[str, str]:
-    """Make the CSV file; returns the tables of docs/synthetic.md by name."""
-    tables = {}
-    for name, read in READERS.items():
-        records = read(data)
-        reached = mean(f_measure(records, records.released, seed + number) for number in range(runs))
-        rows = [("original", (0.0, nan, 0.0, nan, reached, nan))]
-        for label, form in FORMS.items():
-            for accounting, delta in ACCOUNTINGS.items():
-                foreseen = expected(records, form, delta)
-                found = [measured(records, form, delta, seed + number) for number in range(runs)]
-                one, two, f, n_pairs = map(mean, zip(*found, strict=True))
-                numbers = (one, foreseen.one_way, two, foreseen.two_way, f, n_pairs)
-                rows.append((f"{label}, {accounting}", numbers))
-        others = {
-            **{key: partial(masked_nearness, records, *each) for key, each in MASKED.items()},
-            "every attribute by itself, no noise": partial(shuffled_nearness, records),
-        }
-        for key, made in others.items():
-            found_others = [made(seed + number) for number in range(runs)]
-            one, two, f = map(mean, zip(*found_others, strict=True))
-            rows.append((key, (one, nan, two, nan, f, nan)))
-        tables[f"{name} synthetic"] = Numbers(HEADS, tuple(rows))
-        tables[f"{name} synthetic"].write(out / f"{name}.csv")
-    return {name: table.markdown() for name, table in tables.items()}
+def run(data: Path, out: Path, runs: int, *, name: str, seed: int) -> dict[str, str]:
+    """Make the CSV file of one of `READERS`; returns its table of docs/synthetic.md by name."""
+    records = READERS[name](data)
+    reached = mean(f_measure(records, records.released, seed + number) for number in range(runs))
+    rows = [("original", (0.0, nan, 0.0, nan, reached, nan))]
+    for label, form in FORMS.items():
+        for accounting, delta in ACCOUNTINGS.items():
+            foreseen = expected(records, form, delta)
+            found = [measured(records, form, delta, seed + number) for number in range(runs)]
+            one, two, f, n_pairs = map(mean, zip(*found, strict=True))
+            numbers = (one, foreseen.one_way, two, foreseen.two_way, f, n_pairs)
+            rows.append((f"{label}, {accounting}", numbers))
+    others = {
+        **{key: partial(masked_nearness, records, *each) for key, each in MASKED.items()},
+        "every attribute by itself, no noise": partial(shuffled_nearness, records),
+    }
+    for key, made in others.items():
+        found_others = [made(seed + number) for number in range(runs)]
+        one, two, f = map(mean, zip(*found_others, strict=True))
+        rows.append((key, (one, nan, two, nan, f, nan)))
+    table = Numbers(HEADS, tuple(rows))
+    table.write(out / f"{name}.csv")
+    return {f"{name} synthetic": table.markdown()}
