@@ -120,6 +120,16 @@ def _leaves(plan: Plan, assignment: Assignment) -> list[str]:
         lines.append(f"{pseudonyms}, to the aggregator, which compares and deletes them")
     if plan.owner_column:
         lines.append("the owner of every record, as a column, to the users of the release")
+    if plan.synthesis is not None and plan.n_groups > 1:
+        others = ", ".join(owner for owner in plan.owners if owner != assignment.owner)
+        return [
+            *lines,
+            f"noisy counts of {names}, and of pairs of them, round by round",
+            (
+                f"for pairs with attributes of {others}: the bins of every record under this owner's "
+                "encryption, which the other owner adds up unread, or noisy counts under that of the other"
+            ),
+        ]
     if plan.synthesis is not None:
         hidden = " under masks, of which the aggregator sees the sums of all owners" * (len(plan.owners) > 1)
         return [*lines, f"noisy counts of {names}, and of pairs of them, round by round{hidden}"]

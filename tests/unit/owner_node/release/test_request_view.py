@@ -1,0 +1,34 @@
+"""What a person reads of a plan that waits: of a synthetic release, what leaves in which layout."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+from common.model.plan import Layout, Synthesis
+from common.model.task import Modelled
+from owner_node.release import request_view
+from tests.fakes.consent_plans import PLAN, task
+
+SYNTHESIS = Synthesis(0, (Decimal("0.4"), Decimal("0.1"), Decimal("0.5")))
+
+
+def leaves(*tasks) -> list[str]:
+    """Return what leaves owner north."""
+    layout = Layout.VERTICAL if tasks[-1].group else Layout.HORIZONTAL
+    plan = replace(PLAN, layout=layout, tasks=tasks, synthesis=SYNTHESIS)
+    return request_view._leaves(plan, plan.assignment_of("north"))
+
+
+def test_counts_leave_under_masks_or_encrypted() -> None:
+    """Owners of the same attributes mask their counts; others encrypt the bins of their records."""
+    modelled = Modelled(("age", "ward"), Decimal(1))
+    same = leaves(*(task(owner, attributes=(), modelled=modelled) for owner in ("north", "south")))
+    assert same[-1].endswith(
+        "round by round under masks, of which the aggregator sees the sums of all owners"
+    )
+    others = leaves(
+        task("north", attributes=(), modelled=Modelled(("age",), Decimal(1))),
+        task("south", group=1, attributes=(), modelled=Modelled(("ward",), Decimal(1))),
+    )
+    assert "under masks" not in " ".join(others)
+    assert others[-2] == "noisy counts of age, and of pairs of them, round by round"
+    assert others[-1].startswith("for pairs with attributes of south: the bins of every record under this")
