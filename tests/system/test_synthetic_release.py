@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, sleep
 
+import pandas as pd
 import pytest
 
 from deploy.local_cluster import LocalCluster
@@ -33,6 +34,8 @@ PAUSE_SECONDS = 0.002
 """Between two looks at the rounds of another process, which needs the processor, too."""
 ATTEMPTS = 8
 """How often a release is made until the process dies in the very round that is meant."""
+RULES = [{"age": {"max": 15}, "ward": ["surgery"]}, {"severity": ["severe"], "emergency": [False]}]
+"""What no record is, though some of the owners' are."""
 MUCH = "20"
 """An epsilon about which a person at owner a is asked."""
 
@@ -45,7 +48,7 @@ def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
     for place, owner in enumerate(OWNERS):
         write(folder, owner, "patients", people(identifiers(SIZE * place, SIZE), seed=place))
         rules = policy(manual_above_epsilon="6" if owner == "a" else MUCH)
-        says[owner] = rules + declared("patients", total_epsilon="1000")
+        says[owner] = rules + declared("patients", total_epsilon="1000", structural_zeros=RULES)
     make_setup(folder, says)
     share_linkage_key(folder, OWNERS)
     with LocalCluster(folder) as running:
@@ -86,13 +89,16 @@ ASKED = {"product": "synthetic", "k": "", "owners": ",".join(OWNERS)}
 
 
 def test_a_release(cluster):
-    """The plan says what it is; the release is made, verified by everybody, and downloaded by an owner."""
+    """The plan says what it is, declared rules hold, everybody verifies it, and an owner downloads it."""
     words = ("--dataset", "patients", "--layout", "horizontal", "--epsilon", "1", "--product", "synthetic")
     code, shown = ask(cluster, "aggregator", "plan", *words, "--owners", ASKED["owners"])
     assert (code, shown["plan"]["synthesis"]["colluding"]) == (0, "1"), shown
     code, shown = released(cluster, "whole", **ASKED)
     assert (code, shown["state"]) == (0, "published"), shown
     check_published(cluster, "whole", shown["directory"])
+    drawn = pd.read_csv(Path(shown["directory"]) / "data.csv")
+    assert not ((drawn["age"] <= 15) & (drawn["ward"] == "surgery")).any()
+    assert not ((drawn["severity"] == "severe") & ~drawn["emergency"]).any()
     out = cluster.folder / "fetched"
     assert ask(cluster, "owner-node", "download", "whole", "--out", out, owner="b")[0] == 0
     assert (out / "counts.parquet").read_bytes() == (Path(shown["directory"]) / "counts.parquet").read_bytes()
