@@ -257,7 +257,7 @@ def guess(path: Path) -> FileGuess:
         DataError: If it cannot be read; with columns and counts, never a value.
     """
     findings = Findings(examples=True)
-    form = _form(path)
+    form = _form(path) if path.is_file() else CsvOptions()
     source = open_file(path, form, findings)
     findings.check(path.stem, str(path))
     if source is None:

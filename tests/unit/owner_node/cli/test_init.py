@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -258,6 +259,10 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         guess(tmp_path / "none.csv")
     # This path is relative to the current folder; those of owner.toml are not.
     assert caught.value.hint.startswith("correct the path; one in owner.toml is relative to")
+    os.mkfifo(tmp_path / "pipe.csv")
+    for endless in (tmp_path / "pipe.csv", Path("/dev/zero")):
+        with pytest.raises(DataError, match="this is a pipe or a device, not a file"):
+            guess(endless)
 
 
 def test_another_encoding(tmp_path: Path) -> None:
