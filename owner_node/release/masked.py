@@ -95,6 +95,8 @@ class Prepared:
     """Digests that identify all declared columns, including the identifiers."""
     dropped: int = 0
     """Number of records that were left out for a missing value."""
+    numerals: int = 0
+    """Number of texts of identifiers that programs make of numbers, such as 17.0 for 17."""
 
     @property
     def records(self) -> AnyEngine:
@@ -198,7 +200,8 @@ class Masked:
             tasks = mask_tasks(plan, assignment.attributes, dataset.taxonomies)
             data.records.engine.check(tasks)
             removing.pop_all()
-        return Prepared(data.records, tasks, data.digest, data.known_by, data.counts.dropped)
+        numerals = sum(data.counts.numerals.values())
+        return Prepared(data.records, tasks, data.digest, data.known_by, data.counts.dropped, numerals)
 
     def forecast(self, prepared: Prepared, policy: PolicyConfig) -> Forecast | None:
         """Forecast the effect of masking, for a person who decides; a large table is sampled.

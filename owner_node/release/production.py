@@ -5,6 +5,7 @@ disk. A process that dies between the two draws noise again, since the first noi
 the second transaction the fragment is the only answer to its plan.
 """
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +26,8 @@ from owner_node.state.session import CHARGED, SessionEvent, SessionState
 
 if TYPE_CHECKING:
     from owner_node.release.masked import Prepared
+
+_log = logging.getLogger(__name__)
 
 
 class Production:
@@ -68,6 +71,12 @@ class Production:
         details: dict[str, Any] = {"records": n_records, "source": source, "co_owners": proved}
         if prepared.dropped:
             details["dropped"] = prepared.dropped
+        if prepared.numerals:
+            details["numerals"] = prepared.numerals
+            _log.warning(
+                "identifiers have texts such as 17.0: who is 17 at another owner counts as somebody else",
+                extra={"release": release, "count": prepared.numerals},
+            )
         pair_key = _new_pair_key(work)
         with work.transaction() as tx:
             work.advance(tx, SessionEvent.LINK, "linked", details, source_digest=source, n_records=n_records)

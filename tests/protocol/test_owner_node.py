@@ -347,6 +347,20 @@ def test_records_that_were_left_out_are_counted(offering: Offering) -> None:
     assert (linked.details["records"], linked.details["dropped"]) == (str(N_RECORDS), "2")
 
 
+def test_identifiers_that_look_like_numbers_are_counted(offering: Offering, caplog) -> None:
+    """Texts such as 17.0 are found at no owner who has 17: every release says so, at home."""
+    path = offering.source
+    heading, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([heading, *(f"{n}.0,{line.split(',', 1)[1]}" for n, line in enumerate(lines))]))
+    offering.restart()
+    plan = accepted(offering)
+    assert offering.node.production.link("r1", plan.digest).n_records == N_RECORDS
+    (linked,) = (line for line in offering.records.history.entries() if line.event == "linked")
+    assert linked.details["numerals"] == str(N_RECORDS)
+    (said,) = (each for each in caplog.records if "texts such as 17.0" in each.message)
+    assert (said.levelname, said.count) == ("WARNING", N_RECORDS)
+
+
 def test_own_head_is_believed_and_no_other(offering: Offering) -> None:
     """Only a ledger head that this owner signed can make it refuse work."""
     accepted(offering)
