@@ -25,30 +25,23 @@ the mean within clusters and T that within equal values. Four terms leave the fi
 amplify noise four times at most; on Wine Quality more terms only added variance. Of linear relations they
 restore the share r = (ℓ·PMτ)/(ℓ·ℓ), the less the larger w is. Dividing the scores by r is right for normal
 values, and a fifth too much for slopes of log-normal ones at w = 0.1; without it those of normal ones are
-16 % too small at w = 0.3. So scores are divided by √r, and |ln r|/2 counts as an error of the scale. For a
-boolean every relation is linear, and r is nearly 1.
+16 % too small at w = 0.3. So scores are divided by √r, and draws divide by anything between 1 and r. For two
+values every relation is linear: their scores are the values divided by λ.
 
 *Categories.* The indicator of a category is a function of the rank as well, whether or not the order of the
 categories means anything: records with the same label have random ranks within it. So it has scores, a sum
 over all labels, as a boolean has. The smaller a category is beside w, the less four terms restore of it.
 
-*Scale of the list.* The list is noisy itself. To first order this changes the scale of an attribute by a
-factor 1 + e: that of its slopes as a response, and, inversely, as a regressor; correlations stay.
-`scale_error` is a cautious standard deviation of e. With K clusters of k records, whose means have Laplace
-noise of scale b,
+*The list.* It is noisy itself, and does not show how values lie within clusters. `drawn` draws what the list
+of original values may have been (`common.release.originals`), and by how much its noise moves the scores: to
+first order by the difference of the lists divided by λ. `scale_error` is the standard deviation of the
+attribute's scale over the draws. Where tails may make the variance 2.5 times as large as the clusters show,
+nothing is corrected: on Wine Quality and Census, intervals of such attributes missed the original estimates.
 
-    e = Σ_C noise_C·F_C/(K·Var),    sd(e) = √(2/K)·b/sd,    b = width·g/(k·ε).
-
-The width is that of the domain. Where noise is calibrated to the values, its scale is not public, but follows
-their range: three times the range of the list was enough on Wine Quality, Census and Adult. The values within
-the outermost clusters are interpolated, which adds half the variance that one more step of the list would
-have there, and all of it where the tails are left out of the means. For noisy counts
-e = Σ_v noise_v·(v - mean)²/(2·n·Var).
-
-*Where it fails.* Relations that are not linear; owners whose values have different distributions, since
-differences between owners are not attenuated; heavy tails, of which the outermost clusters lose a part;
-mechanisms with noise on every record, where the domain's ends distort the values, and those whose noisy means
-need not ascend with the ranks, so that the list is not in the order of the ranks: no attenuation is stated.
+*Where it fails.* Owners whose values have different distributions, since differences between owners are not
+attenuated; mechanisms with noise on every record, where the domain's ends distort the values, and those whose
+noisy means need not ascend with the ranks, so that the list is not in the order of the ranks: no attenuation
+is stated.
 
 References:
     Fuller 1987, Measurement Error Models, section 1.1 (attenuation); the closed form for rank noise is ours.
@@ -57,18 +50,34 @@ References:
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING
+from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
 from common.arrays import Float64Array, Int64Array
+from common.model.largest import PlannedNumbers
 from common.model.mechanisms import COUNTS, QUANTILES, PublicNumbers
 from common.model.ranks import joint_ranks
 from common.model.schema import Attribute
 from common.model.task import PlannedAttribute
+from common.release.originals import (
+    N_DRAWS,
+    from_counts,
+    noisy_centroids,
+    random_of,
+    straight_lists,
+    with_tails,
+)
 
 LARGEST_SCALE_ERROR = 0.5
 """Beyond it nothing is corrected: the noise of the values outweighs what is known about them."""
-_MOST_BINS = 1024
+LARGEST_TAIL = 2.5
+"""How much larger the tails may make the variance than clusters show it; beyond it nothing is corrected."""
+HEAVY_TAIL = "too heavy a tail to correct: its clusters and their noise do not show how far it reaches"
+_DEVIATIONS = 7.84
+"""Width of a 95 % interval of the logarithm of a variance, in standard deviations of that of the scale."""
+_MOST_BINS = 512
 _RANGES = 3
 _TERMS = 4
 """Of Neumann's series."""
@@ -95,6 +104,13 @@ class Way:
         ends: Float64Array = np.append(np.arange(self.n_clusters) * size, 1.0)
         return ends
 
+    def trimmed(self, attribute: Attribute) -> float:
+        """Return which share of a cluster is trimmed at each of its ends."""
+        planned, k = self.planned, self.planned.k or 1
+        return (
+            planned.rules.trim(PlannedNumbers(attribute.n_values, k, self.g, Fraction(planned.epsilon))) / k
+        )
+
     @property
     def count_scale(self) -> float:
         """The Laplace scale of the noise of a count, in records."""
@@ -112,8 +128,9 @@ class Way:
         Args:
             spread: Range of the released values.
         """
-        rules = self.planned.rules
-        width = min(float(attribute.n_values), _RANGES * spread) if rules.by_values else attribute.n_values
+        width = float(attribute.n_values)
+        if self.planned.rules.by_values:
+            width = min(width, max(_RANGES * spread, 1))
         return width * self.g / ((self.planned.k or 1) * float(self.planned.epsilon))
 
 
@@ -136,6 +153,52 @@ class Distortion:
     """Why nothing can be corrected; empty if it can."""
 
 
+@dataclass(frozen=True, slots=True)
+class DrawnLists:
+    """Draws for one owner: lists as they may have been, and as they would have been released."""
+
+    straight: Float64Array
+    """The released list, `(n_bins,)`."""
+    masked: Float64Array
+    """The same with noise once more, `(N_DRAWS, n_bins)`."""
+    tails: Float64Array
+    """`masked` with tails, `(N_DRAWS, n_bins)`."""
+    within: Float64Array
+    """Variance within clusters, `(N_DRAWS,)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Draws of what one attribute's original values may have been, against the released ones."""
+
+    noise: Float64Array
+    """What the noise takes from the score of a record, by bin, `(N_DRAWS, n_bins)`."""
+    lists: Float64Array
+    """The values in their order, `(N_DRAWS, n_bins)`."""
+    means: Float64Array
+    """Mean of the values, `(N_DRAWS,)`."""
+    variances: Float64Array
+    """Variance of the values, `(N_DRAWS,)`."""
+    of_tails: Float64Array
+    """The factor of the variance that comes from tails, `(N_DRAWS,)`."""
+    within: Float64Array
+    """Variance within clusters by number of clusters, `(N_DRAWS,)`."""
+    restored: float
+    """r, the share of linear relations that scores restore."""
+
+    def times(self, unit: float) -> "Drawn":
+        """Return the same in other units than resolution units."""
+        return Drawn(
+            self.noise * unit,
+            self.lists * unit,
+            self.means * unit,
+            self.variances * unit**2,
+            self.of_tails,
+            self.within * unit**2,
+            self.restored,
+        )
+
+
 class MaskedValues:
     """The released values of one attribute, with how its owners masked it.
 
@@ -145,19 +208,28 @@ class MaskedValues:
         ways: How each of its owners masked it.
         units: The released values in resolution units, `(n_records,)`, at least one.
         labels: Codes of categories, whose indicator (1 or 0) takes the place of the values; or empty.
+        ranks: Whether the mean ranks of equal values, as shares, take the place of the values.
     """
 
     def __init__(
-        self, attribute: Attribute, ways: Sequence[Way], units: Int64Array, labels: Sequence[int] = ()
+        self,
+        attribute: Attribute,
+        ways: Sequence[Way],
+        units: Int64Array,
+        labels: Sequence[int] = (),
+        *,
+        ranks: bool = False,
     ) -> None:
         self._attribute, self._ways, self._labels = attribute, ways, labels
         sizes = np.array([way.n_records for way in ways], dtype=np.float64)
         self._shares: Float64Array = sizes / sizes.sum()
         # The list stays in the order in which the owners masked, which is that of the codes.
         codes, self._place, self._counts = np.unique(units, return_inverse=True, return_counts=True)
-        shown = np.isin(codes, labels) if labels else codes
-        self._different: Float64Array = shown.astype(np.float64)
+        self._codes = codes
         self._ends: Float64Array = np.append(0, np.cumsum(self._counts)) / units.size
+        self._of_ranks = ranks
+        shown = (np.isin(codes, labels) if labels else codes).astype(np.float64)
+        self._different: Float64Array = (self._ends[:-1] + self._ends[1:]) / 2 if ranks else shown
         ordered = np.repeat(self._different, self._counts)
         n_bins = min(ordered.size, _MOST_BINS)
         edges = np.arange(n_bins + 1) * ordered.size // n_bins
@@ -173,20 +245,21 @@ class MaskedValues:
         if note := self._obstacle():
             return Distortion(noise, None, None, None, note)
         attribute = self._attribute
-        attenuation = float(self._list @ self._expected(self._within(self._list)) / (self._list @ self._list))
+        attenuation = self._attenuation
         moved = float(np.sqrt(2 * self._variance * max(1 - attenuation, 0)))
         if attribute.is_categorical and not self._labels:
             moved = self._relabelled()
         unordered = attribute.is_categorical and attribute.n_values > 2 and not attribute.ordered
         if unordered and not self._labels:
             return Distortion(noise, moved, None, None, "its labels have no order")
-        of_noise = self._shares**2 @ np.array([self._scale_variance(way) for way in self._ways])
-        _, restored = self._neumann()
-        scale_error = float(
-            np.sqrt(of_noise + (self._average(self._tails) / 2) ** 2 + (np.log(restored) / 2) ** 2)
+        low, high = np.log(
+            np.maximum(np.quantile(self.drawn.variances, [0.025, 0.975]) / self._variance, 1e-9)
         )
+        scale_error = float(np.hypot((high - low) / _DEVIATIONS, np.log(self._restored) / 2))
         if scale_error > LARGEST_SCALE_ERROR:
             return Distortion(noise, moved, None, None, "the noise of its values is too large")
+        if np.quantile(self.drawn.of_tails, 0.975) > LARGEST_TAIL:
+            return Distortion(noise, moved, None, None, HEAVY_TAIL)
         return Distortion(noise, moved, attenuation, scale_error, "")
 
     def scores(self) -> Float64Array:
@@ -195,19 +268,132 @@ class MaskedValues:
         Returns:
             Scores less their mean, `(n_records,)`, in resolution units.
         """
-        found, restored = self._neumann()
+        found = self._neumann(self._list)
         moved = np.diff(np.interp(self._ends, self._grid, _running(found - self._list))) / np.diff(self._ends)
-        scores: Float64Array = (self._different - self._mean + moved)[self._place] / np.sqrt(restored)
+        scores: Float64Array = (self._different - self._mean + moved)[self._place] / np.sqrt(self._restored)
         return scores
 
-    def _neumann(self) -> tuple[Float64Array, float]:
-        """Return the scores of the list, and the share of linear relations that they restore."""
-        found = self._within(self._list)
+    @property
+    def bins(self) -> Int64Array:
+        """The bin of each record's released value, `(n_records,)`."""
+        middles = (self._ends[:-1] + self._ends[1:]) / 2 * self._list.size
+        bins: Int64Array = middles.astype(np.int64)[self._place]
+        return bins
+
+    @cached_property
+    def drawn(self) -> Drawn:
+        """Draws of what the list of original values may have been."""
+        n_bins = self._list.size
+        if self._of_ranks:
+            # Ranks have no list of their own that could be noisy.
+            lists, once = np.tile(self._list + self._mean, (N_DRAWS, 1)), np.ones(N_DRAWS)
+            return Drawn(
+                0 * lists,
+                lists,
+                self._mean * once,
+                self._variance * once,
+                once,
+                0 * once,
+                self._restored,
+            )
+        straight, masked, tails = np.zeros(n_bins), np.zeros((N_DRAWS, n_bins)), np.zeros((N_DRAWS, n_bins))
+        within = np.zeros(N_DRAWS)
+        for number, (way, share) in enumerate(zip(self._ways, self._shares, strict=True)):
+            # All owners' tails have the same shape; their noise is their own.
+            shapes, noise = random_of(self._attribute.name), random_of(f"{self._attribute.name} {number}")
+            found = self._of_owner(way, shapes, noise)
+            straight += share * found.straight
+            masked += share * found.masked
+            tails += share * found.tails
+            within += share * found.within
+        lists = self._list + self._mean + (straight - masked) + (tails - masked)
+        means = lists.mean(axis=1)
+        if self._indicates:
+            means = np.clip(means, 0, 1)
+            of_noise, of_tails = means * (1 - means) / self._variance, np.ones(N_DRAWS)
+        else:
+            least = straight.var() / 100
+            of_noise = straight.var() / np.maximum(masked.var(axis=1), least)
+            of_tails = np.maximum(tails.var(axis=1), least) / np.maximum(masked.var(axis=1), least)
+            within = within * self._variance / np.maximum(masked.var(axis=1), least)
+        differences = straight - masked
+        differences -= differences.mean(axis=1, keepdims=True)
+        return Drawn(
+            noise=self._averaged(differences, self._ends) / self._attenuation,
+            lists=lists,
+            means=means,
+            variances=self._variance * of_noise * of_tails,
+            of_tails=of_tails,
+            within=within,
+            restored=self._restored,
+        )
+
+    def shares(self) -> Float64Array:
+        """Draw the shares of the records that labels have, `(N_DRAWS, n_values)`.
+
+        Raises:
+            ValueError: If the labels were not counted.
+        """
+        if not all(way.planned.rules.carrier is COUNTS for way in self._ways):
+            raise ValueError("its categories were averaged or drawn, and not counted")
+        counts = np.bincount(self._codes, self._counts, self._attribute.n_values)
+        found = np.zeros((N_DRAWS, counts.size))
+        for number, (way, share) in enumerate(zip(self._ways, self._shares, strict=True)):
+            noise = random_of(f"{self._attribute.name} {number}")
+            found += counts * share - from_counts(counts * share, way.count_scale, noise)
+        shares: Float64Array = np.clip((counts + found) / counts.sum(), 0, 1)
+        return shares
+
+    def _of_owner(self, way: Way, shapes: np.random.Generator, noise: np.random.Generator) -> DrawnLists:
+        if way.planned.rules.carrier is COUNTS:
+            share = way.n_records / self._counts.sum()
+            counts = from_counts(self._counts * share, way.count_scale, noise)
+            lists = np.stack([self._binned(each) for each in counts])
+            straight = self._list + self._mean
+            return DrawnLists(straight, lists, lists, np.zeros(N_DRAWS))
+        ends, n_bins = way.cluster_ends, self._list.size
+        centroids = np.diff(np.interp(ends, self._grid, _running(self._list))) / np.diff(ends) + self._mean
+        lower, upper = self._attribute.lower, self._attribute.upper
+        noisy = noisy_centroids(centroids, way.noise_scale(self._attribute, self._range), noise)
+        masked = np.clip(straight_lists(noisy, ends, n_bins), lower, upper)
+        tails = np.clip(with_tails(masked, noisy, ends, way.trimmed(self._attribute), shapes), lower, upper)
+        within = tails.var(axis=1) - self._averaged(tails, ends).var(axis=1)
+        straight = np.clip(straight_lists(centroids, ends, n_bins), lower, upper)
+        return DrawnLists(straight, masked, tails, np.maximum(within, 0) / way.n_clusters)
+
+    def _binned(self, counts: Float64Array) -> Float64Array:
+        """Return the list that has some counts of the released values, by bin."""
+        ends, sums = (np.append(0, np.cumsum(each)) for each in (counts, counts * self._different))
+        running = np.interp(self._grid, ends / ends[-1], sums / ends[-1])
+        found: Float64Array = np.diff(running) * self._list.size
+        return found
+
+    @property
+    def _indicates(self) -> bool:
+        """Whether the values are 0 and 1."""
+        return self._attribute.n_values == 2 or bool(self._labels)
+
+    def _neumann(self, lists: Float64Array) -> Float64Array:
+        """Return the scores of lists, `(..., n_bins)`, before they are divided by √r."""
+        if self._different.size == 2:
+            found: Float64Array = self._averaged(self._within(lists), self._ends) / self._attenuation
+            return found
+        found = self._within(lists)
         for _ in range(_TERMS - 1):
-            rest = self._list - self._expected(self._within(found))
+            rest = lists - self._expected(self._within(found))
             found += self._averaged(self._within(rest), self._ends)
-        restored = self._list @ self._expected(self._within(found)) / (self._list @ self._list)
-        return found, float(restored)
+        return found
+
+    @cached_property
+    def _attenuation(self) -> float:
+        """λ of the list."""
+        return float(self._list @ self._expected(self._within(self._list)) / (self._list @ self._list))
+
+    @cached_property
+    def _restored(self) -> float:
+        """r, the share of linear relations that scores restore."""
+        found = self._neumann(self._list)
+        return float(self._list @ self._expected(self._within(found)) / (self._list @ self._list))
 
     def _average(self, of: Callable[[Way], float]) -> float:
         """Return the average over the records of a number of their owner."""
@@ -250,8 +436,13 @@ class MaskedValues:
         found = np.zeros_like(values)
         for scale, share in shares.items():
             # Not by BLAS: for so small a product its threads wait longer than they compute.
-            moved = np.einsum("ij,j->i", joint_ranks(values.size, scale), values) if scale else values
-            found += share * moved
+            joint = joint_ranks(values.shape[-1], scale) if scale else None
+            if joint is None:
+                found += share * values
+            else:
+                found += share * (
+                    np.einsum("ij,j->i", joint, values) if values.ndim == 1 else values @ joint.T
+                )
         return found
 
     def _within(self, values: Float64Array) -> Float64Array:
@@ -267,8 +458,8 @@ class MaskedValues:
     def _averaged(self, values: Float64Array, ends: Float64Array) -> Float64Array:
         """Return the means between consecutive ends, by rank."""
         # The integral of the means is linear between ends.
-        of_ends = np.interp(ends, self._grid, _running(values))
-        means: Float64Array = np.diff(np.interp(self._grid, ends, of_ends)) * values.size
+        of_ends = _between(ends, self._grid, _running(values))
+        means: Float64Array = np.diff(_between(self._grid, ends, of_ends)) * values.shape[-1]
         return means
 
     def _relabelled(self) -> float:
@@ -282,29 +473,54 @@ class MaskedValues:
 
         return self._average(moved)
 
-    def _scale_variance(self, way: Way) -> float:
-        """Return the variance of the relative error of the list's scale from the noise of its values."""
-        if way.planned.rules.carrier is COUNTS:
-            fourth = ((np.unique(self._different) - self._mean) ** 4).sum()
-            return float(2 * way.count_scale**2 * fourth / (2 * way.n_records * self._variance) ** 2)
-        noise = 2 * way.noise_scale(self._attribute, self._range) ** 2
-        return noise / way.n_clusters / self._variance
-
-    def _tails(self, way: Way) -> float:
-        """Return the share of the variance that one more step of the list at its ends would have."""
-        if way.planned.k is None:
-            return 0.0
-        if way.n_clusters == 1:
-            return 1.0
-        ends = way.cluster_ends
-        means = np.diff(np.interp(ends, self._grid, _running(self._list))) / np.diff(ends)
-        steps = (means[1] - means[0]) ** 2 + (means[-1] - means[-2]) ** 2
-        rules = way.planned.rules
-        lost = 2 if rules.by_values and rules.carrier is QUANTILES else 1
-        return float(lost * steps / way.n_clusters / self._variance)
-
 
 def _running(values: Float64Array) -> Float64Array:
-    """Return the integral of a list from 0 to the end of each of its bins, `(n_bins + 1,)`."""
-    running: Float64Array = np.append(0, np.cumsum(values)) / values.size
+    """Return the integral of lists from 0 to the end of each of their bins, `(..., n_bins + 1)`."""
+    running = np.zeros((*values.shape[:-1], values.shape[-1] + 1))
+    np.cumsum(values, axis=-1, out=running[..., 1:])
+    running /= values.shape[-1]
     return running
+
+
+def _between(at: Float64Array, places: Float64Array, values: Float64Array) -> Float64Array:
+    """Return what `np.interp` returns, of each of several lists of values, `(..., at.size)`."""
+    after = np.clip(np.searchsorted(places, at), 1, places.size - 1)
+    part = np.clip((at - places[after - 1]) / (places[after] - places[after - 1]), 0, 1)
+    found: Float64Array = values[..., after - 1] * (1 - part) + values[..., after] * part
+    return found
+
+
+def joint_ranks(n_bins: int, scale: float) -> Float64Array:
+    """Return the probability of each new rank, by original rank.
+
+    Args:
+        n_bins: Number of bins of equally many ranks.
+        scale: Scale of the Laplace noise on ranks, as a share of all ranks.
+
+    Returns:
+        `(n_bins, n_bins)`; lines and columns sum to 1.
+    """
+    # Three digits decide: owners whose scales were rounded up from the same share have the same distribution.
+    return _joint_ranks(n_bins, float(f"{scale:.3g}"))
+
+
+@lru_cache(maxsize=8)
+def _joint_ranks(n_bins: int, scale: float) -> Float64Array:
+    edges = np.linspace(0, 1, n_bins + 1)
+    # P(u + wZ < s) for u uniform from 0 to 1 is the integral of the distribution function of the noise.
+    low, high = np.full(n_bins - 1, -1.0 - 40 * scale), np.full(n_bins - 1, 2.0 + 40 * scale)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        below = _integral(middle, scale) - _integral(middle - 1, scale) < edges[1:-1]
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    above = _integral((low + high)[None, :] / 2 - edges[:, None], scale)
+    inner = (above[:-1] - above[1:]) * n_bins
+    joint: Float64Array = np.diff(np.hstack([np.zeros((n_bins, 1)), inner, np.ones((n_bins, 1))]), axis=1)
+    joint.flags.writeable = False
+    return joint
+
+
+def _integral(positions: Float64Array, scale: float) -> Float64Array:
+    """Return the integral of the Laplace distribution function up to some positions."""
+    integral: Float64Array = np.maximum(positions, 0) + scale / 2 * np.exp(-np.abs(positions) / scale)
+    return integral

@@ -10,6 +10,7 @@ Correlations and slopes of the released values are weaker than those of the orig
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from common.arrays import Float64Array, Int64Array
+from common.arrays import Int64Array
 from common.errors import UsageError
 from common.model.plan import is_trial
 from common.model.schema import Attribute
 from common.planning.synthetic import design_of
 from common.release import estimates
-from common.release.attenuation import Distortion, MaskedValues, Way
+from common.release.attenuation import Distortion, Drawn, MaskedValues, Way
 from common.release.count_estimates import NoisyCounts
 from common.release.counts import COUNTS_FILE, measured_in
 from common.release.data_files import DATA_FILES, read_data
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
 
 _AS_RELEASED = ["released", "standard_error"]
 _UNCORRECTED = (
-    "leave it out; or take the released estimate (corrected=False) and state that it was not corrected"
+    "leave it out; or ask the owners for a synthetic table, more epsilon or less rank noise; or take the "
+    "released estimate (corrected=False) and state that it was not corrected"
 )
 
 
@@ -100,6 +102,7 @@ class Release:
         self.counts = counts
         """The noisy counts that synthetic records were made of, and estimates from them; None for masked
         records."""
+        self._distorted: dict[tuple[str | int, ...], tuple[Distortion, Drawn | None]] = {}
 
     @property
     def id(self) -> str:
@@ -185,10 +188,23 @@ class Release:
             UsageError: If the records are synthetic.
         """
         self._check_masked()
-        return {each.name: self._masked(each).distortion() for each in self.verified.plan.attributes}
+        return {each.name: self._known(each)[0] for each in self.verified.plan.attributes}
 
-    def _masked(self, attribute: Attribute, labels: Sequence[int] = ()) -> MaskedValues:
-        return MaskedValues(attribute, self._ways(attribute), self._units(attribute), labels)
+    def _masked(
+        self, attribute: Attribute, labels: Sequence[int] = (), *, ranks: bool = False
+    ) -> MaskedValues:
+        return MaskedValues(attribute, self._ways(attribute), self._units(attribute), labels, ranks=ranks)
+
+    def _known(
+        self, attribute: Attribute, labels: Sequence[int] = (), *, ranks: bool = False
+    ) -> tuple[Distortion, Drawn | None]:
+        """Return how masking changed values, and draws of them where they can be corrected."""
+        key: tuple[str | int, ...] = (attribute.name, ranks, *labels)
+        if key not in self._distorted:
+            masked = self._masked(attribute, labels, ranks=ranks)
+            found = masked.distortion()
+            self._distorted[key] = found, None if found.note else masked.drawn
+        return self._distorted[key]
 
     def _ways(self, attribute: Attribute) -> list[Way]:
         plan, records = self.verified.plan, self.verified.addendum.records
@@ -203,13 +219,84 @@ class Release:
         units: Int64Array = to_units(attribute, self.table.column(attribute.name)).to_numpy()
         return units
 
-    def correlations(self, names: str | Sequence[str] = (), confidence: float = 0.95) -> "pd.DataFrame":
+    def means(self, names: str | Sequence[str] = (), confidence: float = 0.95) -> "pd.DataFrame":
+        """Return the means of attributes, as released and corrected; of booleans the shares that are true.
+
+        Args:
+            names: As for `correlations`.
+            confidence: Of the intervals.
+
+        Returns:
+            A line per attribute, with the columns of `correlations`.
+
+        Raises:
+            UsageError: If there is no interval for one, with the reason.
+        """
+        chosen = self._numeric(names, confidence)
+        return estimates.means([self._term(name, corrected=True) for name in chosen], confidence)
+
+    def shares(self, name: str, confidence: float = 0.95) -> "pd.DataFrame":
+        """Return the share of the records that each declared label of a category has.
+
+        Args:
+            name: The category, one whose mechanism counts (`dp-hist`).
+            confidence: Of the intervals.
+
+        Returns:
+            A line per label, with the columns of `correlations`.
+
+        Raises:
+            UsageError: If there is no interval, with the reason.
+        """
+        _check_confidence(confidence)
+        (name,) = self._different([name])
+        attribute = self.verified.plan.attribute(name)
+        if not attribute.categories:
+            raise UsageError(f"attribute {name!r} is no category", "use means, or quantiles")
+        try:
+            draws = self._masked(attribute).shares()
+        except ValueError as problem:
+            raise UsageError(
+                f"attribute {name!r} has no intervals: {problem}", "count its released labels, and say so"
+            ) from None
+        units = self._units(attribute)
+        released = np.bincount(units, minlength=attribute.n_values) / units.size
+        return estimates.shares(attribute.categories, released, draws, units.size, confidence)
+
+    def quantiles(
+        self, name: str, at: Sequence[float] = (0.25, 0.5, 0.75), confidence: float = 0.95
+    ) -> "pd.DataFrame":
+        """Return quantiles of an attribute, as released and corrected.
+
+        Args:
+            name: A number, integer or date (in days since 1970-01-01).
+            at: Shares of the records below them, between 0 and 1.
+            confidence: Of the intervals.
+
+        Returns:
+            A line per quantile, with the columns of `correlations`.
+
+        Raises:
+            UsageError: If there is no interval, with the reason.
+        """
+        _check_confidence(confidence)
+        (name,) = self._different([name])
+        if self.verified.plan.attribute(name).is_categorical:
+            raise UsageError(f"attribute {name!r} has no quantiles: it is a category", "use shares")
+        if not at or not all(0 < each < 1 for each in at):
+            raise UsageError("a quantile is asked for that is none", "name shares between 0 and 1")
+        return estimates.quantiles(self._term(name, corrected=True), at, confidence)
+
+    def correlations(
+        self, names: str | Sequence[str] = (), confidence: float = 0.95, *, ranks: bool = False
+    ) -> "pd.DataFrame":
         """Return the correlations of pairs of attributes, as released and corrected.
 
         Args:
             names: Numbers, integers, dates, booleans, or categories with two labels, of which the second
                 counts as 1; empty for all that can be corrected.
             confidence: Of the intervals.
+            ranks: Whether to correlate ranks instead of values (Spearman), for which tails do not matter.
 
         Returns:
             A line per pair, indexed by `first` and `second`: `released`; `corrected`, `standard_error`,
@@ -218,16 +305,8 @@ class Release:
         Raises:
             UsageError: If one cannot be corrected, with the reason.
         """
-        _check_confidence(confidence)
-        chosen = ([names] if isinstance(names, str) else list(names)) or [
-            each.name
-            for each in self.verified.plan.attributes
-            if _is_numeric(each) and self.distortions[each.name].attenuation is not None
-        ]
-        for name in self._different(chosen):
-            if not _is_numeric(self.verified.plan.attribute(name)):
-                raise UsageError(f"attribute {name!r} cannot be corrected: it is a category", "leave it out")
-        terms = [self._term(name, corrected=True) for name in chosen]
+        chosen = self._numeric(names, confidence, ranks=ranks)
+        terms = [self._term(name, corrected=True, ranks=ranks) for name in chosen]
         if len(terms) < 2:
             raise UsageError(
                 "there is no pair of attributes that can be corrected",
@@ -304,6 +383,19 @@ class Release:
         found = estimates.logistic(happened, self._regressors(chosen, corrected=corrected), confidence)
         return found if corrected else found[_AS_RELEASED]
 
+    def _numeric(self, names: str | Sequence[str], confidence: float, *, ranks: bool = False) -> list[str]:
+        """Return names of numeric attributes; without any, of all that can be corrected."""
+        _check_confidence(confidence)
+        chosen = ([names] if isinstance(names, str) else list(names)) or [
+            each.name
+            for each in self.verified.plan.attributes
+            if _is_numeric(each) and not self._known(each, ranks=ranks)[0].note
+        ]
+        for name in self._different(chosen):
+            if not _is_numeric(self.verified.plan.attribute(name)):
+                raise UsageError(f"attribute {name!r} cannot be corrected: it is a category", "leave it out")
+        return chosen
+
     def _model(self, response: str, on: str | Sequence[str], confidence: float) -> list[str]:
         """Return the names of the regressors, all different from each other and from the response."""
         _check_confidence(confidence)
@@ -377,33 +469,36 @@ class Release:
             levels = [[code] for code in alone] + ([combined] if combined else [])
             # The rarest decides first.
             if len(levels) > 1 and all(
-                not self._masked(attribute, labels).distortion().note for labels in reversed(levels)
+                not self._known(attribute, labels)[0].note for labels in reversed(levels)
             ):
                 return sorted(levels)
             combined = sorted([*combined, alone.pop()])
         self._term(attribute.name, codes[:1].tolist(), corrected=True)
         raise UsageError(f"the categories of {attribute.name!r} cannot be corrected", _UNCORRECTED)
 
-    def _term(self, name: str, labels: Sequence[int] = (), *, corrected: bool) -> estimates.Term:
+    def _term(
+        self, name: str, labels: Sequence[int] = (), *, corrected: bool, ranks: bool = False
+    ) -> estimates.Term:
         """Return the column of a model of an attribute, or of the indicator of some of its categories."""
         attribute = self.verified.plan.attribute(name)
         units = self._units(attribute)
         scale = 10.0**-attribute.decimals
         texts = ", ".join(attribute.categories[code] for code in labels)
-        values = (np.isin(units, labels) if labels else units * scale).astype(np.float64)
-        mean = float(values.mean())
-        values -= mean
-        scores: Float64Array = values
-        scale_error = 0.0
-        if corrected:
-            masked = self._masked(attribute, labels)
-            distortion = masked.distortion()
-            if distortion.scale_error is None:
-                what = f"category {texts!r} of attribute {name!r}" if labels else f"attribute {name!r}"
-                raise UsageError(f"{what} cannot be corrected: {distortion.note}", _UNCORRECTED)
-            scores, scale_error = masked.scores() * scale, distortion.scale_error
         shown = f"{name}: {texts}" if labels else name
-        return estimates.Term(shown, name, mean, values, scores - scores.mean(), scale_error)
+        values = (np.isin(units, labels) if labels else units * scale).astype(np.float64)
+        if ranks:
+            _, place, counts = np.unique(units, return_inverse=True, return_counts=True)
+            scale, values = 1.0, ((np.cumsum(counts) - counts / 2) / units.size)[place]
+        as_released = estimates.Term.as_released(shown, name, values)
+        if not corrected:
+            return as_released
+        distortion, drawn = self._known(attribute, labels, ranks=ranks)
+        if drawn is None:
+            what = f"category {texts!r} of attribute {name!r}" if labels else f"attribute {name!r}"
+            raise UsageError(f"{what} cannot be corrected: {distortion.note}", _UNCORRECTED)
+        masked = self._masked(attribute, labels, ranks=ranks)
+        scores = masked.scores() * scale
+        return replace(as_released, scores=scores - scores.mean(), bins=masked.bins, drawn=drawn.times(scale))
 
 
 def _is_numeric(attribute: Attribute) -> bool:
