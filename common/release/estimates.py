@@ -130,8 +130,11 @@ def quantiles(term: Term, at: Sequence[float], confidence: float) -> "pd.DataFra
     lists, n_records = np.sort(term.drawn.lists, axis=1), len(term.released)
     random, places = random_of(f"{term.name} places"), (np.arange(lists.shape[1]) + 0.5) / lists.shape[1]
     draws = np.empty((len(at), len(lists)))
+    # A cluster does not show where in it a value is.
+    reach = term.drawn.cluster / 4
     for line, share in enumerate(at):
         moved = share + random.normal(0, (share * (1 - share) / n_records) ** 0.5, len(lists))
+        moved += random.uniform(-reach, reach, len(lists))
         draws[line] = [np.interp(place, places, each) for place, each in zip(moved, lists, strict=True)]
     released = np.quantile(term.released + term.mean, at, method="inverted_cdf")
     return _table(pd.Index(at, name=term.name), released, draws, np.zeros(len(at)), confidence)

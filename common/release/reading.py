@@ -24,7 +24,7 @@ from common.model.plan import is_trial
 from common.model.schema import Attribute
 from common.planning.synthetic import design_of
 from common.release import estimates
-from common.release.attenuation import Distortion, Drawn, MaskedValues, Way
+from common.release.attenuation import Distortion, MaskedValues, Way
 from common.release.count_estimates import NoisyCounts
 from common.release.counts import COUNTS_FILE, measured_in
 from common.release.data_files import DATA_FILES, read_data
@@ -102,7 +102,7 @@ class Release:
         self.counts = counts
         """The noisy counts that synthetic records were made of, and estimates from them; None for masked
         records."""
-        self._distorted: dict[tuple[str | int, ...], tuple[Distortion, Drawn | None]] = {}
+        self._masked_values: dict[tuple[str, tuple[int, ...], bool], MaskedValues] = {}
 
     @property
     def id(self) -> str:
@@ -188,23 +188,17 @@ class Release:
             UsageError: If the records are synthetic.
         """
         self._check_masked()
-        return {each.name: self._known(each)[0] for each in self.verified.plan.attributes}
+        return {each.name: self._masked(each).distortion for each in self.verified.plan.attributes}
 
     def _masked(
         self, attribute: Attribute, labels: Sequence[int] = (), *, ranks: bool = False
     ) -> MaskedValues:
-        return MaskedValues(attribute, self._ways(attribute), self._units(attribute), labels, ranks=ranks)
-
-    def _known(
-        self, attribute: Attribute, labels: Sequence[int] = (), *, ranks: bool = False
-    ) -> tuple[Distortion, Drawn | None]:
-        """Return how masking changed values, and draws of them where they can be corrected."""
-        key: tuple[str | int, ...] = (attribute.name, ranks, *labels)
-        if key not in self._distorted:
-            masked = self._masked(attribute, labels, ranks=ranks)
-            found = masked.distortion()
-            self._distorted[key] = found, None if found.note else masked.drawn
-        return self._distorted[key]
+        key = attribute.name, tuple(labels), ranks
+        if key not in self._masked_values:
+            self._masked_values[key] = MaskedValues(
+                attribute, self._ways(attribute), self._units(attribute), labels, ranks=ranks
+            )
+        return self._masked_values[key]
 
     def _ways(self, attribute: Attribute) -> list[Way]:
         plan, records = self.verified.plan, self.verified.addendum.records
@@ -389,7 +383,7 @@ class Release:
         chosen = ([names] if isinstance(names, str) else list(names)) or [
             each.name
             for each in self.verified.plan.attributes
-            if _is_numeric(each) and not self._known(each, ranks=ranks)[0].note
+            if _is_numeric(each) and not self._masked(each, ranks=ranks).distortion.note
         ]
         for name in self._different(chosen):
             if not _is_numeric(self.verified.plan.attribute(name)):
@@ -469,7 +463,7 @@ class Release:
             levels = [[code] for code in alone] + ([combined] if combined else [])
             # The rarest decides first.
             if len(levels) > 1 and all(
-                not self._known(attribute, labels)[0].note for labels in reversed(levels)
+                not self._masked(attribute, labels).distortion.note for labels in reversed(levels)
             ):
                 return sorted(levels)
             combined = sorted([*combined, alone.pop()])
@@ -492,13 +486,13 @@ class Release:
         as_released = estimates.Term.as_released(shown, name, values)
         if not corrected:
             return as_released
-        distortion, drawn = self._known(attribute, labels, ranks=ranks)
-        if drawn is None:
-            what = f"category {texts!r} of attribute {name!r}" if labels else f"attribute {name!r}"
-            raise UsageError(f"{what} cannot be corrected: {distortion.note}", _UNCORRECTED)
         masked = self._masked(attribute, labels, ranks=ranks)
-        scores = masked.scores() * scale
-        return replace(as_released, scores=scores - scores.mean(), bins=masked.bins, drawn=drawn.times(scale))
+        if note := masked.distortion.note:
+            what = f"category {texts!r} of attribute {name!r}" if labels else f"attribute {name!r}"
+            raise UsageError(f"{what} cannot be corrected: {note}", _UNCORRECTED)
+        scores = masked.scores * scale
+        scores -= scores.mean()
+        return replace(as_released, scores=scores, bins=masked.bins, drawn=masked.drawn.times(scale))
 
 
 def _is_numeric(attribute: Attribute) -> bool:

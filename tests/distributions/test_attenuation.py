@@ -64,7 +64,7 @@ def test_attenuation_is_that_of_masking(mechanism, rank_noise):
             values = MaskedValues(
                 plan.attribute(planned.name), [Way(planned, N_RECORDS, 1)], released[planned.name]
             )
-            distortion = values.distortion()
+            distortion = values.distortion
             assert distortion.attenuation is not None
             found.append(distortion.attenuation)
             measured.append(slope(released[planned.name], columns[planned.name]))

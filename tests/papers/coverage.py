@@ -197,7 +197,8 @@ def measure(setting: Setting, data: DataSet, runs: int) -> Iterator[str]:
         releases = draws(Path(folder), plan, data.columns, runs)
     asked = list(questions(data))
     found: dict[str, dict[tuple[int, str], Found]] = {}
-    for release in releases:
+    while releases:
+        release = releases.pop()
         for number, (kind, ask, original) in enumerate(asked):
             of_kind = found.setdefault(kind, {})
             try:

@@ -45,7 +45,7 @@ def test_variances_of_draws_hold_the_original_one(name):
     values, centroids = centroids_of(DISTRIBUTIONS[name])
     rows = np.tile(centroids, (N_DRAWS, 1))
     lines = straight_lists(rows, ENDS, 480)
-    drawn = with_tails(lines, rows, ENDS, 0.0, random_of(name))
+    drawn = with_tails(lines, rows, ENDS, ENDS, random_of(name))
     low, high = np.quantile(drawn.var(axis=1), [0.025, 0.975])
     assert low <= values.var() * 1.01
     assert values.var() <= high
@@ -58,7 +58,7 @@ def test_lower_tails_are_upper_ones_turned_round():
     """A list and its mirror image have mirrored tails."""
     _, centroids = centroids_of(DISTRIBUTIONS["exponential"])
     rows = np.tile(-centroids[::-1], (N_DRAWS, 1))
-    drawn = with_tails(straight_lists(rows, ENDS, 480), rows, ENDS, 0.0, random_of("a"))
+    drawn = with_tails(straight_lists(rows, ENDS, 480), rows, ENDS, ENDS, random_of("a"))
     assert np.median(drawn[:, 0]) < rows[0, 0] - 0.5
     assert np.all(np.isfinite(drawn))
 
@@ -68,7 +68,7 @@ def test_shapes_of_flat_ends_are_finite():
     flat = np.tile([0.0, 1.0, 1.0, 1.0], (N_DRAWS, 1))
     steep = np.tile([0.0, 1.0, 1.0, 5.0], (N_DRAWS, 1))
     for each in (flat, steep, flat[:, :2]):
-        shapes = drawn_shapes(each, random_of("a"))
+        shapes = drawn_shapes(each, 0.0, random_of("a"))
         assert np.all((shapes >= -2.6) & (shapes <= 0.6))
 
 
@@ -80,7 +80,7 @@ def test_noise_is_of_its_scale():
     counts = from_counts(np.array([900.0, 80.0, 20.0]), 5.0, random_of("a"))
     assert counts.sum(axis=1) == pytest.approx(1000)
     assert np.all(counts >= 0)
-    assert counts.std(axis=0).max() == pytest.approx(5 * 2**0.5, rel=0.4)
+    assert counts.std(axis=0).max() == pytest.approx(1.5 * 5 * 2**0.5, rel=0.4)
 
 
 def test_draws_are_the_same_in_every_program():
