@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from common.errors import UsageError
@@ -102,6 +103,39 @@ def test_corrected_slopes_hold_the_original(shape, owners, rank_noise):
     pairs = np.concatenate([each.correlations(["x", "y"]).to_numpy(dtype=float) for each in releases])
     assert pairs[:, 1].mean() == pytest.approx(correlation, abs=0.08)
     assert ((pairs[:, 3] <= correlation) & (correlation <= pairs[:, 4])).sum() >= 7
+
+
+def test_few_counted_values_are_corrected_exactly(tmp_path):
+    """Half of the hours are 40, and a narrow label lies between wide ones: corrections have no bias."""
+    rng = np.random.default_rng(6)
+    n_records = 20_000
+    hours = np.where(rng.random(n_records) < 0.5, 40, rng.integers(5, 80, n_records))
+    group = rng.choice(3, n_records, p=[0.55, 0.05, 0.4])
+    columns = {
+        "hours": hours,
+        "man": (rng.random(n_records) < 0.2 + 0.6 * (hours > 40)).astype(np.int64),
+        "group": group,
+        "age": np.clip(np.rint(np.array([30, 60, 40])[group] + rng.normal(0, 8, n_records)), 0, 99).astype(
+            int
+        ),
+    }
+    plan = plan_of(
+        [
+            Attribute("hours", AttributeType.INTEGER, 1, 99),
+            Attribute("man", AttributeType.BOOLEAN, 0, 1),
+            Attribute("group", AttributeType.CATEGORY, 0, 2, categories=("a", "b", "c")),
+            Attribute("age", AttributeType.INTEGER, 0, 99),
+        ],
+        n_records, "40", mechanism="dp-hist", rank_noise=["0.1"],
+    )  # fmt: skip
+    releases = draws(tmp_path, plan, columns, 8)
+    slopes = [each.regress("man", "hours").loc["hours"] for each in releases]
+    corrected = np.mean([line["corrected"] for line in slopes])
+    assert corrected == pytest.approx(slope(columns["man"], hours), rel=0.04)
+    found = pd.concat([each.regress("age", "group")["corrected"] for each in releases], axis=1).mean(axis=1)
+    ages = [columns["age"][group == each].mean() for each in range(3)]
+    assert found["group: b"] == pytest.approx(ages[1] - ages[0], abs=4)
+    assert found["group: c"] == pytest.approx(ages[2] - ages[0], abs=0.5)
 
 
 def people(n_records: int) -> dict[str, np.ndarray]:
