@@ -77,6 +77,9 @@ LARGEST_TAIL = 4.0
 """How much larger the tails may make the variance than clusters show it; beyond it nothing is corrected."""
 HEAVY_TAIL = "too heavy a tail to correct: its clusters and their noise do not show how far it reaches"
 SPIKE = "many records share a value, and clusters do not show how many"
+NARROW = "too few of the records have it: the noise on ranks mixes it with other labels"
+_LEAST_RESTORED = 0.98
+"""Share of a label that scores restore; below it, intervals of Adult's races missed original estimates."""
 _SPIKE, _SPIKE_CLUSTERS = 0.25, 2
 """Share of the records, and number of clusters, above which equal values are a spike. Intervals of Adult's
 capital gains, nine tenths of which are 0, missed all original estimates."""
@@ -265,6 +268,8 @@ class MaskedValues:
         unordered = attribute.is_categorical and attribute.n_values > 2 and not attribute.ordered
         if unordered and not self._labels:
             return Distortion(noise, moved, None, None, "its labels have no order")
+        if self._labels and self._restored < _LEAST_RESTORED:
+            return Distortion(noise, moved, None, None, NARROW)
         low, high = np.log(
             np.maximum(np.quantile(self.drawn.variances, [0.025, 0.975]) / self._variance, 1e-9)
         )
