@@ -14,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from common.processor import sorting
 from tests.benchmarks.result import Result
 
 PREFIX = "bench_"
@@ -46,7 +47,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", metavar="NAME", action="append", choices=names(), help="one benchmark")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
-    results = list(measure(options.only or names(), Console(stderr=True)))
+    console = Console(stderr=True)
+    # Limits are the same on both kinds of processors; this says on which of them they were held.
+    console.print(sorting(), highlight=False)
+    results = list(measure(options.only or names(), console))
     if options.json:
         print(json.dumps([asdict(result) | {"holds": result.holds} for result in results], indent=2))
     else:
