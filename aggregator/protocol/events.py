@@ -5,7 +5,7 @@ an owner are the same answer if their `content` is equal; signatures and times m
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -170,9 +170,9 @@ class Opened(Event):
     """Over tessera/v1/round."""
     certificate: str
     """PEM chain of the aggregator."""
-    rows: Sequence[str] = ()
+    rows: tuple[str, ...] = ()
     """Owners of different attributes that send others encrypted rows first."""
-    sums: Sequence[str] = ()
+    sums: tuple[str, ...] = ()
     """Owners that send others sums of these."""
 
 
@@ -353,4 +353,6 @@ def from_json(text: str) -> Event:
         fields["request"] = ReleaseArguments.from_document(fields["request"])
     if kind is Described:
         fields["software"] = Software.from_document(fields["software"])
+    if kind is Opened:
+        fields.update((name, tuple(fields.get(name, ()))) for name in ("rows", "sums"))
     return kind(**fields)

@@ -379,6 +379,7 @@ class Release:
 
     def _numeric(self, names: str | Sequence[str], confidence: float, *, ranks: bool = False) -> list[str]:
         """Return names of numeric attributes; without any, of all that can be corrected."""
+        self._check_masked()
         _check_confidence(confidence)
         chosen = ([names] if isinstance(names, str) else list(names)) or [
             each.name

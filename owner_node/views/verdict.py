@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from common.model.plan import Product
 from common.words.numbers import about_text, bound_text, number_of, percent_text
 from owner_node.config import PolicyConfig
 from owner_node.consent.data_limits import LimitLine, data_limits, reidentified_line
@@ -38,7 +39,9 @@ def limits_of(plan: Mapping[str, Any], policy: PolicyConfig) -> list[dict[str, A
             policy.max_epsilon_per_release, plan["charge"],
         )
     ]  # fmt: skip
-    lines += data_limits(_forecast_of(plan), policy)
+    # No record of a synthetic release is a person's, so limits of masked values do not apply to it.
+    if plan["product"] == Product.MASKED:
+        lines += data_limits(_forecast_of(plan), policy)
     sizes = [each["k"] for each in plan["attributes"] if each["k"] is not None]
     noises = [each["rank_noise"] for each in plan["attributes"] if each["rank_noise"] is not None]
     if sizes:
