@@ -35,7 +35,6 @@ from common.model.mechanisms import (
 )
 from common.model.plan import Plan, is_trial
 from common.model.privacy import rank_loss
-from common.model.ranks import mean_move, odds_of_next
 from common.model.schema import CategoryOrder
 from common.model.task import PlannedAttribute
 from common.words import synthetic
@@ -193,6 +192,9 @@ def _by_attribute(plan: Plan) -> str:
 
 
 def _moves(plan: Plan) -> str:
+    # Here and below, as numpy would take a quarter of the start of every command.
+    from common.model.ranks import mean_move
+
     shares = sorted({each.rank_noise for each in _noisy(plan)})
     by_share = [f"{100 * mean_move(share):.2g} % with {share:f}" for share in shares[:_MOST_NAMES]]
     return f"So a record's rank changes by this share of all ranks, on average: {', '.join(by_share)}."
@@ -227,6 +229,8 @@ def _distinguished(near: Decimal) -> str:
 
 def _few_values(plan: Plan, share: Decimal) -> str:
     """Say how well the release distinguishes neighbouring values of attributes that have few."""
+    from common.model.ranks import odds_of_next
+
     names = dict.fromkeys(
         each.name for each in _noisy(plan) if each.rank_noise == share and _is_bounded(plan, each)
     )
