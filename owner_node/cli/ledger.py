@@ -170,7 +170,7 @@ ChargeOption = Annotated[
     ),
 ]  # fmt: skip
 ExhaustOption = Annotated[
-    bool, typer.Option("--exhaust", help="Charge all that is left of every budget instead.")
+    bool, typer.Option("--exhaust", help="Charge all ε and δ that are left of every budget instead.")
 ]
 WithoutOption = Annotated[
     list[str] | None,
@@ -221,7 +221,7 @@ def recover(
         console.require_yes(question, yes=yes, otherwise=_UNCHANGED)
         asked = [each.name for each in owner.aggregators if each.name not in left_out]
         said = {"asked": asked, "without": list(left_out), "by": asdict(this_person())}
-        head = carry_out(records, recovery, stated, owner.datasets, said, exhaust=exhaust)
+        head = carry_out(records, recovery, stated, owner, said, exhaust=exhaust)
         left = balances(owner, records.ledger)
     if as_json:
         console.print_json({"recovered": True, **document, "balances": left, "head": asdict(head)})
@@ -328,7 +328,7 @@ def _question(found: Recovery, stated: dict[str, StatedCharge], *, exhaust: bool
     for name, (epsilon, delta) in stated.items():
         amount = cost_text(epsilon, delta) if delta else bound_text(epsilon)
         parts.append(f"{amount} to budget {name!r}")
-    parts += ["all that is then left of every budget"] if exhaust else []
+    parts += ["all ε and δ that are then left of every budget"] if exhaust else []
     return f"Charge {', '.join(parts)}, end every session under way, and continue?"
 
 

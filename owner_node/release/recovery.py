@@ -15,9 +15,9 @@ from common.model.mechanisms import MECHANISMS
 from common.model.plan import Plan
 from common.model.privacy import total_or_unbounded
 from common.model.task import Assignment
-from owner_node.config import DatasetConfig
+from owner_node.config import OwnerConfig
 from owner_node.config.database import place_of
-from owner_node.ledger.entry import CHARGES, Entry, EntryKind, recovered_name, text
+from owner_node.ledger.entry import CHARGES, EXACT, Entry, EntryKind, recovered_name, text
 from owner_node.ledger.losses import LostCharge, acknowledged
 from owner_node.release.records import Records
 from owner_node.state.chain import GENESIS, Head
@@ -227,7 +227,7 @@ def carry_out(
     records: Records,
     recovery: Recovery,
     stated: Mapping[str, StatedCharge],
-    datasets: Sequence[DatasetConfig],
+    owner: OwnerConfig,
     said: Mapping[str, Any],
     *,
     exhaust: bool = False,
@@ -241,16 +241,16 @@ def carry_out(
         records: The owner's state.
         recovery: What to charge and acknowledge.
         stated: What a person states by budget for entries that no aggregator knows; may be 0.
-        datasets: The configured data sets, whose totals and sources are recorded again.
+        owner: The configuration, whose totals and sources of data sets are recorded again.
         said: What else ledger and history record: who recovered, and which aggregators were asked.
-        exhaust: Whether the remaining balance of every budget is charged as well.
+        exhaust: Whether all ε and δ that are left of every budget are charged as well.
 
     Returns:
         The new head.
     """
     ledger = records.ledger
-    totals = {each.budget: each.total_epsilon for each in datasets}
-    places = {each.name: place_of(each) for each in datasets}
+    totals = {each.budget: each.total_epsilon for each in owner.datasets}
+    places = {each.name: place_of(each) for each in owner.datasets}
     deltas = {name: text(each.delta) for name, each in stated.items() if each.delta}
     note = {
         **said, "unexplained": recovery.unexplained, "exhausted": exhaust,
@@ -271,7 +271,11 @@ def carry_out(
         _end_sessions(tx, records)
         if exhaust:
             left = {
-                name: StatedCharge(ledger.balance(name, total).remaining) for name, total in totals.items()
+                name: StatedCharge(
+                    max(ledger.balance(name, total).remaining, Decimal(0)),
+                    max(EXACT.subtract(owner.policy.total_delta, ledger.deltas(name)), Decimal(0)),
+                )
+                for name, total in totals.items()
             }
             charge(tx, _unknown(left, f"all-{at}"))
         records.history.record(
@@ -287,7 +291,7 @@ def _unknown(charges: Mapping[str, StatedCharge], name: str) -> list[LostCharge]
     return [
         LostCharge(budget, each.epsilon, LOST, f"{name}-{budget}", "", delta=each.delta)
         for budget, each in charges.items()
-        if each.epsilon > 0
+        if each.epsilon or each.delta
     ]
 
 

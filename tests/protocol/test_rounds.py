@@ -411,7 +411,7 @@ def test_a_recovered_ledger_answers_no_other_round(offering: SyntheticOffering, 
         offering.records,
         Recovery((), 0, 0, ()),
         {"cohort": StatedCharge(Decimal(0))},
-        offering.config.datasets,
+        offering.config,
         {},
     )
     offering.restart()

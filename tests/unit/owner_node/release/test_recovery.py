@@ -10,6 +10,7 @@ import pytest
 
 from common.errors import BalanceError, IntegrityError, RefusedError
 from common.model.plan import Linking, Plan
+from owner_node.config.policy import PolicyConfig
 from owner_node.release.recovery import LOST, Recalled, Recovery, Shown, StatedCharge, assess, carry_out
 from owner_node.state.chain import Head
 from owner_node.state.session import SessionEvent, SessionState
@@ -123,7 +124,7 @@ def test_a_restored_backup(offering: Offering) -> None:
     place = offering.records.ledger.head()
     found = assessed(offering, head(4), shown(plan), shown(plan, "r2"), places=(head(4), place))
     assert (found.missing, found.unexplained) == (3, 0)
-    carry_out(offering.records, found, {}, offering.config.datasets, {})
+    carry_out(offering.records, found, {}, offering.config, {})
     entries = [f"{entry.kind} {entry.release}" for entry in offering.records.ledger.entries()]
     assert entries == ["reserve r1", "spend r1", "reserve r2", "spend r2"]
     assert remaining(offering) == 1
@@ -159,7 +160,7 @@ def test_carried_out(offering: Offering, plan: Plan) -> None:
         records.ledger.losses.stop(tx, IntegrityError("entries were lost", "recover"))
     found = assessed(offering, head(4), shown(plan), places=(head(4),))
     stated = {"cohort": StatedCharge(Decimal("0.5"))}
-    newest = carry_out(records, found, stated, offering.config.datasets, {"without": ["gone"]})
+    newest = carry_out(records, found, stated, offering.config, {"without": ["gone"]})
     assert records.ledger.losses.reason() is None
     records.ledger.verify()
     lines = records.ledger.lines()
@@ -187,7 +188,7 @@ def test_a_delta_that_was_lost_counts(offering: Offering, plan: Plan) -> None:
     """A synthetic table of the owner's own is known to no aggregator; its δ is stated beside its ε."""
     records, found = offering.records, assessed(offering, head(4), shown(plan), places=(head(4),))
     stated = {"cohort": StatedCharge(Decimal("0.5"), Decimal("0.000001"))}
-    carry_out(records, found, stated, offering.config.datasets, {})
+    carry_out(records, found, stated, offering.config, {})
     assert records.ledger.deltas("cohort") == Decimal("0.000001")
     assert records.history.entries()[-1].details["stated_deltas"] == {"cohort": "0.000001"}
     records.ledger.verify()
@@ -199,13 +200,34 @@ def test_a_delta_that_was_lost_counts(offering: Offering, plan: Plan) -> None:
 
 
 def test_all_that_is_left(offering: Offering, plan: Plan) -> None:
-    """Who does not know what was lost charges everything: nothing can be reserved any more."""
+    """Whoever does not know what was lost charges everything: nothing can be reserved any more."""
     found = assessed(offering, head(9), shown(plan))
     assert found.unexplained == 7
-    carry_out(offering.records, found, {}, offering.config.datasets, {}, exhaust=True)
+    carry_out(offering.records, found, {}, offering.config, {}, exhaust=True)
     assert remaining(offering) == 0
+    assert not offering.records.ledger.deltas("cohort")
     with pytest.raises(BalanceError, match="has 0 left"):
         accept(offering, "r9")
+
+
+@pytest.mark.parametrize("epsilon", ["0.5", "2"])
+def test_all_delta_that_is_left(offering: Offering, plan: Plan, epsilon: str) -> None:
+    """Lost entries can have had all δ, too: a larger total has none later, even if no ε was left."""
+    records, found = offering.records, assessed(offering, head(9), shown(plan))
+    owner = replace(offering.config, policy=PolicyConfig(total_delta=Decimal("0.000003")))
+    stated = {"cohort": StatedCharge(Decimal(epsilon), Decimal("0.000001"))}
+    carry_out(records, found, stated, owner, {}, exhaust=True)
+    assert remaining(offering) == 0
+    assert records.ledger.deltas("cohort") == Decimal("0.000003")
+    records.ledger.verify()
+    total = Decimal(9)
+    with records.db.transaction() as tx:
+        records.ledger.change_total(tx, "cohort", total, "an ethics committee allowed more")
+    with records.db.transaction() as tx, pytest.raises(RefusedError, match=r"has had δ 0\.000003"):
+        records.ledger.reserve(
+            tx, budget="cohort", total_epsilon=total, charge=Decimal(1), aggregator="hub", release="r9",
+            plan_digest="0", delta=Decimal("0.000001"), total_delta=owner.policy.total_delta,
+        )  # fmt: skip
 
 
 def test_the_larger_bound_is_charged(offering: Offering, plan: Plan) -> None:
@@ -224,7 +246,7 @@ def test_sessions_under_way_end(offering: Offering) -> None:
     plan = accept(offering, "r1")
     offering.node.production.link("r1", plan.digest)
     found = assessed(offering, head(3), shown(plan, sealed=False, masking_asked=False))
-    carry_out(offering.records, found, {"cohort": StatedCharge(Decimal(0))}, offering.config.datasets, {})
+    carry_out(offering.records, found, {"cohort": StatedCharge(Decimal(0))}, offering.config, {})
     assert remaining(offering) == 3
     session = offering.records.sessions.get("hub", "r1")
     assert session is not None
@@ -243,7 +265,7 @@ def spent(offering: Offering, release: str) -> Plan:
 
 def recover(offering: Offering, found: Recovery) -> list[str]:
     """Carry a recovery out, nothing stated; returns the ledger's charges."""
-    carry_out(offering.records, found, {"cohort": StatedCharge(Decimal(0))}, offering.config.datasets, {})
+    carry_out(offering.records, found, {"cohort": StatedCharge(Decimal(0))}, offering.config, {})
     return [f"{entry.kind} {entry.release}" for entry in offering.records.ledger.entries()]
 
 
