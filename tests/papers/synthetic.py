@@ -150,9 +150,7 @@ def nearness(records: Records, released: Sequence[Int64Array], seed: int) -> tup
 def masked_nearness(records: Records, rank_noise: str, owners: str, seed: int) -> tuple[float, float, float]:
     """Return the nearness of a masked release with the mechanisms that are chosen."""
     named = {each.name: column for each, column in zip(records.attributes, records.released, strict=True)}
-    plan = plan_of(
-        records.attributes, records.n_released, EPSILON, owners=owners, rank_noise=[rank_noise] * len(owners)
-    )
+    plan = plan_of(records.attributes, records.n_released, EPSILON, owners=owners, rank_noise=[rank_noise])
     made = masked(plan, named, seed)
     return nearness(records, [made[each.name] for each in records.attributes], seed)
 
@@ -189,10 +187,16 @@ def f_measure(records: Records, released: Sequence[Int64Array], seed: int) -> fl
 
 def run(data: Path, out: Path, runs: int, *, name: str, seed: int) -> dict[str, str]:
     """Make the CSV file of one of `READERS`; returns its table of docs/synthetic.md by name."""
-    records = READERS[name](data)
+    table = compared(READERS[name](data), FORMS, runs, seed)
+    table.write(out / f"{name}.csv")
+    return {f"{name} synthetic": table.markdown()}
+
+
+def compared(records: Records, forms: Mapping[str, Form], runs: int, seed: int) -> Numbers:
+    """Return the means of some releases in each form, with each accounting, and of those beside them."""
     reached = mean(f_measure(records, records.released, seed + number) for number in range(runs))
     rows = [("original", (0.0, nan, 0.0, nan, reached, nan))]
-    for label, form in FORMS.items():
+    for label, form in forms.items():
         for accounting, delta in ACCOUNTINGS.items():
             foreseen = expected(records, form, delta)
             found = [measured(records, form, delta, seed + number) for number in range(runs)]
@@ -207,6 +211,4 @@ def run(data: Path, out: Path, runs: int, *, name: str, seed: int) -> dict[str, 
         found_others = [made(seed + number) for number in range(runs)]
         one, two, f = map(mean, zip(*found_others, strict=True))
         rows.append((key, (one, nan, two, nan, f, nan)))
-    table = Numbers(HEADS, tuple(rows))
-    table.write(out / f"{name}.csv")
-    return {f"{name} synthetic": table.markdown()}
+    return Numbers(HEADS, tuple(rows))
