@@ -32,6 +32,7 @@ from owner_node.synthesis.crossed import (
     encrypted_rows,
     noisy_sums,
     open_sums,
+    processes,
     vertical_answer,
 )
 from owner_node.synthesis.paillier import PrivateKey, check_different
@@ -122,10 +123,10 @@ class Crossing:
 
     def encrypt(self) -> ParcelAnswer:
         """Write encrypted rows for all adders."""
-        path, progress = self._path(ParcelKind.ROWS), self.work.progress
-        rows = encrypted_rows(self.roles, self.number, self.columns, self.keys.pair_key, self.keys.seed)
+        path, progress, keys = self._path(ParcelKind.ROWS), self.work.progress, self.keys
         progress.begin("encrypting", self.design.n_records)
-        with atomic_writer(path) as stream_:
+        with processes(self.design.n_records) as pool, atomic_writer(path) as stream_:
+            rows = encrypted_rows(self.roles, self.number, self.columns, keys.pair_key, keys.seed, pool)
             # The key comes first, then all persons.
             stream_.write(next(rows))
             for piece in rows:
@@ -145,7 +146,8 @@ class Crossing:
             pieces = self._pieces(self._file(rows, holder))
             number = self.owners.index(holder)
             try:
-                added[holder] = add_rows(self.roles, number, self.number, self.columns, pieces)
+                with processes(self.design.n_records) as pool:
+                    added[holder] = add_rows(self.roles, number, self.number, self.columns, pieces, pool)
             except IntegrityError as error:
                 raise _foreign(holder, error.message) from None
         keys = {holder: each.key for holder, each in added.items()}

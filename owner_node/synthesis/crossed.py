@@ -23,11 +23,16 @@ A message is its header, canonical JSON after its length in four bytes, and ciph
 """
 
 import json
+import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from typing import Any, TypeVar
 
 import numpy as np
@@ -44,6 +49,7 @@ from common.synthesis.course import CoarseTable, Design, OneWay, Question, quest
 from common.synthesis.model import Attributes
 from common.synthesis.roles import CrossTable, Group, Roles, Terms
 from common.synthesis.rounds import Coding
+from common.workspace import processors
 from owner_node.masking.arrays import KEY_BYTES, BitSource
 from owner_node.synthesis.counts import noisy_answer
 from owner_node.synthesis.packing import Packing
@@ -63,6 +69,10 @@ _LENGTH_BYTES = 4
 _LARGEST_HEADER = 2**16
 _AHEAD = 8
 """Pieces of work that are under way."""
+_MOST_PROCESSES = 4
+"""Each of them takes 120 MB."""
+_LEAST_PERSONS = 10_000
+"""With fewer, one process is done before others have started."""
 
 _Piece = TypeVar("_Piece")
 _Done = TypeVar("_Done")
@@ -123,6 +133,33 @@ def work_through(
             yield under_way.popleft().result()
     while under_way:
         yield under_way.popleft().result()
+
+
+@contextmanager
+def processes(n_persons: int) -> Iterator[Executor | None]:
+    """Open the processes for `work_through`, one for each processor; None where one would be as fast."""
+    number, pool = min(processors(), _MOST_PROCESSES), None
+    if number > 1 and n_persons >= _LEAST_PERSONS:
+        # Where processes cannot share locks, as without /dev/shm, this one does all.
+        with suppress(OSError, ImportError, NotImplementedError):
+            pool = ProcessPoolExecutor(number, get_context("spawn"), _begin_process)
+    try:
+        yield pool
+    finally:
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
+
+
+def _begin_process() -> None:
+    """Let this process end with the one that started it, however that ends; Ctrl-C is for that one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 # --- rows -----------------------------------------------------------------------------------------------

@@ -1,10 +1,13 @@
 """Two owners count together: exact tables, the same bytes again, and nothing but noisy counts for anyone."""
 
 import json
-from concurrent.futures import ProcessPoolExecutor
+import os
+import select
+import subprocess
+import sys
+import textwrap
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -28,6 +31,7 @@ from owner_node.synthesis.crossed import (
     noisy_sums,
     open_sums,
     packing_of,
+    processes,
     table_noise,
     vertical_answer,
 )
@@ -196,15 +200,62 @@ def test_a_release_is_the_same_with_plain_integers(holders, delta, monkeypatch):
 # --- the same bytes -------------------------------------------------------------------------------------
 
 
-def test_messages_are_the_same_bytes_again(pair):
+def test_messages_are_the_same_bytes_again(pair, monkeypatch):
     """Whatever processes do the work, and in whatever pieces a message arrives."""
     made, message, sums = pair
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+    monkeypatch.setattr(crossed, "processors", lambda: 2)
+    with processes(10_000) as pool:
+        assert pool is not None
         assert made.rows(pool) == message
         again = made.added(message, pool, 1_009)
     assert again.products == sums.products
     asked = made.roles.asked
     assert made.answer(again, asked) == made.answer(sums, asked)
+
+
+def test_few_persons_and_one_processor_need_no_processes(monkeypatch):
+    """Processes are started where they save more time than that takes, and where there can be any."""
+    monkeypatch.setattr(crossed, "processors", lambda: 2)
+    with processes(9_999) as pool:
+        assert pool is None
+
+    def refused(*_):
+        raise PermissionError(13, "no shared memory")
+
+    monkeypatch.setattr(crossed, "ProcessPoolExecutor", refused)
+    with processes(10_000) as pool:
+        assert pool is None
+    monkeypatch.setattr(crossed, "processors", lambda: 1)
+    with processes(10_000) as pool:
+        assert pool is None
+
+
+WORKING = """
+import os
+from owner_node.synthesis import crossed
+
+crossed.processors = lambda: 2
+with crossed.processes(10_000) as pool:
+    print(*{pool.submit(os.getpid).result() for _ in range(20)}, flush=True)
+    input()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="processes of others are watched on Linux alone")
+def test_processes_end_with_the_one_that_started_them(tmp_path):
+    """A daemon that is killed leaves no process behind that holds its key and records."""
+    program = tmp_path / "working.py"
+    program.write_text(f"if __name__ == '__main__':\n{textwrap.indent(WORKING, '    ')}")
+    with subprocess.Popen(
+        [sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as started:
+        assert started.stdout is not None
+        watched = [os.pidfd_open(int(each)) for each in started.stdout.readline().split()]
+        started.kill()
+    assert watched
+    for each in watched:
+        assert select.select([each], [], [], 60)[0]
+        os.close(each)
 
 
 def test_messages_of_other_seeds_rounds_and_releases_have_nothing_in_common(pair):
