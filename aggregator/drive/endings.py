@@ -6,7 +6,7 @@ from collections.abc import Callable
 from aggregator.protocol.events import Conflicted, Ending, Expired, Failed, Refused
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import TRANSITIONS, State
-from aggregator.protocol.work import awaited
+from aggregator.protocol.work import work_for
 from common.errors import ConflictError, InternalError, TesseraError, UsageError, by_code, from_document
 from common.log import one_line
 from common.words.worth import BETTER, Worth
@@ -59,8 +59,8 @@ def expired(at: int, release: Release, connected: Callable[[str], bool]) -> Endi
             message=f"the plan of release {release.id} was not confirmed in time",
             hint="ask for it again under another --id and confirm the plan, or use --yes",
         )
-    answer = awaited(release.state) or "described"
-    late = list(release.missing(answer))
+    # Of owners that count together, one may only wait for another.
+    late = [owner for owner in release.progress if work_for(release, owner)]
     away = [owner for owner in late if not connected(owner)]
     if release.state is State.INVITING and away:
         return Failed(

@@ -44,12 +44,6 @@ _STEPS: dict[State, tuple[str, Step]] = {
 """The answer that each state waits for, and the work that it answers."""
 
 
-def awaited(state: State) -> str | None:
-    """Return the name of the answer that a state waits for, as in `Progress`; None if it waits for none."""
-    step = _STEPS.get(state)
-    return step[0] if step else None
-
-
 def work_for(release: Release, owner: str) -> Work | None:
     """Return what an owner should do now, or None if there is nothing.
 

@@ -34,6 +34,24 @@ SIZE = 300
 OWN = re.compile(r"\.(rows|sums)-[0-9a-f]{16}\.parcel$")
 ATTEMPTS = 6
 """How often a release is made until the process dies in the very round that is meant."""
+PLACES = range(SIZE)
+ODD = {
+    "a": {
+        "one": ({"type": "category", "categories": ["x"]}, ["x" for _ in PLACES]),
+        "wide": ({"type": "integer", "min": 0, "max": 2**40}, [2**31 * each for each in PLACES]),
+    },
+    "b": {
+        "code": (
+            {"type": "category", "categories": ["a", "b"], "missing": "category"},
+            [("a", "b", None)[each % 3] for each in PLACES],
+        ),
+        "cost": (
+            {"type": "integer", "min": 1, "max": 999, "missing": "category"},
+            [str(each + 1) if each % 3 else None for each in PLACES],
+        ),
+    },
+}
+"""Attributes of one value, of 2^40 values, and with missing values, and their cells."""
 ASKED = {"product": "synthetic", "k": "", "layout": "vertical", "owners": ",".join(OWNERS)}
 
 
@@ -46,7 +64,15 @@ def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
     for place, (owner, names) in enumerate(HELD.items()):
         write(folder, owner, "patients", records[["person", *names]].sample(frac=1, random_state=place))
         attributes = {name: ATTRIBUTES[name] for name in names}
-        says[owner] = policy() + declared("patients", attributes=attributes, total_epsilon="1000")
+        odd = records[["person"]].assign(**{name: cells for name, (_, cells) in ODD[owner].items()})
+        write(folder, owner, "odd", odd)
+        says[owner] = "\n".join(
+            [
+                policy(),
+                declared("patients", attributes=attributes, total_epsilon="1000"),
+                declared("odd", attributes={name: each for name, (each, _) in ODD[owner].items()}),
+            ]
+        )
     make_setup(folder, says)
     share_linkage_key(folder, OWNERS)
     with LocalCluster(folder) as running:
@@ -54,14 +80,14 @@ def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
         yield running
 
 
-def check_published(cluster: LocalCluster, release: str, folder: str) -> None:
+def check_published(cluster: LocalCluster, release: str, folder: str, epsilon: int = 1) -> None:
     """Check that a release holds for everybody, and that each owner was charged ε once."""
     ca = cluster.folder / "tls" / "ca.pem"
     code, shown = ask(cluster, "aggregator", "verify", folder, "--ca", ca)
     assert (code, shown["holds"], shown["records"]) == (0, True, SIZE)
     for owner in OWNERS:
         # The whole ε, not its half: a person's record is at both.
-        assert [each.epsilon for each in spends(cluster, owner, release)] == [1]
+        assert [each.epsilon for each in spends(cluster, owner, release)] == [epsilon]
         assert ask(cluster, "owner-node", "verify", folder, owner=owner)[1]["own"]["records"] == SIZE
 
 
@@ -90,6 +116,17 @@ def test_a_release(cluster):
             assert not any(each.answer for each in Rounds(db).answered(AGGREGATOR, "whole"))
     assert parcels(cluster, "whole") == {}
     assert not list((cluster.folder / "state" / "incoming").glob("whole/*"))
+
+
+def test_narrow_wide_and_missing_values(cluster):
+    """One value, a domain of 2^40, and missing values are counted across owners like any others."""
+    code, shown = released(cluster, "odd", **ASKED | {"dataset": "odd", "epsilon": "50"})
+    assert (code, shown.get("state")) == (0, "published"), shown
+    check_published(cluster, "odd", shown["directory"], 50)
+    table = pq.read_table(Path(shown["directory"]) / "data.parquet")
+    assert set(table.column("one").to_pylist()) == {"x"}
+    assert set(table.column("code").to_pylist()) == {"a", "b", "(missing)"}
+    assert 0 < table.column("cost").null_count < SIZE
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])

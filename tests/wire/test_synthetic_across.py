@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +120,51 @@ async def test_what_was_sent_is_made_again_byte_for_byte(
     # The holder's rows, and the adder's sums in two rounds.
     assert len(seen) == 3
     assert all(len(made) == 2 and len(set(made)) == 1 for made in seen.values())
+    assert [spent(each) for each in configs] == [1, 1]
+
+
+@pytest.mark.parametrize("late", ["rows", "sums"])
+async def test_a_partner_that_never_answers_ends_the_release(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+    late: str,
+) -> None:
+    """The deadline ends what waits for an owner; the same command goes on, with the same bytes and charge."""
+    aggregator = await launch(mask=timedelta(seconds=20))
+    configs = [part(tmp_path, each, aggregator.daemon.address, certificates) for each in "ab"]
+    share_key(configs)
+    upload, made = AggregatorClient.upload_parcel, dict[tuple[str, str], set[str]]()
+    silent = True
+
+    async def hung(self: Any, release: str, plan: str, answer: Any, progress: Any) -> None:
+        parcel = answer.parcel
+        made.setdefault((parcel.owner, parcel.opening), set()).add(parcel.parcel_digest)
+        if silent and parcel.kind == late:
+            raise NotConnectedError("the network is gone")
+        await upload(self, release, plan, answer, progress)
+
+    monkeypatch.setattr(AggregatorClient, "upload_parcel", hung)
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+        await begin(aggregator, *"ab", layout="vertical")
+        assert await ended(aggregator, seconds=120) == "expired"
+        view = await aggregator.show()
+        # Only one is late: the other one waits for it.
+        assert re.search("no answer from [ab]$", view.error.message)
+        assert view.resumable
+        await heard.wait_for("concluded", times=2)
+        assert [session_of(each).state for each in configs] == [SessionState.ENDED] * 2
+        before = [[each.digest for each in rounds_of(config)] for config in configs]
+        silent = False
+        await begin(aggregator, *"ab", layout="vertical")
+        assert await ended(aggregator, seconds=120) == "published"
+    for config, digests in zip(configs, before, strict=True):
+        assert [each.digest for each in rounds_of(config)][: len(digests)] == digests
+    assert len(made) == 3
+    assert all(len(each) == 1 for each in made.values())
     assert [spent(each) for each in configs] == [1, 1]
 
 
