@@ -134,10 +134,6 @@ class AggregatorClient:
     async def connect(self, datasets: Sequence[str], trust: Trust) -> wire.ConnectResponse:
         """Announce this owner; the response has the newest ledger head that the aggregator keeps.
 
-        Args:
-            datasets: Names of the data sets that it offers.
-            trust: Knows the aggregator.
-
         Raises:
             IdentityError: If another aggregator answers.
             IntegrityError: If the answer is not signed.
@@ -163,7 +159,6 @@ class AggregatorClient:
 
         Args:
             busy: Work in progress, as (release, step), and how far it is.
-            trust: Knows the aggregator.
             head: Head of this owner's ledger for the aggregator to keep; None if it has that one.
             shown: Hash of the newest head that the aggregator showed, which the ledger has.
 
@@ -288,23 +283,22 @@ class AggregatorClient:
             IntegrityError: If the aggregator sends something else.
         """
         request = wire.FetchRequest(release=release, digest=name)
-        compressed, found = bytearray(), b""
+        compressed, document = bytearray(), b""
         with _handing_over():
             async for chunk in _stream(lambda: self._calls.Fetch(request, timeout=_DOCUMENT_SECONDS)):
                 compressed += chunk.data
                 if len(compressed) > MESSAGE_LIMIT:
                     break
         with suppress(zlib.error):
-            found = zlib.decompressobj().decompress(compressed, MESSAGE_LIMIT)
-        if digest(found) != name:
+            document = zlib.decompressobj().decompress(compressed, MESSAGE_LIMIT)
+        if digest(document) != name:
             raise IntegrityError("the aggregator sends another document than its work names")
-        return found
+        return document
 
     async def selection(self, release: str, plan_digest: str, size: int) -> bytes:
         """Fetch which of this owner's records all groups hold.
 
         Args:
-            plan_digest: The accepted plan.
             size: Expected size in bytes.
 
         Raises:
@@ -313,17 +307,19 @@ class AggregatorClient:
             IntegrityError: If the aggregator sends more than `size` bytes.
         """
         request = wire.SelectRequest(release=release, plan_digest=plan_digest)
-        found = bytearray()
+        selection = bytearray()
         with _handing_over():
             async for chunk in _stream(lambda: self._calls.Select(request, timeout=_transfer_seconds(size))):
-                found += chunk.data
-                if len(found) > size:
+                selection += chunk.data
+                if len(selection) > size:
                     break
-            if len(found) < size:
-                raise IntegrityError(f"the aggregator sent {len(found)} of the {size} bytes of a selection")
-        if len(found) > size:
+            if len(selection) < size:
+                raise IntegrityError(
+                    f"the aggregator sent {len(selection)} of the {size} bytes of a selection"
+                )
+        if len(selection) > size:
             raise IntegrityError(f"the aggregator sends more than the {size} bytes of a selection")
-        return bytes(found)
+        return bytes(selection)
 
     async def recall(self) -> AsyncIterator[wire.RecallItem]:
         """Request everything that this owner signed for this aggregator: ledger heads, and releases."""
@@ -418,11 +414,7 @@ def _check(
 
 
 def _check_software(response: wire.ConnectResponse) -> Software:
-    """Return what the aggregator runs.
-
-    Raises:
-        VersionError: If both sides speak no common version of the protocol.
-    """
+    """Return what the aggregator runs."""
     software = read_software(response.software)
     common_protocol("this owner node", {"the aggregator": software})
     return software
@@ -452,7 +444,9 @@ async def connected_client(
     """
     async with AggregatorClient(aggregator.address, identity or config.tls) as client:
         try:
-            await client.connect([each.name for each in config.datasets], trust_in(config, aggregator.name))
+            await client.connect(
+                [dataset.name for dataset in config.datasets], trust_in(config, aggregator.name)
+            )
         except NotConnectedError as error:
             # gRPC does not say which step fails; it may be an authority that the other side does not know.
             raise NotConnectedError(
@@ -486,7 +480,7 @@ def _transfer_seconds(size: int) -> float:
 
 
 @contextmanager
-def _catalogued() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     """Convert exceptions of gRPC calls to errors of the catalogue."""
     try:
         yield
@@ -508,12 +502,12 @@ def _handing_over() -> Iterator[None]:
 
 
 async def _call(make: Callable[[], Any]) -> Any:
-    with _catalogued():
+    with _convert_errors():
         return _readable(await make())
 
 
 async def _stream(make: Callable[[], Any]) -> AsyncIterator[Any]:
-    with _catalogued():
+    with _convert_errors():
         async for response in make():
             yield _readable(response)
 
@@ -544,7 +538,7 @@ def probe_aggregator(
         TesseraError: If it cannot be reached, is another aggregator, or rejects calls of this owner.
     """
     nonce = secrets.token_bytes(NONCE_BYTES)
-    request = _announcement([each.name for each in config.datasets], nonce)
+    request = _announcement([dataset.name for dataset in config.datasets], nonce)
     credentials = channel_credentials(identity)
     host, port = host_and_port(aggregator.address)
     options = channel_options(direct=proxy_to(host, port=port) is None)

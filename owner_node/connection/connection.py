@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def _contained() -> Iterator[None]:
+def _contain_faults() -> Iterator[None]:
     """Confine an unexpected exception to the connection that it occurred in; others keep working."""
     try:
         yield
@@ -126,9 +126,9 @@ class Connection:
         """Connect, work and reconnect until cancelled."""
         try:
             while True:
-                async with await self._connected() as client:
+                async with await self._connect_with_retries() as client:
                     try:
-                        with _contained():
+                        with _contain_faults():
                             await self._work(client)
                     except TesseraError as error:
                         await self._note_broken(error)
@@ -137,7 +137,7 @@ class Connection:
         finally:
             await self._stop_tasks()
 
-    async def _connected(self) -> AggregatorClient:
+    async def _connect_with_retries(self) -> AggregatorClient:
         retrying = AsyncRetrying(
             wait=wait_random_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
             retry=retry_if_exception_type(TesseraError),
@@ -150,7 +150,7 @@ class Connection:
         self._identity = self._credentials.current
         client = AggregatorClient(self._aggregator.address, self._identity)
         try:
-            with _contained():
+            with _contain_faults():
                 await self._greet(client)
         except BaseException:
             await client.close()
@@ -220,13 +220,13 @@ class Connection:
             self._guard.broken.wait(),
             self._credentials.replaced(self._identity),
         )
-        events = [asyncio.create_task(each) for each in changes]
+        events = [asyncio.create_task(change) for change in changes]
         try:
             await asyncio.wait((poll, *events), return_when=asyncio.FIRST_COMPLETED)
             self._guard.check()
             if not poll.done():
                 return []
-            response = await self._answered(client, poll)
+            response = await self._await_answer(client, poll)
             await self._examine(response)
             self._reported = _head(response)
             # An answer to a ledger head may have no work although some is due.
@@ -250,7 +250,7 @@ class Connection:
             extra = {"aggregator": self._aggregator.name, "release": release}
             _log.warning("the aggregator has forgotten a release", extra=extra)
 
-    async def _answered(
+    async def _await_answer(
         self, client: AggregatorClient, poll: asyncio.Task[wire.PollResponse]
     ) -> wire.PollResponse:
         """Wait for the answer to a poll; if it rejects the ledger head, examine the newest one at once."""
@@ -360,7 +360,7 @@ class Connection:
 
     def _end_waiting(self, release: str) -> None:
         """Stop waiting for decisions about a release that has ended."""
-        for key in [each for each in self._waiting if each[0] == release]:
+        for key in [waiting for waiting in self._waiting if waiting[0] == release]:
             self._take_up(key)
 
     async def _explain(self, state: RetryCallState) -> None:
@@ -385,7 +385,7 @@ class Connection:
     async def _handshake(self) -> TesseraError | None:
         try:
             # It reads what anyone on the way may send, and is called where a fault would end the daemon.
-            with _contained():
+            with _contain_faults():
                 return await asyncio.to_thread(explain, self._aggregator, self._config.tls, self._clock())
         except TesseraError as error:
             return error

@@ -63,10 +63,7 @@ def check_issued(
 
     Args:
         key: The key that it was requested for.
-        chain_pem: The received chain.
-        party: The party that it must name.
         authorities: The trusted CAs, one of which must have issued it.
-        now: The present moment.
 
     Returns:
         The certificate.
@@ -102,18 +99,11 @@ def check_renewed(
     It must be valid at every aggregator of this owner, so it must be under a CA of the present one, and
     expire later.
 
-    Args:
-        key: The key that it was requested for.
-        chain_pem: The received chain.
-        party: The party that it must name.
-        present: The identity in use.
-        now: The present moment.
-
     Raises:
         IdentityError: If it does not meet these conditions.
     """
     first, *intermediates = present.signer.chain
-    same = [each for each in present.authorities if _leads_to(first, intermediates, each, now)]
+    same = [authority for authority in present.authorities if _leads_to(first, intermediates, authority, now)]
     issued = check_issued(key, chain_pem, party, same or present.authorities, now)
     if issued.not_valid_after_utc <= first.not_valid_after_utc:
         raise IdentityError(

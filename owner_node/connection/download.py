@@ -34,7 +34,6 @@ async def download(
     Args:
         out: An empty or absent folder.
         aggregator: Name of the aggregator; optional if only one made a release of this id.
-        progress: Shows how much has been downloaded and verified.
 
     Returns:
         The result of verifying it, identities included.
@@ -84,15 +83,19 @@ def _check_listed(listed: Mapping[str, int], folder: Path) -> None:
 def _find(config: OwnerConfig, release: str, aggregator: str | None) -> tuple[KnownAggregator, Session]:
     with OwnerDatabase(config.owner.state_dir, make=False) as db:
         known = Sessions(db, utc_now).all()
-    found = [each for each in known if each.release == release and aggregator in (None, each.aggregator)]
-    if not found:
+    sessions = [
+        session
+        for session in known
+        if session.release == release and aggregator in (None, session.aggregator)
+    ]
+    if not sessions:
         raise UsageError(
             f"{config.owner.id} took no part in a release {release!r}", "see owner-node history for releases"
         )
-    if len(found) > 1:
-        names = ", ".join(each.aggregator for each in found)
+    if len(sessions) > 1:
+        names = ", ".join(session.aggregator for session in sessions)
         raise UsageError(f"several aggregators made a release {release!r}", f"name one: --aggregator {names}")
-    session = found[0]
+    session = sessions[0]
     for section in config.aggregators:
         if section.name == session.aggregator:
             return section, session

@@ -94,10 +94,7 @@ def install(
     """Check a bundle, and install its certificate with the key that was generated for it.
 
     Args:
-        data: The bundle.
         ca_fingerprint: Fingerprint of the CA, as heard by telephone.
-        now: The present moment.
-        add_ca: Whether to trust this CA in addition to those that are trusted already.
 
     Raises:
         UsageError: If the fingerprint is malformed.
@@ -110,7 +107,7 @@ def install(
     _check_authority(authority, ca_fingerprint)
     chain = bundle.chain()
     key, requested = _key_of(config.tls.key, chain[0])
-    pem = b"".join(each.public_bytes(Encoding.PEM) for each in chain)
+    pem = b"".join(certificate.public_bytes(Encoding.PEM) for certificate in chain)
     certificate = check_issued(key.public_key(), pem, own_party(config), (authority,), now)
     authorities = _trust(config.tls.ca, authority, add_ca=add_ca)
     try:
@@ -132,12 +129,12 @@ def _check_authority(authority: x509.Certificate, heard: str) -> None:
         raise UsageError(
             f"--ca-fingerprint: {problem}", "type it as the aggregator's operator reads it"
         ) from None
-    found = fingerprint(authority.public_key())
-    if found != expected:
+    actual = fingerprint(authority.public_key())
+    if actual != expected:
         raise IntegrityError(
             "the bundle was made by another CA than the one with that fingerprint",
             "do not install it; ask the aggregator's operator for the file, and compare again",
-            {"expected": expected, "found": found},
+            {"expected": expected, "found": actual},
         )
 
 
@@ -162,7 +159,7 @@ def _trust(path: Path, authority: x509.Certificate, *, add_ca: bool) -> tuple[x5
     if authority in known:
         return known
     if known and not add_ca:
-        names = ", ".join(fingerprint(each.public_key())[:16] for each in known)
+        names = ", ".join(fingerprint(certificate.public_key())[:16] for certificate in known)
         raise ConfigurationError(
             f"{path} trusts other CAs already ({names})",
             hint=f"add --add-ca to trust this one too; to trust it alone, move {path} away first",
@@ -170,7 +167,7 @@ def _trust(path: Path, authority: x509.Certificate, *, add_ca: bool) -> tuple[x5
     trusted = (*known, authority)
     if not path.parent.exists():
         private_directory(path.parent)
-    _write(path, b"".join(each.public_bytes(Encoding.PEM) for each in trusted), _PUBLIC_FILE)
+    _write(path, b"".join(certificate.public_bytes(Encoding.PEM) for certificate in trusted), _PUBLIC_FILE)
     return trusted
 
 

@@ -110,10 +110,6 @@ def own_signature(
     A stored key outlives the CA that certified it; the certificate still proves it if owner.db was lost.
 
     Args:
-        records: The owner's state.
-        trust: Knows this owner's certificates.
-        domain: What the signature is for.
-        payload: What was signed.
         signature: DER.
         chain_pem: The certificate chain that came with it.
     """
@@ -150,15 +146,17 @@ async def _ask(
     try:
         async with AggregatorClient(section.address, config.tls) as client:
             response = await client.connect([dataset.name for dataset in config.datasets], trust)
-            async for item in _bounded(client.recall(), section.name):
-                places += [Head(each.sequence, each.hash) for each in item.heads]
+            async for item in _within_limits(client.recall(), section.name):
+                places += [Head(head.sequence, head.hash) for head in item.heads]
                 # No trial was ever charged.
                 if item.HasField("release") and not is_trial(item.release.release):
-                    releases.append(_checked(item.release, config.owner.id, section.name, records, trust))
+                    releases.append(
+                        _check_release(item.release, config.owner.id, section.name, records, trust)
+                    )
     except NotConnectedError as error:
-        found = explain(section, config.tls, clock()) or error
+        cause = explain(section, config.tls, clock()) or error
         raise NotConnectedError(
-            f"aggregator {section.name} does not answer: {found.message}",
+            f"aggregator {section.name} does not answer: {cause.message}",
             "every aggregator has to show what it knows; leave out one that is gone for ever with "
             f"--without {section.name}: then only what the ledger has reserved there is charged",
             {"aggregator": section.name},
@@ -169,19 +167,17 @@ async def _ask(
     return Shown(section.name, newest, proved, tuple(places), tuple(releases))
 
 
-async def _bounded(items: AsyncIterator[wire.RecallItem], aggregator: str) -> AsyncIterator[wire.RecallItem]:
-    """Yield what an aggregator shows, up to the limits of an honest one.
-
-    Raises:
-        IntegrityError: If it exceeds a limit, or shows an entry number out of range.
-    """
+async def _within_limits(
+    items: AsyncIterator[wire.RecallItem], aggregator: str
+) -> AsyncIterator[wire.RecallItem]:
+    """Yield what an aggregator shows, up to the limits of an honest one."""
     n_places = n_releases = n_bytes = 0
     async for item in items:
         n_places += len(item.heads)
         n_releases += item.HasField("release")
         n_bytes += item.ByteSize()
         too_many = n_places > _MOST_PLACES or n_releases > _MOST_RELEASES or n_bytes > _MOST_BYTES
-        if too_many or any(each.sequence >= MOST_ENTRIES for each in item.heads):
+        if too_many or any(head.sequence >= MOST_ENTRIES for head in item.heads):
             raise IntegrityError(
                 f"aggregator {aggregator} shows more than this owner can have signed",
                 f"ask its operator; --without {aggregator} leaves it out, and charges only what the ledger "
@@ -191,14 +187,10 @@ async def _bounded(items: AsyncIterator[wire.RecallItem], aggregator: str) -> As
         yield item
 
 
-def _checked(
+def _check_release(
     item: wire.RecalledRelease, owner: str, aggregator: str, records: Records, trust: Trust
 ) -> Recalled:
-    """Check one release as untrusted input: a charge that follows from it is final.
-
-    Raises:
-        IntegrityError: If it concerns another owner, or contradicts itself.
-    """
+    """Check one release as untrusted input: a charge that follows from it is final."""
     refused = IntegrityError(
         f"aggregator {aggregator} shows a release that is not this owner's, or is malformed",
         "both sides must run compatible versions; ask the aggregator's operator",

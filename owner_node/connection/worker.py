@@ -243,8 +243,14 @@ class Worker:
             if self._node_for(work).production.checks_co_owners:
                 consents = await self._client.document(work.release, work.link.consents_digest)
                 shown = [
-                    CoOwner(each.id, each.key_check, each.signature, each.certificate, each.key_generation)
-                    for each in _consents(consents).co_owners
+                    CoOwner(
+                        co_owner.id,
+                        co_owner.key_check,
+                        co_owner.signature,
+                        co_owner.certificate,
+                        co_owner.key_generation,
+                    )
+                    for co_owner in _consents(consents).co_owners
                 ]
             linked = await in_thread(link, work.release, work.plan_digest, shown)
         blob, progress = wire.BlobKey(), self._node_for(work).progress(work.release)
@@ -295,16 +301,16 @@ class Worker:
             answer = crossing.kept(ParcelKind.ROWS)
             if answer is None:
                 answer = await in_thread(crossing.encrypt)
-        return await self._passed(work, work.encrypt.round, answer)
+        return await self._pass_on(work, work.encrypt.round, answer)
 
     async def _add(self, work: wire.Work) -> wire.AnswerRequest:
         async with self._in_turn(self._turn):
             crossing = await self._crossing(work, work.add)
             answer = crossing.kept(ParcelKind.SUMS)
             if answer is None:
-                rows = await self._fetched(work, crossing, ParcelKind.ROWS, work.add.parcels)
+                rows = await self._fetch_parcels(work, crossing, ParcelKind.ROWS, work.add.parcels)
                 answer = await in_thread(crossing.add, rows)
-        return await self._passed(work, work.add.round, answer)
+        return await self._pass_on(work, work.add.round, answer)
 
     async def _crossing(self, work: wire.Work, asked: "wire.Pass | wire.Measure") -> "Crossing":
         opening = await self._client.document(work.release, asked.opening_digest)
@@ -312,17 +318,19 @@ class Worker:
         make = self._node_for(work).measuring.crossing
         return await in_thread(make, work.release, work.plan_digest, *signed)
 
-    async def _fetched(
+    async def _fetch_parcels(
         self, work: wire.Work, crossing: "Crossing", kind: ParcelKind, sent: "Iterable[wire.Parcel]"
     ) -> "dict[str, Parcel]":
         """Fetch what this owner needs of what others sent; return it by owner."""
-        signed = [SignedParcel(each.statement, each.signature, each.certificate) for each in sent]
+        signed = [SignedParcel(parcel.statement, parcel.signature, parcel.certificate) for parcel in sent]
         needed = await in_thread(crossing.needed, kind, signed)
         for parcel in needed.values():
             await self._client.parcel(work.release, work.plan_digest, parcel, crossing.received(parcel))
         return needed
 
-    async def _passed(self, work: wire.Work, round_number: int, answer: "ParcelAnswer") -> wire.AnswerRequest:
+    async def _pass_on(
+        self, work: wire.Work, round_number: int, answer: "ParcelAnswer"
+    ) -> wire.AnswerRequest:
         names = (work.release, work.plan_digest)
         await self._client.upload_parcel(*names, answer, self._node_for(work).progress(work.release))
         parcel = wire.Parcel(
@@ -337,7 +345,7 @@ class Worker:
             if asked.parcels:
                 crossing = await self._crossing(work, asked)
                 if not crossing.is_answered:
-                    sums = await self._fetched(work, crossing, ParcelKind.SUMS, asked.parcels)
+                    sums = await self._fetch_parcels(work, crossing, ParcelKind.SUMS, asked.parcels)
             opening = await self._client.document(work.release, asked.opening_digest)
             signed = (opening, asked.signature, asked.certificate)
             answered = await in_thread(answer, work.release, work.plan_digest, *signed, sums)

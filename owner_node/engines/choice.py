@@ -69,9 +69,6 @@ def engine_of(
     """Say which engine a data set gets, if all of its attributes are masked.
 
     Args:
-        dataset: The data set.
-        section: The table `[engine]`.
-        workspace: What it may use of the machine.
         n_records: Number of its records; None to guess from the source, without reading it.
     """
     guess = None
@@ -130,8 +127,6 @@ def match_bytes(table: int, n_records: int, n_passes: int) -> int:
 
     Args:
         table: Size of the loaded table in bytes.
-        n_records: Number of its records.
-        n_passes: Number of passes.
     """
     return max(TABLES_IN_MEMORY * table, table + n_records * (_MATCH_BYTES + _PASS_BYTES * n_passes))
 
@@ -142,11 +137,7 @@ def check_match_memory(
     """Check that the match keys of so many records fit into the memory limit; `memory` has none.
 
     Args:
-        dataset: The data set.
         table: Size of the loaded table in bytes.
-        n_records: Number of its records.
-        kind: The engine that is set.
-        workspace: What it may use of the machine.
 
     Raises:
         UnusableDataError: If they do not.
@@ -175,7 +166,7 @@ def _records_in(dataset: DatasetConfig) -> int | None:
     path = Path(dataset.source)
     try:
         files = sorted(path.glob("*.p*q*")) if path.is_dir() else [path]
-        size = sum(each.stat().st_size for each in files)
+        size = sum(path.stat().st_size for path in files)
     except OSError:
         return None
     # A value takes about as much in a file as in memory: a few digits, or compressed bytes.

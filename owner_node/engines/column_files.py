@@ -129,8 +129,8 @@ class ColumnWriter:
         self._lowest = min(self._lowest, int(values.min()))
         self._highest = max(self._highest, int(values.max()))
         if self._distinct is not None:
-            found = np.unique(values)
-            new = np.setdiff1d(found, self._distinct, assume_unique=True)
+            distinct = np.unique(values)
+            new = np.setdiff1d(distinct, self._distinct, assume_unique=True)
             if self._distinct.size + new.size > MOST_DISTINCT:
                 self._distinct = None
             elif new.size:

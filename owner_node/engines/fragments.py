@@ -34,15 +34,10 @@ def write_in_random_order(
     """Write a fragment again, in a random order and without tokens.
 
     Args:
-        stream: A binary file open for writing.
-        assignment: What its owner masked.
         batches: Its record batches, in resolution units.
-        n_records: Number of its records.
-        workspace: What it may use of the machine.
-        progress: Shows how far that is.
     """
     progress.begin("removing tokens", 3 * n_records)
-    names = [each.name for each in assignment.attributes]
+    names = [attribute.name for attribute in assignment.attributes]
     shuffle = SystemBits()
     if TABLES_IN_MEMORY * 8 * n_records * len(names) <= workspace.memory:
         with TURNS.turn():
@@ -74,8 +69,6 @@ def count_missing(
 
     Args:
         own: Record batches of integers.
-        released: The others.
-        names: The columns of both.
         workspace: What it may use of the machine.
         progress: Advanced by the records of both.
     """
@@ -83,7 +76,7 @@ def count_missing(
     schema = pa.schema([(key, pa.int64()) for key in (*keys, "weight")])
     sums, missing = RunSums(), 0
 
-    def weighed() -> Iterator[Any]:
+    def weigh() -> Iterator[Any]:
         for batches, weight in ((own, 1), (released, -1)):
             for batch in watched(batches, progress or Progress()):
                 columns = [batch.column(name).cast(pa.int64()) for name in names]
@@ -91,7 +84,7 @@ def count_missing(
                 yield pa.record_batch([*columns, weights], schema=schema)
 
     with closing(Sorter(workspace)) as sorter:
-        for batch in sorter.sort(weighed(), schema, keys):
+        for batch in sorter.sort(weigh(), schema, keys):
             *columns, weights = (column.to_numpy() for column in batch.columns)
             missing += int(np.maximum(sums.add(columns, weights), 0).sum())
     return missing + max(0, int(sums.finish()[0]))

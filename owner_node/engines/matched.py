@@ -24,7 +24,7 @@ from owner_node.linking.match_tokens import all_passes, key_columns, secret_orde
 from owner_node.linking.tokens import TOKEN_SIZE
 from owner_node.masking.arrays import BitSource
 from owner_node.masking.engine import MemoryEngine
-from owner_node.sources import opened
+from owner_node.sources import open_reading
 from owner_node.sources.reading import Gathered
 from owner_node.values.match_keys import KeyColumns
 
@@ -54,8 +54,8 @@ class MatchedRecords:
         with TURNS.turn():
             self.progress.begin("linking", len(self.plan.passes))
             sent = []
-            for each in all_passes(self.columns, self.plan.passes, self.release_key, self.handles):
-                sent.append(each.sent)
+            for linking in all_passes(self.columns, self.plan.passes, self.release_key, self.handles):
+                sent.append(linking.sent)
                 self.progress.advance(1)
             return encode_lists(sent)
 
@@ -108,12 +108,8 @@ def pin_to_match(
     """Load a data set once, to be linked by match keys.
 
     Args:
-        dataset: Settings of the data set.
-        attributes: Names of the attributes to load.
         kind: The engine that is set; the records are in memory in any case.
-        workspace: What it may use of the machine.
         plan: A plan with passes.
-        release_key: Key of the release's tokens.
         source_key: Key of the column digests; handles are derived from it, too.
         progress: Shows how far loading is, and later linking.
 
@@ -122,7 +118,7 @@ def pin_to_match(
         UnusableDataError: If match keys of so many records do not fit into the memory limit.
     """
     progress = progress or Progress()
-    with opened(dataset, attributes, others=True, progress=progress) as reading:
+    with open_reading(dataset, attributes, others=True, progress=progress) as reading:
         gathered, n_records = Gathered(reading), 0
         progress.expect(reading.expected or progress.total)
         for batch in reading.batches():
@@ -149,7 +145,6 @@ def read_persons(numbers: bytes, n_records: int, n_selected: int, expected_diges
 
     Args:
         numbers: Four big-endian bytes per record, in the order of their handles; 2^32 - 1 leaves one out.
-        n_records: Number of the owner's records.
         n_selected: Number of records that are not left out, from the addendum.
         expected_digest: SHA-256 of the numbers, from the addendum.
 
@@ -163,11 +158,11 @@ def read_persons(numbers: bytes, n_records: int, n_selected: int, expected_diges
         raise _other("their digest differs from the addendum's")
     if len(numbers) != PERSON_BYTES * n_records:
         raise _other(f"they have {len(numbers)} bytes for {n_records} records")
-    found = np.frombuffer(numbers, dtype=">u4").astype(np.uint32)
-    chosen = found[found != _LEFT_OUT]
+    persons = np.frombuffer(numbers, dtype=">u4").astype(np.uint32)
+    chosen = persons[persons != _LEFT_OUT]
     if len(chosen) != n_selected or len(np.unique(chosen)) != n_selected:
         raise _other(f"they do not name {n_selected} different persons for {n_records} records")
-    return found
+    return persons
 
 
 def _other(what: str) -> IntegrityError:

@@ -31,7 +31,7 @@ from owner_node.ledger.columns import columns_of
 from owner_node.linking.tokens import tokens
 from owner_node.masking.arrays import BitSource, Purpose
 from owner_node.masking.engine import Engine, MemoryEngine
-from owner_node.sources import LoadCounts, LoadedData, opened, schema_of
+from owner_node.sources import LoadCounts, LoadedData, open_reading, schema_of
 from owner_node.sources.reading import Gathered
 from owner_node.values.normal_forms import normalise
 
@@ -73,8 +73,6 @@ class PinnedRecords(Protocol):
         """Write a fragment of masked columns.
 
         Args:
-            stream: A binary file open for writing.
-            assignment: What the owner masks.
             masked: The columns that `engine` wrote, by attribute.
             shuffle: The key of a random order of the records; None to sort them by their tokens, which are
                 then part of the fragment.
@@ -170,14 +168,11 @@ def pin(
     """Load a data set once.
 
     Args:
-        dataset: Settings of the data set.
         attributes: Names of the attributes to load; None for all declared ones.
         kind: The engine; `auto` keeps in memory what fits beside the tables that are there already.
-        workspace: What it may use of the machine.
         release_key: Key of the release's tokens; None where the plan has none.
         source_key: Key of the column digests; None where nothing is to be charged.
         batch_records: Records that are processed at a time where they are streamed.
-        examples: As in `sources.load`.
         progress: Shows how far loading is, and later what works on pinned records.
 
     Raises:
@@ -190,7 +185,7 @@ def pin(
     progress = progress or Progress()
     with ExitStack() as removing:
         with (
-            opened(
+            open_reading(
                 dataset, attributes, others=source_key is not None, examples=examples, progress=progress
             ) as reading,
             TABLES.loading() as count,
@@ -228,12 +223,14 @@ def in_memory(
     source_key: bytes | None = None,
 ) -> PinnedData:
     """Return loaded data as they are pinned in memory; arguments as in `pin`."""
-    found = None
+    person_tokens = None
     if release_key is not None:
-        found = tokens(normalise(loaded.identifiers, dataset.normal_forms), release_key)
+        person_tokens = tokens(normalise(loaded.identifiers, dataset.normal_forms), release_key)
     known = () if source_key is None else known_by(dataset, loaded, source_key)
-    n_bytes = sum(each.nbytes for each in loaded.columns.values()) + (0 if found is None else found.nbytes)
-    records = MemoryRecords(MemoryEngine(loaded.columns), found, n_bytes)
+    n_bytes = sum(column.nbytes for column in loaded.columns.values()) + (
+        0 if person_tokens is None else person_tokens.nbytes
+    )
+    records = MemoryRecords(MemoryEngine(loaded.columns), person_tokens, n_bytes)
     TABLES.add(n_bytes)
     return PinnedData(records, loaded.digest, known, loaded.counts)
 
@@ -242,12 +239,10 @@ def known_by(dataset: DatasetConfig, loaded: LoadedData, key: bytes) -> tuple[Co
     """Return digests that identify all declared columns of loaded data, including the identifiers.
 
     Args:
-        dataset: Settings of the data set.
         loaded: Its data, loaded with the other declared columns.
-        key: Key of the digests.
     """
     identifiers = dict(zip(dataset.person_columns, loaded.identifiers, strict=True))
     # A column of match keys that is an attribute, too, is recognised by its values.
-    identifiers = {name: each for name, each in identifiers.items() if name not in loaded.columns}
+    identifiers = {name: texts for name, texts in identifiers.items() if name not in loaded.columns}
     attributes = schema_of(dataset, None, loaded.n_records).attributes
     return columns_of({**loaded.columns, **loaded.others}, attributes, key, identifiers)

@@ -35,8 +35,6 @@ def sampled(
     """Return records in memory, and tasks that have the same effect on them as `tasks` on all records.
 
     Args:
-        records: All records.
-        tasks: How they are masked.
         most: Most records of the sample; None for all records that are in memory, and else for `SAMPLE`, or
             more, up to `LARGEST_SAMPLE`, where its clusters would be smaller than six records.
     """

@@ -86,8 +86,8 @@ class SnapshotRecords:
         by_record = np.zeros(self.engine.n_records, dtype=np.bool_)
         for records, kept in together(held.order, [chosen]):
             by_record[records] = kept
-        columns = {name: filtered(desk, each, by_record) for name, each in self.engine.columns.items()}
-        first, second = (filtered(desk, each, by_record) for each in held.halves)
+        columns = {name: filtered(desk, column, by_record) for name, column in self.engine.columns.items()}
+        first, second = (filtered(desk, half, by_record) for half in held.halves)
         engine = replace(self.engine, columns=columns)
         return SnapshotRecords(engine, sorted_tokens(desk, (first, second)), self.removing)
 
@@ -123,11 +123,7 @@ def write_shuffled(
     """Write a fragment of masked columns in a random order.
 
     Args:
-        stream: A binary file open for writing.
-        assignment: What the owner masks.
         columns: Its masked columns, with their distinct values.
-        desk: What sorts the records.
-        shuffle: The key of the order.
     """
     _write(stream, assignment, columns, desk, ("word", "record"), _random_keys(shuffle, columns[0]))
 
@@ -142,7 +138,7 @@ def _write(
 ) -> None:
     """Write a fragment whose records are sorted by two numbers; those named `_HALVES` are their tokens."""
     fields = [pa.field(name, pa.uint64(), nullable=False) for name in names]
-    fields += [pa.field(str(number), each.kind, nullable=False) for number, each in enumerate(columns)]
+    fields += [pa.field(str(number), column.kind, nullable=False) for number, column in enumerate(columns)]
     schema, aligned = pa.schema(fields), names == _HALVES
 
     def unsorted() -> Iterator[Any]:
@@ -150,11 +146,11 @@ def _write(
             arrays = map(pa.array, pieces)
             desk.progress.advance(len(pieces[0]))
             yield pa.record_batch(
-                [each.cast(field.type) for each, field in zip(arrays, fields, strict=True)], schema=schema
+                [array.cast(field.type) for array, field in zip(arrays, fields, strict=True)], schema=schema
             )
 
     ordered = _final(watched(desk.sorter.sort(unsorted(), schema, names), desk.progress), aligned=aligned)
-    distinct = [each.distinct for each in columns]
+    distinct = [column.distinct for column in columns]
     encode_batches(stream, assignment, distinct, len(columns[0]), ordered, tokens=aligned)
 
 
@@ -184,15 +180,15 @@ def _final(ordered: Iterable[Any], *, aligned: bool) -> Iterator[tuple[list[Int6
     held: list[Any] = []
 
     def batch(pieces: list[Any]) -> tuple[list[Int64Array], TokenArray | None]:
-        columns = [each.astype(np.int64, copy=False) for each in pieces[2:]]
+        columns = [piece.astype(np.int64, copy=False) for piece in pieces[2:]]
         return columns, token_bytes(pieces[0], pieces[1]) if aligned else None
 
     for some in ordered:
-        found = [column.to_numpy() for column in some.columns]
-        held = [np.concatenate(pair) for pair in zip(held, found, strict=True)] if held else found
+        arrays = [column.to_numpy() for column in some.columns]
+        held = [np.concatenate(pair) for pair in zip(held, arrays, strict=True)] if held else arrays
         while held[0].size >= BATCH_RECORDS:
-            yield batch([each[:BATCH_RECORDS] for each in held])
-            held = [each[BATCH_RECORDS:] for each in held]
+            yield batch([array[:BATCH_RECORDS] for array in held])
+            held = [array[BATCH_RECORDS:] for array in held]
     if held and held[0].size:
         yield batch(held)
 
@@ -208,7 +204,6 @@ def sorted_tokens(
     """Sort tokens, and write them and the order of their records.
 
     Args:
-        desk: Where they lie.
         halves: As in `TokenFiles`.
         runs: Counts tokens that occur several times.
     """
@@ -233,8 +228,8 @@ def sorted_tokens(
     ):
         for batch in watched(desk.sorter.sort(unsorted(), schema, schema.names), desk.progress):
             first, second, records = (column.to_numpy() for column in batch.columns)
-            found = token_bytes(first, second)
-            stream.write(found.data)
+            written = token_bytes(first, second)
+            stream.write(written.data)
             order.write(records)
             if runs is not None:
                 runs.add(first, second)
@@ -324,7 +319,8 @@ class SnapshotWriter:
                 removing.callback(cluster.close)
                 self._engine_of = partial(SparkEngine, self._desk, cluster=cluster)
             self._columns = [
-                self._desk.column(integers_between(each.lower, each.highest)) for each in reading.attributes
+                self._desk.column(integers_between(attribute.lower, attribute.highest))
+                for attribute in reading.attributes
             ]
             self._identifiers = [self._desk.column(pa.string()) for _ in reading.dataset.person_columns]
             self._others = {name: self._desk.column(pa.int64()) for name in reading.others}
@@ -354,8 +350,10 @@ class SnapshotWriter:
         for name, values in batch.others.items():
             self._others[name].write(values)
         if self._halves and batch.n_records:
-            found = tokens(normalise(batch.identifiers, self._reading.dataset.normal_forms), self._key)
-            for writer, half in zip(self._halves, found.view(">u8").T, strict=True):
+            person_tokens = tokens(
+                normalise(batch.identifiers, self._reading.dataset.normal_forms), self._key
+            )
+            for writer, half in zip(self._halves, person_tokens.view(">u8").T, strict=True):
                 writer.write(half.astype(np.uint64))
 
     def finish(self, source_key: bytes | None) -> Snapshot | None:
@@ -371,7 +369,7 @@ class SnapshotWriter:
         held = self._sorted_tokens()
         if reading.findings:
             return None
-        names = [each.name for each in reading.attributes]
+        names = [attribute.name for attribute in reading.attributes]
         columns = dict(zip(names, (writer.result() for writer in self._columns), strict=True))
         identifiers = [writer.result() for writer in self._identifiers]
         others = {name: self._others[name].result() for name in reading.others}
@@ -379,8 +377,8 @@ class SnapshotWriter:
         if source_key is not None:
             attributes = schema_of(dataset, None, reading.n_records).attributes
             by_name = dict(zip(dataset.person_columns, map(self._read, identifiers), strict=True))
-            by_name = {name: each for name, each in by_name.items() if name not in columns}
-            values = {name: self._read(each) for name, each in (columns | others).items()}
+            by_name = {name: texts for name, texts in by_name.items() if name not in columns}
+            values = {name: self._read(column) for name, column in (columns | others).items()}
             known = streamed_columns_of(values, attributes, source_key, by_name)
         digest = self._digest(list(columns.values()), identifiers)
         for column in (*identifiers, *(writer.result() for writer in self._others.values())):
@@ -419,24 +417,26 @@ class SnapshotWriter:
             made = self._sorted_by_content([*identifiers, *columns])
             identifiers, columns = made[: len(identifiers)], made[len(identifiers) :]
         values, texts = list(map(self._read, columns)), list(map(self._read, identifiers))
-        found = digest_of(reading.attributes, values, texts, reading.n_records, ordered=reading.ordered)
+        source_digest = digest_of(
+            reading.attributes, values, texts, reading.n_records, ordered=reading.ordered
+        )
         for column in made:
             column.remove()
-        return found
+        return source_digest
 
     def _sorted_by_content(self, columns: Sequence[ColumnFile]) -> list[ColumnFile]:
-        schema = pa.schema([pa.field(str(number), each.kind) for number, each in enumerate(columns)])
+        schema = pa.schema([pa.field(str(number), column.kind) for number, column in enumerate(columns)])
 
         def unsorted() -> Iterator[Any]:
             for pieces in together(*columns):
                 self._desk.progress.advance(len(pieces[0]))
                 arrays = [
-                    (each if isinstance(each, pa.Array) else pa.array(each)).cast(field.type)
-                    for each, field in zip(pieces, schema, strict=True)
+                    (piece if isinstance(piece, pa.Array) else pa.array(piece)).cast(field.type)
+                    for piece, field in zip(pieces, schema, strict=True)
                 ]
                 yield pa.record_batch(arrays, schema=schema)
 
-        writers = [self._desk.column(each.kind) for each in columns]
+        writers = [self._desk.column(column.kind) for column in columns]
         ordered = self._desk.sorter.sort(unsorted(), schema, schema.names)
         for batch in watched(ordered, self._desk.progress):
             for writer, column in zip(writers, batch.columns, strict=True):

@@ -57,20 +57,18 @@ class Sorter:
 
         Args:
             batches: Arrow record batches without nulls.
-            schema: Their schema.
             keys: Names of the columns. Records that are equal in them come in any order.
 
         Yields:
             Arrow record batches in order. Nothing is yielded before all were read.
 
         Raises:
-            OSError: If the disk is full.
             CancelledError: If the sorter was closed.
         """
         with self._turn(), self._workspace.file() as stream:
             spool = RunFile(stream)
-            runs = [self._written(spool, _in_order(run, keys)) for run in self._runs(batches)]
-            for records in _merged([_read(run, schema) for run in runs], keys):
+            runs = [self._write_run(spool, _in_order(run, keys)) for run in self._runs(batches)]
+            for records in _merge([_read(run, schema) for run in runs], keys):
                 for first in range(0, len(records), self._batch_records):
                     self._check()
                     yield records.slice(first, self._batch_records)
@@ -121,12 +119,12 @@ class Sorter:
         if held:
             yield held
 
-    def _written(self, spool: RunFile, run: Any) -> list[FileRun]:
+    def _write_run(self, spool: RunFile, run: Any) -> list[FileRun]:
         """Write a sorted run, block by block."""
         self._check()
         size = max(1, len(run) * self._run_bytes // (_BLOCKS * max(1, run.nbytes)))
         blocks = (run.slice(first, size).serialize() for first in range(0, len(run), size))
-        return [spool.append([np.frombuffer(each, np.uint8)], np.dtype(np.uint8)) for each in blocks]
+        return [spool.append([np.frombuffer(block, np.uint8)], np.dtype(np.uint8)) for block in blocks]
 
 
 def _read(run: Iterable[FileRun], schema: Any) -> Iterator[Any]:
@@ -143,7 +141,7 @@ def _in_order(batches: Sequence[Any], keys: Sequence[str]) -> Any:
     return joined.take(pc.sort_indices(joined, [(key, "ascending") for key in keys]))
 
 
-def _merged(runs: Sequence[Iterator[Any]], keys: Sequence[str]) -> Iterator[Any]:
+def _merge(runs: Sequence[Iterator[Any]], keys: Sequence[str]) -> Iterator[Any]:
     """Merge sorted runs: yield all records up to the first end of a block in memory, again and again."""
     blocks = {run: next(run) for run in runs}
     while blocks:
@@ -221,7 +219,6 @@ class Key:
         """Sort records by the key, which is another one for every record, and assert their order.
 
         Args:
-            sorter: Sorts them.
             batches: The numbers of the key of some records.
 
         Yields:
@@ -249,13 +246,9 @@ def together(*streams: Iterable[Any], size: Callable[[Any], int] = len) -> Itera
 
     Args:
         streams: Streams of arrays of the same number of elements altogether; NumPy or Arrow.
-        size: Returns the number of elements of an array.
 
     Yields:
         A piece of every stream, all of the same length.
-
-    Raises:
-        InternalError: If one stream has more elements than another.
     """
     sources = [iter(stream) for stream in streams]
     pieces: list[Any] = [None] * len(sources)
@@ -275,11 +268,7 @@ def together(*streams: Iterable[Any], size: Callable[[Any], int] = len) -> Itera
 
 
 def ascending_from(records: Int64Array, first: int) -> Int64Array:
-    """Return record numbers if they are `first`, `first + 1` and so on.
-
-    Raises:
-        InternalError: If they are not.
-    """
+    """Return record numbers if they are `first`, `first + 1` and so on."""
     if not np.array_equal(records, np.arange(first, first + records.size)):
         raise InternalError("records are missing, or there twice")
     return records

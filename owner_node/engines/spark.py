@@ -44,7 +44,7 @@ from owner_node.masking.engine import EachMasked
 from owner_node.masking.lists import ListMechanism, ReleasedList, Statistics, StreamedList
 from owner_node.masking.order import KEY_BITS, TIE_BITS
 from owner_node.masking.tasks import AttributeTask, IndexOrder, mechanism_of
-from owner_node.sources.spark_session import explained, jobs, running, session, using
+from owner_node.sources.spark_session import explain, jobs, running, session, using
 
 _log = logging.getLogger(__name__)
 RECORDS_PER_PARTITION = 2**20
@@ -83,12 +83,12 @@ class Cluster:
 
     def _check(self) -> None:
         if self._closed:
-            raise _cancelled()
+            raise _cancellation()
 
     def _probe(self, *, masks: bool) -> None:
         """Start the session, and run a task on an executor, which imports what masking needs."""
 
-        def imported(batches: Iterator[Any]) -> Iterator[Any]:
+        def import_package(batches: Iterator[Any]) -> Iterator[Any]:
             import owner_node.engines.spark_tasks  # noqa: F401
 
             yield from batches
@@ -96,7 +96,7 @@ class Cluster:
         with self.work() as spark:
             if not self._settings.is_local:
                 one = spark.range(1)
-                (one.mapInArrow(imported, "id long") if masks else one).collect()
+                (one.mapInArrow(import_package, "id long") if masks else one).collect()
 
     @contextmanager
     def work(self) -> Iterator[Any]:
@@ -104,7 +104,7 @@ class Cluster:
 
         Raises:
             StepStoppedError: If the step is to stop.
-            TesseraError, OSError: As `spark_session.jobs` and `explained` say.
+            TesseraError, OSError: As `spark_session.jobs` and `explain` say.
         """
         self._check()
         try:
@@ -112,8 +112,8 @@ class Cluster:
                 yield spark
         except Exception as error:  # noqa: BLE001 - Spark raises errors of many classes
             if self._closed:
-                raise _cancelled() from None
-            raise explained(error) from None
+                raise _cancellation() from None
+            raise explain(error) from None
         finally:
             if self._closed:
                 # Spark makes folders that are missing, so this one may be there again.
@@ -130,19 +130,15 @@ class Cluster:
 
     def forget(self, *broadcasts: Any) -> None:
         """Delete broadcasts everywhere."""
-        for each in broadcasts:
+        for broadcast in broadcasts:
             with self._lock:
-                use = self._broadcasts.pop(each, None)
+                use = self._broadcasts.pop(broadcast, None)
             if use is not None:
                 with use, suppress(Exception):  # its process may have ended, and the executors with it
-                    each.destroy()
+                    broadcast.destroy()
 
     def written(self, frame: Any) -> Path:
-        """Within `work`, compute a data frame once, into Parquet files of the folder.
-
-        Raises:
-            InternalError: If all records would go through one task.
-        """
+        """Within `work`, compute a data frame once, into Parquet files of the folder."""
         if _SINGLE in frame._jdf.queryExecution().executedPlan().toString():  # noqa: SLF001 - no other call
             raise InternalError("a plan of Spark brings all records to one task")
         self._check()
@@ -166,7 +162,7 @@ class Cluster:
         self.forget(*left)
 
 
-def _cancelled() -> CancelledError:
+def _cancellation() -> CancelledError:
     return CancelledError("the work on these records was cancelled", "their copy in scratch is removed")
 
 
@@ -228,7 +224,7 @@ class SparkEngine(StreamedEngine):
         # Record numbers are dense: borders between partitions need no sample.
         part = sql.expr(f"CAST(record * {n_parts} DIV {n_records} AS INT)")
         path = self.cluster.written(masked.repartitionById(n_parts, part).sortWithinPartitions("record"))
-        with self._masked(task) as writer:
+        with self._masked_column(task) as writer:
             first = 0
             for records, values in _batches(path, self.desk.batch_records, "record", "masked"):
                 first += ascending_from(records, first).size
@@ -327,27 +323,27 @@ class _Ordered:
         frame = self._cluster.read(self._by_value())
         if depth is None:
             return self._counts(frame)
-        found = self._of_clusters(frame, Clusters(self._n_records, setting.k), depth)
+        statistics = self._of_clusters(frame, Clusters(self._n_records, setting.k), depth)
         tail = mechanism.tail(setting, self._n_records)
         if not tail:
-            return found
+            return statistics
         smallest, largest = (self._between(frame, first, tail) for first in (0, self._n_records - tail))
-        return replace(found, smallest=smallest, largest=largest)
+        return replace(statistics, smallest=smallest, largest=largest)
 
     def _between(self, frame: Any, first: int, count: int) -> Int64Array:
         """Return the values at some consecutive positions."""
         path = self._cluster.written(frame.where(f"position >= {first}L AND position < {first + count}L"))
         values = np.zeros(count, dtype=np.int64)
-        for found, positions in _batches(path, self._engine.desk.batch_records, "value", "position"):
-            values[positions - first] = found
+        for batch_values, positions in _batches(path, self._engine.desk.batch_records, "value", "position"):
+            values[positions - first] = batch_values
         shutil.rmtree(path, ignore_errors=True)
         return values
 
     def _counts(self, frame: Any) -> Int64Array:
         counts = np.zeros(self._task.attribute.n_values, dtype=np.int64)
         path = self._cluster.written(frame.groupBy("value").count())
-        for values, found in _batches(path, self._engine.desk.batch_records, "value", "count"):
-            counts[values] = found
+        for values, batch_counts in _batches(path, self._engine.desk.batch_records, "value", "count"):
+            counts[values] = batch_counts
         shutil.rmtree(path, ignore_errors=True)
         return counts
 
@@ -368,17 +364,17 @@ class _Ordered:
         names = ["cluster", "total", *(f"{end}{index}" for end in ("low", "high") for index in range(depth))]
         path = self._cluster.written(placed.groupBy("cluster").agg(sql.sum("value").alias("total"), *ends))
         sums = np.zeros(clusters.n_clusters, dtype=np.int64)
-        found = np.zeros((clusters.n_clusters, 2 * depth), dtype=np.int64)
+        end_values = np.zeros((clusters.n_clusters, 2 * depth), dtype=np.int64)
         n_found = 0
         for numbers, totals, *values in _batches(path, self._engine.desk.batch_records, *names):
             n_found += numbers.size
             sums[numbers] = totals
-            for index, each in enumerate(values):
-                found[numbers, index] = each
+            for index, end in enumerate(values):
+                end_values[numbers, index] = end
         shutil.rmtree(path, ignore_errors=True)
         if n_found != clusters.n_clusters:
             raise InternalError("clusters are missing from what Spark computed")
-        return ClusterStatistics(clusters, sums, found[:, :depth], found[:, depth:])
+        return ClusterStatistics(clusters, sums, end_values[:, :depth], end_values[:, depth:])
 
 
 def _placing(task: AttributeTask, order: IndexOrder | None) -> spark_tasks.Placing:

@@ -36,9 +36,6 @@ def place(task: AttributeTask, n_records: int, placing: Placing, key: Any) -> Ba
     """Place values, and draw tie-breakers for rank noise: `record`, `column` to `PLACED`.
 
     Args:
-        task: How the attribute is masked.
-        n_records: Number of all records.
-        placing: Places values.
         key: Broadcast of the key of the masking.
     """
     record_bits = (n_records - 1).bit_length()
@@ -47,7 +44,7 @@ def place(task: AttributeTask, n_records: int, placing: Placing, key: Any) -> Ba
         ties = tie_breakers(records.size, bits.of(Purpose.TIES, int(records[0])))
         return (ties.astype(np.int64) << record_bits) | records
 
-    def placed(batches: Iterator[Any]) -> Iterator[Any]:
+    def place_batches(batches: Iterator[Any]) -> Iterator[Any]:
         bits = _bits(key)
         for records, column in _columns(batches, "record", "column"):
             low = records
@@ -55,15 +52,13 @@ def place(task: AttributeTask, n_records: int, placing: Placing, key: Any) -> Ba
                 low = np.concatenate([of_run(records[run], bits) for run in consecutive(records)])
             yield _batch(PLACED, placing(column), low)
 
-    return placed
+    return place_batches
 
 
 def add_noise(task: AttributeTask, n_records: int, key: Any) -> BatchMap:
     """Add noise to the positions of the sorted records: `PLACED` and `position` to `POSITIONED`.
 
     Args:
-        task: How the attribute is masked; with rank noise.
-        n_records: Number of all records.
         key: Broadcast of the key of the masking.
     """
     record_bits, drawn = (n_records - 1).bit_length(), PositionNoise.of(task.rank_noise, n_records)
@@ -74,13 +69,13 @@ def add_noise(task: AttributeTask, n_records: int, key: Any) -> BatchMap:
         records = low & ((1 << record_bits) - 1)
         return drawn.noisy_positions(noise, first), (ties << record_bits) | records
 
-    def added(batches: Iterator[Any]) -> Iterator[Any]:
+    def add_to_batches(batches: Iterator[Any]) -> Iterator[Any]:
         bits = _bits(key)
         for values, positions, low in _columns(batches, "value", "position", "low"):
             parts = [of_run(int(positions[run.start]), low[run], bits) for run in consecutive(positions)]
             yield _batch(POSITIONED, values, positions, *map(np.concatenate, zip(*parts, strict=True)))
 
-    return added
+    return add_to_batches
 
 
 def apply_list(recipe: Any, key: Any) -> BatchMap:
@@ -91,24 +86,23 @@ def apply_list(recipe: Any, key: Any) -> BatchMap:
         key: Broadcast of the key of the masking.
     """
 
-    def applied(batches: Iterator[Any]) -> Iterator[Any]:
-        entries = _Entries(_loaded(recipe.value), _bits(key))
+    def apply(batches: Iterator[Any]) -> Iterator[Any]:
+        entries = _Entries(_load_recipe(recipe.value), _bits(key))
         for records, places in _columns(batches, "record", "place"):
             parts = [entries.at(int(places[run.start]), run.stop - run.start) for run in consecutive(places)]
             yield _batch(MASKED, records, np.concatenate(parts))
 
-    return applied
+    return apply
 
 
 def mask_each(masked: EachMasked, key: Any) -> BatchMap:
     """Mask every record by itself: `record`, `column` to `MASKED`.
 
     Args:
-        masked: Masks consecutive records.
         key: Broadcast of the key of the masking.
     """
 
-    def applied(batches: Iterator[Any]) -> Iterator[Any]:
+    def apply(batches: Iterator[Any]) -> Iterator[Any]:
         bits = _bits(key)
         for records, column in _columns(batches, "record", "column"):
             parts = [
@@ -117,7 +111,7 @@ def mask_each(masked: EachMasked, key: Any) -> BatchMap:
             ]
             yield _batch(MASKED, records, np.concatenate(parts))
 
-    return applied
+    return apply
 
 
 class _Entries:
@@ -140,9 +134,9 @@ class _Entries:
         while n_held < size:
             parts.append(next(self._stream))
             n_held += parts[-1].size
-        found = np.concatenate(parts)
-        self._held = found[size:]
-        return found[:size]
+        entries = np.concatenate(parts)
+        self._held = entries[size:]
+        return entries[:size]
 
 
 def consecutive(numbers: PositionArray) -> Iterable[slice]:
@@ -161,7 +155,7 @@ def _bits(key: Any) -> BitSource:
     return BitSource(bytearray(key.value))
 
 
-def _loaded(recipe: bytes) -> Recipe:
+def _load_recipe(recipe: bytes) -> Recipe:
     from pyspark import cloudpickle
 
     made: Recipe = cloudpickle.loads(recipe)
@@ -172,8 +166,8 @@ def _columns(batches: Iterator[Any], *names: str) -> Iterator[list[Int64Array]]:
     """Return columns of the batches that have records."""
     for batch in batches:
         if batch.num_rows:
-            found = (batch.column(batch.schema.get_field_index(name)) for name in names)
-            yield [each.to_numpy().astype(np.int64, copy=False) for each in found]
+            columns = (batch.column(batch.schema.get_field_index(name)) for name in names)
+            yield [column.to_numpy().astype(np.int64, copy=False) for column in columns]
 
 
 def _batch(columns: dict[str, Any], *values: Int64Array) -> Any:

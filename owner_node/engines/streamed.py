@@ -149,13 +149,13 @@ class StreamedEngine:
         """As `Engine.select`."""
         chosen = np.zeros(self.n_records, dtype=np.bool_)
         chosen[records] = True
-        columns = {name: filtered(self.desk, each, chosen) for name, each in self.columns.items()}
+        columns = {name: filtered(self.desk, column, chosen) for name, column in self.columns.items()}
         return replace(self, columns=columns)
 
     def sample(self, most: int) -> MemoryEngine:
         """As `Engine.sample`."""
         chosen = random_records(self.n_records, most)
-        return MemoryEngine({name: _picked(each, chosen) for name, each in self.columns.items()})
+        return MemoryEngine({name: _pick(column, chosen) for name, column in self.columns.items()})
 
     def order_of(self, task: AttributeTask) -> IndexOrder | None:
         """As `Engine.order_of`."""
@@ -168,7 +168,7 @@ class StreamedEngine:
 
         return order_from_counts(counts, task)
 
-    def _masked(self, task: AttributeTask) -> ColumnWriter:
+    def _masked_column(self, task: AttributeTask) -> ColumnWriter:
         return self.desk.column(integers_between(task.attribute.lower, task.attribute.highest), distinct=True)
 
 
@@ -189,7 +189,7 @@ class DiskEngine(StreamedEngine):
         pairs = together(assignment, released.blocks())
         unsorted = ((records, values - lower) for records, values in pairs)
 
-        with self._masked(task) as writer:
+        with self._masked_column(task) as writer:
             first = 0
             for records, values in key.sorted_by(self.desk.sorter, unsorted):
                 first += ascending_from(records, first).size
@@ -200,7 +200,7 @@ class DiskEngine(StreamedEngine):
 
     def write_each(self, task: AttributeTask, bits: BitSource, masked: EachMasked) -> ColumnFile:
         """As `Engine.write_each`."""
-        with self._masked(task) as writer:
+        with self._masked_column(task) as writer:
             first = 0
             for values in self.columns[task.attribute.name]:
                 writer.write(masked(values, bits.of(Purpose.LIST, first)))
@@ -226,18 +226,18 @@ class _Ordered:
     ) -> ReleasedList | StreamedList:
         """As `OrderedRecords.release`."""
         released = mechanism.stream_from(
-            self._sorted(), self._task.setting, bits.of(Purpose.LIST), bits.of(Purpose.SHUFFLE)
+            self._sort(), self._task.setting, bits.of(Purpose.LIST), bits.of(Purpose.SHUFFLE)
         )
         return released.mapped(units)
 
     def assign(self) -> Iterator[PositionArray]:
         """As `OrderedRecords.assign`: the records of consecutive places, once."""
         if self._places is None:
-            self._sorted()
+            self._sort()
         places, self._places = self._places or (), None
         return iter(places)
 
-    def _sorted(self) -> Statistics:
+    def _sort(self) -> Statistics:
         """Sort by value, and with rank noise by noisy position; return the statistics."""
         statistics = _Statistics(self._n_records, self._task)
         if self._task.rank_noise:
@@ -270,11 +270,11 @@ class _Ordered:
                     low |= ties.astype(np.int64) << record_bits
                 yield values, low
                 first += values.size
-                self._passed(values)
+                self._note_passed(values)
 
         for values, low in key.sorted_by(self._engine.desk.sorter, unsorted()):
             statistics.add(values)
-            self._passed(values)
+            self._note_passed(values)
             yield low & ((1 << record_bits) - 1)
 
     def _by_noisy_position(self, statistics: "_Statistics") -> Iterator[PositionArray]:
@@ -292,10 +292,10 @@ class _Ordered:
                 first += records.size
 
         for _, low in key.sorted_by(self._engine.desk.sorter, unsorted()):
-            self._passed(low)
+            self._note_passed(low)
             yield low & ((1 << record_bits) - 1)
 
-    def _passed(self, records: Int64Array) -> None:
+    def _note_passed(self, records: Int64Array) -> None:
         """Note that some records passed into a sort, or out of it."""
         self._engine.desk.progress.advance(records.size / passes_of(self._task))
 
@@ -343,21 +343,21 @@ def _statistics_bytes(n_records: int, task: AttributeTask) -> int:
 def filtered(desk: Desk, column: ColumnFile, chosen: Any) -> ColumnFile:
     """Write the chosen values of a column, `(n_records,)` booleans by record number."""
 
-    def kept() -> Iterator[Any]:
+    def chosen_values() -> Iterator[Any]:
         first = 0
         for values in column:
             yield values[chosen[first : first + len(values)]]
             first += len(values)
             desk.progress.advance(len(values))
 
-    return desk.keep(column.kind, kept())
+    return desk.keep(column.kind, chosen_values())
 
 
-def _picked(column: ColumnFile, chosen: PositionArray) -> Int64Array:
+def _pick(column: ColumnFile, chosen: PositionArray) -> Int64Array:
     """Return the values of some records, by ascending numbers."""
-    found, first = [], 0
+    picked, first = [], 0
     for values in column:
         low, high = np.searchsorted(chosen, [first, first + values.size])
-        found.append(values[chosen[low:high] - first])
+        picked.append(values[chosen[low:high] - first])
         first += values.size
-    return np.concatenate(found)
+    return np.concatenate(picked)

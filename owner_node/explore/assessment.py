@@ -274,7 +274,7 @@ def _modelled(cell: Cell, subject: Subject, randomness: Randomness, check: Check
     recognised: list[Float64Array] = []
     for _ in range(wanted.deep_repetitions):
         check()
-        masked = whole.placed(whole.masked(cell.tasks, randomness.bits))
+        masked = whole.places_of(whole.masked(cell.tasks, randomness.bits))
         seed = int(randomness.choices.integers(2**31))
         if wants_pmse:
             some = _some(whole.n_records, wanted.most_modelled, randomness.choices)

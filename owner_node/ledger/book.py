@@ -54,7 +54,7 @@ class LedgerBook:
     def lines(self, budget: str | None = None) -> tuple[Entry, ...]:
         """Return the lines of one budget or of all, oldest first."""
         if self._read is not None:
-            return tuple(each for each in self._read if budget in (None, each.budget))
+            return tuple(line for line in self._read if budget in (None, line.budget))
         rows = self.chain.entries() if budget is None else self.chain.entries("budget = ?", (budget,))
         return self.chain.read(read, rows)
 
@@ -73,7 +73,6 @@ class LedgerBook:
         """Append a line with the head of the history: anyone who keeps the ledger's head keeps that as well.
 
         Args:
-            note: Further content of the entry.
             values: The columns `OF_A_CHARGE`.
             skip_to: Lowest sequence number that it may get.
 

@@ -35,20 +35,16 @@ class Column:
 
 def recorded_total(entries: Iterable[Entry], budget: str) -> Decimal | None:
     """Return the recorded total of a budget; None before its first use."""
-    found = [
-        each.note["total"]
-        for each in entries
-        if each.budget == budget and isinstance(each.note.get("total"), str)
+    totals = [
+        entry.note["total"]
+        for entry in entries
+        if entry.budget == budget and isinstance(entry.note.get("total"), str)
     ]
-    return Decimal(found[-1]) if found else None
+    return Decimal(totals[-1]) if totals else None
 
 
 def check_total(entries: Sequence[Entry], budget: str, total: Decimal) -> None:
-    """Refuse a configured total that is larger than the recorded one; a smaller one applies at once.
-
-    Raises:
-        RefusedError: If it is larger.
-    """
+    """Refuse a configured total that is larger than the recorded one; a smaller one applies at once."""
     recorded = recorded_total(entries, budget)
     if recorded is not None and total > recorded:
         rule = (
@@ -59,7 +55,7 @@ def check_total(entries: Sequence[Entry], budget: str, total: Decimal) -> None:
             f"set total_epsilon back to {text(recorded)}, or record the change: "
             f"owner-node ledger budget {budget!r} --total {text(total)} --reason TEXT"
         )
-        raise _refused(rule, hint, budget)
+        raise _refusal(rule, hint, budget)
 
 
 def check_source(entries: Sequence[Entry], budget: str, place: str, columns: Iterable[Column] = ()) -> None:
@@ -67,17 +63,13 @@ def check_source(entries: Sequence[Entry], budget: str, place: str, columns: Ite
 
     Args:
         entries: The whole ledger.
-        budget: The budget that is to be charged.
         place: Place of the source; empty if unknown.
         columns: All declared columns; empty before they are loaded.
-
-    Raises:
-        RefusedError: If it was charged to another budget.
     """
     columns = tuple(columns)
-    for other in sorted(_charged(entries) - {budget}):
-        of_other = [each for each in entries if each.budget == other]
-        if place and any(each.note.get("place") == place for each in of_other):
+    for other in sorted(_charged_budgets(entries) - {budget}):
+        of_other = [entry for entry in entries if entry.budget == other]
+        if place and any(entry.note.get("place") == place for entry in of_other):
             why = f"its source {place} was charged to budget {other!r}"
         elif _weight(_recorded_columns(of_other), columns) >= EVIDENCE:
             why = f"the same data were charged to budget {other!r}"
@@ -87,40 +79,40 @@ def check_source(entries: Sequence[Entry], budget: str, place: str, columns: Ite
             f'write budget = "{other}" with its total_epsilon into the data set: a new name or a copy does '
             "not refill a budget; keep data of other people in a file of their own"
         )
-        raise _refused(f"budget {budget!r} cannot be charged: {why}", hint, budget)
+        raise _refusal(f"budget {budget!r} cannot be charged: {why}", hint, budget)
 
 
 def new_columns(
     entries: Iterable[Entry], budget: str, columns: Iterable[Column]
 ) -> dict[str, dict[str, str]]:
     """Return the digests that a spend has to record: those of columns that the budget does not have yet."""
-    values, orders = _recorded_columns(each for each in entries if each.budget == budget)
+    values, orders = _recorded_columns(entry for entry in entries if entry.budget == budget)
     return {
-        each.name: {"values": each.values, "order": each.order}
-        for each in columns
-        if each.values not in values or each.order not in orders
+        column.name: {"values": column.values, "order": column.order}
+        for column in columns
+        if column.values not in values or column.order not in orders
     }
 
 
-def _charged(entries: Iterable[Entry]) -> set[str]:
+def _charged_budgets(entries: Iterable[Entry]) -> set[str]:
     """Return the budgets that have a spend or an open reservation."""
     changes: dict[str, list[Decimal]] = {}
-    for each in entries:
-        if each.kind in CHARGES:
+    for entry in entries:
+        if entry.kind in CHARGES:
             # A spend takes the amount that its reservation already holds.
-            change = {EntryKind.RESERVE: each.charge, EntryKind.RETURN: -each.charge}.get(
-                each.kind, Decimal(0)
+            change = {EntryKind.RESERVE: entry.charge, EntryKind.RETURN: -entry.charge}.get(
+                entry.kind, Decimal(0)
             )
-            changes.setdefault(each.budget, []).append(change)
+            changes.setdefault(entry.budget, []).append(change)
     return {budget for budget, values in changes.items() if added(values) > 0}
 
 
 def _recorded_columns(entries: Iterable[Entry]) -> tuple[set[str], set[str]]:
     marks = [
         mark
-        for each in entries
-        if isinstance(each.note.get("columns"), Mapping)
-        for mark in each.note["columns"].values()
+        for entry in entries
+        if isinstance(entry.note.get("columns"), Mapping)
+        for mark in entry.note["columns"].values()
     ]
     return {mark["values"] for mark in marks}, {mark["order"] for mark in marks}
 
@@ -129,12 +121,12 @@ def _weight(recorded: tuple[set[str], set[str]], columns: Iterable[Column]) -> i
     values, orders = recorded
     return sum(
         max(
-            each.values_weight if each.values in values else 0,
-            each.order_weight if each.order in orders else 0,
+            column.values_weight if column.values in values else 0,
+            column.order_weight if column.order in orders else 0,
         )
-        for each in columns
+        for column in columns
     )
 
 
-def _refused(rule: str, hint: str, budget: str) -> RefusedError:
+def _refusal(rule: str, hint: str, budget: str) -> RefusedError:
     return RefusedError(rule, hint, {"budget": budget, "rule": rule, "rules": [rule]})

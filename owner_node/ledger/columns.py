@@ -46,7 +46,6 @@ def columns_of(
     Args:
         values: Original values in resolution units by attribute, each of shape (n_records,).
         attributes: The attributes, at least those of `values`.
-        key: The owner's secret.
         identifiers: Identifiers by column, each an Arrow string array of shape (n_records,).
 
     Returns:
@@ -56,7 +55,7 @@ def columns_of(
         {name: Whole(column) for name, column in values.items()},
         attributes,
         key,
-        {name: Whole(found) for name, found in (identifiers or {}).items()},
+        {name: Whole(texts) for name, texts in (identifiers or {}).items()},
     )
 
 
@@ -115,9 +114,9 @@ def streamed_columns_of(
         column = _Present(whole, attribute.upper) if attribute.keeps_missing else whole
         exponent, plain = _plain(attribute, column, key)
         columns.append(_column(name, exponent, len(column), plain, key))
-    for name, found in identifiers.items():
-        codes = (_codes(texts, key) for texts in found)
-        columns.append(_column(name, 0, len(found), codes, key, _numbers(_first(found), key)))
+    for name, chunks in identifiers.items():
+        codes = (_codes(texts, key) for texts in chunks)
+        columns.append(_column(name, 0, len(chunks), codes, key, _numbers(_first(chunks), key)))
     return tuple(columns)
 
 
@@ -134,7 +133,9 @@ def _column(
     sums, first = [0, 0], np.zeros(0, dtype=np.int64)
     for some in plain:
         ordered.update(np.ascontiguousarray(some, dtype="<i8").data)
-        sums = [(total + _mixed(some, seed)) % 2**64 for total, seed in zip(sums, _seeds(key), strict=True)]
+        sums = [
+            (total + _hash_sum(some, seed)) % 2**64 for total, seed in zip(sums, _seeds(key), strict=True)
+        ]
         if first.size < _SAMPLE:
             first = np.concatenate([first, some[: _SAMPLE - first.size]])
     weighed = first if sample is None else sample
@@ -178,7 +179,7 @@ def _seeds(key: bytes) -> tuple[int, int]:
     return first, second
 
 
-def _mixed(values: Int64Array, seed: int) -> int:
+def _hash_sum(values: Int64Array, seed: int) -> int:
     """Return the sum of the hashes of all values (modulo 2^64), which does not depend on their order.
 
     References:
@@ -222,12 +223,12 @@ def _codes(texts: Any, key: bytes) -> Int64Array:
 
 def _first(texts: Iterable[Any]) -> Any:
     """Return the first values of an identifier column, as many as weigh it."""
-    found: list[Any] = []
+    pieces: list[Any] = []
     for some in texts:
-        found.append(some.slice(0, _SAMPLE - sum(map(len, found))))
-        if sum(map(len, found)) == _SAMPLE:
+        pieces.append(some.slice(0, _SAMPLE - sum(map(len, pieces))))
+        if sum(map(len, pieces)) == _SAMPLE:
             break
-    return pa.concat_arrays(found) if found else pa.array([], pa.string())
+    return pa.concat_arrays(pieces) if pieces else pa.array([], pa.string())
 
 
 def _numbers(texts: Any, key: bytes) -> Int64Array:
@@ -239,8 +240,8 @@ def _numbers(texts: Any, key: bytes) -> Int64Array:
     length = pc.binary_length(digits)
     numbered = pc.and_(pc.greater(length, 0), pc.less_equal(length, _DIGITS_OF_INT64))
     numbers = pc.if_else(numbered, digits, "0").cast("int64").to_numpy()
-    found: Int64Array = np.where(numbered.to_numpy(zero_copy_only=False), numbers, _codes(texts, key))
-    return found
+    weighed: Int64Array = np.where(numbered.to_numpy(zero_copy_only=False), numbers, _codes(texts, key))
+    return weighed
 
 
 def _changes(values: Int64Array) -> int:

@@ -17,15 +17,13 @@ def deltas(lines: Iterable[Entry]) -> Decimal:
     Args:
         lines: Lines of the ledger about one budget, oldest first.
     """
-    return added(each.delta for each in charged(lines))
+    return added(line.delta for line in charged(lines))
 
 
 def objection(earlier: Decimal, delta: Decimal, limit: Decimal, budget: str) -> str:
     """Return the objection of a policy's limit to one more δ; empty if there is none.
 
     Args:
-        earlier: Sum of the earlier δ.
-        delta: The additional δ.
         limit: `policy.total_delta`; 0 where only ε-differential privacy is allowed.
     """
     if not delta or added([earlier, delta]) <= limit:
@@ -37,11 +35,7 @@ def objection(earlier: Decimal, delta: Decimal, limit: Decimal, budget: str) -> 
 
 
 def check(lines: Iterable[Entry], delta: Decimal, limit: Decimal, budget: str) -> None:
-    """Refuse a δ that exceeds the limit. Call it in the transaction of the charge.
-
-    Raises:
-        RefusedError: If the limit is exceeded.
-    """
+    """Refuse a δ that exceeds the limit. Call it in the transaction of the charge."""
     rule = objection(deltas(lines), delta, limit, budget)
     if rule:
         raise RefusedError(rule, "a release without δ needs none of it", {"rule": rule})

@@ -93,11 +93,7 @@ class Balance:
 
 
 def read(row: "sqlite3.Row") -> Entry:
-    """Decode an entry from its row.
-
-    Raises:
-        IntegrityError: If the row is malformed.
-    """
+    """Decode an entry from its row."""
     try:
         joint = None if row["epsilon_joint"] is None else Decimal(row["epsilon_joint"])
         rank_loss = None if row["rank_loss"] is None else Decimal(row["rank_loss"])
@@ -123,15 +119,15 @@ def charged(lines: Iterable[Entry]) -> tuple[Entry, ...]:
         lines: Lines of the ledger about one budget, oldest first.
     """
     of_release: dict[tuple[str, str], dict[EntryKind, Entry]] = {}
-    for line in (each for each in lines if each.kind in CHARGES):
+    for line in (entry for entry in lines if entry.kind in CHARGES):
         of_release.setdefault((line.aggregator, line.release), {})[line.kind] = line
     # A return beside a spend is only the part of the reservation that was not needed. In a damaged ledger, a
     # spend or a return can be alone.
-    found = (
+    charges = (
         kinds.get(EntryKind.SPEND) or (None if EntryKind.RETURN in kinds else kinds[EntryKind.RESERVE])
         for kinds in of_release.values()
     )
-    return tuple(each for each in found if each is not None)
+    return tuple(charge for charge in charges if charge is not None)
 
 
 def recovered_name(release: str, plan_digest: str) -> str:
@@ -139,7 +135,6 @@ def recovered_name(release: str, plan_digest: str) -> str:
 
     Args:
         release: Release id whose reservation was returned, or which was charged for another plan.
-        plan_digest: Digest of the plan that is charged.
     """
     return f"{release}#{plan_digest[:12]}"
 
@@ -178,15 +173,8 @@ class Part:
 def split(reservation: "sqlite3.Row", part: Part) -> tuple[Amounts, Amounts | None]:
     """Split a reservation.
 
-    Args:
-        reservation: Its row in the ledger.
-        part: The needed part of it.
-
     Returns:
         The amounts that are spent, and those that are returned; None if nothing is left to return.
-
-    Raises:
-        InternalError: If more is needed than was reserved, or the accounting has no bound for it.
     """
     accounting: Accounting = "per-centroid" if reservation["accounting"] == "per-centroid" else "joint"
     needed, reserved = charge(accounting, part.epsilon, part.epsilon_joint), Decimal(reservation["charge"])

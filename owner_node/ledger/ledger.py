@@ -47,7 +47,6 @@ class Ledger(LedgerBook):
 
         Raises:
             IntegrityError: If the ledger is known to lack entries, until `owner-node ledger recover`.
-            InternalError: If no transaction is open.
         """
         if not tx.in_transaction:
             raise InternalError("a charge needs a transaction")
@@ -77,15 +76,11 @@ class Ledger(LedgerBook):
         The first reservation of a budget records its total.
 
         Args:
-            total_epsilon: Its configured total.
-            charge: Amount to reserve.
             epsilon: The task's epsilon, for the record; the charge if None.
             epsilon_joint: The task's joint bound, for the record.
-            accounting: Which of the two is charged.
             place: Place of the source (`owner_node.config.database`).
             rank_loss: Privacy loss of the record-to-rank assignment; None where it is unbounded.
             total_rank_loss: Limit of the sum of rank losses of the budget; None for no limit.
-            delta: The task's δ.
             total_delta: Limit of the sum of δ of the budget.
 
         Raises:
@@ -136,23 +131,22 @@ class Ledger(LedgerBook):
         Raises:
             IntegrityError: If the ledger is known to lack entries.
             RefusedError: If the data were charged to another budget.
-            InternalError: If nothing, or too little, is reserved.
             ConflictError: If it was reserved for another plan.
         """
         self.check_may_charge(tx)
-        found = self._of(aggregator, release, plan_digest)
-        if EntryKind.SPEND in found:
+        rows = self._of(aggregator, release, plan_digest)
+        if EntryKind.SPEND in rows:
             return
-        if EntryKind.RESERVE not in found or EntryKind.RETURN in found:
+        if EntryKind.RESERVE not in rows or EntryKind.RETURN in rows:
             raise InternalError(f"nothing is reserved for release {release!r}")
-        columns, budget, lines = tuple(columns), str(found[EntryKind.RESERVE]["budget"]), self.lines()
+        columns, budget, lines = tuple(columns), str(rows[EntryKind.RESERVE]["budget"]), self.lines()
         check_source(lines, budget, "", columns)
         marks = new_columns(lines, budget, columns)
-        needed, rest = (None, None) if part is None else split(found[EntryKind.RESERVE], part)
+        needed, rest = (None, None) if part is None else split(rows[EntryKind.RESERVE], part)
         if rest is not None:
-            self.settle(tx, EntryKind.RETURN, found[EntryKind.RESERVE], amounts=rest)
+            self.settle(tx, EntryKind.RETURN, rows[EntryKind.RESERVE], amounts=rest)
         note = {"columns": marks} if marks else {}
-        self.settle(tx, EntryKind.SPEND, found[EntryKind.RESERVE], note, needed)
+        self.settle(tx, EntryKind.SPEND, rows[EntryKind.RESERVE], note, needed)
 
     def is_spent(self, aggregator: str, release: str, plan_digest: str) -> bool:
         """Whether a release was charged for this plan."""
@@ -170,10 +164,10 @@ class Ledger(LedgerBook):
         Raises:
             ConflictError: If it was reserved for another plan.
         """
-        found = self._of(aggregator, release, plan_digest)
-        if set(found) != {EntryKind.RESERVE}:
+        rows = self._of(aggregator, release, plan_digest)
+        if set(rows) != {EntryKind.RESERVE}:
             return False
-        self.settle(tx, EntryKind.RETURN, found[EntryKind.RESERVE])
+        self.settle(tx, EntryKind.RETURN, rows[EntryKind.RESERVE])
         return True
 
     def balance(self, budget: str, total: Decimal) -> Balance:
@@ -186,7 +180,7 @@ class Ledger(LedgerBook):
         recorded = recorded_total(lines, budget)
         total = total if recorded is None else min(total, recorded)
         reserved, spent, returned = (
-            added(each.charge for each in lines if each.kind is kind)
+            added(line.charge for line in lines if line.kind is kind)
             for kind in (EntryKind.RESERVE, EntryKind.SPEND, EntryKind.RETURN)
         )
         held = EXACT.subtract(EXACT.subtract(reserved, spent), returned)
@@ -209,7 +203,6 @@ class Ledger(LedgerBook):
         """Check a budget against what the ledger has recorded, before anything is charged to it.
 
         Args:
-            total: Its configured total.
             place: Place of the source; empty if unknown.
             columns: All declared columns; empty before they are loaded.
 
@@ -226,21 +219,21 @@ class Ledger(LedgerBook):
         Raises:
             ConfigurationError: With every such budget and the commands that record the changes.
         """
-        lines, found = self.lines(), []
+        lines, refusals = self.lines(), []
         for budget, total in totals.items():
             try:
                 check_total(lines, budget, total)
             except RefusedError as error:
-                found.append(error)
-        if found:
+                refusals.append(error)
+        if refusals:
             raise ConfigurationError(
-                "\n".join(f"{each.message}; until then it refuses everything" for each in found),
-                hint="\n  ".join(each.hint for each in found),
+                "\n".join(f"{refusal.message}; until then it refuses everything" for refusal in refusals),
+                hint="\n  ".join(refusal.hint for refusal in refusals),
             )
 
     def entries(self, budget: str | None = None) -> tuple[Entry, ...]:
         """Return the charges to one budget or to all, oldest first."""
-        return tuple(each for each in self.lines(budget) if each.kind in CHARGES)
+        return tuple(line for line in self.lines(budget) if line.kind in CHARGES)
 
     def behind(self, head: Head) -> bool:
         """Whether this ledger lacks entries under a head of its own that no recovery acknowledged as lost."""
@@ -267,14 +260,14 @@ class Ledger(LedgerBook):
         )
 
     def _is_reserved(self, aggregator: str, release: str, plan_digest: str) -> bool:
-        found = self._of(aggregator, release, plan_digest)
-        if EntryKind.RETURN in found and EntryKind.SPEND not in found:
+        rows = self._of(aggregator, release, plan_digest)
+        if EntryKind.RETURN in rows and EntryKind.SPEND not in rows:
             raise ConflictError(
                 f"the reservation for release {release!r} was returned",
                 "start a release with another id",
                 {"release": release, "plan_digest": plan_digest},
             )
-        return bool(found)
+        return bool(rows)
 
     def _of(self, aggregator: str, release: str, plan_digest: str) -> dict[EntryKind, sqlite3.Row]:
         rows = self.of(aggregator, release)

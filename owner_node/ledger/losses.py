@@ -109,13 +109,13 @@ class Losses:
         if not self.misses(head):
             return
         own = self._book.chain.head().sequence
-        found = (
+        fault = (
             f"the ledger ends at entry {own}, but this owner has signed entry {head.sequence}"
             if head.sequence > own
             else f"entry {head.sequence} of the ledger is not the one that this owner signed"
         )
         raise IntegrityError(
-            f"{found}: it was restored from a backup, lost entries, or another copy of this state directory "
+            f"{fault}: it was restored from a backup, lost entries, or another copy of this state directory "
             "is at work",
             _HINT,
             {
@@ -159,7 +159,6 @@ class Losses:
         Args:
             tx: The transaction, in which everything that was lost is charged.
             lost: Heads that this ledger does not have.
-            note: What else is recorded about the loss.
 
         Returns:
             The new head.
@@ -187,10 +186,10 @@ class Losses:
         if returned or any(row["plan_digest"] != lost.plan_digest for row in rows):
             release = recovered_name(release, lost.plan_digest)
             rows = self._book.of(lost.aggregator, release)
-        found = {row["kind"]: row for row in rows}
-        if EntryKind.SPEND in found:
+        by_kind = {row["kind"]: row for row in rows}
+        if EntryKind.SPEND in by_kind:
             return
-        if EntryKind.RESERVE not in found:
+        if EntryKind.RESERVE not in by_kind:
             values = {
                 "budget": lost.budget, "aggregator": lost.aggregator, "release": release,
                 "plan_digest": lost.plan_digest, "charge": text(lost.charge), "epsilon": text(lost.charge),
@@ -199,5 +198,5 @@ class Losses:
                 "delta": text(lost.delta) if lost.delta else None,
             }  # fmt: skip
             self._book.append(tx, EntryKind.RESERVE, note or {}, values)
-            (found[EntryKind.RESERVE],) = self._book.of(lost.aggregator, release)
-        self._book.settle(tx, EntryKind.SPEND, found[EntryKind.RESERVE])
+            (by_kind[EntryKind.RESERVE],) = self._book.of(lost.aggregator, release)
+        self._book.settle(tx, EntryKind.SPEND, by_kind[EntryKind.RESERVE])

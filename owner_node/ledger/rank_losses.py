@@ -29,15 +29,14 @@ def rank_losses(lines: Iterable[Entry]) -> RankLosses:
     Args:
         lines: Lines of the ledger about one budget, oldest first.
     """
-    bounds = [each.rank_loss for each in charged(lines)]
-    return RankLosses(added(each for each in bounds if each is not None), bounds.count(None))
+    bounds = [line.rank_loss for line in charged(lines)]
+    return RankLosses(added(bound for bound in bounds if bound is not None), bounds.count(None))
 
 
 def objection(earlier: Decimal, loss: Decimal | None, limit: Decimal | None, budget: str) -> str:
     """Return the objection of a policy's limit to one more loss; empty if there is none.
 
     Args:
-        earlier: Sum of the earlier losses.
         loss: The additional loss; None where it is unbounded.
         limit: `policy.total_rank_loss`; None for no limit.
     """
@@ -58,11 +57,7 @@ def objection(earlier: Decimal, loss: Decimal | None, limit: Decimal | None, bud
 
 
 def check(lines: Iterable[Entry], loss: Decimal | None, limit: Decimal | None, budget: str) -> None:
-    """Refuse a loss that exceeds the limit. Call it in the transaction of the charge.
-
-    Raises:
-        RefusedError: If the limit is exceeded.
-    """
+    """Refuse a loss that exceeds the limit. Call it in the transaction of the charge."""
     rule = objection(rank_losses(lines).bounded, loss, limit, budget)
     if rule:
         raise RefusedError(rule, "more rank noise lowers the rank loss", {"rule": rule})

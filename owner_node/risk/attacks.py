@@ -216,11 +216,10 @@ class Crowd:
         """Prepare attacks on releases of some records.
 
         Args:
-            scales: How each attribute's values are compared.
             released: Original values of the released records by attribute, `(n_records,)` each.
             outside: The same of the people who were left out.
         """
-        places = placed(scales, released)
+        places = places_of(scales, released)
         spread = places.std(axis=0)
         return cls(
             tuple(scales),
@@ -229,7 +228,7 @@ class Crowd:
             np.sort(places, axis=0),
             np.column_stack([middle_ranks(column) for column in places.T]),
             np.where(spread > 0, spread, 1.0),
-            placed(scales, outside),
+            places_of(scales, outside),
         )
 
     def window(self, attribute: int, places: Float64Array) -> Window:
@@ -301,7 +300,7 @@ class Intruder:
     """Positions of people in random order, to estimate how likely a record is for anybody."""
 
 
-def placed(scales: Sequence[Scale], columns: Sequence[Int64Array]) -> Float64Array:
+def places_of(scales: Sequence[Scale], columns: Sequence[Int64Array]) -> Float64Array:
     """Return values of several attributes as places, `(n_records, n_attributes)`."""
     return np.column_stack([scale.places(column) for scale, column in zip(scales, columns, strict=True)])
 
@@ -313,15 +312,12 @@ def attack(
 
     Args:
         names: Which of `ATTACKS`.
-        crowd: The people.
-        release: Their masked records.
-        intruder: What is known and wanted.
     """
     wanted = [name for name in _BY_NAME if name in names or (name == LIKELIHOOD and MEMBERSHIP in names)]
     for name in wanted:
-        for found in _BY_NAME[name](crowd, release, intruder):
-            if found.attack not in (LIKELIHOOD, MEMBERSHIP) or found.attack in names:
-                yield found
+        for result in _BY_NAME[name](crowd, release, intruder):
+            if result.attack not in (LIKELIHOOD, MEMBERSHIP) or result.attack in names:
+                yield result
 
 
 def _unchanged(crowd: Crowd, release: MaskedRecords, _intruder: Intruder) -> Iterator[AttackResult]:
@@ -382,15 +378,14 @@ def related_attributes(
     """Return what exactly known attributes of one release say about its others.
 
     Args:
-        crowd: The people.
         released: Released places by number of the attribute, `(n_records,)` each.
         known: Numbers of the known attributes.
     """
     ordered = [number for number in released if crowd.scales[number].is_ordered]
     everybody = np.concatenate([crowd.places, crowd.outside])
     return components(
-        [(everybody[:, each], released[each]) for each in ordered if each in known],
-        [released[each] for each in ordered if each not in known],
+        [(everybody[:, number], released[number]) for number in ordered if number in known],
+        [released[number] for number in ordered if number not in known],
     )
 
 
@@ -400,10 +395,7 @@ def known_attribute(
     """Return what an intruder knows about one attribute.
 
     Args:
-        crowd: The people.
-        attribute: Its number.
         masked: Its released values, `(n_records,)`.
-        carrier: How it was carried.
         errors: Errors of ranks, as in `Intruder`, `(n_people,)`; ignored for categories without an order.
     """
     scale = crowd.scales[attribute]
@@ -442,10 +434,10 @@ def _extremes(crowd: Crowd, release: MaskedRecords, _intruder: Intruder) -> Iter
 def _structure(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -> Iterator[AttackResult]:
     """Take the better of the two attacks: an intruder would notice which one distinguishes records."""
     known, targets = intruder.known, intruder.targets
-    ranks = np.column_stack([middle_ranks(release.places[:, each]) for each in known])
+    ranks = np.column_stack([middle_ranks(release.places[:, number]) for number in known])
     by_order = linked(crowd.ranks[np.ix_(targets, known)], targets, Candidates.of(ranks))
     original, released = crowd.places[:, known].T, release.places[:, known].T
-    ks = [release.ks[each] for each in known]
+    ks = [release.ks[number] for number in known]
     by_equality = linked_by_equality(list(original), list(released), ks)[targets]
     rate = max(float(by_order.mean()), float(by_equality.mean()))
     yield AttackResult(STRUCTURE, rate, 1 / len(crowd.places), targets.size)
@@ -465,13 +457,13 @@ def _inference(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -> Iter
         known = intruder.known[intruder.known != wanted]
         if not known.size:
             continue
-        units, found = crowd.units[known], release.places[:, wanted]
+        units, released = crowd.units[known], release.places[:, wanted]
         candidates = Candidates.of(release.places[:, known] / units)
         inside = crowd.places[intruder.persons]
         rates = [
             float(
                 inferred(
-                    people[:, known] / units, crowd.window(wanted, people[:, wanted]), candidates, found
+                    people[:, known] / units, crowd.window(wanted, people[:, wanted]), candidates, released
                 ).mean()
             )
             for people in (inside, crowd.outside)

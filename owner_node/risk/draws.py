@@ -55,10 +55,7 @@ def released_lists(
     """Draw several released lists of several settings that differ in ε alone.
 
     Args:
-        mechanism: The mechanism.
         sorted_values: `(n_records,)`, ascending, from 0 to V - 1.
-        settings: The settings.
-        bits: Source of random bits.
         times: Number of lists per setting.
 
     Yields:
@@ -70,22 +67,25 @@ def released_lists(
     at_once = max(1, DRAWS_PER_BLOCK // exact[0].sizes.size)
     for first in range(0, numbers.size, at_once):
         counts = np.bincount(numbers[first : first + at_once], minlength=len(settings))
-        some = [(each, int(count)) for each, count in zip(exact, counts, strict=True) if count]
-        values = _drawn(mechanism, some, settings[0].n_values, bits)
+        some = [(of_setting, int(count)) for of_setting, count in zip(exact, counts, strict=True) if count]
+        values = _draw_lists(mechanism, some, settings[0].n_values, bits)
         yield Lists(np.repeat(np.arange(len(settings)), counts), values, exact[0].sizes)
 
 
-def _drawn(
+def _draw_lists(
     mechanism: SumMechanism, exact: Sequence[tuple[ExactSums, int]], n_values: int, bits: BitSource
 ) -> Int64Array:
     """Draw some lists of each of some sums, `(n_lists, n_clusters)`."""
     first, n_clusters = exact[0][0], exact[0][0].sizes.size
-    scales = np.concatenate([np.tile(each.scales, count) for each, count in exact])
+    scales = np.concatenate([np.tile(of_setting.scales, count) for of_setting, count in exact])
     noise = np.concatenate([drawn for _, drawn in replace(first, scales=scales).noise(bits)])
     ends = np.cumsum([count for _, count in exact])
     parts = np.split(noise.reshape(-1, n_clusters), ends[:-1])
-    noisy = [add_saturating(each.sums, part, each.tail) for (each, _), part in zip(exact, parts, strict=True)]
-    divisors = [np.broadcast_to(each.divisors, (count, n_clusters)) for each, count in exact]
+    noisy = [
+        add_saturating(of_setting.sums, part, of_setting.tail)
+        for (of_setting, _), part in zip(exact, parts, strict=True)
+    ]
+    divisors = [np.broadcast_to(of_setting.divisors, (count, n_clusters)) for of_setting, count in exact]
     return mechanism.rounded(np.concatenate(noisy), np.concatenate(divisors), n_values)
 
 
@@ -133,7 +133,6 @@ class SortedAttribute:
         Args:
             values: `(n_records,)`, in resolution units.
             task: A task of any setting: the needed parts are the same for all.
-            bits: Source of random bits for ties.
         """
         order = category_order(values, task)
         distances = None if task.taxonomy is None else semantic_distances(task.taxonomy, order)
@@ -151,7 +150,7 @@ class SortedAttribute:
         """Mask the attribute once."""
         if own_order(self.original, task) is None and self.order is not None:
             return self._draw_as_declared(task, bits)
-        return self._assigned(mechanism_of(task).release(self.ascending, task.setting, bits), task, bits)
+        return self._assign(mechanism_of(task).release(self.ascending, task.setting, bits), task, bits)
 
     def draws(self, task: AttributeTask, bits: BitSource, times: int) -> Iterator[Draw]:
         """Mask the attribute several times; faster than repeated `draw`."""
@@ -159,12 +158,12 @@ class SortedAttribute:
         if isinstance(mechanism, SumMechanism):
             for lists in released_lists(mechanism, self.ascending, [task.setting], bits, times):
                 for values in lists.values:
-                    yield self._assigned(ReleasedList(values, lists.sizes), task, bits)
+                    yield self._assign(ReleasedList(values, lists.sizes), task, bits)
         else:
             for _ in range(times):
                 yield self.draw(task, bits)
 
-    def _assigned(self, released: ReleasedList, task: AttributeTask, bits: BitSource) -> Draw:
+    def _assign(self, released: ReleasedList, task: AttributeTask, bits: BitSource) -> Draw:
         if not task.rank_noise:
             return Draw(released, self.order, self.positions, in_place=True)
         assignment = with_rank_noise(self.shuffled, task.rank_noise, bits)
@@ -184,20 +183,19 @@ class SortedAttribute:
             (error,) = self._errors_in_place(draw.released.values[None], draw.released.sizes)
             return error
         masked = self.by_record(draw)
-        return self.scale.sse(float(self.scale.squared(self.original, masked).sum()), masked.size)
+        return self.scale.sse(float(self.scale.squared_differences(self.original, masked).sum()), masked.size)
 
     def errors(self, tasks: Sequence[AttributeTask], bits: BitSource, times: int) -> list[list[float | None]]:
         """Return Σ d²/(n σ²) of several draws for each task.
 
         Args:
             tasks: Tasks of different settings; those with the same clusters are drawn together.
-            bits: Source of random bits for the noise.
             times: Number of draws per task.
 
         Returns:
             The errors of each task, `times` of them.
         """
-        found: list[list[float | None]] = [[] for _ in tasks]
+        of_tasks: list[list[float | None]] = [[] for _ in tasks]
         alike = defaultdict(list)
         for number, task in enumerate(tasks):
             alike[task.mechanism, task.k, task.max_records_per_person, task.rank_noise].append(number)
@@ -209,11 +207,11 @@ class SortedAttribute:
                 for lists in released_lists(mechanism, self.ascending, settings, bits, times):
                     errors = self._errors_in_place(lists.values, lists.sizes)
                     for number, error in zip(lists.numbers.tolist(), errors, strict=True):
-                        found[numbers[number]].append(error)
+                        of_tasks[numbers[number]].append(error)
             else:
                 for number, task in zip(numbers, some, strict=True):
-                    found[number] = [self.error(draw) for draw in self.draws(task, bits, times)]
-        return found
+                    of_tasks[number] = [self.error(draw) for draw in self.draws(task, bits, times)]
+        return of_tasks
 
     def _errors_in_place(self, values: Int64Array, sizes: Int64Array) -> list[float | None]:
         """Return the errors of lists whose entries were all assigned to the record at the same rank.
@@ -229,7 +227,7 @@ class SortedAttribute:
         squares = self.squares + lengths - 2 * (moved @ within)
         # A smaller rest, after three sums of this size have cancelled, is rounding.
         squares[squares <= 1e-12 * (self.squares + lengths)] = 0.0
-        return [self.scale.sse(each, self.ascending.size) for each in squares.tolist()]
+        return [self.scale.sse(square, self.ascending.size) for square in squares.tolist()]
 
     def by_record(self, draw: Draw) -> Int64Array:
         """Return the masked value of every record, `(n_records,)`, in resolution units."""

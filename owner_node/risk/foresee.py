@@ -17,19 +17,16 @@ def foresee(
     """Forecast the effect of masking on an owner's data. It depends on the data, and is for their owner only.
 
     Args:
-        records: The records.
-        tasks: How each attribute is masked.
-        policy: Its limits, and the intruder that it expects.
         for_person: Whether a person decides by it. The intruder then attacks without a limit, too.
     """
-    found = forecast(records.columns, tasks)
+    effect = forecast(records.columns, tasks)
     if policy.max_reidentified is None and not (for_person and records.n_records > 1):
-        return found
+        return effect
     risk = best_linking(records.columns, tasks, policy.known, Randomness.of_system())
     if risk is None:
-        return found
+        return effect
     names = [task.attribute.name for task in tasks]
     shares = map(as_share, (risk.rate.mean, risk.rate.low, risk.rate.high, risk.without_release))
-    known = tuple(each for each in names if each in (policy.known or names))
+    known = tuple(name for name in names if name in (policy.known or names))
     intruder = Reidentification(known, risk.attack, *shares)
-    return replace(found, reidentified=intruder.share, intruder=intruder)
+    return replace(effect, reidentified=intruder.share, intruder=intruder)

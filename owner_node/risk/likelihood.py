@@ -97,8 +97,8 @@ class Channel:
         """
         low, high = before.T
         below = self._area(noisy[:, None] - low) - self._area(noisy[:, None] - high)
-        found: Float64Array = np.diff(below, axis=0) / (high - low)
-        return found
+        probabilities: Float64Array = np.diff(below, axis=0) / (high - low)
+        return probabilities
 
     def _area(self, distances: Float64Array) -> Float64Array:
         """Return the integral of the distribution function of the noise up to some distances."""
@@ -166,18 +166,18 @@ class Carried:
 
     def likely(self, people: PositionArray) -> Float64Array:
         """Return the probability of each group, `(n_groups, n_people)`."""
-        found = self.channel.probabilities(self.ends[people], self.noisy)
+        probabilities = self.channel.probabilities(self.ends[people], self.noisy)
         if not np.array_equal(self.groups, self.parts):
-            found = self._regrouped(found)
-        return np.maximum(found, _IMPOSSIBLE, out=found)
+            probabilities = self._regroup(probabilities)
+        return np.maximum(probabilities, _IMPOSSIBLE, out=probabilities)
 
-    def _regrouped(self, of_parts: Float64Array) -> Float64Array:
+    def _regroup(self, of_parts: Float64Array) -> Float64Array:
         """Return probabilities of groups from those of parts, uniform within them; `(n_parts, n_people)`."""
         below = np.concatenate([np.zeros((1, of_parts.shape[1])), np.cumsum(of_parts, axis=0)])
         part = np.clip(np.searchsorted(self.parts, self.groups, side="right") - 1, 0, self.parts.size - 2)
         within = (self.groups - self.parts[part]) / (self.parts[part + 1] - self.parts[part])
-        found: Float64Array = np.diff(below[part] + within[:, None] * of_parts[part], axis=0)
-        return found
+        probabilities: Float64Array = np.diff(below[part] + within[:, None] * of_parts[part], axis=0)
+        return probabilities
 
 
 def _ends(known: Known) -> Float64Array:
@@ -212,10 +212,10 @@ class Factor:
     def with_other(self, other: "Factor") -> "Factor":
         """Return the combinations of both."""
         width = other.groups[0].size
-        found, of_kind = np.unique(self.of_kind * width + other.of_kind, return_inverse=True)
+        combinations, of_kind = np.unique(self.of_kind * width + other.of_kind, return_inverse=True)
         groups = (
-            *(each[found // width] for each in self.groups),
-            *(each[found % width] for each in other.groups),
+            *(group[combinations // width] for group in self.groups),
+            *(group[combinations % width] for group in other.groups),
         )
         return Factor(self.attributes + other.attributes, groups, of_kind)
 
@@ -247,29 +247,29 @@ class Likelihoods:
     def of(cls, attributes: Sequence[Carried | Component]) -> "Likelihoods":
         """Put records into kinds: those of one kind are equally likely for everybody."""
         _, first, kind_of, counts = np.unique(
-            codes([each.group for each in attributes]),
+            codes([attribute.group for attribute in attributes]),
             return_index=True,
             return_inverse=True,
             return_counts=True,
         )
-        shares = [np.diff(each.groups)[each.group[first]] for each in attributes]
+        shares = [np.diff(attribute.groups)[attribute.group[first]] for attribute in attributes]
         single = [
-            Factor((i,), (np.arange(each.groups.size - 1),), each.group[first])
-            for i, each in enumerate(attributes)
+            Factor((i,), (np.arange(attribute.groups.size - 1),), attribute.group[first])
+            for i, attribute in enumerate(attributes)
         ]
         factors: list[Factor] = []
-        for each in sorted(single, key=lambda factor: factor.groups[0].size):
-            joined = factors[-1].with_other(each) if factors else each
+        for factor in sorted(single, key=lambda factor: factor.groups[0].size):
+            joined = factors[-1].with_other(factor) if factors else factor
             if factors and joined.groups[0].size * _KINDS_PER_COMBINATION <= counts.size:
                 factors[-1] = joined
             else:
-                factors.append(each)
+                factors.append(factor)
         return cls(tuple(attributes), tuple(factors), _product(shares), kind_of, counts)
 
     def tables(self, people: PositionArray) -> list[Float64Array]:
         """Return the probabilities of all combinations for people, `(n_combinations, n_people)` by factor."""
-        by_attribute = [each.likely(people) for each in self.attributes]
-        return [each.table(by_attribute) for each in self.factors]
+        by_attribute = [attribute.likely(people) for attribute in self.attributes]
+        return [factor.table(by_attribute) for factor in self.factors]
 
     def of_kinds(self, tables: Sequence[Float64Array], kinds: slice | PositionArray) -> Float64Array:
         """Return the probabilities of kinds of records from those of combinations, `(n_kinds, n_people)`."""
@@ -293,14 +293,14 @@ class Likelihoods:
         """Estimate the mean probability over everybody, from people in random order, `(n_kinds,)`."""
         people = others[: max(1, _PAIRS // self.counts.size)]
         total = self.total(people, np.arange(self.counts.size))
-        found: Float64Array = total / people.size + _UNSEEN * self.independent
-        return np.maximum(found, _TINY)
+        mean: Float64Array = total / people.size + _UNSEEN * self.independent
+        return np.maximum(mean, _TINY)
 
 
 def _product(factors: Iterable[Float64Array]) -> Float64Array:
     first, *others = factors
-    for each in others:
-        first *= each
+    for factor in others:
+        first *= factor
     return first
 
 
@@ -324,12 +324,10 @@ def linked_by_likelihood(
     """Link targets to records.
 
     Args:
-        known: The attributes that the intruder knows.
         targets: Positions of the targets, from `n_records` on people without a record.
         others: Positions of everybody with a record, in random order; the first ones decide about shortlists.
-        related: What known values say about the other attributes.
     """
-    likelihoods = Likelihoods.of([*(Carried.of(each) for each in known), *related])
+    likelihoods = Likelihoods.of([*(Carried.of(attribute) for attribute in known), *related])
     for_others = likelihoods.for_others(others)
     listed = np.concatenate(
         [_shortlist(likelihoods, for_others, people) for people in _blocks(targets)], axis=1
@@ -352,7 +350,7 @@ def linked_by_likelihood(
     own[:, ~outside] = listed[:, ~outside] == likelihoods.kind_of[targets[~outside]]
     right = (best & own).any(axis=0) / (best * likelihoods.counts[listed]).sum(axis=0)
     if others.size**2 <= MATCHED:
-        right[~outside] = likeliest(propagated(likelihoods.of_all_pairs()))[targets[~outside]]
+        right[~outside] = likeliest(propagate(likelihoods.of_all_pairs()))[targets[~outside]]
     return Links(right, surest)
 
 
@@ -367,7 +365,7 @@ def likeliest(table: Float64Array) -> Float64Array:
     return linked
 
 
-def propagated(table: Float64Array) -> Float64Array:
+def propagate(table: Float64Array) -> Float64Array:
     """Return the odds that each record is each person's in a matching of all with all.
 
     Args:

@@ -149,19 +149,18 @@ def linked(targets: Float64Array, own: Int64Array, candidates: Candidates) -> Fl
     Args:
         targets: Their known coordinates, `(n_targets, n_known)`.
         own: Position of each target's own released record, `(n_targets,)`.
-        candidates: The released records.
 
     Returns:
         1/(number of nearest records) if the own record is one of them, else 0; `(n_targets,)`.
     """
     kinds = candidates.kind_of[own]
     mine, rounding = candidates.distances(targets, kinds), candidates.rounding(targets, kinds)
-    found = np.flatnonzero(_nearest(targets, candidates)[1] >= mine - rounding)
-    reach, as_near = (mine + rounding)[found, None], np.zeros(found.size)
-    for block, some, distances in candidates.blocks(targets[found]):
+    reached = np.flatnonzero(_nearest(targets, candidates)[1] >= mine - rounding)
+    reach, as_near = (mine + rounding)[reached, None], np.zeros(reached.size)
+    for block, some, distances in candidates.blocks(targets[reached]):
         as_near[block] += (distances <= reach[block]) @ candidates.counts[some]
     right = np.zeros(len(targets))
-    right[found] = 1.0 / as_near
+    right[reached] = 1.0 / as_near
     return right
 
 
@@ -172,14 +171,14 @@ def nearest_kind(targets: Float64Array, candidates: Candidates) -> Int64Array:
 
 def _nearest(targets: Float64Array, candidates: Candidates) -> tuple[Int64Array, Float64Array]:
     """Return the nearest kind of each target and its distance, as `blocks` has it, `(n_targets,)` each."""
-    found, least = np.zeros(len(targets), dtype=np.int64), np.full(len(targets), np.inf)
+    nearest_kinds, least = np.zeros(len(targets), dtype=np.int64), np.full(len(targets), np.inf)
     for block, kinds, distances in candidates.blocks(targets):
         nearest = distances.argmin(axis=1)
         distance = distances[np.arange(nearest.size), nearest]
         nearer = np.flatnonzero(distance < least[block])
         least[block.start + nearer] = distance[nearer]
-        found[block.start + nearer] = kinds.start + nearest[nearer]
-    return found, least
+        nearest_kinds[block.start + nearer] = kinds.start + nearest[nearer]
+    return nearest_kinds, least
 
 
 MOST_ROUNDS = 12
@@ -207,18 +206,18 @@ def linked_by_equality(
     Returns:
         1/(number of released records of the same name), or 0 if the own record has another; `(n_records,)`.
     """
-    groups = [np.unique(each, return_inverse=True, return_counts=True)[1:] for each in released]
-    observed = [each for each, _ in groups]
+    groups = [np.unique(places, return_inverse=True, return_counts=True)[1:] for places in released]
+    observed = [group for group, _ in groups]
     expected = [
-        _expected(places, sizes, k) for places, (_, sizes), k in zip(original, groups, ks, strict=True)
+        _expected_groups(places, sizes, k) for places, (_, sizes), k in zip(original, groups, ks, strict=True)
     ]
-    guessed, found = names_of(expected), names_of(observed)
-    kinds, counts = np.unique(found, return_counts=True)
-    alike = counts[np.searchsorted(kinds, found)]
-    return np.where(guessed == found, 1.0 / alike, 0.0)
+    guessed, names = names_of(expected), names_of(observed)
+    kinds, counts = np.unique(names, return_counts=True)
+    alike = counts[np.searchsorted(kinds, names)]
+    return np.where(guessed == names, 1.0 / alike, 0.0)
 
 
-def _expected(places: Float64Array, sizes: Int64Array, k: int | None) -> Int64Array:
+def _expected_groups(places: Float64Array, sizes: Int64Array, k: int | None) -> Int64Array:
     """Return the groups that an intruder expects from original values, `(n_records,)`.
 
     If the sizes are those of clusters of k, these clusters are the groups. If groups have coincided, or there
@@ -243,17 +242,17 @@ def names_of(groups: Sequence[Int64Array]) -> UInt64Array:
     Returns:
         The names, `(n_records,)`; they depend on the pattern alone, not on how groups are numbered.
     """
-    orders = [np.argsort(each, kind="stable") for each in groups]
-    sizes = [np.bincount(each) for each in groups]
-    starts = [np.cumsum(each) - each for each in sizes]
+    orders = [np.argsort(group, kind="stable") for group in groups]
+    sizes = [np.bincount(group) for group in groups]
+    starts = [np.cumsum(size) - size for size in sizes]
     salts = mix(np.arange(1, len(groups) + 1, dtype=np.uint64))
     named = [size.astype(np.uint64) for size in sizes]
     names, n_names = _names_of_records(named, groups, salts), 0
     for _ in range(MOST_ROUNDS):
-        found = np.unique(names).size
-        if found == n_names:
+        n_distinct = np.unique(names).size
+        if n_distinct == n_names:
             break
-        n_names, hashed = found, mix(names)
+        n_names, hashed = n_distinct, mix(names)
         named = [np.add.reduceat(hashed[order], start) for order, start in zip(orders, starts, strict=True)]
         names = mix(names + _names_of_records(named, groups, salts))
     return names

@@ -56,7 +56,7 @@ class Scale:
             return places
         return np.argsort(self.place_of)[places.astype(np.int64)].astype(np.float64)
 
-    def squared(self, original: Int64Array, masked: Int64Array) -> Float64Array:
+    def squared_differences(self, original: Int64Array, masked: Int64Array) -> Float64Array:
         """Return squared differences, `(n_records,)`."""
         if self.is_drawn and self.distances is not None:
             return np.square(self.distances[original, masked])
@@ -67,7 +67,6 @@ class Scale:
 
         Args:
             squares: Sum of the squared differences of all records.
-            n_records: Number of records.
 
         Returns:
             The error; 0 for an attribute without variation that is unchanged, None if it was changed.
@@ -86,7 +85,6 @@ def scale_of(
     """Return the scale of an attribute.
 
     Args:
-        attribute: The attribute.
         original: Original values of all records, `(n_records,)`, in resolution units.
         order: The order its categories are masked in, computed from the same values; None: as declared.
         distances: Semantic distances by declared index, `(V, V)`, if it has a taxonomy.
@@ -119,7 +117,7 @@ def mean_sse(errors: Sequence[float | None]) -> float:
     References:
         Del Vasto-Terrientes et al. 2025, equation 5.
     """
-    return sum(each for each in errors if each is not None) / len(errors) ** 2
+    return sum(error for error in errors if error is not None) / len(errors) ** 2
 
 
 def mean_sse_of_means(scales: Sequence[Scale]) -> float:
@@ -136,7 +134,7 @@ def mean_sse_of_means(scales: Sequence[Scale]) -> float:
 
 def attribute_sse(scale: Scale, original: Int64Array, masked: Int64Array) -> float | None:
     """Return Σ d²/(n σ²) of one attribute; None if it has no variation and was changed."""
-    return scale.sse(float(scale.squared(original, masked).sum()), original.size)
+    return scale.sse(float(scale.squared_differences(original, masked).sum()), original.size)
 
 
 def relative_error(scale: Scale, original: Int64Array, masked: Int64Array) -> float:
@@ -178,7 +176,6 @@ def histogram(attribute: Attribute, values: Int64Array) -> Int64Array:
     """Count values in bins of equal width over the declared domain; one bin per value for up to 100 values.
 
     Args:
-        attribute: The attribute.
         values: In resolution units, `(n_records,)`.
 
     Returns:
@@ -194,7 +191,6 @@ def divergence(first: Int64Array, second: Int64Array) -> float:
 
     Args:
         first: Numbers of records, `(n_bins,)`.
-        second: The other histogram, `(n_bins,)`.
     """
     from scipy.special import rel_entr
 
@@ -235,7 +231,6 @@ def distribution(attribute: Attribute, original: Int64Array, masked: Int64Array)
     Categories: one bar each in declared order; if there are too many, the rarest share a bar.
 
     Args:
-        attribute: The attribute.
         original: Values in resolution units, `(n_records,)`.
         masked: Masked values in resolution units, `(n_records,)`.
 
@@ -260,17 +255,17 @@ def _count_categories(
     if len(labels) <= MOST_BARS:
         return labels, counts
     most = np.sort(np.argsort(-counts[0] - counts[1], kind="stable")[: MOST_BARS - 1])
-    rest = [each.sum() - each[most].sum() for each in counts]
+    rest = [count.sum() - count[most].sum() for count in counts]
     return (
-        [*(labels[each] for each in most), OTHERS],
-        [np.append(each[most], other) for each, other in zip(counts, rest, strict=True)],
+        [*(labels[index] for index in most), OTHERS],
+        [np.append(count[most], other) for count, other in zip(counts, rest, strict=True)],
     )
 
 
 def _count_numbers(
     attribute: Attribute, both: tuple[Int64Array, Int64Array]
 ) -> tuple[list[str], list[Int64Array]]:
-    lowest, highest = min(int(each.min()) for each in both), max(int(each.max()) for each in both)
+    lowest, highest = min(int(values.min()) for values in both), max(int(values.max()) for values in both)
     width = -(-(highest - lowest + 1) // MOST_BARS)
     n_bars = -(-(highest - lowest + 1) // width)
     counts = [np.bincount((values - lowest) // width, minlength=n_bars) for values in both]

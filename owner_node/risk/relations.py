@@ -74,16 +74,16 @@ class Component:
         from scipy.special import ndtr
 
         below = ndtr((self.ends[:, None] - self.expected[people]) / self.deviation)
-        found: Float64Array = np.diff(below, axis=0, prepend=0.0, append=1.0)
-        return np.maximum(found, _LEAST_PROBABILITY)
+        probabilities: Float64Array = np.diff(below, axis=0, prepend=0.0, append=1.0)
+        return np.maximum(probabilities, _LEAST_PROBABILITY)
 
 
 def normal_scores(places: Float64Array) -> Float64Array:
     """Return the normal scores of places, equal ones for equal places, `(n,)`."""
     from scipy.special import ndtri
 
-    found: Float64Array = ndtri(middle_ranks(places))
-    return found
+    scores: Float64Array = ndtri(middle_ranks(places))
+    return scores
 
 
 def components(
@@ -120,18 +120,18 @@ def components(
 
 def _standard(columns: Sequence[Float64Array]) -> Float64Array:
     """Return normal scores less their means, `(n, n_columns)`."""
-    found = np.column_stack([normal_scores(each) for each in columns])
-    found -= found.mean(axis=0)
-    return found
+    scores = np.column_stack([normal_scores(column) for column in columns])
+    scores -= scores.mean(axis=0)
+    return scores
 
 
 def _covariance(columns: Float64Array) -> Float64Array:
-    found: Float64Array = columns.T @ columns / len(columns)
-    return found + _RIDGE * np.eye(len(found))
+    products: Float64Array = columns.T @ columns / len(columns)
+    return products + _RIDGE * np.eye(len(products))
 
 
 def _inverse_root(covariance: Float64Array) -> Float64Array:
     """Return the symmetric inverse root of a covariance."""
     values, vectors = np.linalg.eigh(covariance)
-    found: Float64Array = (vectors / np.sqrt(np.maximum(values, _RIDGE))) @ vectors.T
-    return found
+    root: Float64Array = (vectors / np.sqrt(np.maximum(values, _RIDGE))) @ vectors.T
+    return root

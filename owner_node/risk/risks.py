@@ -34,5 +34,5 @@ class Risk(Document):
 
 def reidentified(risks: Collection[Risk]) -> Risk | None:
     """Return the attack that links most persons to their records; None if none was tried."""
-    linking = (each for each in risks if each.attack in LINKING)
-    return max(linking, key=lambda each: each.rate.mean, default=None)
+    linking = (risk for risk in risks if risk.attack in LINKING)
+    return max(linking, key=lambda risk: risk.rate.mean, default=None)

@@ -31,22 +31,22 @@ def distinguished_by_scales(
     """Return, for every attribute whose noise depends on the data, how well both data sets are told apart.
 
     Returns:
-        As `distinguished`, by attribute.
+        As `distinguish`, by attribute.
     """
     pairs = zip(records.attributes, tasks, strict=True)
-    every = (distinguished(each.ascending, task, bits) for each, task in pairs if task.rules.individual)
-    return [found for found in every if found is not None]
+    every = (
+        distinguish(attribute.ascending, task, bits) for attribute, task in pairs if task.rules.individual
+    )
+    return [rate for rate in every if rate is not None]
 
 
-def distinguished(
+def distinguish(
     ascending: Int64Array, task: AttributeTask, bits: BitSource, n_lists: int = LISTS
 ) -> float | None:
     """Return how well one attribute's lists tell both data sets apart.
 
     Args:
         ascending: Its original values in order, `(n_records,)`, from 0 to V - 1.
-        task: How it is masked.
-        bits: Bits of the noise.
         n_lists: Lists of each data set that the classifier is trained on, and as many to test it.
 
     Returns:
@@ -88,8 +88,8 @@ def _rate_of_right(actual: Float64Array, changed: Float64Array) -> float:
     def likely(lists: Float64Array, training: Float64Array) -> Float64Array:
         middle = np.median(training, axis=0)
         spread = np.maximum(np.abs(training - middle).mean(axis=0), _LEAST_SPREAD)
-        found: Float64Array = -(np.abs(lists - middle) / spread + np.log(spread)).sum(axis=1)
-        return found
+        densities: Float64Array = -(np.abs(lists - middle) / spread + np.log(spread)).sum(axis=1)
+        return densities
 
     half = len(actual) // 2
     ratios = [

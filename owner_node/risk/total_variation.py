@@ -27,11 +27,13 @@ class Distributions:
         """Choose the bins of original values.
 
         Args:
-            attributes: The attributes.
             columns: Original values by attribute, `(n_records,)`, in resolution units.
         """
-        starts = tuple(_starts(each, columns[each.name]) for each in attributes)
-        binned = [_binned(start, columns[each.name]) for start, each in zip(starts, attributes, strict=True)]
+        starts = tuple(_starts(attribute, columns[attribute.name]) for attribute in attributes)
+        binned = [
+            _bins_of(start, columns[attribute.name])
+            for start, attribute in zip(starts, attributes, strict=True)
+        ]
         return cls(starts, tuple(binned))
 
     def total_variation(self, masked: Sequence[Int64Array]) -> tuple[float, float]:
@@ -40,7 +42,7 @@ class Distributions:
         Args:
             masked: Released values by attribute, `(n_records,)`.
         """
-        binned = [_binned(start, column) for start, column in zip(self.starts, masked, strict=True)]
+        binned = [_bins_of(start, column) for start, column in zip(self.starts, masked, strict=True)]
         sizes = [start.size for start in self.starts]
         two = [
             _distance(
@@ -55,7 +57,7 @@ class Distributions:
     def of_single(self, masked: Sequence[Int64Array]) -> list[float]:
         """Return the total variation of every attribute; arguments as in `total_variation`."""
         triples = zip(self.starts, self.original, masked, strict=True)
-        return [_distance(before, _binned(start, after), start.size) for start, before, after in triples]
+        return [_distance(before, _bins_of(start, after), start.size) for start, before, after in triples]
 
 
 def _starts(attribute: Attribute, values: Int64Array) -> Int64Array:
@@ -66,10 +68,10 @@ def _starts(attribute: Attribute, values: Int64Array) -> Int64Array:
     return np.unique(np.concatenate([[attribute.lower], ends, missing]).astype(np.int64))
 
 
-def _binned(starts: Int64Array, values: Int64Array) -> Int64Array:
+def _bins_of(starts: Int64Array, values: Int64Array) -> Int64Array:
     return np.searchsorted(starts, values, side="right") - 1
 
 
 def _distance(before: Int64Array, after: Int64Array, n_bins: int) -> float:
-    counts = [np.bincount(each, minlength=n_bins) for each in (before, after)]
+    counts = [np.bincount(bins, minlength=n_bins) for bins in (before, after)]
     return float(np.abs(counts[0] - counts[1]).sum()) / (2 * before.size)

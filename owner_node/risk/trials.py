@@ -85,16 +85,15 @@ def knowledge_of(names: Sequence[str], known: Sequence[str]) -> tuple[Knowledge,
     """Return the intruders to try: first the one who knows most.
 
     Args:
-        names: All attributes.
         known: Attributes that an intruder knows; empty for all, and then also for any three and five.
     """
-    numbers = np.array([names.index(each) for each in known or names], dtype=np.int64)
+    numbers = np.array([names.index(name) for name in known or names], dtype=np.int64)
     words = ", ".join(known) if known else "all"
-    some = () if known else tuple(each for each in SOME_KNOWN if each < len(names))
+    some = () if known else tuple(number for number in SOME_KNOWN if number < len(names))
     return (
         Knowledge(words, numbers),
         Knowledge(f"{words}, approximately", numbers, approximate=True),
-        *(Knowledge(f"any {each}", numbers, each) for each in reversed(some)),
+        *(Knowledge(f"any {number}", numbers, number) for number in reversed(some)),
     )
 
 
@@ -133,7 +132,6 @@ def people_of(
     Args:
         columns: Original values by attribute, `(n_records,)` each, in resolution units.
         tasks: Tasks of any one setting.
-        randomness: Source of ties and choices.
         fewest_members: Least number of people who are not left out: clusters of k need k records.
 
     Raises:
@@ -163,8 +161,8 @@ def sorted_records(
 
 def crowd_of(members: OriginalRecords, outside: Sequence[Int64Array]) -> Crowd:
     """Prepare attacks on releases of some records; `outside`: values by attribute of those left out."""
-    scales = [each.scale for each in members.attributes]
-    return Crowd.of(scales, [each.original for each in members.attributes], outside)
+    scales = [attribute.scale for attribute in members.attributes]
+    return Crowd.of(scales, [attribute.original for attribute in members.attributes], outside)
 
 
 def risks_of(
@@ -175,14 +173,14 @@ def risks_of(
     check: Check = unchecked,
 ) -> tuple[Risk, ...]:
     """Mask several times, and attack the results."""
-    found: dict[tuple[str, str | None, str], list[AttackResult]] = {}
+    by_attack: dict[tuple[str, str | None, str], list[AttackResult]] = {}
     for _ in range(aims.draws):
         release = masked(tasks, people.members, randomness.bits)
         for knows, result in attacks_on(release, people, aims, randomness):
             check()
-            found.setdefault((result.attack, result.attribute, knows), []).append(result)
+            by_attack.setdefault((result.attack, result.attribute, knows), []).append(result)
     n_records = people.members.n_records
-    risks = [_risk(results, knows, n_records) for (_, _, knows), results in found.items()]
+    risks = [_risk(results, knows, n_records) for (_, _, knows), results in by_attack.items()]
     if SCALES in aims.attacks and (rates := distinguished_by_scales(people.members, tasks, randomness.bits)):
         rate = share(rates, LISTS * len(rates))
         risks.append(Risk(SCALES, rate, 0.5, LISTS * len(rates), WORDS[SCALES].meaning))
@@ -211,10 +209,7 @@ def best_linking(
 
     Args:
         columns: Original values by attribute, `(n_records,)` each, in resolution units.
-        tasks: How each attribute is masked.
         known: Attributes that an intruder knows exactly of everybody; empty for all.
-        randomness: Where noise and choices come from.
-        draws: Draws that are attacked.
     """
     people = people_of(columns, tasks, randomness, max(task.k or 1 for task in tasks))
     return _best_linking(tasks, people, known, randomness, draws)
@@ -231,11 +226,7 @@ def attacked_share(
     """Return the share of persons that the best attack re-identifies, for people left out before.
 
     Args:
-        tasks: How each attribute is masked.
-        people: The people.
         known: Attributes that an intruder knows exactly of everybody; empty for all.
-        randomness: Where noise and choices come from.
-        draws: Draws that are attacked.
         check: Called between attacks.
     """
     return _rate(_best_linking(tasks, people, known, randomness, draws, check))
@@ -267,7 +258,7 @@ def attacks_on(
 ) -> Iterator[tuple[str, AttackResult]]:
     """Attack one draw; yields what the intruder knows, for attacks that re-identify, and the result."""
     for number, known in enumerate(aims.known):
-        names = [each for each in aims.attacks if not number or each == LIKELIHOOD]
+        names = [name for name in aims.attacks if not number or name == LIKELIHOOD]
         for result in attack(names, people.crowd, release, _intruder(known, aims, people, randomness)):
             linked = result.attack in LINKING
             yield known.words if linked else "", result
@@ -278,7 +269,7 @@ def masked(tasks: Sequence[AttributeTask], members: OriginalRecords, bits: BitSo
     columns = members.masked(tasks, bits)
     return MaskedRecords(
         columns,
-        members.placed(columns),
+        members.places_of(columns),
         tuple(task.k for task in tasks),
         tuple(carrier_of(task, members.n_records) for task in tasks),
     )
@@ -324,17 +315,15 @@ def risk_across(
         releases: How each release masks its attributes, the new one first.
         people: The people, with the attributes of all releases.
         known: What the intruder knows exactly.
-        randomness: Where noise and choices come from.
-        draws: Draws of all releases that are attacked.
         check: Called between draws.
 
     Returns:
         The risk; None if no known attribute's released values ascend with ranks.
     """
     members, crowd = people.members, people.crowd
-    numbers = {each.scale.attribute.name: number for number, each in enumerate(members.attributes)}
+    numbers = {attribute.scale.attribute.name: number for number, attribute in enumerate(members.attributes)}
     knows = set(known.attributes.tolist())
-    found = []
+    results = []
     for _ in range(draws):
         check()
         everything, newest = [], {}
@@ -356,21 +345,21 @@ def risk_across(
         rate = float(linked_by_likelihood(everything, targets, others).right.mean())
         if related := related_attributes(crowd, newest, knows):
             rate = max(rate, float(linked_by_likelihood(everything, targets, others, related).right.mean()))
-        found.append(AttackResult(LIKELIHOOD, rate, 1 / members.n_records, targets.size))
+        results.append(AttackResult(LIKELIHOOD, rate, 1 / members.n_records, targets.size))
     n_earlier = len(releases) - 1
     words = f"{known.words}, with {n_earlier} earlier release{'s' if n_earlier > 1 else ''}"
-    return _risk(found, words, members.n_records)
+    return _risk(results, words, members.n_records)
 
 
-def _risk(found: Sequence[AttackResult], knows: str, n_records: int) -> Risk:
+def _risk(results: Sequence[AttackResult], knows: str, n_records: int) -> Risk:
     """Combine the results of one attack over all draws, which had other targets if there are enough."""
-    first = found[0]
-    n_targets = max(first.targets, min(first.targets * len(found), n_records))
-    controls = [each.control for each in found if each.control is not None]
+    first = results[0]
+    n_targets = max(first.targets, min(first.targets * len(results), n_records))
+    controls = [result.control for result in results if result.control is not None]
     return Risk(
         first.attack,
-        share([each.rate for each in found], n_targets),
-        float(np.mean([each.baseline for each in found])),
+        share([result.rate for result in results], n_targets),
+        float(np.mean([result.baseline for result in results])),
         first.targets,
         WORDS[first.attack].meaning,
         share(controls, first.outside) if controls else None,

@@ -18,7 +18,7 @@ import numpy as np
 from common.canonical import Document
 from owner_node.masking.arrays import BitSource, Float64Array, Int64Array
 from owner_node.masking.tasks import AttributeTask
-from owner_node.risk.attacks import placed
+from owner_node.risk.attacks import places_of
 from owner_node.risk.draws import SortedAttribute
 from owner_node.risk.measures import (
     correlation_error,
@@ -48,7 +48,6 @@ def estimate(values: Sequence[float], most: float = inf) -> Estimate | None:
 
     Args:
         values: One number per repetition, none below 0.
-        most: Upper bound of the numbers.
 
     Returns:
         The estimate; for one repetition, the number itself. None without numbers, or if one is not finite.
@@ -126,12 +125,14 @@ class OriginalRecords:
     @classmethod
     def of(cls, attributes: Sequence[SortedAttribute]) -> "OriginalRecords":
         """Compute the reference of all settings."""
-        places = placed([each.scale for each in attributes], [each.original for each in attributes])
+        places = places_of(
+            [attribute.scale for attribute in attributes], [attribute.original for attribute in attributes]
+        )
         return cls(
             tuple(attributes),
             places,
             correlations(places),
-            tuple(histogram(each.scale.attribute, each.original) for each in attributes),
+            tuple(histogram(attribute.scale.attribute, attribute.original) for attribute in attributes),
         )
 
     @property
@@ -142,7 +143,8 @@ class OriginalRecords:
     def masked(self, tasks: Sequence[AttributeTask], bits: BitSource) -> tuple[Int64Array, ...]:
         """Mask all records once; `(n_records,)` by attribute, in resolution units."""
         return tuple(
-            each.by_record(each.draw(task, bits)) for each, task in zip(self.attributes, tasks, strict=True)
+            attribute.by_record(attribute.draw(task, bits))
+            for attribute, task in zip(self.attributes, tasks, strict=True)
         )
 
     def plain_error(self, number: int, k: int) -> float | None:
@@ -151,9 +153,9 @@ class OriginalRecords:
             self.plain_errors[number, k] = self.attributes[number].without_noise(k)
         return self.plain_errors[number, k]
 
-    def placed(self, columns: Sequence[Int64Array]) -> Float64Array:
+    def places_of(self, columns: Sequence[Int64Array]) -> Float64Array:
         """Return values by attribute as places, `(n_records, n_attributes)`."""
-        return placed([each.scale for each in self.attributes], columns)
+        return places_of([attribute.scale for attribute in self.attributes], columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +173,10 @@ class Utility:
 
     def overall(self, measure: str) -> Estimate | None:
         """Estimate the mean of a measure over the attributes that it is defined for."""
-        means = [_mean([each for each in draw if each is not None]) for draw in self.draws.get(measure, [])]
-        present = [each for each in means if each is not None]
+        means = [
+            _mean([value for value in draw if value is not None]) for draw in self.draws.get(measure, [])
+        ]
+        present = [mean for mean in means if mean is not None]
         return estimate(present) if len(present) == len(means) else None
 
     def of_attribute(self, measure: str, number: int) -> float | None:
@@ -190,22 +194,19 @@ def measure(
     """Mask several times and measure.
 
     Args:
-        whole: The records.
-        tasks: How each attribute is masked.
-        repetitions: Number of draws.
         measures: Of `MEASURES`.
-        bits: Bits of the noise.
     """
     if measures_errors_alone(measures):
         return next(measure_errors(whole, [[tasks]], repetitions, bits))[0]
     draws: dict[str, list[list[float | None]]] = defaultdict(list)
     several = [
-        each.draws(task, bits, repetitions) for each, task in zip(whole.attributes, tasks, strict=True)
+        attribute.draws(task, bits, repetitions)
+        for attribute, task in zip(whole.attributes, tasks, strict=True)
     ]
     for drawn in zip(*several, strict=True):
         pairs = list(zip(whole.attributes, drawn, strict=True))
-        draws[SSE].append([each.error(draw) for each, draw in pairs])
-        masked = [each.by_record(draw) for each, draw in pairs]
+        draws[SSE].append([attribute.error(draw) for attribute, draw in pairs])
+        masked = [attribute.by_record(draw) for attribute, draw in pairs]
         for name, values in _measure_records(whole, masked, set(measures)):
             draws[name].append(values)
     return Utility(draws)
@@ -226,10 +227,7 @@ def measure_errors(
     """Mask several times with each of many settings, and measure the mean SSE alone.
 
     Args:
-        whole: The records.
         rows: Settings in rows, those of a row drawn together: the task of each attribute in each setting.
-        repetitions: Number of draws per setting.
-        bits: Bits of the noise.
         in_turn: `map`, or the `map` of an executor with threads.
 
     Yields:
@@ -254,18 +252,19 @@ def _measure_records(
 ) -> Iterator[tuple[str, list[float | None]]]:
     """Measure one draw, `masked` by attribute: unchanged values, and the requested measures."""
     pairs = [
-        (each.scale, each.original, column) for each, column in zip(whole.attributes, masked, strict=True)
+        (attribute.scale, attribute.original, column)
+        for attribute, column in zip(whole.attributes, masked, strict=True)
     ]
     yield UNCHANGED, [float((before == after).mean()) for _, before, after in pairs]
     if RELATIVE_ERROR in asked:
-        yield RELATIVE_ERROR, [relative_error(*each) for each in pairs]
+        yield RELATIVE_ERROR, [relative_error(*pair) for pair in pairs]
     if VARIANCE in asked:
-        yield VARIANCE, [variance_change(*each) for each in pairs]
+        yield VARIANCE, [variance_change(*pair) for pair in pairs]
     if DIVERGENCE in asked:
         after = [histogram(scale.attribute, column) for scale, _, column in pairs]
-        yield DIVERGENCE, [divergence(*each) for each in zip(whole.histograms, after, strict=True)]
+        yield DIVERGENCE, [divergence(*pair) for pair in zip(whole.histograms, after, strict=True)]
     if CORRELATION in asked:
-        yield CORRELATION, [correlation_error(whole.correlations, correlations(whole.placed(masked)))]
+        yield CORRELATION, [correlation_error(whole.correlations, correlations(whole.places_of(masked)))]
 
 
 def without_noise(whole: OriginalRecords, tasks: Sequence[AttributeTask]) -> float | None:
@@ -279,5 +278,5 @@ def without_noise(whole: OriginalRecords, tasks: Sequence[AttributeTask]) -> flo
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    present = [each for each in values if each is not None]
+    present = [value for value in values if value is not None]
     return fmean(present) if present and len(present) == len(values) else None

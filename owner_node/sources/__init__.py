@@ -40,7 +40,7 @@ __all__ = [
     "column_names",
     "count_records",
     "load",
-    "opened",
+    "open_reading",
     "probe",
     "schema_of",
 ]
@@ -57,12 +57,10 @@ def load(
     """Load a data set.
 
     Args:
-        dataset: Its settings.
         attributes: Names of the attributes to load; None for all declared ones.
         others: Whether the other declared attributes are read as well, to recognise the data. Problems of
             their values are no errors. Columns that are not declared are never read.
         examples: Whether an error names wrong labels, columns and files, as in `Findings`.
-        progress: Shows how far loading is.
 
     Returns:
         Columns in declared order, whatever the order of `attributes`.
@@ -75,12 +73,12 @@ def load(
     """
     from owner_node.sources.reading import gather
 
-    with opened(dataset, attributes, others=others, examples=examples, progress=progress) as reading:
+    with open_reading(dataset, attributes, others=others, examples=examples, progress=progress) as reading:
         return gather(reading, progress)
 
 
 @contextmanager
-def opened(
+def open_reading(
     dataset: DatasetConfig,
     attributes: Sequence[str] | None = None,
     *,
@@ -90,24 +88,14 @@ def opened(
 ) -> Iterator["Reading"]:
     """Open a source to be read some records at a time.
 
-    Args:
-        dataset: As in `load`.
-        attributes: As in `load`.
-        others: As in `load`.
-        examples: As in `load`.
-        progress: Ends what Spark does for the source if it is to stop.
-
     Yields:
         The reading. Problems that it found are raised at the end of the block.
-
-    Raises:
-        DataError, UsageError, SourceUnreachableError, ConfigurationError: As `load` says.
     """
     chosen = _chosen(dataset, attributes)
     from owner_node.sources.reading import Reading
 
     findings = Findings(examples=examples)
-    with _opened(dataset, findings, progress) as source:
+    with _open_source(dataset, findings, progress) as source:
         yield Reading(dataset, chosen, source, findings, _known_by(dataset, chosen) if others else ())
     findings.check(dataset.name, dataset.place)
 
@@ -118,19 +106,13 @@ def count_records(
     """Count the records that `load` would load, without those that `missing = "drop"` drops.
 
     Values are not parsed, so values of a wrong type are not detected. `progress` shows how far that is.
-
-    Raises:
-        DataError: If the source cannot be read, lacks a column, or has missing values that are errors.
-        UsageError: If an attribute is not declared.
-        SourceUnreachableError: If a database, or Spark, cannot be used now.
-        ConfigurationError: If a database does not let the owner node in, or Spark cannot be started.
     """
     chosen = _chosen(dataset, attributes)
     from owner_node.sources.reading import count
 
     findings, progress = Findings(), progress or Progress()
     progress.begin("counting records")
-    with _opened(dataset, findings, progress) as source:
+    with _open_source(dataset, findings, progress) as source:
         n_records = count(dataset, chosen, source, findings, progress)
     findings.check(dataset.name, dataset.place)
     return n_records
@@ -138,10 +120,6 @@ def count_records(
 
 def probe(dataset: DatasetConfig, *, examples: bool = False) -> None:
     """Open a source and check that it has the declared columns, without reading a record.
-
-    Args:
-        dataset: Its settings.
-        examples: Whether an error names similar columns and files, as in `Findings`.
 
     Raises:
         DataError: If the source cannot be opened, or lacks a column.
@@ -151,7 +129,7 @@ def probe(dataset: DatasetConfig, *, examples: bool = False) -> None:
     from owner_node.sources.reading import present
 
     findings = Findings(examples=examples)
-    with _opened(dataset, findings) as source:
+    with _open_source(dataset, findings) as source:
         present(dataset, dataset.attributes, source, findings)
     findings.check(dataset.name, dataset.place)
 
@@ -163,7 +141,7 @@ def column_names(dataset: DatasetConfig) -> tuple[str, ...]:
         DataError, SourceUnreachableError, ConfigurationError: As `probe` says.
     """
     findings = Findings(examples=True)
-    with _opened(dataset, findings) as source:
+    with _open_source(dataset, findings) as source:
         names = tuple(source.names)
     findings.check(dataset.name, dataset.place)
     return names
@@ -179,12 +157,12 @@ def check_sendable(dataset: str, schema: Schema) -> None:
     Raises:
         UnsendableSchemaError: With everything that keeps it from being sent.
     """
-    found = list(excesses(schema))
-    if found:
+    faults = list(excesses(schema))
+    if faults:
         raise UnsendableSchemaError(
             f"data set {dataset!r} cannot take part in releases",
-            [fault for fault, _ in found],
-            "; ".join(dict.fromkeys(hint for _, hint in found)),
+            [fault for fault, _ in faults],
+            "; ".join(dict.fromkeys(hint for _, hint in faults)),
         )
 
 
@@ -194,7 +172,6 @@ def schema_of(
     """Return the schema that an owner sends when it is invited.
 
     Args:
-        dataset: Its settings.
         allowed: Attributes that the owner's policy allows; None or empty for all.
         n_records: Exact number of records; the schema holds it rounded.
         limits: What the owner's policy states; None for the widest.
@@ -242,7 +219,7 @@ def _chosen(dataset: DatasetConfig, names: Sequence[str] | None) -> tuple[Attrib
 def others_of(dataset: DatasetConfig, chosen: Sequence[Attribute]) -> tuple[Attribute, ...]:
     """Return the declared attributes that were not chosen."""
     names = {attribute.name for attribute in chosen}
-    return tuple(each for each in _with_missing_values(dataset) if each.name not in names)
+    return tuple(attribute for attribute in _with_missing_values(dataset) if attribute.name not in names)
 
 
 def _known_by(dataset: DatasetConfig, chosen: Sequence[Attribute]) -> tuple[Attribute, ...]:
@@ -265,7 +242,9 @@ def _with_missing_values(dataset: DatasetConfig) -> tuple[Attribute, ...]:
 
 
 @contextmanager
-def _opened(dataset: DatasetConfig, findings: Findings, progress: Progress | None = None) -> Iterator[Source]:
+def _open_source(
+    dataset: DatasetConfig, findings: Findings, progress: Progress | None = None
+) -> Iterator[Source]:
     """Open a file, a database query or what Spark reads, and close it at the end."""
     source: Source | None
     if dataset.simulated is not None:

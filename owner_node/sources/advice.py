@@ -15,15 +15,16 @@ def advice(dataset: DatasetConfig, schema: Schema, loaded: LoadedData) -> tuple[
     """Return warnings about settings that are valid, but possibly unintended.
 
     Args:
-        dataset: The settings of the data set.
-        schema: The schema that would be sent.
         loaded: The data, with all attributes of the schema.
 
     Returns:
         One sentence each. They may disclose that a domain is wide, but no value of the data.
     """
     general = _about_records(dataset, loaded)
-    return (*general, *(text for each in schema.attributes for text in _about_attribute(each, loaded)))
+    return (
+        *general,
+        *(text for attribute in schema.attributes for text in _about_attribute(attribute, loaded)),
+    )
 
 
 def _about_records(dataset: DatasetConfig, loaded: LoadedData) -> Iterator[str]:

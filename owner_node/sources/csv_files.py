@@ -50,8 +50,6 @@ def csv_rows(text: Iterable[str], delimiter: str, *, strict: bool = False) -> It
     """Read the rows of a CSV text.
 
     Args:
-        text: Its lines.
-        delimiter: What separates cells.
         strict: Whether a quote in the wrong place is an error.
 
     Raises:
@@ -94,11 +92,7 @@ class CsvText:
 
 
 def csv_text(path: Path, encoding: str) -> CsvText:
-    """Find header and records of a file in an encoding.
-
-    Raises:
-        OSError: If the file cannot be read.
-    """
+    """Find header and records of a file in an encoding."""
     with path.open("rb") as file:
         head = file.read(_LONGEST_SEPARATOR_LINE)
         end = file.seek(0, io.SEEK_END)
@@ -143,7 +137,7 @@ class CsvSource(Source):
         try:
             with self._text.utf8() as stream:
                 for batch in self._open(stream, positions, uneven):
-                    yield self._decoded(batch, columns, findings)
+                    yield self._decode(batch, columns, findings)
         except (pa.ArrowException, OSError) as fault:
             check_resources(fault)
             hint = "check csv.delimiter; quotes inside values are doubled, and no record is over 4 MiB"
@@ -153,7 +147,7 @@ class CsvSource(Source):
             problem += f", first in record {uneven[0] - 1:,}"
         hint = "check csv.delimiter; a value that holds the delimiter or a line break has to be in quotes"
         findings.add(None, problem, len(uneven), hint)
-        if _unclosed(self._text, self._form):
+        if _has_open_quote(self._text, self._form):
             hint = "close every quote, and double quotes inside values"
             findings.add(None, "a quote that is never closed", 1, hint, counted="")
 
@@ -197,7 +191,7 @@ class CsvSource(Source):
             ),
         )
 
-    def _decoded(self, batch: Any, columns: Sequence[str], findings: Findings) -> list[Any]:
+    def _decode(self, batch: Any, columns: Sequence[str], findings: Findings) -> list[Any]:
         """Decode bytes to text; records that cannot be decoded are counted and left out."""
         good = None
         hint = "set csv.encoding to the encoding that the file was written in, for example cp1252"
@@ -224,14 +218,7 @@ class CsvSource(Source):
 
 
 def open_csv(path: Path, head: bytes, form: CsvOptions, findings: Findings) -> Source | None:
-    """Open a CSV file and read its header.
-
-    Args:
-        path: The file.
-        head: Its first bytes.
-        form: How it is written.
-        findings: Collects problems of the file as a whole.
-    """
+    """Open a CSV file and read its header."""
     try:
         "".encode(form.encoding)
     except LookupError:
@@ -278,7 +265,7 @@ def _header(text: CsvText, form: CsvOptions, findings: Findings) -> tuple[tuple[
     return tuple(names), has_records
 
 
-def _unclosed(text: CsvText, form: CsvOptions) -> bool:
+def _has_open_quote(text: CsvText, form: CsvOptions) -> bool:
     """Return whether a quote is never closed, which silently hides every record after it."""
     with text.bytes() as stream:
         n_quotes = sum(block.count(b'"') for block in iter(lambda: stream.read(BLOCK_BYTES), b""))

@@ -34,10 +34,10 @@ def source_digest(
     Returns:
         SHA-256, lower-case hexadecimal.
     """
-    order = None if ordered else _sorted(columns, identifiers)
+    order = None if ordered else _sort_order(columns, identifiers)
     n_records = len(next(iter(columns.values()), ()))
     values = ([column if order is None else column[order]] for column in columns.values())
-    texts = ([found if order is None else found.take(pa.array(order))] for found in identifiers)
+    texts = ([array if order is None else array.take(pa.array(order))] for array in identifiers)
     return digest_of(attributes, values, list(texts), n_records, ordered=ordered)
 
 
@@ -52,10 +52,7 @@ def digest_of(
     """Digest settings, values and identifiers that come some records at a time.
 
     Args:
-        attributes: As in `source_digest`.
-        columns: The values of each attribute, some records at a time.
         identifiers: The Arrow string arrays of each identifier column, some records at a time; read twice.
-        n_records: Number of records.
         ordered: As in `source_digest`; if not, the records come sorted by their content, identifiers first.
     """
     head = {
@@ -80,7 +77,7 @@ def digest_of(
     return state.hexdigest()
 
 
-def _sorted(columns: Mapping[str, Int64Array], identifiers: Sequence[Any]) -> Int64Array:
+def _sort_order(columns: Mapping[str, Int64Array], identifiers: Sequence[Any]) -> Int64Array:
     """Return the order of the records by their whole content, identifiers first."""
     keys = [*identifiers, *map(pa.array, columns.values())]
     table = pa.table(keys, names=[str(number) for number in range(len(keys))])

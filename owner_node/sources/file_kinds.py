@@ -23,7 +23,7 @@ class FileKind:
     """What to do with it."""
 
 
-def _packed(name: str, program: str) -> FileKind:
+def _packing(name: str, program: str) -> FileKind:
     return FileKind(f"a file packed with {name}", f"unpack it, for example with {program}")
 
 
@@ -38,14 +38,14 @@ _ZIP = b"PK\x03\x04"
 # A name of columns may begin like such a file ("ORCID", "PARENT"), but has no NUL character.
 _BINARY = rb"(?s:.*)\x00"
 _KINDS = {
-    rb"\x1f\x8b": _packed("gzip", "gunzip"),
-    rb"\x28\xb5\x2f\xfd": _packed("zstd", "unzstd"),
-    rb"BZh[1-9]1AY&SY": _packed("bzip2", "bunzip2"),
-    rb"\xfd7zXZ\x00": _packed("xz", "unxz"),
-    rb"\x04\x22\x4d\x18": _packed("lz4", "unlz4"),
-    rb"\xff\x06\x00\x00sNaPpY": _packed("snappy", "snzip -d"),
-    rb"7z\xbc\xaf\x27\x1c": _packed("7-Zip", "7z x"),
-    rb"Rar!\x1a\x07": _packed("RAR", "unrar"),
+    rb"\x1f\x8b": _packing("gzip", "gunzip"),
+    rb"\x28\xb5\x2f\xfd": _packing("zstd", "unzstd"),
+    rb"BZh[1-9]1AY&SY": _packing("bzip2", "bunzip2"),
+    rb"\xfd7zXZ\x00": _packing("xz", "unxz"),
+    rb"\x04\x22\x4d\x18": _packing("lz4", "unlz4"),
+    rb"\xff\x06\x00\x00sNaPpY": _packing("snappy", "snzip -d"),
+    rb"7z\xbc\xaf\x27\x1c": _packing("7-Zip", "7z x"),
+    rb"Rar!\x1a\x07": _packing("RAR", "unrar"),
     rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": FileKind("an Excel workbook (.xls) or a file of Office", _SHEET),
     rb"ARROW1\x00|FEA1" + _BINARY: _pandas("an Arrow or Feather file", "read_feather"),
     rb"\xff{4}..\x00\x00": FileKind(
@@ -86,7 +86,6 @@ def kind_of(path: Path, head: bytes) -> FileKind | None:
     """Return what a file is if it is neither CSV nor Parquet, or None.
 
     Args:
-        path: The file.
         head: Its first `HEAD_BYTES` bytes.
     """
     if head.startswith(_ZIP):
@@ -104,4 +103,4 @@ def _in_zip(path: Path) -> FileKind:
         return FileKind("an Excel workbook", _SHEET)
     if "content.xml" in names:
         return FileKind("a LibreOffice document", _SHEET)
-    return _packed("zip", "unzip")
+    return _packing("zip", "unzip")

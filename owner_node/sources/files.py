@@ -33,11 +33,6 @@ _FOREIGN_TYPES = ("BSON", "INTERVAL", "GEOMETRY", "GEOGRAPHY")
 def open_file(path: Path, form: CsvOptions, findings: Findings) -> Source | None:
     """Open a file: as Parquet by its magic bytes or name, otherwise as CSV; or a folder of Parquet files.
 
-    Args:
-        path: The file or folder.
-        form: Format of a CSV file.
-        findings: Collects problems of the file as a whole.
-
     Returns:
         The source, or None if it cannot be read; `findings` says why.
     """
@@ -83,7 +78,7 @@ def first_bytes(path: Path, findings: Findings) -> bytes | None:
 def _close_to(path: Path) -> str:
     """Return a question with the most similar name in the folder; empty if there is none."""
     try:
-        return did_you_mean(path.name, (each.name for each in path.parent.iterdir()))
+        return did_you_mean(path.name, (entry.name for entry in path.parent.iterdir()))
     except OSError:
         return ""
 
@@ -161,7 +156,7 @@ def _open_parquet(path: Path, findings: Findings) -> Source | None:
 def _open_folder(folder: Path, findings: Findings) -> Source | None:
     """Open the Parquet files of a folder, in the order of their names."""
     try:
-        names = data_files(((each.name, each.is_dir()) for each in folder.iterdir()), findings)
+        names = data_files(((entry.name, entry.is_dir()) for entry in folder.iterdir()), findings)
     except OSError as fault:
         check_resources(fault)
         hint = "let the account of the owner node read the folder"

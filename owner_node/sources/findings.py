@@ -43,7 +43,6 @@ class Findings:
             column: Name of the column, or None for a problem of the whole source.
             problem: Description of the problem, without any value.
             count: Number of affected records, or of the unit in `counted`; 0 adds nothing.
-            hint: What to do about it.
             counted: Unit of the count; empty for a problem without a count.
             examples: Returns what is wrong, or what may be meant; called only where examples are named.
         """
@@ -56,11 +55,7 @@ class Findings:
                     kept[text] = None
 
     def check(self, dataset: str, source: str) -> None:
-        """Raise if anything was found.
-
-        Raises:
-            DataError: With every problem.
-        """
+        """Raise if anything was found."""
         if self._counts:
             raise self.error(dataset, source)
 
@@ -68,11 +63,10 @@ class Findings:
         """Return the error that reports every problem.
 
         Args:
-            dataset: Name of the data set.
             source: The file, or a description of another source without secrets.
         """
         lines = [
-            ": ".join([_line(*finding[:3], count), *filter(None, [", ".join(self._named(finding))])])
+            ": ".join([_line(*finding[:3], count), *filter(None, [", ".join(self._examples_of(finding))])])
             for finding, count in self._counts.items()
         ]
         message = "\n  ".join([f"data set {dataset!r} cannot be used: {source}", *lines])
@@ -85,11 +79,11 @@ class Findings:
     def _documents(self) -> list[dict[str, Any]]:
         return [
             {"column": finding[0], "problem": finding[1], "count": count if finding[2] else None}
-            | ({"examples": named} if (named := self._named(finding)) else {})
+            | ({"examples": named} if (named := self._examples_of(finding)) else {})
             for finding, count in self._counts.items()
         ]
 
-    def _named(self, finding: Finding) -> list[str]:
+    def _examples_of(self, finding: Finding) -> list[str]:
         return list((self._examples or {}).get(finding, ()))
 
 

@@ -21,7 +21,6 @@ def data_files(entries: Iterable[tuple[str, bool]], findings: Findings) -> list[
 
     Args:
         entries: What the folder holds: the name of each entry, and whether it is a folder.
-        findings: Collects what is in the way.
     """
     visible = sorted((name, is_folder) for name, is_folder in entries if not name.startswith(_LEFT_OUT))
     files = [name for name, is_folder in visible if not is_folder]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from owner_node.sources import texts
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import Source
-from owner_node.sources.person_texts import identified
+from owner_node.sources.person_texts import identifier_texts
 from owner_node.values.normal_forms import NormalForm
 
 BATCH_RECORDS = 2**16
@@ -70,7 +70,7 @@ class FrameSource(Source):
         if name in self._identifiers:
             # Problems of identifiers are reported when they are read.
             form = self._identifiers[name]
-            array = identified(name, array, form, Findings())
+            array = identifier_texts(name, array, form, Findings())
         present: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
         return present
 

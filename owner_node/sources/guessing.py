@@ -289,7 +289,7 @@ def guess(path: Path) -> FileGuess:
     doubts = list(_doubts_of_numbers(columns, written, form.delimiter)) if is_csv else []
     if dates := _common_date_formats(columns):
         form = replace(form, date_format=dates[0])
-        both = any({*dates[:2]} <= {*each.date_formats} for each in columns if each.type == "date")
+        both = any({*dates[:2]} <= {*column.date_formats} for column in columns if column.type == "date")
         if is_csv and both and len(dates) > 1:
             doubts.append(f"its dates fit {dates[1]} as well as {dates[0]}")
     form = replace(
@@ -342,23 +342,23 @@ def _number_form(columns: Iterable[ColumnGuess], delimiter: str) -> NumberForm:
     """Return the form in which most columns are numbers."""
     numbers = _forms_of_numbers(columns)
     possible = (form for form in _FORMS if form[0] != delimiter)
-    return max(possible, key=lambda form: sum(form in each for each in numbers))
+    return max(possible, key=lambda form: sum(form in forms for forms in numbers))
 
 
 def _forms_of_numbers(columns: Iterable[ColumnGuess]) -> list[dict[NumberForm, _Numbers]]:
     """Return the forms of every column with numbers that are not integers in any form."""
-    return [each.forms for each in columns if each.n_values and "integer" not in each.still]
+    return [column.forms for column in columns if column.n_values and "integer" not in column.still]
 
 
 def _doubts_of_numbers(columns: Iterable[ColumnGuess], written: NumberForm, delimiter: str) -> Iterator[str]:
     """Say which other form fits as many columns, and reads other numbers: "1.234" is one or a thousand."""
     numbers = _forms_of_numbers(columns)
-    fitting = sum(written in each for each in numbers)
+    fitting = sum(written in forms for forms in numbers)
     for form in _FORMS:
-        if form == written or form[0] == delimiter or sum(form in each for each in numbers) < fitting:
+        if form == written or form[0] == delimiter or sum(form in forms for forms in numbers) < fitting:
             continue
-        known = (each for each in numbers if form in each and written in each)
-        if any(each[form].ends != each[written].ends for each in known):
+        known = (forms for forms in numbers if form in forms and written in forms)
+        if any(forms[form].ends != forms[written].ends for forms in known):
             yield f"its numbers fit {_form_text(form)} as well as {_form_text(written)}"
             return
 
@@ -370,7 +370,7 @@ def _form_text(form: NumberForm) -> str:
 
 def _common_date_formats(columns: Iterable[ColumnGuess]) -> list[str]:
     """Return the formats that fit the most columns of dates."""
-    fitting = Counter(form for each in columns if each.type == "date" for form in each.date_formats)
+    fitting = Counter(form for column in columns if column.type == "date" for form in column.date_formats)
     return [form for form in _DATES if fitting and fitting[form] == max(fitting.values())]
 
 
@@ -394,24 +394,24 @@ def _all_match(values: Any, pattern: str) -> bool:
 def _measure(column: ColumnGuess, values: Any) -> None:
     """Update the numbers of a column in every form that still fits, and exclude the others."""
     plain = {
-        mark: _measured(values, mark) if _all_match(values, _NUMBER[mark]) else None
+        mark: _measure_numerals(values, mark) if _all_match(values, _NUMBER[mark]) else None
         for mark in {mark for mark, _ in column.forms}
     }
     for (mark, separator), known in tuple(column.forms.items()):
-        numerals, found = ungrouped(values, mark, separator), plain[mark]
+        numerals, numbers = ungrouped(values, mark, separator), plain[mark]
         if numerals is not values:
             fits = _all_match(numerals, _NUMBER[mark])
-            found = replace(_measured(numerals, mark), grouped=True) if fits else None
-        if found is None:
+            numbers = replace(_measure_numerals(numerals, mark), grouped=True) if fits else None
+        if numbers is None:
             del column.forms[mark, separator]
         else:
-            known.update(found)
+            known.update(numbers)
 
 
-def _measured(values: Any, mark: str) -> _Numbers:
+def _measure_numerals(values: Any, mark: str) -> _Numbers:
     """Measure numerals with a decimal mark and no thousands separators."""
     numerals = values if mark == "." else pc.replace_substring(values, mark, ".")
-    found = pc.min_max(numerals.cast(pa.float64())).as_py()
+    ends = pc.min_max(numerals.cast(pa.float64())).as_py()
     parts = pc.extract_regex(numerals, _NUMERAL)
     exponents = pc.if_else(pc.equal(parts.field("exponent"), ""), "0", parts.field("exponent"))
     places = pc.subtract(pc.utf8_length(parts.field("places")), exponents.cast(pa.int32()))
@@ -419,7 +419,7 @@ def _measured(values: Any, mark: str) -> _Numbers:
         pc.utf8_ltrim(pc.binary_join_element_wise(parts.field("whole"), parts.field("places"), ""), "0")
     )
     measured = pc.max(places.filter(pc.less_equal(digits, _MEASURED_DIGITS))).as_py()
-    return _Numbers(max(pc.max(places).as_py(), 0), measured, (found["min"], found["max"]))
+    return _Numbers(max(pc.max(places).as_py(), 0), measured, (ends["min"], ends["max"]))
 
 
 def _form(path: Path) -> CsvOptions:

@@ -31,13 +31,13 @@ def hidden_files(owner: OwnerConfig) -> Iterator[str]:
         return
     hidden = _hidden_folders(unit)
     bound = {
-        Path(each.split(":")[1 if ":" in each else 0].lstrip("-"))
+        Path(binding.split(":")[1 if ":" in binding else 0].lstrip("-"))
         for name in _BOUND
-        for each in unit.get(name, "").split()
+        for binding in unit.get(name, "").split()
     }
     for dataset in owner.datasets:
         for path in _files(dataset):
-            setting = next((hidden[each] for each in path.parents if each in hidden), None)
+            setting = next((hidden[folder] for folder in path.parents if folder in hidden), None)
             # Nothing can be bound below what is inaccessible.
             visible = bound & {path, *path.parents} and setting != _CLOSED_HOMES
             if setting is not None and not visible:
@@ -71,7 +71,7 @@ def _hidden_folders(unit: Mapping[str, str]) -> dict[Path, str]:
         for folder in hidden
     }
     inaccessible = unit.get("InaccessiblePaths", "").split()
-    return folders | {Path(each.lstrip("-+")): f"InaccessiblePaths={each}" for each in inaccessible}
+    return folders | {Path(folder.lstrip("-+")): f"InaccessiblePaths={folder}" for folder in inaccessible}
 
 
 def _files(dataset: DatasetConfig) -> Iterator[Path]:

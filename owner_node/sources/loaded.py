@@ -56,10 +56,8 @@ class Source(ABC):
         """Count records without reading them, if the source can.
 
         Args:
-            columns: Names of the columns that become attributes; each occurs once in `names`.
             identifiers: Names of identifier columns; a blank text there counts as missing, too.
             dropping: Those of both whose missing values drop the record.
-            findings: Collects problems of the source.
 
         Returns:
             The counts, or None if records have to be read to be counted.

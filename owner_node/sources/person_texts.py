@@ -93,11 +93,11 @@ def _faults(where: Mapping[str, Any]) -> Any:
     return faults
 
 
-def identified(
+def identifier_texts(
     name: str, array: Any, form: NormalForm, findings: Findings, version: int = TEXTS_VERSION
 ) -> Any:
     """Return identifiers as texts; null if their normal form is blank and thus identifies nobody."""
-    written = _checked(name, array, findings, version)
+    written = _identifying_texts(name, array, findings, version)
     try:
         (normal,) = normalise([written], [form])
     except DataError as error:
@@ -108,9 +108,9 @@ def identified(
     return pc.if_else(pc.fill_null(present, False), written, pa.scalar(None, pa.string()))
 
 
-def keyed(name: str, array: Any, findings: Findings, version: int) -> Any:
+def match_key_texts(name: str, array: Any, findings: Findings, version: int) -> Any:
     """Return a column of match keys as texts; a missing value is empty, and gives a person no key."""
-    return pc.fill_null(_checked(name, array, findings, version), "")
+    return pc.fill_null(_identifying_texts(name, array, findings, version), "")
 
 
 def count_numerals(written: Any) -> int:
@@ -118,19 +118,19 @@ def count_numerals(written: Any) -> int:
     return pc.sum(pc.match_substring_regex(written, _NUMERAL)).as_py() or 0
 
 
-def _checked(name: str, array: Any, findings: Findings, version: int) -> Any:
+def _identifying_texts(name: str, array: Any, findings: Findings, version: int) -> Any:
     """Return the texts of a column, and report the values that recognise nobody.
 
     Version 1 wrote numbers as their type shows them. Where it is in force, what it wrote otherwise is
     refused, since an owner of that version may hold the same persons.
     """
-    found = person_texts(array)
-    for each in pc.value_counts(found.faults.drop_null()).to_pylist():
-        findings.add(name, each["values"], each["counts"], _HINTS[each["values"]])
+    column = person_texts(array)
+    for fault in pc.value_counts(column.faults.drop_null()).to_pylist():
+        findings.add(name, fault["values"], fault["counts"], _HINTS[fault["values"]])
     if version < TEXTS_VERSION:
-        otherwise = pc.and_(pc.is_null(found.faults), _differs_from_version_1(array, found.texts))
+        otherwise = pc.and_(pc.is_null(column.faults), _differs_from_version_1(array, column.texts))
         findings.add(name, _OTHERWISE, pc.sum(otherwise).as_py() or 0, _HINTS[_OTHERWISE])
-    return found.texts
+    return column.texts
 
 
 def _differs_from_version_1(array: Any, written: Any) -> Any:

@@ -12,12 +12,11 @@ from owner_node.sources.findings import Findings
 from owner_node.values.normal_forms import normalise
 
 
-def repeated(identifiers: Sequence[Any], limit: int) -> tuple[int, int, int]:
+def count_repeated(identifiers: Sequence[Any], limit: int) -> tuple[int, int, int]:
     """Count persons with more than `limit` records, and their records.
 
     Args:
         identifiers: One Arrow string array per identifier column, normalised, no nulls; shape (n_records,).
-        limit: The most records that one person may have.
 
     Returns:
         Number of persons, number of their records, and most records of one of them.
@@ -39,7 +38,7 @@ def find_repeated(dataset: DatasetConfig, identifiers: Sequence[Any], findings: 
         normal = normalise(identifiers, dataset.normal_forms)
     except DataError:
         return  # reported already, batch by batch
-    report_repeated(dataset, *repeated(normal, dataset.max_records_per_person), findings)
+    report_repeated(dataset, *count_repeated(normal, dataset.max_records_per_person), findings)
 
 
 def report_repeated(
@@ -48,11 +47,8 @@ def report_repeated(
     """Report persons who have too many records.
 
     Args:
-        dataset: The data set.
-        persons: Number of these persons.
         records: Number of their records altogether.
         most: Most records of one of them.
-        findings: Where it is reported.
     """
     hint = (
         f"leave {counted(dataset.max_records_per_person, 'record')} of each person in the source, or name "

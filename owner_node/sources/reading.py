@@ -17,7 +17,7 @@ from owner_node.sources import texts
 from owner_node.sources.digest import source_digest
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import LoadCounts, LoadedData, Source
-from owner_node.sources.person_texts import count_numerals, identified, keyed
+from owner_node.sources.person_texts import count_numerals, identifier_texts, match_key_texts
 from owner_node.sources.persons import find_repeated
 from owner_node.sources.values import parse
 
@@ -73,7 +73,9 @@ class Reading:
         self.dataset, self.attributes, self.findings = dataset, tuple(attributes), findings
         self.ordered = source.ordered
         self._source = source
-        self._others = {each.name: each for each in others if source.names.count(each.name) == 1}
+        self._others = {
+            attribute.name: attribute for attribute in others if source.names.count(attribute.name) == 1
+        }
         self._rounded: dict[str, int] = {}
         self._clamped: dict[str, int] = {}
         self._numerals: dict[str, int] = {}
@@ -106,13 +108,13 @@ class Reading:
             for name, written in zip(self.dataset.person_columns, batch.identifiers, strict=True):
                 if n_numerals := count_numerals(written):
                     self._numerals[name] = self._numerals.get(name, 0) + n_numerals
-            columns = tuple(map(self._parsed, self.attributes, batch.values))
+            columns = tuple(map(self._parse, self.attributes, batch.values))
             others = {name: self._other(name, batch.others[name]) for name in self.others}
-            self._others = {name: self._others[name] for name, found in others.items() if found is not None}
-            there = {name: found for name, found in others.items() if found is not None}
+            self._others = {name: self._others[name] for name, units in others.items() if units is not None}
+            there = {name: units for name, units in others.items() if units is not None}
             yield ReadBatch(columns, tuple(batch.identifiers), there, batch.n_records)
 
-    def _parsed(self, attribute: Attribute, array: Any) -> Int64Array:
+    def _parse(self, attribute: Attribute, array: Any) -> Int64Array:
         parsed = parse(attribute, array, self.dataset.csv, self.findings)
         for counts, changed in ((self._rounded, parsed.rounded), (self._clamped, parsed.clamped)):
             if changed:
@@ -125,7 +127,7 @@ class Reading:
         if not texts.is_readable(array.type):
             return None
         column, problems = texts.plain(array), Findings()
-        column = _filled(attribute, column) if self.dataset.fills(attribute) else column.drop_null()
+        column = _fill_missing(attribute, column) if self.dataset.fills(attribute) else column.drop_null()
         parsed = parse(attribute, column, self.dataset.csv, problems)
         return None if problems else parsed.units
 
@@ -155,8 +157,8 @@ class Gathered:
             del self.others[name]
         for name, values in batch.others.items():
             self.others[name].append(values)
-        self.n_bytes += sum(each.nbytes for each in (*batch.columns, *batch.identifiers))
-        self.n_bytes += sum(each.nbytes for each in batch.others.values())
+        self.n_bytes += sum(array.nbytes for array in (*batch.columns, *batch.identifiers))
+        self.n_bytes += sum(units.nbytes for units in batch.others.values())
 
     def taken(self) -> Iterator[ReadBatch]:
         """Return the records again, batch by batch, and forget them."""
@@ -178,12 +180,12 @@ class Gathered:
         if findings:
             return LoadedData({}, (), reading.n_records, LoadCounts(), "")
         columns = {
-            attribute.name: _joined(chunks)
+            attribute.name: _join_chunks(chunks)
             for attribute, chunks in zip(reading.attributes, self.columns, strict=True)
         }
         digest = source_digest(reading.attributes, columns, identifiers, ordered=reading.ordered)
         pa.default_memory_pool().release_unused()
-        rest = {name: _joined(self.others[name]) for name in reading.others}
+        rest = {name: _join_chunks(self.others[name]) for name in reading.others}
         return LoadedData(columns, identifiers, reading.n_records, reading.counts, digest, rest)
 
 
@@ -260,7 +262,7 @@ def _batches(
     for arrays in source.batches(columns, findings) if wanted else ():
         came = _decodable(dict(zip(columns, arrays, strict=True)), findings)
         n_seen += len(came[columns[0]])
-        batch = _cleaned(dataset, attributes, {name: came[name] for name in wanted}, findings)
+        batch = _clean(dataset, attributes, {name: came[name] for name in wanted}, findings)
         batch.others.update({name: came[name] for name in others})
         n_records += batch.n_records
         yield batch
@@ -286,15 +288,12 @@ def present(
     """Return the attributes and identifiers that the source has exactly once, and report the others.
 
     Args:
-        dataset: The settings of the data set.
-        attributes: The requested attributes.
-        source: The opened source.
         findings: Collects every column that is absent, or occurs more than once.
 
     Returns:
         Names of attributes, and names of identifiers.
     """
-    asked = [each.name for each in attributes]
+    asked = [attribute.name for attribute in attributes]
     names = [name for name in asked if _occurs_once(name, source, findings)]
     # A column of match keys may be an attribute, too; then it is reported once.
     others = [name for name in dataset.person_columns if name not in asked]
@@ -321,34 +320,34 @@ def _occurs_once(name: str, source: Source, findings: Findings) -> bool:
     return times == 1
 
 
-def _cleaned(
-    dataset: DatasetConfig, attributes: Sequence[Attribute], found: dict[str, Any], findings: Findings
+def _clean(
+    dataset: DatasetConfig, attributes: Sequence[Attribute], columns: dict[str, Any], findings: Findings
 ) -> _Batch:
     """Report, drop or fill missing values; unusable columns become empty."""
-    n_records = len(next(iter(found.values())))
-    for name in [name for name, array in found.items() if not texts.is_readable(array.type)]:
-        kind = found.pop(name).type
+    n_records = len(next(iter(columns.values())))
+    for name in [name for name, array in columns.items() if not texts.is_readable(array.type)]:
+        kind = columns.pop(name).type
         problem = f"values of type {texts.type_name(kind)} cannot be read"
         findings.add(name, problem, n_records, texts.advice(kind))
-    found = {name: texts.plain(array) for name, array in found.items()}
-    matched = filter(found.__contains__, dict.fromkeys(dataset.match_sources.values()))
-    keys = {name: keyed(name, found[name], findings, dataset.texts_version) for name in matched}
+    columns = {name: texts.plain(array) for name, array in columns.items()}
+    matched = filter(columns.__contains__, dict.fromkeys(dataset.match_sources.values()))
+    keys = {name: match_key_texts(name, columns[name], findings, dataset.texts_version) for name in matched}
     for name, form in zip(dataset.identifier, dataset.normal_forms, strict=True):
-        if name in found:
-            found[name] = identified(name, found[name], form, findings, dataset.texts_version)
-    needed = [array for name, array in found.items() if name in dataset.dropping]
+        if name in columns:
+            columns[name] = identifier_texts(name, columns[name], form, findings, dataset.texts_version)
+    needed = [array for name, array in columns.items() if name in dataset.dropping]
     if needed:
         complete = _complete(needed, n_records)
-        found = {name: array.filter(pa.array(complete)) for name, array in found.items()}
+        columns = {name: array.filter(pa.array(complete)) for name, array in columns.items()}
         keys = {name: array.filter(pa.array(complete)) for name, array in keys.items()}
         kept = int(np.count_nonzero(complete))
     else:
         kept = n_records
-    _fill(dataset, attributes, found, findings)
+    _fill(dataset, attributes, columns, findings)
     nothing = pa.array([], pa.string())
     return _Batch(
-        [found.get(attribute.name, nothing) for attribute in attributes],
-        [(keys or found).get(name, nothing) for name in dataset.person_columns],
+        [columns.get(attribute.name, nothing) for attribute in attributes],
+        [(keys or columns).get(name, nothing) for name in dataset.person_columns],
         kept,
         n_records - kept,
         {},
@@ -364,24 +363,24 @@ def _complete(needed: Sequence[Any], n_records: int) -> Any:
 
 
 def _fill(
-    dataset: DatasetConfig, attributes: Sequence[Attribute], found: dict[str, Any], findings: Findings
+    dataset: DatasetConfig, attributes: Sequence[Attribute], columns: dict[str, Any], findings: Findings
 ) -> None:
     """Replace missing categories by their own category; a missing value that is not kept is a problem."""
-    for name in filter(found.__contains__, dataset.identifier):
-        _find_missing_identifiers(name, found[name].null_count, findings)
-        found[name] = found[name].drop_null()
+    for name in filter(columns.__contains__, dataset.identifier):
+        _find_missing_identifiers(name, columns[name].null_count, findings)
+        columns[name] = columns[name].drop_null()
     for attribute in attributes:
-        array = found.get(attribute.name)
+        array = columns.get(attribute.name)
         if array is None or not array.null_count:
             continue
         if dataset.fills(attribute):
-            found[attribute.name] = _filled(attribute, array)
+            columns[attribute.name] = _fill_missing(attribute, array)
             continue
         _find_missing_values(attribute, array.null_count, findings)
-        found[attribute.name] = array.drop_null()
+        columns[attribute.name] = array.drop_null()
 
 
-def _filled(attribute: Attribute, array: Any) -> Any:
+def _fill_missing(attribute: Attribute, array: Any) -> Any:
     """Return values with the missing ones as they are kept: as a label, or as nulls."""
     if attribute.keeps_missing or not array.null_count:
         return array
@@ -400,7 +399,7 @@ def _find_missing_values(attribute: Attribute, n_missing: int, findings: Finding
     findings.add(attribute.name, "missing value", n_missing, hint)
 
 
-def _joined(chunks: list[Int64Array]) -> Int64Array:
+def _join_chunks(chunks: list[Int64Array]) -> Int64Array:
     """Join the chunks of one attribute and free them, so that only one column at a time exists twice."""
     column = np.concatenate(chunks)
     chunks.clear()

@@ -38,10 +38,6 @@ def open_frame(
 
     Returns:
         The source, or None if it cannot be used; `findings` says why.
-
-    Raises:
-        SourceUnreachableError: If Spark cannot be used now.
-        ConfigurationError: If it cannot be started.
     """
     if dataset.spark is None:
         raise ConfigurationError("there are no settings of Spark", [], "declare them in [engine]")
@@ -75,7 +71,7 @@ class SparkRecords(Source):
 
     def describe(self, findings: Findings) -> bool:
         """Get the names of all columns; return whether the source can be used."""
-        self._frame = self._try(lambda: self._opened(findings), findings)
+        self._frame = self._try(lambda: self._open(findings), findings)
         if self._frame is None:
             return False
         self.names = tuple(self._frame.columns)
@@ -83,7 +79,7 @@ class SparkRecords(Source):
 
     def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
         """Read columns in the types of Parquet (see `Source`)."""
-        path = self._try(lambda: self._written(columns), findings)
+        path = self._try(lambda: self._write(columns), findings)
         if path is None:
             return
         for file in sorted(path.glob("part-*.parquet")):
@@ -101,7 +97,7 @@ class SparkRecords(Source):
         """Let Spark count (see `Source`)."""
         from pyspark.sql import functions as sql
 
-        def counted() -> Tally:
+        def count() -> Tally:
             present = {name: self._column(name).isNotNull() for name in columns}
             for name in identifiers:
                 written = sql.trim(self._column(name).cast("string"))
@@ -112,13 +108,13 @@ class SparkRecords(Source):
             n_records, n_kept, *missing = map(int, self._frame.agg(sql.count("*"), *counts).first())
             return Tally(n_records, n_kept, dict(zip(present, missing, strict=True)))
 
-        return self._try(counted, findings) or Tally(0, 0, dict.fromkeys((*columns, *identifiers), 0))
+        return self._try(count, findings) or Tally(0, 0, dict.fromkeys((*columns, *identifiers), 0))
 
     def close(self) -> None:
         """Remove the copy in scratch, and leave the session."""
         self._closing.close()
 
-    def _opened(self, findings: Findings) -> Any:
+    def _open(self, findings: Findings) -> Any:
         """Let Spark open the source; None if a folder of Parquet files has what Spark would read wrongly."""
         session = self._closing.enter_context(spark_session.using(self._settings))
         reader = session.read
@@ -141,8 +137,8 @@ class SparkRecords(Source):
         system = path.getFileSystem(session._jsc.hadoopConfiguration())  # noqa: SLF001
         for folder in system.globStatus(path) or ():
             if folder.isDirectory():
-                entries = {each.getPath().getName(): each for each in system.listStatus(folder.getPath())}
-                names = data_files(((name, each.isDirectory()) for name, each in entries.items()), findings)
+                entries = {entry.getPath().getName(): entry for entry in system.listStatus(folder.getPath())}
+                names = data_files(((name, entry.isDirectory()) for name, entry in entries.items()), findings)
                 # Spark passes over empty files, which are no complete ones.
                 empty = [name for name in names if not entries[name].getLen()]
                 findings.add(None, NOT_PARQUET, len(empty), UNREADABLE, "files", partial(list, empty))
@@ -158,13 +154,13 @@ class SparkRecords(Source):
         if self._source.form == PARQUET:
             reader = spark_session.session(self._settings).read
             merged = self._parquet(reader.option("mergeSchema", "true")).schema
-            first = {each.name: each.dataType for each in self._frame.schema}
-            if {each.name: each.dataType for each in merged} != first:
+            first = {field.name: field.dataType for field in self._frame.schema}
+            if {field.name: field.dataType for field in merged} != first:
                 findings.add(None, _DIFFERS, 1, _ALIKE, counted="")
                 return False
         return True
 
-    def _written(self, columns: Sequence[str]) -> Path:
+    def _write(self, columns: Sequence[str]) -> Path:
         folder = self._closing.enter_context(self._settings.workspace.folder("source"))
         chosen = self._frame.select(*(self._column(name).alias(str(n)) for n, name in enumerate(columns)))
         keys = [name for name, kind in chosen.dtypes if not kind.startswith(_WITHOUT_ORDER)]
@@ -183,7 +179,7 @@ class SparkRecords(Source):
             with spark_session.jobs(self._settings, self._group, self._progress):
                 return action()
         except Exception as error:  # noqa: BLE001 - Spark raises errors of many classes, which quote values
-            fault = spark_session.explained(error)
+            fault = spark_session.explain(error)
             if not isinstance(fault, InternalError):
                 raise fault from None
             text = str(error)

@@ -124,11 +124,7 @@ def unreachable(settings: SparkSettings) -> str | None:
 
 @contextmanager
 def using(settings: SparkSettings) -> Iterator[Any]:
-    """Use the session with these settings for a block; it is not ended meanwhile. Blocks may be nested.
-
-    Raises:
-        ConfigurationError, SourceUnreachableError: As `session` says.
-    """
+    """Use the session with these settings for a block; it is not ended meanwhile. Blocks may be nested."""
     with _lock:
         spark = _session(settings)
         _state.n_users += 1
@@ -150,20 +146,17 @@ def jobs(settings: SparkSettings, group: str, progress: Progress) -> Iterator[An
     """Use the session for a block, not nested in one thread, whose jobs end when its step is to stop.
 
     Args:
-        settings: How the session is started.
         group: What its jobs are cancelled by.
-        progress: The step.
 
     Raises:
         StepStoppedError: If the step is to stop.
         SourceUnreachableError: If no executor is free, or the Java process ended; or as `session` says.
-        ConfigurationError: As `session` says.
-        Exception: What the block raises; `explained` says what it means, and no task of it runs any more.
+        Exception: What the block raises; `explain` says what it means, and no task of it runs any more.
     """
     with using(settings) as spark:
         context, starved = spark.sparkContext, Event()
         try:
-            with _watched(context, group, progress, starved):
+            with _watch_jobs(context, group, progress, starved):
                 context.setJobGroup(group, "tessera")
                 try:
                     yield spark
@@ -181,15 +174,17 @@ def jobs(settings: SparkSettings, group: str, progress: Progress) -> Iterator[An
                 ) from None
             if progress.stopped:
                 raise StepStoppedError from None
-            found = explained(error)
-            known = isinstance(found, TesseraError | OSError) and not isinstance(found, InternalError)
+            explanation = explain(error)
+            known = isinstance(explanation, TesseraError | OSError) and not isinstance(
+                explanation, InternalError
+            )
             if not known and not _is_alive(spark):
-                raise _ended() from None
+                raise _java_ended() from None
             raise
 
 
 @contextmanager
-def _watched(context: Any, group: str, progress: Progress, starved: Event) -> Iterator[None]:
+def _watch_jobs(context: Any, group: str, progress: Progress, starved: Event) -> Iterator[None]:
     """Cancel the jobs of a group during a block, if its step is to stop or the session has no executor."""
     ended = Event()
 
@@ -221,15 +216,15 @@ def _settle(context: Any, group: str) -> None:
     ends = time.monotonic() + _SETTLE_SECONDS
     with suppress(Exception):  # its process may have ended
         tracker = context.statusTracker()
-        found = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
-        stages = [stage for job in found for stage in job.stageIds]
+        infos = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
+        stages = [stage for job in infos for stage in job.stageIds]
         while _n_tasks(tracker, stages) and time.monotonic() < ends:
             time.sleep(0.1)
 
 
 def _n_tasks(tracker: Any, stages: Iterable[int]) -> int:
     """Return how many tasks of stages run."""
-    return sum(each.numActiveTasks for each in map(tracker.getStageInfo, stages) if each is not None)
+    return sum(info.numActiveTasks for info in map(tracker.getStageInfo, stages) if info is not None)
 
 
 def session(settings: SparkSettings) -> Any:
@@ -244,27 +239,27 @@ def session(settings: SparkSettings) -> Any:
 
 
 def _session(settings: SparkSettings) -> Any:
-    found = _state.running
-    if found is not None and _is_alive(found.spark):
-        if found.settings == settings:
-            return found.spark
+    current = _state.running
+    if current is not None and _is_alive(current.spark):
+        if current.settings == settings:
+            return current.spark
         if _state.n_users:
             raise SourceUnreachableError(
                 "a Spark session with other settings is in use by this process",
                 "try again when the work that uses it is done; nothing is charged twice",
             )
     _stop()
-    _state.running = _started(settings)
+    _state.running = _start(settings)
     return _state.running.spark
 
 
 def running(settings: SparkSettings) -> Any:
     """Return the session with these settings if it runs, else None."""
     with _lock:
-        found = _state.running
-        if found is None or found.settings != settings:
+        current = _state.running
+        if current is None or current.settings != settings:
             return None
-        return found.spark if _is_alive(found.spark) else None
+        return current.spark if _is_alive(current.spark) else None
 
 
 def stop() -> None:
@@ -324,7 +319,7 @@ def _is_alive(spark: Any) -> bool:
         return False
 
 
-def _started(settings: SparkSettings) -> _Running:
+def _start(settings: SparkSettings) -> _Running:
     lacking = missing(settings)
     if lacking is not None:
         raise ConfigurationError(
@@ -341,11 +336,11 @@ def _started(settings: SparkSettings) -> _Running:
         )
     with ExitStack() as removing:
         folder = removing.enter_context(settings.workspace.folder("spark"))
-        spark = _launched(settings, folder)
+        spark = _launch(settings, folder)
         return _Running(settings, spark, removing.pop_all())
 
 
-def _launched(settings: SparkSettings, folder: Path) -> Any:
+def _launch(settings: SparkSettings, folder: Path) -> Any:
     """Start the Java process and its session."""
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -357,7 +352,7 @@ def _launched(settings: SparkSettings, folder: Path) -> Any:
     # Nothing here goes through pandas, about whose version pyspark warns.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     (folder / "log4j2.properties").write_text(_LOGS, encoding="ascii")
-    written = "".join(f"{_escaped(key)} {_escaped(each)}\n" for key, each in _conf(settings, folder).items())
+    written = "".join(f"{_escape(key)} {_escape(value)}\n" for key, value in _conf(settings, folder).items())
     with open(folder / "spark-defaults.conf", "w", encoding="ascii", opener=_private) as stream:
         stream.write(written)
     environment = {"SPARK_CONF_DIR": str(folder), "SPARK_LOCAL_DIRS": str(folder / "local")}
@@ -375,7 +370,7 @@ def _launched(settings: SparkSettings, folder: Path) -> Any:
         context.addPyFile(str(_code(folder)))
     except Exception as error:  # noqa: BLE001 - Spark raises errors of many classes
         _end_java()
-        raise explained(error) from None
+        raise explain(error) from None
     _log.info("Spark session started", extra={"master": settings.master, "version": spark.version})
     return spark
 
@@ -395,7 +390,7 @@ def _same_interrupts() -> Iterator[None]:
 
 def _conf(settings: SparkSettings, folder: Path) -> dict[str, str]:
     """Return the settings of Spark: ours, then those of owner.toml."""
-    found = {
+    conf = {
         "spark.master": settings.master,
         "spark.app.name": "tessera-owner-node",
         "spark.driver.memory": f"{max(_SMALLEST_DRIVER, settings.workspace.memory // 2) // 2**20}m",
@@ -410,21 +405,23 @@ def _conf(settings: SparkSettings, folder: Path) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_RECORDS),
     }
     if settings.is_local:
-        found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         # Spark's own default, 200, is meant for a cluster.
-        found["spark.sql.shuffle.partitions"] = str(4 * settings.workspace.threads)
+        conf["spark.sql.shuffle.partitions"] = str(4 * settings.workspace.threads)
     protected = str(settings.is_protected).lower()
-    found |= {"spark.authenticate": protected, "spark.network.crypto.enabled": protected}
+    conf |= {"spark.authenticate": protected, "spark.network.crypto.enabled": protected}
     if settings.extra_jars:
-        found["spark.jars"] = ",".join(map(str, settings.extra_jars))
-    return found | dict(settings.conf)
+        conf["spark.jars"] = ",".join(map(str, settings.extra_jars))
+    return conf | dict(settings.conf)
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Write a text as in a properties file of Java."""
-    written = "".join(f"\\{each}" if each in "\\ :=#!\t" else each for each in text)
+    written = "".join(f"\\{character}" if character in "\\ :=#!\t" else character for character in text)
     plain = written.replace("\n", "\\n").replace("\r", "\\r")
-    return "".join(each if " " <= each <= "~" else f"\\u{ord(each):04x}" for each in plain)
+    return "".join(
+        character if " " <= character <= "~" else f"\\u{ord(character):04x}" for character in plain
+    )
 
 
 def _private(path: str, flags: int) -> int:
@@ -436,7 +433,7 @@ def _code(folder: Path) -> Path:
     path = folder / "tessera_code.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in (common, owner_node):
-            (root,) = (Path(each) for each in package.__path__)
+            (root,) = (Path(place) for place in package.__path__)
             for file in sorted(root.rglob("*.py")):
                 archive.write(file, Path(root.name) / file.relative_to(root))
     return path
@@ -482,7 +479,7 @@ def _stated_version(java: str) -> str:
     ).stderr
 
 
-def explained(error: Exception) -> Exception:
+def explain(error: Exception) -> Exception:
     """Return the error of the catalogue for one of Spark, whose text can quote values."""
     name, origin = type(error).__name__, type(error).__module__
     ended = isinstance(error, ConnectionError | EOFError)
@@ -494,7 +491,7 @@ def explained(error: Exception) -> Exception:
         ended, text = True, ""
     ended |= "SESSION_OR_CONTEXT_NOT_EXISTS" in text
     if ended or (name.startswith("Py4J") and name != "Py4JJavaError"):
-        return _ended()
+        return _java_ended()
     for signs, made in _FAULTS.items():
         if any(sign in text for sign in signs):
             return made()
@@ -502,7 +499,7 @@ def explained(error: Exception) -> Exception:
     return InternalError(f"Spark failed ({condition[1] if condition else name})")
 
 
-def _ended() -> SourceUnreachableError:
+def _java_ended() -> SourceUnreachableError:
     return SourceUnreachableError(
         "the Java process of the Spark session ended",
         "it is started again; raise engine.memory_limit if this repeats; nothing is charged twice",

@@ -30,10 +30,6 @@ def open_query(dataset: DatasetConfig, findings: Findings) -> Source | None:
 
     Returns:
         The source, or None if the query cannot be used; `findings` says why.
-
-    Raises:
-        SourceUnreachableError: If the database cannot be used now.
-        ConfigurationError: If it rejects the owner node.
     """
     place = parse_database_url(dataset.source)
     if place.dialect == SQLITE:
@@ -71,9 +67,9 @@ class SqlSource(Source):
             with self._connection.execute(statement) as result:
                 return tuple(str(column[0]) for column in result.cursor.description or ())
 
-        found = self._try(names, findings)
-        self.names = found or ()
-        return found is not None
+        columns = self._try(names, findings)
+        self.names = columns or ()
+        return columns is not None
 
     def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
         """Read columns as the database's types (see `Source`)."""
@@ -107,15 +103,15 @@ class SqlSource(Source):
         needed = (value.is_not(None) for name, value in present.items() if name in dropping)
         kept = sa.and_(sa.true(), *needed)
         absent = (sa.and_(kept, value.is_(None)) for value in present.values())
-        counts = [sa.func.sum(sa.case((each, 1), else_=0)) for each in (kept, *absent)]
+        counts = [sa.func.sum(sa.case((condition, 1), else_=0)) for condition in (kept, *absent)]
 
-        def counted() -> Tally:
+        def count() -> Tally:
             statement = sa.select(sa.func.count(), *counts).select_from(self._query)
             answer = self._connection.execute(statement).one()
-            n_records, n_kept, *missing = (int(each or 0) for each in answer)
+            n_records, n_kept, *missing = (int(number or 0) for number in answer)
             return Tally(n_records, n_kept, dict(zip(present, missing, strict=True)))
 
-        return self._try(counted, findings) or Tally(0, 0, dict.fromkeys(present, 0))
+        return self._try(count, findings) or Tally(0, 0, dict.fromkeys(present, 0))
 
     def close(self) -> None:
         """Close the connection, which ends the transaction."""

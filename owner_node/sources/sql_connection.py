@@ -55,11 +55,11 @@ def connect(dataset: DatasetConfig) -> sa.Connection:
     with ExitStack() as stack:
         try:
             connection = stack.enter_context(engine.connect())
-            prepared = _prepared(connection, dataset, place)
+            prepared = _prepare(connection, dataset, place)
             stack.pop_all()
             return prepared
         except (sa.exc.SQLAlchemyError, OSError, ValueError) as fault:
-            error = _refused(engine, dataset, place, fault)
+            error = _refusal(engine, dataset, place, fault)
     raise error
 
 
@@ -87,13 +87,13 @@ def _engine(dataset: DatasetConfig, place: DatabaseUrl) -> sa.Engine:
 
 
 def _sqlite(place: DatabaseUrl) -> sa.Engine:
-    def opened() -> sqlite3.Connection:
+    def open_database() -> sqlite3.Connection:
         path = f"file:{quote(place.database)}?mode=ro"
         connection = sqlite3.connect(path, uri=True, timeout=CONNECT_SECONDS)
         connection.text_factory = _lenient
         return connection
 
-    return sa.create_engine("sqlite+pysqlite://", creator=opened, poolclass=sa.NullPool)
+    return sa.create_engine("sqlite+pysqlite://", creator=open_database, poolclass=sa.NullPool)
 
 
 def _lenient(text: bytes) -> str:
@@ -114,7 +114,7 @@ def _password(dataset: DatasetConfig) -> str | None:
     return password
 
 
-def _prepared(connection: sa.Connection, dataset: DatasetConfig, place: DatabaseUrl) -> sa.Connection:
+def _prepare(connection: sa.Connection, dataset: DatasetConfig, place: DatabaseUrl) -> sa.Connection:
     """Make a connection read-only, as strictly as its kind of database supports."""
     driver: Any = connection.connection.driver_connection
     milliseconds = int(dataset.query_timeout.total_seconds() * 1000)
@@ -143,7 +143,7 @@ def _shorter(connection: sa.Connection, milliseconds: int) -> int:
     return min(present, milliseconds) if present else milliseconds
 
 
-def _refused(engine: sa.Engine, dataset: DatasetConfig, place: DatabaseUrl, fault: Exception) -> TesseraError:
+def _refusal(engine: sa.Engine, dataset: DatasetConfig, place: DatabaseUrl, fault: Exception) -> TesseraError:
     """Return the error: the database is unavailable now, or it rejects the owner node."""
     original = getattr(fault, "orig", None)
     if not isinstance(fault, sa.exc.OperationalError) and not isinstance(fault, OSError):

@@ -88,7 +88,6 @@ def explain(error: Any, dataset: DatasetConfig, limit: timedelta) -> Fault | Sou
 
     Args:
         error: SQLAlchemy's error, or any other error of a driver while reading.
-        dataset: The settings of the data set.
         limit: How long a statement may take; less than `query_timeout` if the database says so.
 
     Returns:
@@ -147,8 +146,8 @@ def _place(error: Any, original: Any, query: str) -> str:
     statement = str(getattr(error, "statement", "")).replace("%%", "%")
     start = statement.find(query)
     if position is not None and start >= 0:
-        found = _WORD.match(query, max(0, int(position) - 1 - start))
-        return f", at {found[0]!r}" if found is not None and int(position) > start else ""
+        word = _WORD.match(query, max(0, int(position) - 1 - start))
+        return f", at {word[0]!r}" if word is not None and int(position) > start else ""
     named = _NAMED.search(str(original)) if _state(original).startswith("SQLITE") else None
     if named is not None and re.search(rf"\b{re.escape(named['name'])}\b", query):
         return f", at {named['name']!r}"

@@ -43,8 +43,8 @@ def arrow(values: Sequence[object], kind: str = "") -> Any:
         return pa.nulls(len(values))
     if kinds == {datetime, str}:
         # Timestamps that Python does not have came as text; the text of the others does not depend on these.
-        moments = on_own_clocks([each if isinstance(each, datetime) else None for each in values])
-        others = pa.array([each if isinstance(each, str) else None for each in values], pa.string())
+        moments = on_own_clocks([value if isinstance(value, datetime) else None for value in values])
+        others = pa.array([value if isinstance(value, str) else None for value in values], pa.string())
         return pc.coalesce(as_text(pa.array(moments)), others)
     try:
         if kinds == {datetime}:
@@ -57,36 +57,36 @@ def arrow(values: Sequence[object], kind: str = "") -> Any:
         # Integers beyond 64 bits become text; anything else that Arrow cannot represent is refused below.
         kinds = kinds if kinds <= {int} else {object}
     if not kinds <= _AS_TEXT:
-        return unreadable(len(values), kind or " and ".join(sorted(each.__name__ for each in kinds)))
+        return unreadable(len(values), kind or " and ".join(sorted(cls.__name__ for cls in kinds)))
     try:
         if kinds & {float, Decimal}:
             return _of_several_types(values)
-        return pa.array(list(map(str, values)), pa.string(), mask=_marked(is_, values, None))
+        return pa.array(list(map(str, values)), pa.string(), mask=_mark(is_, values, None))
     except UnicodeEncodeError:
         # The bytes as they were, to be counted where texts are read.
-        written = [str(each).encode(errors="surrogateescape") for each in values]
-        return pa.array(written, pa.binary(), mask=_marked(is_, values, None))
+        written = [str(value).encode(errors="surrogateescape") for value in values]
+        return pa.array(written, pa.binary(), mask=_mark(is_, values, None))
 
 
 def _of_several_types(values: Sequence[object]) -> Any:
     """Return values, floats or decimals among them, as a column of `SEVERAL_TYPES`."""
     types = list(map(type, values))
-    missing, floats, decimals = (_marked(is_, types, kind) for kind in (NoneType, float, Decimal))
+    missing, floats, decimals = (_mark(is_, types, kind) for kind in (NoneType, float, Decimal))
     written = np.array(list(map(str, values)), dtype=object)
     exact = compress(values, decimals)
     written[decimals] = list(map("{:f}".format, exact))
     text = pa.array(written, pa.string(), mask=missing)
     identifying, fault = text, pa.nulls(len(text), pa.string())
-    for marked, found in (
+    for marked, column in (
         (floats, person_texts(pa.array(list(compress(values, floats)), pa.float64()))),
         (decimals, whole_numerals(pa.array(written[decimals], pa.string()))),
     ):
         mask = pa.array(marked)
-        identifying = pc.replace_with_mask(identifying, mask, found.texts)
-        fault = pc.replace_with_mask(fault, mask, found.faults)
+        identifying = pc.replace_with_mask(identifying, mask, column.texts)
+        fault = pc.replace_with_mask(fault, mask, column.faults)
     arrays = [text, identifying, fault]
     return pa.StructArray.from_arrays(arrays, fields=list(SEVERAL_TYPES), mask=pa.array(missing))
 
 
-def _marked(test: Callable[[Any, Any], bool], values: Sequence[object], other: object) -> NDArray[np.bool_]:
+def _mark(test: Callable[[Any, Any], bool], values: Sequence[object], other: object) -> NDArray[np.bool_]:
     return np.fromiter(map(test, values, repeat(other)), np.bool_, len(values))

@@ -81,7 +81,7 @@ def plain(array: Any) -> Any:
 
     Bytes are texts: those that are not UTF-8 must have been left out.
     """
-    array = _decoded(array)
+    array = _decode(array)
     kind = array.type
     if isinstance(kind, pa.UuidType):
         return _uuids(array.storage)
@@ -92,12 +92,12 @@ def plain(array: Any) -> Any:
     return array
 
 
-def _decoded(array: Any) -> Any:
+def _decode(array: Any) -> Any:
     """Return an array without an encoding, and views as bytes; Arrow does not compute with all of them."""
     if pa.types.is_run_end_encoded(array.type):
         array = pc.run_end_decode(array)
     if pa.types.is_dictionary(array.type):
-        array = _decoded(array.dictionary).take(array.indices)
+        array = _decode(array.dictionary).take(array.indices)
     if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
         array = array.cast(pa.large_binary())
     return array
@@ -122,7 +122,7 @@ def undecodable(array: Any) -> Any | None:
     Arrow reads Parquet files without looking, and every later use would fail.
     """
     if pa.types.is_run_end_encoded(array.type):
-        array = _decoded(array)
+        array = _decode(array)
     held = array.dictionary if pa.types.is_dictionary(array.type) else array
     if not any(test(held.type) for test in (*_TEXTS, *_BYTES)):
         return None
@@ -131,18 +131,18 @@ def undecodable(array: Any) -> Any | None:
             held.cast(pa.large_string())
         held.validate(full=True)
     except pa.ArrowInvalid:
-        return pc.invert(valid_utf8(_decoded(array).cast(pa.large_binary())))
+        return pc.invert(valid_utf8(_decode(array).cast(pa.large_binary())))
     return None
 
 
 def with_nul(array: Any) -> Any | None:
     """Return which values of a column of texts or bytes have NUL characters; None if none has."""
-    held = array.dictionary if pa.types.is_dictionary(array.type) else _decoded(array)
+    held = array.dictionary if pa.types.is_dictionary(array.type) else _decode(array)
     if not any(test(held.type) for test in (*_TEXTS, *_BYTES)):
         return None
-    if not pc.any(pc.match_substring(_decoded(held), "\0"), min_count=0).as_py():
+    if not pc.any(pc.match_substring(_decode(held), "\0"), min_count=0).as_py():
         return None
-    return pc.fill_null(pc.match_substring(_decoded(array), "\0"), False)
+    return pc.fill_null(pc.match_substring(_decode(array), "\0"), False)
 
 
 def faults(array: Any) -> Iterator[tuple[str, str, Any]]:
@@ -160,7 +160,7 @@ def faults(array: Any) -> Iterator[tuple[str, str, Any]]:
 
 def kept(array: Any, good: Any) -> Any:
     """Return the values of an array of any type where `good`, of shape (n_records,)."""
-    return _decoded(array).filter(good)
+    return _decode(array).filter(good)
 
 
 def valid_utf8(array: Any) -> Any:
@@ -183,7 +183,7 @@ def on_own_clocks(values: Sequence[Any]) -> Sequence[Any]:
     """
     if len(set(map(attrgetter("tzinfo"), filter(None, values)))) < 2:
         return values
-    return [each if each is None else each.replace(tzinfo=None) for each in values]
+    return [moment if moment is None else moment.replace(tzinfo=None) for moment in values]
 
 
 def is_readable(kind: Any) -> bool:

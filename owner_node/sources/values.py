@@ -41,11 +41,8 @@ def parse(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings
     """Parse one column.
 
     Args:
-        attribute: The declared attribute.
         array: Arrow array of a readable, plain type, shape (n_records,); with nulls only where the attribute
             keeps missing values.
-        form: Format of numbers and dates in text.
-        findings: Collects every problem.
     """
     read = _READERS[attribute.type]
     if not (attribute.keeps_missing and array.null_count):
@@ -113,19 +110,19 @@ def _date(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings
 
 def _boolean(attribute: Attribute, array: Any, _form: CsvOptions, findings: Findings) -> Parsed:
     lowered = pc.utf8_lower(pc.utf8_trim_whitespace(texts.as_text(array)))
-    found = ints(pc.fill_null(pc.index_in(lowered, pa.array(_FALSE + _TRUE)), -1))
+    positions = ints(pc.fill_null(pc.index_in(lowered, pa.array(_FALSE + _TRUE)), -1))
     hint = "write true or false, yes or no, t or f, y or n, 1 or 0"
-    examples = partial(_examples, array, found < 0)
-    findings.add(attribute.name, "not a boolean", _count(found < 0), hint, examples=examples)
-    return Parsed((found >= len(_FALSE)).astype(np.int64))
+    examples = partial(_examples, array, positions < 0)
+    findings.add(attribute.name, "not a boolean", _count(positions < 0), hint, examples=examples)
+    return Parsed((positions >= len(_FALSE)).astype(np.int64))
 
 
 def _category(attribute: Attribute, array: Any, _form: CsvOptions, findings: Findings) -> Parsed:
     labels = pa.array(attribute.categories, pa.string())
     written = texts.as_text(array)
-    found = pc.index_in(written, labels)
-    if found.null_count:
-        strangers = written.filter(pc.is_null(found))
+    positions = pc.index_in(written, labels)
+    if positions.null_count:
+        strangers = written.filter(pc.is_null(positions))
         twins = pc.is_in(_normal(strangers), _normal(labels))
         alike = pc.and_not(pc.is_in(_alike(strangers), _alike(labels)), twins)
         unknown = pc.invert(pc.or_(twins, alike))
@@ -142,9 +139,9 @@ def _category(attribute: Attribute, array: Any, _form: CsvOptions, findings: Fin
             ),
             ("unknown category", unknown, "declare the category, or correct the source"),
         ):
-            named = partial(_named, strangers.filter(kept), attribute)
+            named = partial(_quote_labels, strangers.filter(kept), attribute)
             findings.add(attribute.name, problem, _count(bools(kept)), hint, examples=named)
-    return Parsed(ints(pc.fill_null(found, 0)))
+    return Parsed(ints(pc.fill_null(positions, 0)))
 
 
 def _examples(array: Any, wrong: BoolArray) -> Iterator[str]:
@@ -153,7 +150,7 @@ def _examples(array: Any, wrong: BoolArray) -> Iterator[str]:
         yield repr(text[:_LONGEST_NAMED])
 
 
-def _named(strangers: Any, attribute: Attribute) -> Iterator[str]:
+def _quote_labels(strangers: Any, attribute: Attribute) -> Iterator[str]:
     for label in pc.unique(strangers).to_pylist():
         yield " ".join(
             filter(None, [repr(label[:_LONGEST_NAMED]), did_you_mean(label, attribute.categories)])

@@ -62,15 +62,11 @@ class Chain:
         """Add an entry inside a transaction.
 
         Args:
-            tx: The transaction.
             values: A text, or None, for every column.
             skip_to: Lowest sequence number of the entry; numbers before it are skipped.
 
         Returns:
             The new head.
-
-        Raises:
-            InternalError: If no transaction is open.
         """
         if not tx.in_transaction:
             raise InternalError(f"an entry of the {self._name} needs a transaction")
@@ -92,7 +88,6 @@ class Chain:
 
         Args:
             where: A condition in SQL, or empty for all.
-            values: For its placeholders.
         """
         condition = f"WHERE {where} " if where else ""
         return self._select(f"{condition}ORDER BY sequence", values)
@@ -131,11 +126,7 @@ class Chain:
             previous, expected = str(row["hash"]), sequence + 1
 
     def read(self, convert: Callable[[sqlite3.Row], T], rows: Iterable[sqlite3.Row]) -> tuple[T, ...]:
-        """Convert entries.
-
-        Raises:
-            IntegrityError: If one cannot be converted: the file is damaged.
-        """
+        """Convert entries."""
         with self._db.decoding():
             return tuple(convert(row) for row in rows)
 

@@ -19,7 +19,7 @@ Clock = Callable[[], datetime]
 FILE_NAME = "owner.db"
 
 
-def _chained(table: str, skipping: str = "") -> tuple[str, ...]:
+def _chain_triggers(table: str, skipping: str = "") -> tuple[str, ...]:
     """Return the triggers of a hash chain; entries of the kind `skipping` may leave numbers out."""
     refuse = f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
     following = f"(SELECT coalesce(max(sequence), 0) + 1 FROM {table})"  # noqa: S608 - our names
@@ -53,7 +53,7 @@ _LEDGER = (
             AND aggregator = NEW.aggregator AND release = NEW.release)
         BEGIN SELECT RAISE(ABORT, 'a spend is never returned'); END""",
     # A recovery continues after the numbers of the lost entries.
-    *_chained("ledger", skipping="recover"),
+    *_chain_triggers("ledger", skipping="recover"),
     # Why all work is stopped, until `ledger recover`.
     """CREATE TABLE ledger_halt (
         id INTEGER PRIMARY KEY CHECK (id = 1), time TEXT NOT NULL,
@@ -70,7 +70,7 @@ _HISTORY = (
         previous TEXT NOT NULL, hash TEXT NOT NULL)""",
     "CREATE INDEX history_release ON history (aggregator, release)",
     "CREATE INDEX history_event ON history (event)",
-    *_chained("history"),
+    *_chain_triggers("history"),
     # Up to which line each audit sink has received the history.
     "CREATE TABLE audit_sinks (sink TEXT PRIMARY KEY, sequence INTEGER NOT NULL)",
 )

@@ -78,15 +78,7 @@ class History:
         """Append a line, in the transaction of the event that it records.
 
         Args:
-            tx: The transaction.
-            aggregator: Name of the aggregator that asked.
-            release: Release id.
-            event: What happened.
-            decision: What this owner decided.
-            rule: The rule that decided, in full.
-            purpose: What the release is for.
             epsilon: Decimal text.
-            plan_digest: Digest of the plan that it concerns.
             details: Ids, counts and digests; never a value of a record, an identifier or a token.
 
         Returns:

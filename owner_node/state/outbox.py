@@ -45,12 +45,12 @@ class Outbox:
 
     def keep_parcels(self, releases: Collection[tuple[str, str]]) -> None:
         """Delete everything that was sent or received in rounds, but that of some (aggregator, release)."""
-        for each in self._directory.glob(f"*{_PARCEL}"):
+        for path in self._directory.glob(f"*{_PARCEL}"):
             # Ids of releases can have dots.
-            names = each.name.removesuffix(_PARCEL).rpartition(".")[0]
+            names = path.name.removesuffix(_PARCEL).rpartition(".")[0]
             aggregator, _, release = names.partition(_BETWEEN)
             if (aggregator, release) not in releases:
-                each.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
 
     @contextmanager
     def begin(self, aggregator: str, release: str) -> Iterator[BinaryIO]:
@@ -69,9 +69,9 @@ class Outbox:
             How many files were deleted.
         """
         path = self.path(aggregator, release)
-        doomed = [each for each in (path, *self._partial(path.name)) if each.exists()]
-        for each in doomed:
-            each.unlink(missing_ok=True)
+        doomed = [file for file in (path, *self._partial(path.name)) if file.exists()]
+        for file in doomed:
+            file.unlink(missing_ok=True)
         if doomed:
             sync_directory(self._directory)
         return len(doomed)

@@ -50,20 +50,20 @@ class OwnKeys:
 
     def source_key(self) -> bytes:
         """Return the key of data digests; it is created if absent."""
-        found = self.known_source_key()
-        if found is None:
+        key = self.known_source_key()
+        if key is None:
             with self._db.transaction() as tx:
                 tx.execute(
                     "INSERT OR IGNORE INTO source_key (id, key) VALUES (1, ?)",
                     (secrets.token_bytes(_KEY_BYTES),),
                 )
             return self.source_key()
-        return found
+        return key
 
     def known_source_key(self) -> bytes | None:
         """Return the key of data digests, or None if there is none yet."""
-        found = self._db.rows("SELECT key FROM source_key")
-        return bytes(found[0]["key"]) if found else None
+        rows = self._db.rows("SELECT key FROM source_key")
+        return bytes(rows[0]["key"]) if rows else None
 
     def pin(self, digest: str) -> str:
         """Return the keyed form of a digest of original data, for everything that is stored, shown or copied.

@@ -145,13 +145,13 @@ class DaemonPresence:
 
     def write_progress(self) -> None:
         """Write how far long steps are, and why others wait, if that has changed."""
-        steps = {key: text for key, each in self._steps.copy().items() if (text := each.text())}
-        found = sorted([*key, text] for key, text in (self._waits | steps).items())
-        if found != self._written:
+        steps = {key: text for key, step in self._steps.copy().items() if (text := step.text())}
+        texts = sorted([*key, text] for key, text in (self._waits | steps).items())
+        if texts != self._written:
             # Without room on the disk, it is shown later or never.
             with suppress(OSError):
-                write_atomic(self._progress_file, json.dumps(found).encode())
-                self._written = found
+                write_atomic(self._progress_file, json.dumps(texts).encode())
+                self._written = texts
 
     @property
     def _progress_file(self) -> Path:
@@ -159,16 +159,14 @@ class DaemonPresence:
 
     def _progress(self) -> dict[tuple[str, str], str]:
         with suppress(OSError, ValueError, TypeError, TesseraError):
-            found = json.loads(read_private(self._progress_file))
-            return {(str(aggregator), str(release)): str(text) for aggregator, release, text in found}
+            texts = json.loads(read_private(self._progress_file))
+            return {(str(aggregator), str(release)): str(text) for aggregator, release, text in texts}
         return {}
 
     def started(self, pid: int, version: str, configuration: str = "") -> None:
         """Record that the daemon runs, and delete the records of an earlier one.
 
         Args:
-            pid: Its process id.
-            version: Its software version.
             configuration: SHA-256 of the owner.toml that it runs with.
         """
         self._progress_file.unlink(missing_ok=True)
@@ -185,7 +183,6 @@ class DaemonPresence:
         """Record a connection.
 
         Args:
-            aggregator: Name of the aggregator.
             since: ISO 8601, UTC; now if empty.
         """
         self._note(aggregator, connected=True, since=since, reason="")
@@ -319,7 +316,7 @@ class NotificationPipe:
                 hint="state_dir must be on a file system with named pipes",
             ) from None
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._descriptor, self._notified)
+        self._loop.add_reader(self._descriptor, self._drain)
 
     def close(self) -> None:
         """Stop listening."""
@@ -327,7 +324,7 @@ class NotificationPipe:
         os.close(self._descriptor)
         self._path.unlink(missing_ok=True)
 
-    def _notified(self) -> None:
+    def _drain(self) -> None:
         with suppress(BlockingIOError):
             if os.read(self._descriptor, _DRAIN).strip(_CHECK):
                 self._answer()

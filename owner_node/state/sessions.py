@@ -100,8 +100,8 @@ class Sessions:
 
     def get(self, aggregator: str, release: str) -> Session | None:
         """Return a session, or None if there is none."""
-        found = self._select("WHERE aggregator = ? AND release = ?", (aggregator, release))
-        return found[0] if found else None
+        sessions = self._select("WHERE aggregator = ? AND release = ?", (aggregator, release))
+        return sessions[0] if sessions else None
 
     def open(self, tx: Transaction, aggregator: str, release: str, dataset: str) -> Session:
         """Open a session in state invited, or return the one that is there.
@@ -118,7 +118,7 @@ class Sessions:
         places = ", ".join("?" * len(_NAMES))
         tx.execute(
             f"INSERT INTO sessions ({', '.join(_NAMES)}) VALUES ({places})",  # noqa: S608 - our own names
-            tuple(_stored(value) for value in asdict(session).values()),
+            tuple(_column_value(value) for value in asdict(session).values()),
         )
         return session
 
@@ -130,9 +130,7 @@ class Sessions:
         An event that leaves the state as it is changes nothing, and has to repeat the stored content.
 
         Args:
-            tx: The transaction.
             session: The session; its stored state counts.
-            event: The event.
             changes: Fields of `Session` that are now known.
 
         Returns:
@@ -178,9 +176,7 @@ class Sessions:
         """Store new facts about a session without an event; facts that are known already must be equal.
 
         Args:
-            tx: The transaction.
             session: The session; its stored state counts.
-            facts: Fields of `Session`.
 
         Returns:
             The session as stored.
@@ -207,8 +203,8 @@ class Sessions:
         None before there is one, and for older ones of sessions that ended without a charge.
         """
         with self._db.decoding():
-            found = self._plan(session.plan_digest)
-            return None if found is None else zlib.decompress(found)
+            compressed = self._plan(session.plan_digest)
+            return None if compressed is None else zlib.decompress(compressed)
 
     def _plan(self, plan_digest: str) -> bytes | None:
         rows = self._db.rows("SELECT plan FROM plans WHERE digest = ?", (plan_digest,))
@@ -226,9 +222,7 @@ class Sessions:
         """Store the appraisal of an undecided session's data; it replaces an earlier one.
 
         Args:
-            tx: The transaction.
             session: The session; its stored state counts.
-            source_digest: Pin of the source.
             n_records: Exact number of records; None if the data cannot be used.
             forecast: Forecast of masking; empty if the data cannot be used.
 
@@ -238,12 +232,12 @@ class Sessions:
         stored = self.get(session.aggregator, session.release)
         if stored is None or stored.state not in UNDECIDED or not tx.in_transaction:
             raise InternalError("an appraisal needs an undecided session and a transaction")
-        found: dict[str, Any] = {
+        appraisal: dict[str, Any] = {
             "source_digest": source_digest, "n_records": n_records, "forecast": forecast,
         }  # fmt: skip
-        if all(getattr(stored, name) == value for name, value in found.items()):
+        if all(getattr(stored, name) == value for name, value in appraisal.items()):
             return stored
-        return self._store(tx, replace(stored, **found), found)
+        return self._store(tx, replace(stored, **appraisal), appraisal)
 
     def begin_answer(self, tx: Transaction, session: Session) -> Session:
         """Store that a session is asked to link; idempotent."""
@@ -255,10 +249,10 @@ class Sessions:
     def live(self, aggregator: str | None = None) -> tuple[Session, ...]:
         """Return the sessions that have not ended, of one aggregator or of all, oldest first."""
         places = ", ".join("?" * len(FINAL))
-        found = self._select(
+        sessions = self._select(
             f"WHERE state NOT IN ({places}) ORDER BY created, aggregator, release", tuple(sorted(FINAL))
         )
-        return tuple(each for each in found if aggregator in (None, each.aggregator))
+        return tuple(session for session in sessions if aggregator in (None, session.aggregator))
 
     def of_release(self, release: str) -> tuple[Session, ...]:
         """Return the sessions of one release id, which several aggregators may use."""
@@ -266,7 +260,7 @@ class Sessions:
 
     def linked(self, aggregator: str, datasets: Sequence[str], since: datetime) -> tuple[Session, ...]:
         """Return an aggregator's sessions that were asked to link data sets: open ones, and ended since."""
-        names, final = (", ".join("?" * len(each)) for each in (datasets, FINAL))
+        names, final = (", ".join("?" * len(values)) for values in (datasets, FINAL))
         where = f"WHERE answered AND aggregator = ? AND dataset IN ({names})"
         where += f" AND (state NOT IN ({final}) OR updated > ?)"
         return tuple(self._select(where, (aggregator, *datasets, *sorted(FINAL), since.isoformat())))
@@ -310,7 +304,7 @@ class Sessions:
     def _store(self, tx: Transaction, session: Session, changed: Iterable[str]) -> Session:
         after = replace(session, updated=self._clock().isoformat())
         assigned = ("updated", *changed)
-        values = tuple(_stored(getattr(after, name)) for name in (*assigned, *_KEY))
+        values = tuple(_column_value(getattr(after, name)) for name in (*assigned, *_KEY))
         settings = ", ".join(f"{name} = ?" for name in assigned)
         tx.execute(f"UPDATE sessions SET {settings} WHERE aggregator = ? AND release = ?", values)  # noqa: S608
         return after
@@ -326,7 +320,7 @@ def _session(row: sqlite3.Row) -> Session:
     return Session(**{**dict(row), **converted})
 
 
-def _stored(value: Any) -> Any:
+def _column_value(value: Any) -> Any:
     return str(value) if isinstance(value, SessionState) else value
 
 

@@ -177,7 +177,7 @@ def _squares(
         else:
             task = task_of(attribute, setting, epsilons[i], own.original.size)
             masked = own.by_record(own.draw(task, SystemBits()))
-            found[i] = float(whole.squared(own.original, masked).sum())
+            found[i] = float(whole.squared_differences(own.original, masked).sum())
     return found
 
 

@@ -19,7 +19,7 @@ from common.words.numbers import counted
 from owner_node.explore.assessment import GridSetting
 from owner_node.masking.arrays import Float64Array, SystemBits
 from owner_node.risk.attacks import LINKAGE, STRUCTURE, Intruder, attack, known_attributes
-from owner_node.risk.likelihood import Carried, Known, Likelihoods, likeliest, propagated
+from owner_node.risk.likelihood import Carried, Known, Likelihoods, likeliest, propagate
 from owner_node.risk.trials import crowd_of, masked
 from tests.papers import risk_data
 from tests.papers.data_sets import DataSet
@@ -60,7 +60,7 @@ def linked(data: DataSet, setting: GridSetting, random: np.random.Generator) -> 
         ALONE: _rate(likely),
         EVERYBODY: _rate(likely / likely.sum(axis=1, keepdims=True)),
         ASSIGNMENT: assigned(likely, random),
-        PROPAGATION: _rate(propagated(likely)),
+        PROPAGATION: _rate(propagate(likely)),
     }
 
 

@@ -29,7 +29,7 @@ from owner_node.risk.attacks import (
     Ascending,
     AttackResult,
     MaskedRecords,
-    placed,
+    places_of,
 )
 from owner_node.risk.measures import attribute_sse, correlation_error, correlations, mean_sse, scale_of
 from owner_node.risk.scales import LISTS, distinguished_by_scales
@@ -148,7 +148,7 @@ def _worth(
     triples = zip(scales, original, masked, strict=True)
     yield MEAN_SSE, mean_sse([attribute_sse(*each) for each in triples])
     yield from zip((ONE_WAY, TWO_WAY), distributions.total_variation(masked), strict=True)
-    before, after = (placed(scales, each) for each in (original, masked))
+    before, after = (places_of(scales, each) for each in (original, masked))
     error = correlation_error(correlations(before), correlations(after))
     assert error is not None
     yield CORRELATIONS, error
@@ -195,7 +195,7 @@ def _attacked_part(
         columns = people.crowd.columns
         release = MaskedRecords(
             columns,
-            people.members.placed(columns),
+            people.members.places_of(columns),
             (None,) * len(names),
             (Ascending(Decimal(0)),) * len(names),
         )

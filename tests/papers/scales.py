@@ -26,7 +26,7 @@ from owner_node.masking.mechanisms import ExactSums, QuantileMechanism
 from owner_node.masking.tails import smooth_range
 from owner_node.masking.tasks import AttributeTask, mechanism_of
 from owner_node.risk.links import chance_above
-from owner_node.risk.scales import distinguished
+from owner_node.risk.scales import distinguish
 from owner_node.risk.trials import CONTROL_SHARE
 from tests.papers import risk_data
 from tests.papers.data_sets import DataSet
@@ -56,7 +56,7 @@ def told(
     found = []
     for task in tasks:
         ascending = np.sort(data.columns[task.attribute.name][kept]) - task.attribute.lower
-        auc = distinguished(ascending, task, SystemBits(), n_lists)
+        auc = distinguish(ascending, task, SystemBits(), n_lists)
         assert auc is not None
         found.append(auc)
     return found

@@ -16,7 +16,7 @@ from common.progress import Progress
 from common.trust.signing import Domain
 from common.wire.limits import check_lengths
 from common.wire.v1 import owner_pb2 as wire
-from owner_node.connection.recall import _bounded
+from owner_node.connection.recall import _within_limits
 from owner_node.connection.worker import Worker
 from owner_node.release.approvals import Person
 from owner_node.release.decisions import Decisions
@@ -336,7 +336,7 @@ async def test_what_is_recalled_is_bounded(monkeypatch, item, told):
         monkeypatch.setattr(f"owner_node.connection.recall.{name}", most)
     endless = _Endless(item)
     with pytest.raises(IntegrityError, match="hub shows more"):
-        async for _ in _bounded(endless.items(), "hub"):
+        async for _ in _within_limits(endless.items(), "hub"):
             pass
     assert endless.told == told
 

@@ -29,7 +29,7 @@ from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.forecast import forecast
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask
-from owner_node.sources import opened
+from owner_node.sources import open_reading
 from tests.small_disk import SmallDisk
 
 MEMORY = 256 * 10**6
@@ -234,7 +234,7 @@ def test_a_file_that_changes_while_the_folder_is_read(dataset, workspace, tmp_pa
     cohort = tmp_path / "cohort"
 
     def read() -> None:
-        with opened(dataset, examples=True) as reading:
+        with open_reading(dataset, examples=True) as reading:
             for number, _ in enumerate(reading.batches()):
                 if not number:
                     pq.write_table(pa.table({"id": ["p1"]}), cohort / "part-1.parquet")

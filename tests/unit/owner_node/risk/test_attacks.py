@@ -18,7 +18,7 @@ from owner_node.risk.attacks import (
     Window,
     attack,
     inferred,
-    placed,
+    places_of,
 )
 from owner_node.risk.links import (
     Candidates,
@@ -137,7 +137,7 @@ def crowd(draw, masked_as):
     inside, outside = [each[:1000] for each in columns], [each[1000:] for each in columns]
     masked = tuple(masked_as(each) for each in inside)
     carriers = (Ascending(Decimal(0)),) * 3
-    release = MaskedRecords(masked, placed(scales, masked), (10, 10, None), carriers)
+    release = MaskedRecords(masked, places_of(scales, masked), (10, 10, None), carriers)
     everything = np.arange(3)
     intruder = Intruder(everything, None, everything, np.arange(1000), np.arange(300), draw.permutation(1000))
     found = attack(ATTACKS, Crowd.of(scales, inside, outside), release, intruder)

@@ -20,7 +20,7 @@ from owner_node.risk.likelihood import (
     Known,
     Likelihoods,
     linked_by_likelihood,
-    propagated,
+    propagate,
 )
 from owner_node.risk.trials import Aims, Randomness, knowledge_of, people_of, risks_of
 from tests.fakes.bits import SeededBits
@@ -183,7 +183,7 @@ def test_odds_of_a_matching():
         expected = np.zeros((6, 6))
         for matching, weight in zip(matchings, weights / weights.sum(), strict=True):
             expected[np.arange(6), matching] += weight
-        odds = propagated(table)
+        odds = propagate(table)
         assert odds / (1 + odds) == pytest.approx(expected, abs=0.15)
         assert abs(odds / (1 + odds) - expected).mean() < 0.04
 

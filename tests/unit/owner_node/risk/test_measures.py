@@ -74,7 +74,7 @@ def test_categories_by_frequency():
     original = units(3, 3, 3, 1, 1, 0)
     scale = scale_of(TOWN, original, frequency_order(original, 4))
     assert scale.places(units(3, 1, 0, 2)).tolist() == [0, 1, 2, 3]
-    assert scale.squared(units(3, 3), units(1, 2)).tolist() == [1, 9]
+    assert scale.squared_differences(units(3, 3), units(1, 2)).tolist() == [1, 9]
 
 
 def test_relative_errors_by_hand():

@@ -215,14 +215,14 @@ def test_an_error_without_its_java_process_is_a_passing_one():
     from pyspark.errors import PySparkRuntimeError
     from pyspark.errors.exceptions.captured import CapturedException
 
-    from owner_node.sources.spark_session import explained
+    from owner_node.sources.spark_session import explain
 
     ended = CapturedException.__new__(CapturedException)
     with pytest.raises((AssertionError, AttributeError)):
         str(ended)
     missing = PySparkRuntimeError(errorClass="SESSION_OR_CONTEXT_NOT_EXISTS", messageParameters={})
     for error in (ended, missing):
-        assert isinstance(explained(error), SourceUnreachableError)
+        assert isinstance(explain(error), SourceUnreachableError)
 
 
 def test_a_java_process_that_ends_while_it_starts_is_a_passing_error(spark):
