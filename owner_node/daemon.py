@@ -57,7 +57,11 @@ class OwnerMetrics:
         asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._loop).result(_ANSWER_SECONDS)
         records, aggregators = self._records, self._config.aggregators
         certificate = self._credentials.current_signer().certificate
-        connected = {each.aggregator for each in records.presence.state().connections if each.connected}
+        connected = {
+            connection.aggregator
+            for connection in records.presence.state().connections
+            if connection.connected
+        }
         sessions = records.sessions.counted()
         return [
             gauges(
@@ -80,7 +84,7 @@ class OwnerMetrics:
                 "tessera_owner_connected",
                 "Whether the connection to an aggregator is up, 1 or 0.",
                 ["aggregator"],
-                [((each.name,), each.name in connected) for each in aggregators],
+                [((aggregator.name,), aggregator.name in connected) for aggregator in aggregators],
             ),
             gauges(
                 "tessera_owner_sessions",
@@ -93,8 +97,11 @@ class OwnerMetrics:
 
     def _budgets(self) -> list[Metric]:
         balances = [
-            ((each.name, each.budget), self._records.ledger.balance(each.budget, each.total_epsilon))
-            for each in self._config.datasets
+            (
+                (dataset.name, dataset.budget),
+                self._records.ledger.balance(dataset.budget, dataset.total_epsilon),
+            )
+            for dataset in self._config.datasets
         ]
         return [
             gauges(
@@ -171,7 +178,7 @@ class OwnerDaemon:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(connection.run()) for connection in connections]
                 others = (credentials.watch(), audit.run(), _write_progress(records))
-                tasks += [group.create_task(each) for each in others]
+                tasks += [group.create_task(coroutine) for coroutine in others]
                 if self._config.notify != NotifySection():
                     tasks += [group.create_task(notices.run()), group.create_task(self._note_due(records))]
                 notify(READY)

@@ -121,12 +121,12 @@ def _engine(owner: OwnerConfig) -> Iterator[Finding]:
             yield passed("engine", said)
     if owner.uses_spark:
         yield from _spark(owner)
-    found = f"{size_text(free)} free in {workspace.scratch}"
+    free_text = f"{size_text(free)} free in {workspace.scratch}"
     if needed > free:
-        text = f"{found}, a release may need {size_text(needed)}"
+        text = f"{free_text}, a release may need {size_text(needed)}"
         yield warned("engine", text, "free some, or name a folder on a larger disk: engine.scratch")
     else:
-        yield passed("engine", found)
+        yield passed("engine", free_text)
 
 
 def _spark(owner: OwnerConfig) -> Iterator[Finding]:
@@ -158,13 +158,13 @@ def _ledger(owner: OwnerConfig) -> Iterator[Finding]:
         if halted is not None:
             raise halted
         yield passed("ledger", f"ledger and history hold, {book.head().sequence} ledger entries")
-        book.check_totals({each.budget: each.total_epsilon for each in owner.datasets})
+        book.check_totals({dataset.budget: dataset.total_epsilon for dataset in owner.datasets})
         attempts = Attempts(Sessions(db, utc_now), utc_now)
-        for each in attempts.allowances(owner):
-            if each.blocked:
-                yield warned("attempts", str(each), "find out in owner-node history who asks so often")
+        for allowance in attempts.allowances(owner):
+            if allowance.blocked:
+                yield warned("attempts", str(allowance), "find out in owner-node history who asks so often")
             else:
-                yield passed("attempts", str(each))
+                yield passed("attempts", str(allowance))
 
 
 def _of_data(owner: OwnerConfig, *, examples: bool) -> Iterator[tuple[str, Check]]:
@@ -188,11 +188,11 @@ def _source_of(dataset: DatasetConfig, *, examples: bool) -> Check:
 
 def _linkage_key(owner: OwnerConfig) -> Iterator[Finding]:
     try:
-        found = linkage_key.load(owner.owner.state_dir)
+        key = linkage_key.load(owner.owner.state_dir)
     except TesseraError as error:
         yield warned("linkage key", error.message, error.hint)
     else:
-        yield passed("linkage key", f"there is one, generation {found.generation}, check value {found.check}")
+        yield passed("linkage key", f"there is one, generation {key.generation}, check value {key.check}")
 
 
 def _of_aggregator(
@@ -212,12 +212,12 @@ def _network(
     if through is None:
         names = [*network.name(f"{check}, name", host)]
         yield from names
-        if any(each.outcome is CheckOutcome.FAIL for each in names):
+        if any(finding.outcome is CheckOutcome.FAIL for finding in names):
             return
     else:
         yield skipped(f"{check}, name", f"the proxy looks {host} up")
-    found, seen = network.reach(f"{check}, TLS", host, port, through)
-    yield found
+    finding, seen = network.reach(f"{check}, TLS", host, port, through)
+    yield finding
     if seen is not None:
         party = Party(PartyKind.AGGREGATOR, aggregator.name, owner.owner.trust_domain)
         shown = f"{check}, certificate"
@@ -268,8 +268,12 @@ def _daemon(owner: OwnerConfig) -> Iterator[Finding]:
     outdated = state.outdated(owner.digest)
     if outdated:
         yield warned("daemon", outdated, "restart it: owner-node run reads owner.toml when it starts")
-    for each in state.connections:
-        if each.connected:
-            yield passed("daemon", f"connected to {each.aggregator!r} since {moment_text(each.since)}")
+    for connection in state.connections:
+        if connection.connected:
+            yield passed(
+                "daemon", f"connected to {connection.aggregator!r} since {moment_text(connection.since)}"
+            )
         else:
-            yield warned("daemon", f"not connected to {each.aggregator!r}: {each.reason}", "see above")
+            yield warned(
+                "daemon", f"not connected to {connection.aggregator!r}: {connection.reason}", "see above"
+            )

@@ -242,7 +242,7 @@ class Workspace:
                 f"expected a DataFrame to mask, not {type(frame).__name__}",
                 "create one: pandas.DataFrame(...)",
             )
-        dataset = self._declared(schema, identifier, max_records_per_person, missing)
+        dataset = self._declare(schema, identifier, max_records_per_person, missing)
         arguments = parse_own_arguments(
             self._owner,
             new_id("mask", utc_now) if id is None else id,
@@ -254,8 +254,8 @@ class Workspace:
             weights=[f"{name}={weight}" for name, weight in (weights or {}).items()],
             rank_noise=_rank_noise_texts(rank_noise),
         )
-        loaded, of_records, index = self._loaded(frame, dataset, arguments.attributes)
-        with self._charged(dataset, loaded) as (records, data):
+        loaded, of_records, index = self._load(frame, dataset, arguments.attributes)
+        with self._open_state(dataset, loaded) as (records, data):
             job = prepare_mask(
                 arguments,
                 dataset,
@@ -309,7 +309,7 @@ class Workspace:
         Raises:
             TesseraError: As `mask` does.
         """
-        dataset = self._declared(schema, identifier, 1, missing, structural_zeros)
+        dataset = self._declare(schema, identifier, 1, missing, structural_zeros)
         arguments = parse_own_arguments(
             self._owner,
             new_id("synthetic", utc_now) if id is None else id,
@@ -317,8 +317,8 @@ class Workspace:
             epsilon=str(epsilon),
             attributes=[attributes] if isinstance(attributes, str) else list(attributes),
         )
-        loaded, of_records, _ = self._loaded(frame, dataset, arguments.attributes)
-        with self._charged(dataset, loaded) as (records, data):
+        loaded, of_records, _ = self._load(frame, dataset, arguments.attributes)
+        with self._open_state(dataset, loaded) as (records, data):
             job = prepare_synthesis(
                 arguments.release, dataset, data, of_records, records, arguments.epsilon,
                 parse_delta(str(delta)),
@@ -375,13 +375,13 @@ class Workspace:
         Raises:
             TesseraError: As `mask` does.
         """
-        dataset = self._declared(schema, identifier, max_records_per_person, missing)
-        loaded, of_records, _ = self._loaded(frame, dataset, [attribute])
+        dataset = self._declare(schema, identifier, max_records_per_person, missing)
+        loaded, of_records, _ = self._load(frame, dataset, [attribute])
         which = None if share is None else str(share)
         asked = Asked(statistic, str(epsilon), which, equals, at_least, below, list(bins))
         question = asked.about(of_records.by_name[attribute], dataset.max_records_per_person)
         work_id = new_id("query", utc_now) if id is None else id
-        with self._charged(dataset, loaded) as (records, data):
+        with self._open_state(dataset, loaded) as (records, data):
             query = prepare_query(
                 question, dataset, data, records, policy=self._policy, work_id=work_id, today=utc_now().date()
             )
@@ -423,11 +423,11 @@ class Workspace:
         Raises:
             TesseraError: As `mask` does, if no setting can be tried.
         """
-        dataset = self._declared(schema, identifier, max_records_per_person, missing)
-        loaded, of_records, _ = self._loaded(frame, dataset, ())
-        noises = tuple(parse_rank_noise([each]).everywhere or NO_RANK_NOISE for each in rank_noise)
+        dataset = self._declare(schema, identifier, max_records_per_person, missing)
+        loaded, of_records, _ = self._load(frame, dataset, ())
+        noises = tuple(parse_rank_noise([noise]).everywhere or NO_RANK_NOISE for noise in rank_noise)
         grid = Grid(
-            tuple(parse_epsilon(str(each)) for each in epsilon), tuple(parse_k(str(each)) for each in k),
+            tuple(parse_epsilon(str(value)) for value in epsilon), tuple(parse_k(str(value)) for value in k),
             tuple(map(parse_mechanism, mechanism)), noises,
         )  # fmt: skip
         measures = ALL_MEASURES if is_installed() else tuple(MEASURES)
@@ -440,7 +440,7 @@ class Workspace:
         ).to_document()
         return Explored(pd.json_normalize(document["cells"]), document)
 
-    def _declared(
+    def _declare(
         self,
         schema: Schema | None,
         identifier: str | Sequence[str],
@@ -464,12 +464,12 @@ class Workspace:
             "identifier": identifier if isinstance(identifier, str) else list(identifier),
             "max_records_per_person": most_records,
             "missing": missing,
-            "structural_zeros": [_written(rule) for rule in structural_zeros],
-            "attributes": {name: _written(table) for name, table in schema.items()},
+            "structural_zeros": [_plain_table(rule) for rule in structural_zeros],
+            "attributes": {name: _plain_table(table) for name, table in schema.items()},
         }
         return validate(DatasetTable, document, Path("schema"), _contradictions).config()
 
-    def _loaded(
+    def _load(
         self, frame: pd.DataFrame, dataset: DatasetConfig, named: Sequence[str]
     ) -> tuple[LoadedData, model.Schema, pd.Index]:
         """Parse the columns like those of a file; return them with the index of their records."""
@@ -479,14 +479,16 @@ class Workspace:
         if unknown:
             hint = f"declared attributes: {', '.join(declared.names)}"
             raise UsageError(f"no attribute {', '.join(map(repr, unknown))}", hint)
-        chosen = tuple(each for each in declared.attributes if not allowed or each.name in allowed)
+        chosen = tuple(
+            attribute for attribute in declared.attributes if not allowed or attribute.name in allowed
+        )
         # The source drops records with a missing value, since it knows their index.
         others = others_of(dataset, chosen)
         source = FrameSource(
             frame,
             dropping=dataset.dropping,
             identifiers=dict(zip(dataset.identifier, dataset.normal_forms, strict=True)),
-            others=[each.name for each in others],
+            others=[attribute.name for attribute in others],
         )
         strict, findings = dataset.without_dropping(), Findings()
         loaded = read(strict, chosen, source, findings, others)
@@ -495,7 +497,7 @@ class Workspace:
         return loaded, schema, frame.index[np.flatnonzero(source.kept)]
 
     @contextmanager
-    def _charged(self, dataset: DatasetConfig, loaded: LoadedData) -> Iterator[tuple[Records, PinnedData]]:
+    def _open_state(self, dataset: DatasetConfig, loaded: LoadedData) -> Iterator[tuple[Records, PinnedData]]:
         """Open the state, and pin the data with what recognises them."""
         records = self._records()
         with (
@@ -517,7 +519,7 @@ def _rank_noise_texts(asked: str | Decimal | Mapping[str, str | Decimal] | None)
     return str(asked).split(",")
 
 
-def _written(table: Any) -> Any:
+def _plain_table(table: Any) -> Any:
     """Return an attribute's settings as in a file, with decimals as they were written."""
     return {key: _plain(value) for key, value in table.items()} if isinstance(table, Mapping) else table
 
@@ -530,8 +532,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.date() if value.time() == time.min else value
     if isinstance(value, Mapping):
-        return _written(value)
-    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
+        return _plain_table(value)
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 def _contradictions(document: Mapping[str, Any]) -> list[Problem]:

@@ -63,13 +63,15 @@ class NoticeFeed(AuditFeed):
             known = tx.execute(
                 "SELECT sink FROM audit_sinks WHERE sink GLOB 'mail:*' OR sink GLOB 'webhook:*'"
             )
-            gone = [(each["sink"],) for each in known.fetchall() if each["sink"] not in former_names]
+            gone = [(row["sink"],) for row in known.fetchall() if row["sink"] not in former_names]
             tx.executemany("DELETE FROM audit_sinks WHERE sink = ?", gone)
 
 
 def note_due(config: OwnerConfig, records: Records, clock: Clock) -> None:
     """Record, once each, the notices that are due because of the clock or of a halted ledger."""
-    waiting = (each for each in records.sessions.live() if each.state is SessionState.AWAITING_APPROVAL)
+    waiting = (
+        session for session in records.sessions.live() if session.state is SessionState.AWAITING_APPROVAL
+    )
     for session in waiting:
         deadline = session.deadline and datetime.fromtimestamp(session.deadline, UTC)
         if deadline and timedelta(0) < deadline - clock() < NEAR:

@@ -54,10 +54,7 @@ class Trust:
         """Check that the aggregator signed a document.
 
         Args:
-            domain: What the signature is for.
-            payload: The document's bytes.
             signature: DER.
-            chain_pem: The aggregator's certificate chain.
             since: Begin of the release, as this owner recorded it: a certificate that was valid at some
             moment
                 since then is accepted. None: it must be valid now.
@@ -84,10 +81,7 @@ class Trust:
         """Check that another owner signed a document.
 
         Args:
-            domain: What the signature is for.
-            payload: The document's bytes.
             signature: DER.
-            chain_pem: That owner's certificate chain.
             since: Begin of the release, as this owner recorded it.
 
         Returns:
@@ -113,8 +107,6 @@ class Trust:
         """Whether this owner signed something, with a certificate under a trusted CA.
 
         Args:
-            domain: What the signature is for.
-            payload: What was signed.
             signature: DER.
             chain_pem: The certificate chain that came with it; it may have expired since.
         """

@@ -52,7 +52,7 @@ def restore(
 
 def _holdings(path: Path) -> backups.Holdings:
     owner = config.load(path)
-    passwords = {f"dataset.{each.name}.password_file": each.password_file for each in owner.datasets}
+    passwords = {f"dataset.{dataset.name}.password_file": dataset.password_file for dataset in owner.datasets}
     return backups.Holdings(
         party=f"owner {owner.owner.id}",
         configuration=owner.path,

@@ -99,15 +99,15 @@ def check(
     }  # fmt: skip
     asked = _question(owner, chosen, epsilon, about)
     results, errors = [], []
-    for each in chosen:
+    for declared in chosen:
         try:
-            results.append(data_document(each, owner, examples=True))
+            results.append(data_document(declared, owner, examples=True))
         except DataError as error:
             errors.append(error)
     if errors:
         if not as_json:
             _show(owner, results, as_json=False)
-        raise _combined(errors)
+        raise _combine(errors)
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         problem = unrecorded(owner, Ledger(db, utc_now))
     if problem is not None:
@@ -171,7 +171,7 @@ def _show(
         warnings = list(config_warnings(owner))
         console.print_json(
             {**about, "policy": dict(policy_lines(owner)), "datasets": results, "warnings": warnings}
-            | {"attempts": [each.to_document() for each in _attempts(owner)]}
+            | {"attempts": [allowance.to_document() for allowance in _attempts(owner)]}
             | ({} if release is None else {"release": release})
         )
         return
@@ -195,7 +195,7 @@ def _show_dataset(result: dict[str, Any]) -> None:
     headings = ("attribute", "type", "domain", "values", "settings", "rounded", "clamped")
     keys = ("name", *headings[1:])
     title = f"data set {result['name']!r}: {result['source']}"
-    console.table(title, headings, [[each[key] for key in keys] for each in result["attributes"]])
+    console.table(title, headings, [[attribute[key] for key in keys] for attribute in result["attributes"]])
     stated = int(result["schema"]["records_rounded"])
     console.print_line(f'records: {result["records"]:,} (others see "at least {stated:,}")')
     if result["dropped"]:
@@ -209,7 +209,7 @@ def _show_dataset(result: dict[str, Any]) -> None:
         console.print_line(f"warning: {warning}")
 
 
-def _combined(errors: list[DataError]) -> DataError:
+def _combine(errors: list[DataError]) -> DataError:
     """Combine the errors of all data sets into one."""
     if len(errors) == 1:
         return errors[0]

@@ -85,7 +85,7 @@ def read_options(
         raise UsageError(f"{own}, this owner, is in no group", "name it in one: --groups 'a,b;c'")
     if not aggregator and not owner.aggregators:
         raise UsageError("no aggregator is configured", "name one: --aggregator NAME")
-    named = tuple(tuple(split_names(each)) for each in attributes.split(";")) if attributes else ()
+    named = tuple(tuple(split_names(names)) for names in attributes.split(";")) if attributes else ()
     distinct("attribute", [name for group in named for name in group])
     return Hypothetical(arguments, aggregator or owner.aggregators[0].name, named)
 
@@ -115,13 +115,15 @@ def plan_of(asked: Hypothetical, schema: Schema, owner: OwnerConfig) -> Plan:
         )
     mine = [index for index, owners in enumerate(arguments.groups) if owner.owner.id in owners]
     chosen = dict(zip(mine, _attributes_of(asked, schema, len(mine)), strict=True))
-    arguments.rank_noise.check_names(each.name for group in chosen.values() for each in group)
+    arguments.rank_noise.check_names(attribute.name for group in chosen.values() for attribute in group)
     groups = [
         (owners, chosen.get(index) or (_stand_in(owners),)) for index, owners in enumerate(arguments.groups)
     ]
     schemas = {
-        each: replace(schema, attributes=tuple(a for owners, held in groups if each in owners for a in held))
-        for each in arguments.owners
+        owner_id: replace(
+            schema, attributes=tuple(a for owners, held in groups if owner_id in owners for a in held)
+        )
+        for owner_id in arguments.owners
     }
     aggregator = f"spiffe://{owner.owner.trust_domain}/aggregator/{asked.aggregator}"
     return make_plan(arguments, schemas, aggregator=aggregator, created="", version=__version__)
@@ -181,7 +183,7 @@ def ask_policy(
         if plan.synthesis is not None:
             # A model hides no single value, so nothing of it depends on the data that a policy could limit.
             return {"exceeded": [], "delta": plan.delta, "questions": questions(plan), **answer}
-        forecast = _foreseen(owner, dataset, plan, ledger, OwnKeys(db, utc_now).known_source_key())
+        forecast = _forecast(owner, dataset, plan, ledger, OwnKeys(db, utc_now).known_source_key())
     exceeded = forecast_objections(forecast, owner.policy)
     return {"exceeded": exceeded, **answer, "forecast": forecast.to_document()}
 
@@ -203,11 +205,11 @@ def _document(plan: Plan, own: str, verdict: Accept, remaining: Decimal) -> dict
         "budget": verdict.budget,
         "remaining": remaining,
         "remaining_after": plain(remaining - verdict.charge),
-        "attributes": [each.to_document() for each in assignment.attributes],
+        "attributes": [attribute.to_document() for attribute in assignment.attributes],
     }
 
 
-def _foreseen(
+def _forecast(
     owner: OwnerConfig, dataset: DatasetConfig, plan: Plan, ledger: Ledger, source_key: bytes | None
 ) -> "Forecast":
     """Forecast the effect of masking on the data, and check them against the ledger."""

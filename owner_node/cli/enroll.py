@@ -135,11 +135,11 @@ def install(
         raise UsageError(f"{file} cannot be read: {error.strerror}", "name the bundle from the CA") from None
     done = put_in_place(settings, data, ca_fingerprint, utc_now(), add_ca=add_ca)
     key, ends = fingerprint(done.certificate.public_key()), done.certificate.not_valid_after_utc
-    trusted = [fingerprint(each.public_key()) for each in done.authorities]
+    trusted = [fingerprint(authority.public_key()) for authority in done.authorities]
     if json:
         document = {"party": own_party(settings).uri, "fingerprint": key, "expires": ends.isoformat()}
         console.print_json({**document, "ca_fingerprints": trusted})
         return
     console.print_line(f"{own_party(settings).uri}: certificate in place, until {ends:%Y-%m-%d}")
-    for each in trusted:
-        console.print_line(f"trusted CA: {spoken(each)}")
+    for ca in trusted:
+        console.print_line(f"trusted CA: {spoken(ca)}")

@@ -166,9 +166,9 @@ def explore(
     }
     if product is Product.SYNTHETIC:
         _refuse_options("--product synthetic", of_masked)
-        table = _loaded(owner, chosen, split_names(attributes), as_json=as_json)
+        table = _load(owner, chosen, split_names(attributes), as_json=as_json)
         with progress_bar("tables", silent=as_json) as progress:
-            epsilons = [parse_epsilon(each) for each in distinct("epsilon", split_names(epsilon))]
+            epsilons = [parse_epsilon(text) for text in distinct("epsilon", split_names(epsilon))]
             tried = try_tables(
                 table, epsilons, parse_delta(delta), repetitions, Randomness.of_system().bits, progress
             )
@@ -190,10 +190,10 @@ def explore(
         )
         setting = one_setting("1" if epsilon == EPSILONS else epsilon, k, mechanism)
         most, given = _share(max_reidentified), split_names(known)
-        table = _loaded(owner, chosen, split_names(attributes), as_json=as_json)
+        table = _load(owner, chosen, split_names(attributes), as_json=as_json)
         check_known(table, given)
-        given = given or [each for each in owner.policy.known if each in table.schema.names]
-        target = _searched(owner, chosen, table, setting, most, given, silent=as_json)
+        given = given or [name for name in owner.policy.known if name in table.schema.names]
+        target = _search(owner, chosen, table, setting, most, given, silent=as_json)
         _report(target, owner, chosen, yes=yes, as_json=as_json)
         return
     _check_out(out)
@@ -203,7 +203,7 @@ def explore(
     )
     if measures is None and not {PMSE, F_MEASURE} & set(question.measures):
         console.note(f"without the measures pmse and f-measure: they need scikit-learn ({INSTALLED_WITH})")
-    results = _explored(owner, chosen, split_names(attributes), question, as_json=as_json)
+    results = _explore(owner, chosen, split_names(attributes), question, as_json=as_json)
     if out is not None:
         try:
             _write(out, results)
@@ -218,7 +218,7 @@ def explore(
         _show(results, out)
 
 
-def _searched(
+def _search(
     owner: OwnerConfig,
     dataset: DatasetConfig,
     table: ExploredTable,
@@ -233,7 +233,7 @@ def _searched(
         return find_rank_noise(table, setting, most, known, Randomness.of_system(), progress, earlier)
 
 
-def _explored(
+def _explore(
     owner: OwnerConfig,
     dataset: DatasetConfig,
     attributes: Sequence[str],
@@ -242,13 +242,13 @@ def _explored(
     as_json: bool,
 ) -> "Results":
     check_question(question)
-    table = _loaded(owner, dataset, attributes, as_json=as_json)
+    table = _load(owner, dataset, attributes, as_json=as_json)
     about = {"created": utc_now().isoformat(timespec="seconds"), "version": __version__}
     with progress_bar("settings", silent=as_json) as progress:
         return sweep(table, question, about, Randomness.of_system(), progress)
 
 
-def _loaded(
+def _load(
     owner: OwnerConfig, dataset: DatasetConfig, attributes: Sequence[str], *, as_json: bool
 ) -> ExploredTable:
     if not as_json:
@@ -274,11 +274,7 @@ def _share(text: str) -> Decimal:
 
 
 def _refuse_options(mode: str, given: Mapping[str, bool]) -> None:
-    """Refuse the options that a mode has no use for, rather than ignore them.
-
-    Raises:
-        UsageError: Naming those that were given.
-    """
+    """Refuse the options that a mode has no use for, rather than ignore them."""
     if names := ", ".join(name for name, is_given in given.items() if is_given):
         raise UsageError(f"{mode} does not take {names}", f"leave it out, or {mode}")
 
@@ -286,18 +282,18 @@ def _refuse_options(mode: str, given: Mapping[str, bool]) -> None:
 def _show_tried(table: ExploredTable, tried: Sequence[TriedTable], *, as_json: bool) -> None:
     if as_json:
         document = {"dataset": table.dataset, "records": table.records.n_records}
-        console.print_json({**document, "tables": [each.to_document() for each in tried]})
+        console.print_json({**document, "tables": [result.to_document() for result in tried]})
         return
     console.table(
         f"synthetic tables of {table.records.n_records:,} records of data set {table.dataset!r}",
         ("ε", "one-way", "expected", "two-way", "expected", "pairs", ""),
         [
             (
-                bound_cell(each.epsilon), f"{each.one_way:.2g}", f"{each.expected.one_way:.2g}",
-                f"{each.two_way:.2g}", f"{each.expected.two_way:.2g}", f"{each.n_pairs:.3g}",
-                "" if each.fits else "too few records for a model",
+                bound_cell(result.epsilon), f"{result.one_way:.2g}", f"{result.expected.one_way:.2g}",
+                f"{result.two_way:.2g}", f"{result.expected.two_way:.2g}", f"{result.n_pairs:.3g}",
+                "" if result.fits else "too few records for a model",
             )
-            for each in tried
+            for result in tried
         ],
     )  # fmt: skip
     console.print_line(
@@ -305,15 +301,15 @@ def _show_tried(table: ExploredTable, tried: Sequence[TriedTable], *, as_json: b
         "attributes and over pairs of them. It depends on the data and is for their owner; what is expected "
         "follows from public numbers."
     )
-    for each in tried:
-        if each.noise:
-            console.print_line(f"ε {bound_text(each.epsilon)}: {each.noise}")
-        if each.relations:
+    for result in tried:
+        if result.noise:
+            console.print_line(f"ε {bound_text(result.epsilon)}: {result.noise}")
+        if result.relations:
             pairs = (
                 f"{first} and {second}" + ("" if share == 1 else f" ({percent_text(share)} of tables)")
-                for (first, second), share in each.relations.items()
+                for (first, second), share in result.relations.items()
             )
-            console.print_line(f"ε {bound_text(each.epsilon)}, pairs that were counted: {', '.join(pairs)}")
+            console.print_line(f"ε {bound_text(result.epsilon)}, pairs that were counted: {', '.join(pairs)}")
 
 
 def _report(target: Target, owner: OwnerConfig, dataset: DatasetConfig, *, yes: bool, as_json: bool) -> None:
@@ -321,14 +317,14 @@ def _report(target: Target, owner: OwnerConfig, dataset: DatasetConfig, *, yes: 
     if not as_json:
         for line in sentences(target):
             console.print_line(line)
-    found, written = target.rank_noise, False
-    if found is not None:
-        line, before = f'rank_noise = "{found:f}"', dataset.rank_noise
-        if before is not None and before != found:
+    noise, written = target.rank_noise, False
+    if noise is not None:
+        line, before = f'rank_noise = "{noise:f}"', dataset.rank_noise
+        if before is not None and before != noise:
             line += f" (instead of {before:f})"
         written = yes or (console.can_ask() and console.confirm(f"Write {line} into {owner.path}?"))
         if written:
-            set_rank_noise(owner.path, dataset.name, found)
+            set_rank_noise(owner.path, dataset.name, noise)
             console.note(
                 f"{owner.path} has {line} for data set {dataset.name!r}; restart the daemon to use it"
             )
@@ -383,7 +379,7 @@ def _show(results: "Results", out: Path | None) -> None:
         console.print_line(f"rank noise in every setting: {own}")
     for problem in sorted({cell.problem for cell in cells if cell.problem}):
         console.print_line(f"not possible: {problem}")
-    constant = {each.name for cell in cells for each in cell.attributes if each.sse is None}
+    constant = {attribute.name for cell in cells for attribute in cell.attributes if attribute.sse is None}
     if constant:
         console.print_line(f"without variation, so that changes do not count: {', '.join(sorted(constant))}")
     console.print_line()
@@ -398,10 +394,10 @@ def _show(results: "Results", out: Path | None) -> None:
 def _line(cell: "CellResult", of_means: float, intruders: Sequence[str]) -> tuple[object, ...]:
     noise = Decimal(cell.rank_noise) if rules_of(cell.mechanism).listed else None
     error, inferred = cell.mean_sse, cell.excess((INFERENCE,))
-    found = (cell.reidentified(knows) for knows in intruders)
+    risks = (cell.reidentified(knows) for knows in intruders)
     return (
         *(cell.mechanism, Decimal(cell.epsilon), cell.k, noise),
         *((None, None) if error is None else (f"{error.mean:.3g}", percent(error.mean / of_means))),
-        *(None if each is None else percent(each.rate.mean) for each in found),
+        *(None if risk is None else percent(risk.rate.mean) for risk in risks),
         None if inferred is None else percent(inferred),
     )

@@ -48,10 +48,10 @@ def history(
         return
     columns = ("line", "time", "aggregator", "release", "event", "decision", "ε", "plan", "about")
     rows = [
-        (each.sequence, moment_text(each.time, seconds=True), each.aggregator or None, each.release,
-         each.event, each.decision or None, bound_cell(each.amount, "–"),
-         each.plan_digest[:_SHORT_DIGEST] or None, _about(each) or None)
-        for each in lines
+        (line.sequence, moment_text(line.time, seconds=True), line.aggregator or None, line.release,
+         line.event, line.decision or None, bound_cell(line.amount, "–"),
+         line.plan_digest[:_SHORT_DIGEST] or None, _about(line) or None)
+        for line in lines
     ]  # fmt: skip
     console.table("History", columns, rows)
 
@@ -75,4 +75,4 @@ def _brief(name: str, value: str) -> str:
 
 
 def _is_digest(value: str) -> bool:
-    return len(value) == 64 and all(each in "0123456789abcdef" for each in value)
+    return len(value) == 64 and all(character in "0123456789abcdef" for character in value)

@@ -146,16 +146,16 @@ def init(
         raise UsageError("--aggregator is malformed", "write --aggregator NAME=HOST:PORT")
     before = _before(out) if append else ""
     shared = None if schema is None else read_schema(schema)
-    found = None if file is None else guess(file)
+    guessed = None if file is None else guess(file)
     part = _Part("", {}, [f"{out}: identity and connection, no data set"])
-    if file is not None and found is not None:
+    if file is not None and guessed is not None:
         total = None if total_epsilon is None else parse_epsilon(total_epsilon)
-        part = _part(file, out, found, shared, total, tomllib.loads(before), as_json=as_json)
+        part = _part(file, out, guessed, shared, total, tomllib.loads(before), as_json=as_json)
     text = part.text
     if not append:
         text = "\n".join(filter(None, (
             head(
-                file, found, owner=owner or FILL_IN, trust_domain=trust_domain or FILL_IN, aggregator=name,
+                file, guessed, owner=owner or FILL_IN, trust_domain=trust_domain or FILL_IN, aggregator=name,
                 address=address,
             ),
             text,
@@ -180,7 +180,7 @@ def init(
         print_request(request, key)
     elif not append:
         console.print_line(f"for a certificate: owner-node enroll request --config {out} --out FILE")
-    if found is not None and shared is None:
+    if guessed is not None and shared is None:
         console.note("domains are not taken from the data: they would disclose its extremes to everyone")
 
 
@@ -205,11 +205,7 @@ class _Part:
 
 
 def _before(out: Path) -> str:
-    """Return the text of an owner.toml that a data set is appended to.
-
-    Raises:
-        ConfigurationError: If it cannot be read or is not TOML.
-    """
+    """Return the text of an owner.toml that a data set is appended to."""
     read(out)
     text = out.read_text(encoding="utf-8")
     return f"{text.rstrip()}\n\n" if text.strip() else ""
@@ -218,7 +214,7 @@ def _before(out: Path) -> str:
 def _part(
     file: Path,
     out: Path,
-    found: FileGuess,
+    guessed: FileGuess,
     shared: dict[str, Any] | None,
     total_epsilon: Decimal | None,
     before: Mapping[str, Any],
@@ -228,18 +224,12 @@ def _part(
     """Return the part about a data file.
 
     Args:
-        out: File that the text is written to.
-        found: Guessed form and columns of the data file.
         shared: Document of a schema file, if there is one.
         total_epsilon: What all releases may charge, if that is known.
-        before: What the owner.toml has already.
         as_json: Whether nobody is asked.
-
-    Raises:
-        UsageError: If the owner.toml has a data set of that name, or no column can be an attribute.
     """
-    columns = [column.name for column in found.columns]
-    absent = [] if shared is None else [each for each in shared["attributes"] if each not in columns]
+    columns = [column.name for column in guessed.columns]
+    absent = [] if shared is None else [column for column in shared["attributes"] if column not in columns]
     if shared is not None:
         shared = present(shared, columns, str(file))
     name = _name(file) if shared is None else shared["name"]
@@ -250,7 +240,7 @@ def _part(
             f"a changed schema: owner-node schema apply FILE --config {out}; other data need another name",
         )
     place, folder = os.path.realpath(file), out.absolute().parent
-    twins = [each for each in tables if os.path.realpath(folder / str(each.get("source"))) == place]
+    twins = [table for table in tables if os.path.realpath(folder / str(table.get("source"))) == place]
     twin = twins[0] if twins else None
     known = None if twin is None else str(twin.get("total_epsilon"))
     if twin is not None and total_epsilon is not None and known != format(total_epsilon, "f"):
@@ -258,59 +248,59 @@ def _part(
             f"data set {twin.get('name')!r} has the same source: both have one budget, with one total",
             "leave --total-epsilon out; nothing was changed",
         )
-    reasons = {} if shared else _reasons(file, found)
+    reasons = {} if shared else _reasons(file, guessed)
     decimals = {
         column.name: _decimals(column, as_json=as_json)
-        for column in found.columns
+        for column in guessed.columns
         if column.type == "number" and shared is None
     }
     text = dataset_text(
         file,
         out,
-        found,
+        guessed,
         decimals=decimals,
         shared=shared,
         twin=twin,
         total_epsilon=total_epsilon,
     )
-    types = {column.name: column.type for column in found.columns if column.type}
+    types = {column.name: column.type for column in guessed.columns if column.type}
     if shared is not None:
-        types = {each: table["type"] for each, table in shared["attributes"].items()}
+        types = {column: table["type"] for column, table in shared["attributes"].items()}
     identifier = (shared or {}).get("identifier", [])
     used = {*types, *([identifier] if isinstance(identifier, str) else identifier)}
-    left_out = [each for each in columns if each not in used]
+    left_out = [column for column in columns if column not in used]
     document = {
-        "records": found.n_records, "attributes": types, "decimals": decimals, "not_declared": left_out,
-        "reasons": reasons, "absent": absent, "doubts": found.doubts,
+        "records": guessed.n_records, "attributes": types, "decimals": decimals, "not_declared": left_out,
+        "reasons": reasons, "absent": absent, "doubts": guessed.doubts,
     }  # fmt: skip
-    lines = [f"{out}: {len(types)} of {len(columns)} columns declared, {found.n_records} records"]
+    lines = [f"{out}: {len(types)} of {len(columns)} columns declared, {guessed.n_records} records"]
     if shared is None:
-        lines += _undeclared(file, found, reasons)
+        lines += _say_undeclared(file, guessed, reasons)
     elif left_out:
         lines.append(f"not declared, and so never read: {', '.join(left_out)}")
-    lines += [f"ambiguous: {each}; correct [dataset.csv] if this is wrong" for each in found.doubts]
-    for each in absent:
-        meant = did_you_mean(each, left_out)
-        line = f"in the schema, but no column of {file}, so not declared: {each}"
+    lines += [f"ambiguous: {doubt}; correct [dataset.csv] if this is wrong" for doubt in guessed.doubts]
+    for column in absent:
+        meant = did_you_mean(column, left_out)
+        line = f"in the schema, but no column of {file}, so not declared: {column}"
         lines.append(f"{line}; {meant}" if meant else line)
     return _Part(text, document, lines)
 
 
-def _reasons(file: Path, found: FileGuess) -> dict[str, str]:
+def _reasons(file: Path, guessed: FileGuess) -> dict[str, str]:
     """Return why columns are not declared, by their names; it is an error if none is declared."""
-    reasons = {column.name: column.reason for column in found.columns if column.reason}
-    if not any(column.type for column in found.columns):
-        faults = {column.name: column.fault for column in found.columns if column.fault}
+    reasons = {column.name: column.reason for column in guessed.columns if column.reason}
+    if not any(column.type for column in guessed.columns):
+        faults = {column.name: column.fault for column in guessed.columns if column.fault}
         lines = [f"column {_column_text(name)}: {reason}" for name, reason in (reasons | faults).items()]
         message = "\n  ".join([f"{file} has no column that can be an attribute", *lines])
         raise UsageError(message, "check that this is the file, and that its first line names the columns")
     return reasons
 
 
-def _undeclared(file: Path, found: FileGuess, reasons: Mapping[str, str]) -> Iterator[str]:
-    for each, reason in reasons.items():
-        yield f"not declared, and so never read: {_column_text(each)}: {reason}"
-    for name, fault in {column.name: column.fault for column in found.columns if column.fault}.items():
+def _say_undeclared(file: Path, guessed: FileGuess, reasons: Mapping[str, str]) -> Iterator[str]:
+    for name, reason in reasons.items():
+        yield f"not declared, and so never read: {_column_text(name)}: {reason}"
+    for name, fault in {column.name: column.fault for column in guessed.columns if column.fault}.items():
         yield f"cannot be declared: {_column_text(name)}: {fault}; rename it in {file}"
 
 
@@ -347,9 +337,6 @@ def head(
     """Return the beginning of an owner.toml: identity, connection and policy.
 
     Args:
-        source: The data file, if there is one.
-        guess: Guessed form and columns of the data file.
-        owner: The owner's id, if known.
         address: The aggregator's address, host:port.
     """
     about = ""
@@ -376,11 +363,9 @@ def dataset_text(
 
     Args:
         written_to: File that the text is written to; paths in it are relative to its folder.
-        guess: Guessed form and columns of the data file.
         decimals: Decimal places by column, where they are not those of the guess.
         shared: Document of a schema file, which the attributes are taken from; None: they are guessed.
         twin: Another data set of the same source, whose budget this one shares.
-        total_epsilon: What all releases may charge, if that is known.
     """
     path = source.absolute()
     folder = written_to.absolute().parent
@@ -408,7 +393,9 @@ def dataset_text(
 def _identifier(guess: FileGuess) -> Iterator[str]:
     others = [column for column in guess.columns if not column.type]
     names = ", ".join(toml(column.name) for column in others)
-    named = (column.name for column in sorted(others, key=lambda each: not each.distinct) if not column.fault)
+    named = (
+        column.name for column in sorted(others, key=lambda column: not column.distinct) if not column.fault
+    )
     yield (
         "# Column, or list of columns, that identifies a person, and steps that make identifiers of owners\n"
         "# comparable. Needed wherever owners may hold the same people; it never leaves this owner.\n"
@@ -417,7 +404,7 @@ def _identifier(guess: FileGuess) -> Iterator[str]:
         "# Without a common identifier: match keys, the same at all owners, tried by owner-node link-check.\n"
         '# A national id would be the first pass: keys = ["national_id:digits"]. match_columns names\n'
         "# the columns of this file.\n"
-        f"{''.join(_suggested())}"
+        f"{''.join(_suggest_passes())}"
         '# match_columns = { forename = "FORENAME", surname = "SURNAME" }\n'
         + (
             f"# Not declared below, and so never read, unless named here or there: {names}.\n"
@@ -427,7 +414,7 @@ def _identifier(guess: FileGuess) -> Iterator[str]:
     )
 
 
-def _suggested() -> Iterator[str]:
+def _suggest_passes() -> Iterator[str]:
     """Yield suggested passes of match keys, as comments."""
     yield "# match = [\n"
     for name, keys in SUGGESTED.items():
@@ -439,7 +426,7 @@ def _form(guess: FileGuess) -> Iterator[str]:
     if guess.is_csv:
         form = guess.form
         thousands = f"thousands = {toml(form.thousands)}\n" if form.thousands else ""
-        doubts = "".join(f"# Ambiguous: {each}.\n" for each in guess.doubts)
+        doubts = "".join(f"# Ambiguous: {doubt}.\n" for doubt in guess.doubts)
         yield (
             f"[dataset.csv]\n{doubts}"
             f"delimiter = {toml(form.delimiter)}\n"

@@ -48,14 +48,17 @@ def show_balances(documents: list[dict[str, Any]]) -> None:
     columns = ("budget", "total", "reserved", "spent", "remaining")
     rows = [
         [
-            each["budget"],
-            *(None if each[key] is None else bound_cell(each[key]) for key in ("total", "reserved", "spent")),
-            None if each["remaining"] is None else left_cell(each["remaining"]),
-            bound_cell(each["rank_loss"]),
-            each["without_rank_loss"],
-            delta_text(each["delta"]) if each["delta"] else None,
+            document["budget"],
+            *(
+                None if document[key] is None else bound_cell(document[key])
+                for key in ("total", "reserved", "spent")
+            ),
+            None if document["remaining"] is None else left_cell(document["remaining"]),
+            bound_cell(document["rank_loss"]),
+            document["without_rank_loss"],
+            delta_text(document["delta"]) if document["delta"] else None,
         ]
-        for each in documents
+        for document in documents
     ]
     console.table("Budgets (epsilon)", (*columns, "rank loss", "charges without bound", "delta"), rows)
 
@@ -95,18 +98,16 @@ def budget(
     console.print_line(
         f"budget {name!r} has a total of {bound_text(left.total)}, {left_text(left.remaining)} of it are left"
     )
-    configured = {each.total_epsilon for each in owner.datasets if each.budget == name}
+    configured = {dataset.total_epsilon for dataset in owner.datasets if dataset.budget == name}
     if configured != {new}:
         console.note(f"the smaller of this and total_epsilon in {owner.path} applies: set that as well")
 
 
 def check_known(owner: OwnerConfig, book: Ledger, name: str) -> None:
-    """Check that a budget is configured, or was charged before.
-
-    Raises:
-        UsageError: If neither is the case.
-    """
-    known = sorted({each.budget for each in owner.datasets} | {entry.budget for entry in book.entries()})
+    """Check that a budget is configured, or was charged before."""
+    known = sorted(
+        {dataset.budget for dataset in owner.datasets} | {entry.budget for entry in book.entries()}
+    )
     if name not in known:
         hint = f"known budgets: {', '.join(known)}" if known else "no data set is declared"
         raise UsageError(f"there is no budget {name!r}", hint, {"budget": name, "known": known})
@@ -208,8 +209,8 @@ def recover(
         document = _recovery_document(recovery)
         if (recovery.lost or restored) and not (stated or exhaust):
             raise UsageError(
-                f"{recovery.missing} entries of the ledger were lost, {_unexplained(recovery)} of them not "
-                "explained by releases; charges of mask and query, and what was written after the newest "
+                f"{recovery.missing} entries of the ledger were lost, {_unexplained_text(recovery)} of them "
+                "not explained by releases; charges of mask and query, and what was written after the newest "
                 "entry that an aggregator keeps, no aggregator knows; nothing was changed",
                 "say what mask and query had charged: --charge BUDGET=EPSILON, as often as needed (0 if they "
                 "charged nothing); or charge all that is left: --exhaust",
@@ -219,7 +220,7 @@ def recover(
             _show_recovery(recovery, shown, left_out)
         question = _question(recovery, stated, exhaust=exhaust)
         console.require_yes(question, yes=yes, otherwise=_UNCHANGED)
-        asked = [each.name for each in owner.aggregators if each.name not in left_out]
+        asked = [aggregator.name for aggregator in owner.aggregators if aggregator.name not in left_out]
         said = {"asked": asked, "without": list(left_out), "by": asdict(this_person())}
         head = carry_out(records, recovery, stated, owner, said, exhaust=exhaust)
         left = balances(owner, records.ledger)
@@ -231,7 +232,7 @@ def recover(
 
 
 def _check_names(owner: OwnerConfig, without: Sequence[str]) -> tuple[str, ...]:
-    known = [each.name for each in owner.aggregators]
+    known = [aggregator.name for aggregator in owner.aggregators]
     unknown = [name for name in without if name not in known]
     if unknown:
         raise UsageError(f"there is no aggregator {unknown[0]!r}", f"known aggregators: {', '.join(known)}")
@@ -239,22 +240,22 @@ def _check_names(owner: OwnerConfig, without: Sequence[str]) -> tuple[str, ...]:
 
 
 def _parse_charges(owner: OwnerConfig, charges: Sequence[str]) -> dict[str, StatedCharge]:
-    budgets, stated = {each.budget for each in owner.datasets}, dict[str, StatedCharge]()
-    for each in charges:
-        name, _, amounts = each.rpartition("=")
+    budgets, stated = {dataset.budget for dataset in owner.datasets}, dict[str, StatedCharge]()
+    for text in charges:
+        name, _, amounts = text.rpartition("=")
         epsilon, _, delta = amounts.partition(",")
         try:
-            found = StatedCharge(read_decimal(epsilon), read_decimal(delta or "0"))
+            charge = StatedCharge(read_decimal(epsilon), read_decimal(delta or "0"))
         except ValueError:
-            found = StatedCharge(Decimal(-1))
-        is_charge = is_share(found.epsilon, LARGEST_JOINT) and 0 <= found.delta < 1
-        if name not in budgets or not (is_charge or found == StatedCharge(Decimal(0))):
+            charge = StatedCharge(Decimal(-1))
+        is_charge = is_share(charge.epsilon, LARGEST_JOINT) and 0 <= charge.delta < 1
+        if name not in budgets or not (is_charge or charge == StatedCharge(Decimal(0))):
             hint = (
                 "write BUDGET=EPSILON, or BUDGET=EPSILON,DELTA, with one of these budgets: "
                 f"{', '.join(sorted(budgets))}"
             )
-            raise UsageError(f"--charge {each} is no charge to a budget", hint)
-        stated[name] = found
+            raise UsageError(f"--charge {text} is no charge to a budget", hint)
+        stated[name] = charge
     return stated
 
 
@@ -263,68 +264,73 @@ def _assess(
 ) -> tuple[Recovery, tuple[Shown, ...]]:
     # This import loads gRPC.
     shown = asyncio.run(recall(owner, records, without, utc_now))
-    budgets, ledger = {each.name: each.budget for each in owner.datasets}, records.ledger
-    found = assess(ledger.lines(), ledger.losses.remembered(), shown, owner.owner.id, budgets)
-    unknown = sorted({each.dataset for each in found.charges if not each.budget})
+    budgets, ledger = {dataset.name: dataset.budget for dataset in owner.datasets}, records.ledger
+    recovery = assess(ledger.lines(), ledger.losses.remembered(), shown, owner.owner.id, budgets)
+    unknown = sorted({charge.dataset for charge in recovery.charges if not charge.budget})
     if unknown:
         raise UsageError(
             f"releases were made of data sets that {owner.path} does not declare: {', '.join(unknown)}",
             "declare them again, with the budget that they were charged to; then recover",
             {"datasets": unknown},
         )
-    if found.missing > _MOST_LOST:
+    if recovery.missing > _MOST_LOST:
         raise IntegrityError(
-            f"an aggregator keeps entry {found.lost[-1].sequence} of this owner's ledger, and no ledger has "
-            "that many", "ask its operator; leave it out with --without NAME",
+            f"an aggregator keeps entry {recovery.lost[-1].sequence} of this owner's ledger, and no ledger "
+            "has that many", "ask its operator; leave it out with --without NAME",
         )  # fmt: skip
-    return found, shown
+    return recovery, shown
 
 
-def _recovery_document(found: Recovery) -> dict[str, Any]:
+def _recovery_document(recovery: Recovery) -> dict[str, Any]:
     charges = [
-        {key: str(value) if isinstance(value, Decimal) else value for key, value in asdict(each).items()}
-        for each in found.charges
+        {key: str(value) if isinstance(value, Decimal) else value for key, value in asdict(charge).items()}
+        for charge in recovery.charges
     ]
-    numbers = {"missing": found.missing, "unexplained": found.unexplained, "possible": found.possible}
+    numbers = {
+        "missing": recovery.missing,
+        "unexplained": recovery.unexplained,
+        "possible": recovery.possible,
+    }
     return {**numbers, "charges": charges}
 
 
-def _unexplained(found: Recovery) -> str:
+def _unexplained_text(recovery: Recovery) -> str:
     """Return the number of unexplained entries, and how many of them may still belong to known releases."""
-    if not found.possible:
-        return str(found.unexplained)
+    if not recovery.possible:
+        return str(recovery.unexplained)
     return (
-        f"{found.unexplained} (up to {found.possible} may be ends of these releases or returns of a part of "
-        "their charges)"
+        f"{recovery.unexplained} (up to {recovery.possible} may be ends of these releases or returns of a "
+        "part of their charges)"
     )
 
 
-def _show_recovery(found: Recovery, shown: Sequence[Shown], without: Sequence[str]) -> None:
-    for each in shown:
-        newest = each.newest.sequence if each.newest else 0
+def _show_recovery(recovery: Recovery, shown: Sequence[Shown], without: Sequence[str]) -> None:
+    for answer in shown:
+        newest = answer.newest.sequence if answer.newest else 0
         console.print_line(
-            f"aggregator {each.aggregator}: {len(each.releases)} releases, the ledger up to entry {newest}"
+            f"aggregator {answer.aggregator}: {len(answer.releases)} releases, "
+            f"the ledger up to entry {newest}"
         )
-        if each.newest is not None and not each.proved:
+        if answer.newest is not None and not answer.proved:
             console.note(
-                f"warning: {each.aggregator} has that entry under a signature this owner does not know"
+                f"warning: {answer.aggregator} has that entry under a signature this owner does not know"
             )
     for name in without:
         console.note(f"warning: {name} is not asked; only what the ledger has reserved there is charged")
-    console.print_line(f"lost entries: {found.missing}, unexplained: {_unexplained(found)}")
+    console.print_line(f"lost entries: {recovery.missing}, unexplained: {_unexplained_text(recovery)}")
     columns = ("budget", "charge", "delta", "aggregator", "release", "plan", "own signature")
     rows = [
         (
-            *(each.budget, each.charge, each.delta, each.aggregator, each.release),
-            *(each.plan_digest[:12], each.proved),
+            *(charge.budget, charge.charge, charge.delta, charge.aggregator, charge.release),
+            *(charge.plan_digest[:12], charge.proved),
         )
-        for each in found.charges
+        for charge in recovery.charges
     ]
     console.table("Charged in full", columns, rows)
 
 
-def _question(found: Recovery, stated: dict[str, StatedCharge], *, exhaust: bool) -> str:
-    parts = [f"{len(found.charges)} releases"]
+def _question(recovery: Recovery, stated: dict[str, StatedCharge], *, exhaust: bool) -> str:
+    parts = [f"{len(recovery.charges)} releases"]
     for name, (epsilon, delta) in stated.items():
         amount = cost_text(epsilon, delta) if delta else bound_text(epsilon)
         parts.append(f"{amount} to budget {name!r}")
@@ -430,11 +436,11 @@ def _verify(db: OwnerDatabase, book: Ledger) -> None:
 
 def _local_work(db: OwnerDatabase) -> dict[str, str]:
     """Return a description of each local charge, by its id."""
-    found = {}
+    kinds = {}
     for line in History(db, utc_now).entries(LOCAL, event="spent"):
         asked = line.details.get("asked", {})
-        found[line.release] = " ".join(filter(None, (asked.get("kind"), asked.get("question"))))
-    return found
+        kinds[line.release] = " ".join(filter(None, (asked.get("kind"), asked.get("question"))))
+    return kinds
 
 
 def _show(lines: tuple[Entry, ...], local: dict[str, str]) -> None:
@@ -470,7 +476,7 @@ def _note(entry: Entry, local: dict[str, str]) -> str:
     """Return the note of an entry in short; digests of columns and lost heads are only in `--json`."""
     said = [f"{key} {entry.note[key]}" for key in ("total", "reason") if key in entry.note]
     if entry.kind is EntryKind.RECOVER:
-        lost = [each["sequence"] for each in entry.note.get("lost", [])]
+        lost = [head["sequence"] for head in entry.note.get("lost", [])]
         said.append(f"lost up to entry {lost[-1]}" if lost else "nothing lost")
     if entry.accounting:
         said.append(entry.accounting)

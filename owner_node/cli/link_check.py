@@ -51,20 +51,20 @@ def link_check(
     key = secrets.token_bytes(32)
     lists, checks, sizes = [], [], []
     for path in files:
-        own, check, n_records = _tried(chosen, path, key)
+        own, check, n_records = _try_passes(chosen, path, key)
         lists.append(own)
         checks.append(check)
         sizes.append(n_records)
     result: dict[str, Any] = {
         "dataset": chosen.name,
         "files": [
-            {"file": str(path), "records": n, "passes": [each.to_document() for each in check]}
+            {"file": str(path), "records": n, "passes": [pass_check.to_document() for pass_check in check]}
             for path, n, check in zip(files, sizes, checks, strict=True)
         ],
     }
     quality = None
     if len(files) > 1:
-        quality = _linked(chosen, lists, sizes)
+        quality = _link(chosen, lists, sizes)
         result["links"] = quality.to_document()
     if as_json:
         console.print_json(result)
@@ -94,17 +94,21 @@ def _matched_dataset(owner: OwnerConfig, name: str | None) -> DatasetConfig:
     return chosen
 
 
-def _tried(
+def _try_passes(
     dataset: DatasetConfig, path: Path, key: bytes
 ) -> tuple[list["PassList"], tuple[PassCheck, ...], int]:
     """Return the token lists of a file, whom its passes distinguish, and its number of records."""
     loaded = load(replace(dataset, source=str(path.absolute())), [], examples=True)
     passes = list(tokens_to_try(dataset, loaded.identifiers, loaded.n_records, key))
-    return [each.sent for each in passes], check_passes(dataset, passes, loaded.n_records), loaded.n_records
+    return (
+        [tokens.sent for tokens in passes],
+        check_passes(dataset, passes, loaded.n_records),
+        loaded.n_records,
+    )
 
 
-def _linked(dataset: DatasetConfig, lists: list[list["PassList"]], sizes: list[int]) -> "MatchQuality":
+def _link(dataset: DatasetConfig, lists: list[list["PassList"]], sizes: list[int]) -> "MatchQuality":
     from common.matching.linking import link_passes
     from common.matching.quality import match_quality
 
-    return match_quality([each.name for each in dataset.match], lists, link_passes(lists, sizes))
+    return match_quality([match.name for match in dataset.match], lists, link_passes(lists, sizes))

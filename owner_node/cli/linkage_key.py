@@ -43,11 +43,11 @@ def new(config: ConfigOption = None, replace: ReplaceOption = False, json: JsonO
 @app.command()
 def show(config: ConfigOption = None, json: JsonOption = False) -> None:
     """Show the generation of the linkage key, and a value that is the same at every owner that has it."""
-    found = linkage_key.load(configuration.load(config).owner.state_dir)
+    key = linkage_key.load(configuration.load(config).owner.state_dir)
     if json:
-        console.print_json({"generation": found.generation, "check": found.check})
+        console.print_json({"generation": key.generation, "check": key.check})
     else:
-        console.print_line(f"linkage key of generation {found.generation}, check value {found.check}")
+        console.print_line(f"linkage key of generation {key.generation}, check value {key.check}")
 
 
 @app.command()

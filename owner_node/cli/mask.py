@@ -202,10 +202,12 @@ def _make(
 def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
     (task,) = job.plan.tasks
     console.print_line(f"masking data set {task.dataset!r}, ε {bound_text(job.plan.epsilon)}")
-    carriers = [f"{each.name}: {job.plan.carrier_reason(each)}" for each in task.attributes]
+    carriers = [f"{attribute.name}: {job.plan.carrier_reason(attribute)}" for attribute in task.attributes]
     show(
         [
-            attribute_table([each.to_document() for each in task.attributes], expected.to_document()),
+            attribute_table(
+                [attribute.to_document() for attribute in task.attributes], expected.to_document()
+            ),
             Listing("What carries the values, and why", [CARRIER_RULE, *carriers]),
         ]
     )
@@ -219,7 +221,7 @@ def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
 
 
 def _show_model(job: SynthesisJob, left: Decimal) -> None:
-    names, cost = ", ".join(each.name for each in job.attributes), cost_text(job.epsilon, job.delta)
+    names, cost = ", ".join(attribute.name for attribute in job.attributes), cost_text(job.epsilon, job.delta)
     console.print_line(f"{job.n_records:,} synthetic records of {names}: {cost} for the whole record")
     if job.worth:
         console.print_line(f"relations between attributes: {job.worth}")

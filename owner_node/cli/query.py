@@ -122,7 +122,7 @@ def histogram(
     as_json: JsonOption = False,
 ) -> None:
     """Ask how many records have each category, or a value in each range; all counts for one epsilon."""
-    cuts = [each.strip() for each in bins.split(",")] if bins else []
+    cuts = [text.strip() for text in bins.split(",")] if bins else []
     asked = Asked("histogram", epsilon, bins=cuts)
     _ask(asked, dataset, attribute, config_file, work_id, yes=yes, as_json=as_json)
 
@@ -196,14 +196,14 @@ def _show(query: "Query", answer: tuple[str, ...], *, charged: bool, as_json: bo
             "remaining": left, "promises": list(promises(question)), "error_95": error_text(query),
         }  # fmt: skip
         if question.kind is QuestionKind.HISTOGRAM:
-            counts = [{**each, "count": number} for each, number in zip(ranges, answer, strict=True)]
+            counts = [{**ends, "count": number} for ends, number in zip(ranges, answer, strict=True)]
             console.print_json({**document, "answer": counts})
         else:
             console.print_json({**document, "answer": answer[0], "range": ranges[0] if ranges else None})
         return
     if question.kind is QuestionKind.HISTOGRAM:
         rows = [
-            (" to ".join(each.values()), int(number)) for each, number in zip(ranges, answer, strict=True)
+            (" to ".join(ends.values()), int(number)) for ends, number in zip(ranges, answer, strict=True)
         ]
         console.table("", (question.attribute.name, "records"), rows)
     else:

@@ -98,21 +98,25 @@ def verify(
     with shown_progress(silent=as_json) as progress:
         verified = verify_release(path, ca or own.tls.ca, pins, workspace=own.workspace, progress=progress)
         with explaining_disk():
-            found = _verify_own(own, path, verified, progress)
+            contribution = _verify_own(own, path, verified, progress)
     if as_json:
-        mine = {"id": own.owner.id, "records": found.n_records, "attributes": list(found.attributes)}
+        mine = {
+            "id": own.owner.id,
+            "records": contribution.n_records,
+            "attributes": list(contribution.attributes),
+        }
         console.print_json({**verified.to_document(), "own": mine})
         return
     for line in verified.to_lines():
         console.print_line(line)
     if verified.plan.synthesis is not None:
         console.print_line(
-            f"its noisy counts include those of {found.n_records:,} records of {own.owner.id}, as this owner "
-            "answered them"
+            f"its noisy counts include those of {contribution.n_records:,} records of {own.owner.id}, as "
+            "this owner answered them"
         )
         return
     console.print_line(
-        f"all {found.n_records:,} masked records of {own.owner.id} are in the release, "
+        f"all {contribution.n_records:,} masked records of {own.owner.id} are in the release, "
         "as this owner sealed them"
     )
 

@@ -38,15 +38,15 @@ from owner_node.views.plan import named, plan_document, preview_of, with_trial
 from owner_node.views.verdict import limit_text
 
 
-def show_preview(found: dict[str, Any] | None) -> None:
+def show_preview(preview: dict[str, Any] | None) -> None:
     """Print the result of the trial, for the owner only."""
-    if found is None:
+    if preview is None:
         return
     console.print_line()
-    if "problem" in found:
-        console.print_line(f"This plan was not tried on the data: {found['problem']}")
+    if "problem" in preview:
+        console.print_line(f"This plan was not tried on the data: {preview['problem']}")
         return
-    show_sections(trial_sections(found))
+    show_sections(trial_sections(preview))
 
 
 def brief(document: dict[str, Any]) -> list[str]:
@@ -84,12 +84,12 @@ def brief(document: dict[str, Any]) -> list[str]:
             f"to refuse:  owner-node refuse {name} --reason TEXT",
             *commands,
         ]
-    return page(parts, [text(each) for each in commands])
+    return page(parts, [text(line) for line in commands])
 
 
 def _first(verdict: dict[str, Any]) -> list[PagePart]:
     """Return what decides before anything else: data that cannot be used, and limits that are exceeded."""
-    return [text(each) for each in (verdict["unusable"], *verdict["exceeded"]) if each]
+    return [text(sentence) for sentence in (verdict["unusable"], *verdict["exceeded"]) if sentence]
 
 
 def _verdict(document: dict[str, Any], *, brief: bool = False) -> Iterator[PagePart]:
@@ -103,11 +103,11 @@ def _verdict(document: dict[str, Any], *, brief: bool = False) -> Iterator[PageP
         yield text(f"leaves unchanged, as expected: {verdict['unchanged']['brief' if brief else 'says']}")
     if verdict["intruder"]:
         intruder = verdict["intruder"]
-        found = intruder["brief"] if brief else f"{intruder['says']}; {intruder['judgement']}"
-        yield text(f"re-identified, as expected: {found}")
+        said = intruder["brief"] if brief else f"{intruder['says']}; {intruder['judgement']}"
+        yield text(f"re-identified, as expected: {said}")
     if verdict["others"]:
-        found = "; ".join(each["brief"] for each in verdict["others"])
-        yield text(f"re-identified by others, who know: {found}")
+        said = "; ".join(other["brief"] for other in verdict["others"])
+        yield text(f"re-identified by others, who know: {said}")
     for remark in filter(None, (preview.get("problem"), preview.get("sampled"))):
         yield text(f"not tried: {remark}" if "problem" in preview else remark)
 
@@ -116,13 +116,19 @@ def _leaves(document: dict[str, Any]) -> PagePart:
     """Return the attributes that leave with their expected errors, this owner's own where they are known."""
     forecast = document["forecast"]
     if document["product"] == Product.SYNTHETIC:
-        return listed("leaves, as noisy counts of", [each["name"] for each in document["attributes"]])
+        return listed(
+            "leaves, as noisy counts of", [attribute["name"] for attribute in document["attributes"]]
+        )
     if forecast is None:
-        planned = (f"{each['name']} {error_text(each['expected_error'])}" for each in document["attributes"])
+        planned = (
+            f"{attribute['name']} {error_text(attribute['expected_error'])}"
+            for attribute in document["attributes"]
+        )
         return listed(f"leaves, with the expected error ({OF_UNIFORM})", planned)
     errors = (
-        each["name"] + (" " + error_text(Decimal(each["error"])) if each["error"] else " does not vary")
-        for each in forecast["attributes"]
+        attribute["name"]
+        + (" " + error_text(Decimal(attribute["error"])) if attribute["error"] else " does not vary")
+        for attribute in forecast["attributes"]
     )
     return listed(f"leaves, with the expected error ({OF_YOUR_DATA})", errors)
 
@@ -155,11 +161,11 @@ def show_request(document: dict[str, Any], *, details: bool) -> None:
 
 def _limits(verdict: dict[str, Any]) -> Iterator[PagePart]:
     """Yield the limits that the policy sets, and in one sentence those that it does not."""
-    for each in verdict["limits"]:
-        kept = {True: "kept", False: "not kept", None: "not measured"}[each["kept"]]
-        most = f"{'at least' if each['least'] else 'at most'} {limit_text(each, each['limit'])}"
-        found = "" if each["found"] is None else f", the plan has {limit_text(each, each['found'])}"
-        yield text(f"policy.{each['rule']}: {each['what']} {most}{found}: {kept}")
+    for limit in verdict["limits"]:
+        kept = {True: "kept", False: "not kept", None: "not measured"}[limit["kept"]]
+        most = f"{'at least' if limit['least'] else 'at most'} {limit_text(limit, limit['limit'])}"
+        actual = "" if limit["found"] is None else f", the plan has {limit_text(limit, limit['found'])}"
+        yield text(f"policy.{limit['rule']}: {limit['what']} {most}{actual}: {kept}")
     if verdict["unset_says"]:
         yield text(verdict["unset_says"])
 
@@ -210,14 +216,14 @@ def requests(
     owner = config.load(config_file)
     with _open(owner) as (db, decisions):
         sessions = decisions.all() if every else decisions.waiting()
-        found = [decisions.summary(each) for each in sessions]
+        summaries = [decisions.summary(session) for session in sessions]
         outdated = DaemonPresence(db, utc_now).state().outdated(owner.digest)
     if outdated:
         console.note(f"warning: {outdated}")
     if as_json:
-        console.print_json({"requests": found})
+        console.print_json({"requests": summaries})
         return
-    if not found:
+    if not summaries:
         console.print_line("nothing waits for a person")
         return
     console.table(
@@ -225,11 +231,11 @@ def requests(
         ("aggregator", "release", "state", "purpose", "charge", "answer until", "approved until"),
         [
             (
-                each["aggregator"], each["release"], each["state"], each["purpose"] or None,
-                None if each["charge"] is None else rounded_up(Decimal(each["charge"])),
-                *(each[key] and moment_text(each[key]) for key in ("deadline", "approved_until")),
+                summary["aggregator"], summary["release"], summary["state"], summary["purpose"] or None,
+                None if summary["charge"] is None else rounded_up(Decimal(summary["charge"])),
+                *(summary[key] and moment_text(summary[key]) for key in ("deadline", "approved_until")),
             )
-            for each in found
+            for summary in summaries
         ],
     )  # fmt: skip
     console.print_line("to see one: owner-node show ID; then owner-node approve ID, refuse ID --reason TEXT")

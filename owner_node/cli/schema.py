@@ -61,7 +61,7 @@ def fetch(
     Of owner.toml it needs identity and connection; a data set need not be there.
     """
     owner = config.load_identity(config_file)
-    known = {each.name: each for each in owner.aggregators}
+    known = {section.name: section for section in owner.aggregators}
     if aggregator is None and len(known) == 1:
         (aggregator,) = known
     if aggregator not in known:
@@ -69,12 +69,12 @@ def fetch(
             "it is not clear which aggregator is meant", f"--aggregator is one of {', '.join(known)}"
         )
 
-    async def fetched() -> bytes:
+    async def fetch_schema() -> bytes:
         identity = own_credentials(owner, utc_now).current
         async with connected_client(owner, known[aggregator], identity) as client:
             return await client.schema(dataset)
 
-    _write(file, asyncio.run(fetched()).decode(errors="replace"), dataset, as_json=as_json)
+    _write(file, asyncio.run(fetch_schema()).decode(errors="replace"), dataset, as_json=as_json)
 
 
 @app.command()
@@ -88,9 +88,9 @@ def apply(
     schema = read_schema(file)
     before, dataset = with_schema_of(path, schema)
     # Spark starts slowly: `check` says what its source lacks.
-    found = schema if dataset.of_spark else present(schema, column_names(dataset), dataset.place)
-    set_schema(path, found)
-    old, new = before.get("attributes", {}), found["attributes"]
+    declared = schema if dataset.of_spark else present(schema, column_names(dataset), dataset.place)
+    set_schema(path, declared)
+    old, new = before.get("attributes", {}), declared["attributes"]
     changes = {
         "added": [name for name in new if name not in old],
         "removed": [name for name in old if name not in new],

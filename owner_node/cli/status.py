@@ -40,11 +40,11 @@ def status(
     """Show the daemon, its connections, open sessions, budgets and attempts."""
     owner = config.load(config_file)
     if alive:
-        found = {"running": is_running(owner.owner.state_dir), "responds": responds(owner.owner.state_dir)}
-        if problem := _no_response(found):
+        liveness = {"running": is_running(owner.owner.state_dir), "responds": responds(owner.owner.state_dir)}
+        if problem := _no_response(liveness):
             raise problem
         if as_json:
-            console.print_json(found)
+            console.print_json(liveness)
         return
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         document, problem = status_document(owner, db), unrecorded(owner, Ledger(db, utc_now))
@@ -73,9 +73,9 @@ def _problem(document: dict[str, Any]) -> TesseraError | None:
     if problem := _no_response(document):
         return problem
     missing = [
-        f"{each['name']}: {each['reason'] or 'no attempt has ended yet'}"
-        for each in document["aggregators"]
-        if not each["connected"]
+        f"{connection['name']}: {connection['reason'] or 'no attempt has ended yet'}"
+        for connection in document["aggregators"]
+        if not connection["connected"]
     ]
     if missing or not document["aggregators"]:
         return NotConnectedError(
@@ -87,9 +87,10 @@ def _problem(document: dict[str, Any]) -> TesseraError | None:
 
 
 def _warnings(document: dict[str, Any]) -> Iterator[str]:
-    for each in document["aggregators"]:
-        if each["reason"]:
-            yield f"not connected to {each['name']} since {moment_text(each['since'])}: {each['reason']}"
+    for connection in document["aggregators"]:
+        if connection["reason"]:
+            since = moment_text(connection["since"])
+            yield f"not connected to {connection['name']} since {since}: {connection['reason']}"
     for text in (document["outdated"], document["certificate"]["warning"]):
         if text:
             yield text
@@ -126,17 +127,17 @@ def _show(document: dict[str, Any]) -> None:
             ("release", "aggregator", "state", "dataset", "updated"),
         ),
     ):
-        rows = [[_cell(name, each[name]) for name in columns] for each in document[key]]
+        rows = [[_cell(name, entry[name]) for name in columns] for entry in document[key]]
         if rows:
             console.table(title, columns, rows)
-    for each in document["sessions"]:
-        if each["progress"]:
-            console.print_line(f"{each['release']}: {each['progress']}")
-    waiting = sum(each["state"] == SessionState.AWAITING_APPROVAL for each in document["sessions"])
+    for session in document["sessions"]:
+        if session["progress"]:
+            console.print_line(f"{session['release']}: {session['progress']}")
+    waiting = sum(session["state"] == SessionState.AWAITING_APPROVAL for session in document["sessions"])
     if waiting:
         console.print_line(f"{waiting} of them wait for a person: owner-node requests")
     show_balances(document["balances"])
-    for each in document["engines"]:
-        console.print_line(f"engine of {each['dataset']!r}: {each['text']}")
-    for each in document["attempts"]:
-        console.print_line(each["text"])
+    for engine in document["engines"]:
+        console.print_line(f"engine of {engine['dataset']!r}: {engine['text']}")
+    for allowance in document["attempts"]:
+        console.print_line(allowance["text"])

@@ -11,8 +11,6 @@ def require_worth(expected: Forecast, *, anyway: bool, otherwise: str) -> None:
     """End the command with exit code 4 unless the result is worth something, or a person wants it anyway.
 
     Args:
-        expected: The forecast of the result.
-        anyway: Whether `--anyway` was given.
         otherwise: What is said if the person does not agree, such as "nothing was charged".
 
     Raises:

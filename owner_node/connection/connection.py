@@ -180,7 +180,9 @@ class Connection:
         self._worker.answer_through(client)
         while self._credentials.current is self._identity:
             await self._renewal.renew(client, self._aggregator.name)
-            await self._wait_for_room()
+            while not self._has_room():
+                self._room.clear()
+                await self._room.wait()
             known = len(self._tasks)
             for work in await self._poll(client):
                 if not RELEASE_ID.fullmatch(work.release):
@@ -197,12 +199,6 @@ class Connection:
 
     def _has_room(self) -> bool:
         return len(self._tasks) - len(self._waiting) < _MOST_TASKS
-
-    async def _wait_for_room(self) -> None:
-        """Wait until the work in progress is below its limit."""
-        while not self._has_room():
-            self._room.clear()
-            await self._room.wait()
 
     async def _poll(self, client: AggregatorClient) -> list[wire.Work]:
         """Wait for work; a poll is replaced when work that it names as busy is to be retried."""

@@ -113,12 +113,12 @@ class Pages:
         with self._open(owner) as (db, decisions):
             waiting = decisions.waiting()
             shown = islice(waiting, start, start + PLANS_PER_PAGE)
-            plans = [plan_document(each, owner, decisions) for each in shown]
+            plans = [plan_document(session, owner, decisions) for session in shown]
             status = status_document(owner, db, decisions.ledger)
             fault = unrecorded(owner, decisions.ledger)
             warnings = [*_warnings(status), *([] if fault is None else [f"{fault.message}: {fault.hint}"])]
         asked = str(SessionState.AWAITING_APPROVAL)
-        under_way = [each for each in status["sessions"] if each["state"] != asked]
+        under_way = [session for session in status["sessions"] if session["state"] != asked]
         following = start + PLANS_PER_PAGE
         values = {
             "waiting": plans, "n_waiting": len(waiting), "status": status, "warnings": warnings,
@@ -164,11 +164,11 @@ class Pages:
         if job is not None and not running and (job.error or "problem" in (job.result or {})):
             # Next time it may succeed.
             self._jobs.forget(key)
-        found = None if job is None or running else job.result
-        verdict = with_trial(document, owner, found).get("verdict")
+        result = None if job is None or running else job.result
+        verdict = with_trial(document, owner, result).get("verdict")
         values = {
-            "running": running, "found": found, "plan": document, "verdict": verdict,
-            "scale": pictures.risk_scale(verdict and verdict["intruder"]), "sections": trial_sections(found),
+            "running": running, "found": result, "plan": document, "verdict": verdict,
+            "scale": pictures.risk_scale(verdict and verdict["intruder"]), "sections": trial_sections(result),
         }  # fmt: skip
         return self._site.page(request, "trial.html", values)
 
@@ -218,11 +218,11 @@ class Pages:
         owner = self._load()
         with self._open(owner) as (db, decisions):
             session = decisions.find(_name(request))
-            found = decision_document(session, owner, decisions.approvals, History(db, utc_now))
+            decision = decision_document(session, owner, decisions.approvals, History(db, utc_now))
             plan = plan_document(session, owner, decisions)
-        signers = list(dict.fromkeys(each["by"] for each in found["persons"]))
+        signers = list(dict.fromkeys(person["by"] for person in decision["persons"]))
         values = {
-            "plan": plan, "decision": found, "owner": owner, "signers": signers, "now": utc_now(),
+            "plan": plan, "decision": decision, "owner": owner, "signers": signers, "now": utc_now(),
             "attacks": WORDS, "sections": plan_sections(plan),
         }  # fmt: skip
         return self._site.page(request, "decision.html", values)
@@ -231,13 +231,13 @@ class Pages:
         """Show budgets, what is left of them over time, and every charge."""
         owner, before = self._load(), number_of(request, "before")
         with self._open(owner) as (_, decisions):
-            found, entries = balances(owner, decisions.ledger), decisions.ledger.entries()
+            left, entries = balances(owner, decisions.ledger), decisions.ledger.entries()
             warnings = ledger_warnings(owner, decisions.ledger)
-        earlier = [each for each in reversed(entries) if not before or each.sequence < before]
+        earlier = [entry for entry in reversed(entries) if not before or entry.sequence < before]
         older = earlier[LINES_PER_PAGE - 1].sequence if len(earlier) > LINES_PER_PAGE else None
-        values = {"balances": found, "entries": earlier[:LINES_PER_PAGE], "older": older}
+        values = {"balances": left, "entries": earlier[:LINES_PER_PAGE], "older": older}
         values |= {"warnings": warnings}
-        charts = pictures.charts(found, entries, utc_now())
+        charts = pictures.charts(left, entries, utc_now())
         return self._site.page(request, "ledger.html", values | {"charts": charts})
 
     def history(self, request: Request) -> Response:
@@ -278,12 +278,12 @@ class Pages:
             return RedirectResponse(request.url.path, 303)
         job = self._jobs.start(key, check)
         running = _running(job)
-        found = None if running else _result(job)
-        message = "" if found is None else json.dumps(found["schema"], indent=2, ensure_ascii=False)
+        document = None if running else _result(job)
+        message = "" if document is None else json.dumps(document["schema"], indent=2, ensure_ascii=False)
         values = {
             "dataset": dataset,
             "running": running,
-            "found": found,
+            "found": document,
             "problem": _problem(job),
             "message": message.splitlines(),
             "folder": f"{owner.path.parent}/",
@@ -298,7 +298,7 @@ class Pages:
             self._start(owner, _ASKED | form, visit_of(request).person.name)
             return RedirectResponse("/explore", 303)
         values = {
-            "datasets": [each.name for each in owner.datasets], "mechanisms": list(MECHANISMS),
+            "datasets": [dataset.name for dataset in owner.datasets], "mechanisms": list(MECHANISMS),
             "asked": _ASKED, "job": self._explorations.of(_EXPLORATION),
             "kept": Explorations(owner.owner.state_dir).all(),
         }  # fmt: skip
@@ -339,8 +339,8 @@ class Pages:
         return self._site.page(request, "exploring.html", values)
 
     def _exploration(self, owner: OwnerConfig, name: str) -> dict[str, Any] | None:
-        found = Explorations(owner.owner.state_dir).all()
-        return next((each for each in found if each["name"] == name), None)
+        explorations = Explorations(owner.owner.state_dir).all()
+        return next((exploration for exploration in explorations if exploration["name"] == name), None)
 
     def exploration(self, request: Request) -> Response:
         """Show the page of a kept exploration."""
@@ -365,7 +365,7 @@ class Pages:
         owner = self._load()
         if request.method == "POST":
             self._jobs.forget(_CHECK_UP)
-        job = self._jobs.start(_CHECK_UP, lambda job: _examined(owner.path, job))
+        job = self._jobs.start(_CHECK_UP, lambda job: _examine(owner.path, job))
         running = _running(job)
         if running is None and job.error:
             # Next time it may succeed.
@@ -373,12 +373,12 @@ class Pages:
         return self._site.page(request, "check_up.html", {"findings": None if running else job.result})
 
 
-def _examined(path: Path, job: Job) -> list[Finding]:
-    found: list[Finding] = []
-    for each in examination(path, examples=False):
-        found.append(each)
-        job.note(len(found), 0)
-    return found
+def _examine(path: Path, job: Job) -> list[Finding]:
+    findings: list[Finding] = []
+    for finding in examination(path, examples=False):
+        findings.append(finding)
+        job.note(len(findings), 0)
+    return findings
 
 
 def _name(request: Request) -> str:
@@ -394,9 +394,10 @@ def _warnings(status: dict[str, Any]) -> Iterator[str]:
         yield status["outdated"]
     if status["certificate"]["warning"]:
         yield status["certificate"]["warning"]
-    for each in status["aggregators"]:
-        if status["running"] and not each["connected"]:
-            yield f"Not connected to aggregator {each['name']}: {each['reason'] or 'not tried yet'}."
+    for aggregator in status["aggregators"]:
+        if status["running"] and not aggregator["connected"]:
+            reason = aggregator["reason"] or "not tried yet"
+            yield f"Not connected to aggregator {aggregator['name']}: {reason}."
 
 
 def _running(job: Job | None) -> Job | None:

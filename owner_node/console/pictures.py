@@ -34,7 +34,6 @@ def cost(balance: Mapping[str, Any] | None, charge: Decimal | None, *, waits: bo
     """Return the parts of a budget: spent, held, what this plan takes while it waits, and what is left.
 
     Args:
-        balance: The budget, as `owner_node.views.budgets.balances` returns it.
         charge: What the plan takes; None where that is unbounded.
         waits: Whether the plan waits: afterwards the balance includes it.
 
@@ -86,9 +85,9 @@ def risk_scale(intruder: Mapping[str, Any] | None) -> RiskScale | None:
     if intruder is None:
         return None
     most, without = intruder["limit"], float(intruder["without"])
-    mean, low, high = (float(intruder[each]) for each in ("share", "low", "high"))
+    mean, low, high = (float(intruder[key]) for key in ("share", "low", "high"))
     shown = max(high, without, float(most or 0)) * _ROOM
-    end = next((each for each in _ENDS if each >= shown), 1.0)
+    end = next((tick for tick in _ENDS if tick >= shown), 1.0)
 
     def place(share: float) -> float:
         return WIDTH * min(share / end, 1.0)
@@ -112,8 +111,8 @@ class Flow:
 
 def flow(owner: str, plan: Mapping[str, Any]) -> Flow:
     """Return the drawing of who sends masked values to whom."""
-    others = [each["id"] for each in plan["co_owners"]]
-    beside = [_short(each) for each in others[:_MOST_BESIDE]]
+    others = [co_owner["id"] for co_owner in plan["co_owners"]]
+    beside = [_short(name) for name in others[:_MOST_BESIDE]]
     if len(others) > _MOST_BESIDE:
         beside.append(f"and {len(others) - _MOST_BESIDE} more")
     names = (_short(owner), *beside)
@@ -150,7 +149,7 @@ def chart(entries: Iterable[Entry], budget: str, total: Decimal | None, now: dat
         now: The right end.
     """
     signs = {EntryKind.RESERVE: 1, EntryKind.RETURN: -1}
-    own = [each for each in entries if each.budget == budget]
+    own = [entry for entry in entries if entry.budget == budget]
     if not own:
         return None
     first = datetime.fromisoformat(own[0].time)
@@ -162,7 +161,7 @@ def chart(entries: Iterable[Entry], budget: str, total: Decimal | None, now: dat
 
     level, steps = Decimal(0), [(0, Decimal(0))]
     for at, same in groupby(own, place):
-        level += sum((signs.get(each.kind, 0) * each.charge for each in same), Decimal(0))
+        level += sum((signs.get(entry.kind, 0) * entry.charge for entry in same), Decimal(0))
         # A clock that was set back draws no line to the left.
         steps.append((max(at, steps[-1][0]), level))
     top = max(total or Decimal(0), *(height for _, height in steps))
@@ -182,4 +181,6 @@ def charts(
     balances: Sequence[Mapping[str, Any]], entries: Sequence[Entry], now: datetime
 ) -> dict[str, Chart | None]:
     """Return the chart of every budget, by its name."""
-    return {each["budget"]: chart(entries, each["budget"], each["total"], now) for each in balances}
+    return {
+        balance["budget"]: chart(entries, balance["budget"], balance["total"], now) for balance in balances
+    }

@@ -35,8 +35,6 @@ def application(
 
     Args:
         load: Reads the configuration; called once per request, so that pages show what commands show.
-        doors: Who may enter.
-        address: How browsers reach this console.
         provider: Who says who a person is; None for one-time links.
     """
     title, hint = f"Tessera owner {load().owner.id}", "owner-node console prints a new link."
@@ -66,9 +64,9 @@ def _note(load: Callable[[], OwnerConfig], entry: AuditEntry) -> None:
     notify_daemon(state_dir)
 
 
-def person_of(found: SignedIn) -> Person:
+def person_of(signed_in: SignedIn) -> Person:
     """Return a person whom an OpenID Connect provider names."""
-    return Person(found.name, login=found.user, subject=found.subject, stated=found.stated)
+    return Person(signed_in.name, login=signed_in.user, subject=signed_in.subject, stated=signed_in.stated)
 
 
 def serve(owner: OwnerConfig) -> PageServer:
@@ -81,7 +79,7 @@ def serve(owner: OwnerConfig) -> PageServer:
     return serve_section(
         owner.console,
         owner.owner.state_dir,
-        lambda found: Person(**found),
+        lambda fields: Person(**fields),
         person_of,
         lambda *about: application(lambda: config.load(owner.path), *about),
     )

@@ -275,19 +275,17 @@ class _Ordered:
 
     def assign(self) -> Assigned:
         """As `OrderedRecords.assign`."""
-        with self._cluster.work():
-            return self._assigned(self._by_value())
-
-    def _assigned(self, path: Path) -> Assigned:
         from pyspark.sql import functions as sql
 
-        frame = self._cluster.read(path)
-        record = sql.col("low").bitwiseAND(sql.lit((1 << self._record_bits) - 1)).alias("record")
-        if self._task.rank_noise:
-            frame = frame.select("noisy", "low").orderBy("noisy", "low").zipWithIndex("place")
-        else:
-            frame = frame.withColumnRenamed("position", "place")
-        return Assigned(frame.select(record, "place"), path, self._key)
+        with self._cluster.work():
+            path = self._by_value()
+            frame = self._cluster.read(path)
+            record = sql.col("low").bitwiseAND(sql.lit((1 << self._record_bits) - 1)).alias("record")
+            if self._task.rank_noise:
+                frame = frame.select("noisy", "low").orderBy("noisy", "low").zipWithIndex("place")
+            else:
+                frame = frame.withColumnRenamed("position", "place")
+            return Assigned(frame.select(record, "place"), path, self._key)
 
     def _by_value(self) -> Path:
         """Sort by value, tie-breaker and record, number the positions, and add the noise to them."""

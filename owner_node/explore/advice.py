@@ -50,13 +50,8 @@ def advise(cells: Sequence[CellResult], of_means: float) -> Recommendation:
 
 
 def most_protective(cells: Sequence[CellResult], of_means: float) -> int:
-    """Return the useful setting that reveals least, or the one among all settings if none is useful.
-
-    Args:
-        cells: Results of all settings; at least one could be masked.
-        of_means: As in `advise`.
-    """
-    possible = _useful(cells, of_means) or _measured(cells)
+    """Return the useful setting that reveals least, or the one among all settings if none is useful."""
+    possible = _useful(cells, of_means) or _maskable(cells)
     bounded = [number for number in possible if cells[number].epsilon_joint is not None]
     return min(bounded or possible, key=lambda number: _preference(cells[number]))
 
@@ -68,12 +63,12 @@ def name_of(cell: CellResult) -> str:
     return f"{cell.mechanism}, ε = {cell.epsilon}{k}{noise}"
 
 
-def _measured(cells: Sequence[CellResult]) -> list[int]:
+def _maskable(cells: Sequence[CellResult]) -> list[int]:
     return [number for number, cell in enumerate(cells) if cell.mean_sse is not None]
 
 
 def _useful(cells: Sequence[CellResult], of_means: float) -> list[int]:
-    return [number for number in _measured(cells) if _error(cells[number]) <= USEFUL * of_means]
+    return [number for number in _maskable(cells) if _error(cells[number]) <= USEFUL * of_means]
 
 
 def _error(cell: CellResult) -> float:
@@ -94,7 +89,7 @@ def _preference(cell: CellResult) -> tuple[float, Decimal, Decimal, float]:
 
 
 def _nothing_useful(cells: Sequence[CellResult], of_means: float) -> Recommendation:
-    cell = min((cells[number] for number in _measured(cells)), key=_error)
+    cell = min((cells[number] for number in _maskable(cells)), key=_error)
     error = _error(cell)
     compared = (
         "no less than replacing every value by its attribute's mean, which reveals nothing but the means"
@@ -108,7 +103,7 @@ def _nothing_useful(cells: Sequence[CellResult], of_means: float) -> Recommendat
             "No setting here is worth releasing: too little of the data is left.",
             f"The best of them, {name_of(cell)}, has a mean SSE of {error:.3g}: {compared}.",
             f"A useful setting has at most {percent(USEFUL)} of that.",
-            *_by_what(cells, cell, "That share", lambda each: _error(each) / of_means),
+            *_by_what(cells, cell, "That share", lambda result: _error(result) / of_means),
             "Fewer attributes than these were not tried (--attributes).",
         ),
     )
@@ -132,10 +127,10 @@ def _nothing_safe(
                 cells,
                 cell,
                 "The strongest attack, beyond what is right without the release",
-                lambda each: each.excess(AIMED_AT_PERSONS) or 0.0,
+                lambda result: result.excess(AIMED_AT_PERSONS) or 0.0,
                 USEFUL * of_means,
             ),
-            _untried(cells, cell),
+            _limits_of_search(cells, cell),
         ),
     )
 
@@ -150,9 +145,6 @@ def _by_what(
     """Describe how a figure depends on ε, k and rank noise, from settings that differ in one of them.
 
     Args:
-        cells: Results of all settings.
-        cell: The setting that the others are compared with.
-        what: The figure.
         value_of: Returns the figure of a setting that could be masked.
         most_error: Settings with a larger mean SSE are marked.
     """
@@ -160,18 +152,18 @@ def _by_what(
     for field, word in _GRID.items():
         alike = [other for other in _GRID if other != field]
         near = [
-            each
-            for each in (cells[number] for number in _measured(cells))
-            if each.mechanism == cell.mechanism
-            and all(getattr(each, name) == getattr(cell, name) for name in alike)
+            result
+            for result in (cells[number] for number in _maskable(cells))
+            if result.mechanism == cell.mechanism
+            and all(getattr(result, name) == getattr(cell, name) for name in alike)
         ]
         if len(near) > 1:
             listed = ", ".join(
-                f"{percent(value_of(each))} at {getattr(each, field)}"
-                f"{' (too little is left of the data)' if _error(each) > most_error else ''}"
-                for each in near
+                f"{percent(value_of(result))} at {getattr(result, field)}"
+                f"{' (too little is left of the data)' if _error(result) > most_error else ''}"
+                for result in near
             )
-            values = [value_of(each) for each in near]
+            values = [value_of(result) for result in near]
             little = max(values) - min(values) < _LITTLE
             sentences.append(
                 f"{what}, by {word}, all else equal: {listed}{' (little difference)' if little else ''}."
@@ -179,10 +171,10 @@ def _by_what(
     return sentences
 
 
-def _untried(cells: Sequence[CellResult], cell: CellResult) -> str:
+def _limits_of_search(cells: Sequence[CellResult], cell: CellResult) -> str:
     if not rules_of(cell.mechanism).listed:
         return "Fewer attributes than these were not tried (--attributes)."
-    most = max(Decimal(each.rank_noise) for each in cells if each.mechanism == cell.mechanism)
+    most = max(Decimal(result.rank_noise) for result in cells if result.mechanism == cell.mechanism)
     return (
         f"More rank noise than {most:f} and fewer attributes than these were not tried (--rank-noise, "
         "--attributes)."

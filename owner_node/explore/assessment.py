@@ -61,7 +61,7 @@ class Grid:
         """Return every setting once: arguments that a mechanism does not take are not varied."""
         return [
             GridSetting(mechanism, epsilon, k, noise, self.own_rank_noises if rules.listed else ())
-            for mechanism, rules in ((each, rules_of(each)) for each in self.mechanisms)
+            for mechanism, rules in ((name, rules_of(name)) for name in self.mechanisms)
             for noise in (self.rank_noises if rules.listed else (NO_RANK_NOISE,))
             for k in (self.ks if rules.clustered else (None,))
             for epsilon in self.epsilons
@@ -109,9 +109,7 @@ def plan_cell(setting: GridSetting, schema: Schema, taxonomies: Mapping[str, Tax
     """Plan one cell, from the same public numbers that a release would be planned from.
 
     Args:
-        setting: The setting.
         schema: The attributes that would be released, and the rounded number of records.
-        taxonomies: Taxonomies by attribute.
     """
     arguments = ReleaseArguments(
         release="explore", dataset="data", layout=Layout.HORIZONTAL, groups=(("owner",),),
@@ -181,9 +179,6 @@ def subject_of(
     Args:
         columns: Original values by attribute, `(n_records,)` each, in resolution units.
         tasks: Tasks of any one setting.
-        wanted: The requested results.
-        randomness: Source of ties and choices.
-        fewest_members: As in `people_of`.
 
     Raises:
         UsageError: If there are too few records to leave one out.
@@ -203,30 +198,27 @@ def assess(
     cell: Cell,
     subject: Subject,
     randomness: Randomness,
-    found: Utility | None = None,
+    utility: Utility | None = None,
     check: Check = unchecked,
 ) -> CellResult:
     """Mask with one setting several times, then measure, model and attack the results.
 
     Args:
-        cell: The setting; without a problem.
-        subject: The records and what is wanted.
-        randomness: Where noise and choices come from.
-        found: The measures, if they are known already.
+        utility: The measures, if they are known already.
         check: Called between measures, attacks and models.
     """
     check()
-    if found is None:
+    if utility is None:
         wanted = subject.wanted
-        found = measure(subject.whole, cell.tasks, wanted.repetitions, wanted.measures, randomness.bits)
+        utility = measure(subject.whole, cell.tasks, wanted.repetitions, wanted.measures, randomness.bits)
     return replace(
         result_of(cell),
-        mean_sse=found.mean_sse(),
+        mean_sse=utility.mean_sse(),
         mean_sse_without_noise=without_noise(subject.whole, cell.tasks),
-        relative_error=found.overall(RELATIVE_ERROR),
-        variance_change=found.overall(VARIANCE),
-        divergence=found.overall(DIVERGENCE),
-        correlation_error=found.overall(CORRELATION),
+        relative_error=utility.overall(RELATIVE_ERROR),
+        variance_change=utility.overall(VARIANCE),
+        divergence=utility.overall(DIVERGENCE),
+        correlation_error=utility.overall(CORRELATION),
         attributes=tuple(
             AttributeResult(
                 task.attribute.name,
@@ -234,8 +226,8 @@ def assess(
                 task.k,
                 f"{task.epsilon:f}",
                 *(
-                    found.of_attribute(each, n)
-                    for each in (SSE, UNCHANGED, RELATIVE_ERROR, VARIANCE, DIVERGENCE)
+                    utility.of_attribute(name, n)
+                    for name in (SSE, UNCHANGED, RELATIVE_ERROR, VARIANCE, DIVERGENCE)
                 ),
             )
             for n, task in enumerate(cell.tasks)
@@ -243,7 +235,7 @@ def assess(
         risks=()
         if subject.people is None
         else risks_of(cell.tasks, subject.people, subject.wanted.aims, randomness, check),
-        **_modelled(cell, subject, randomness, check),
+        **_model_results(cell, subject, randomness, check),
     )
 
 
@@ -264,7 +256,7 @@ def result_of(cell: Cell) -> CellResult:
 # --- models --------------------------------------------------------------------------------------------
 
 
-def _modelled(cell: Cell, subject: Subject, randomness: Randomness, check: Check) -> dict[str, Any]:
+def _model_results(cell: Cell, subject: Subject, randomness: Randomness, check: Check) -> dict[str, Any]:
     """Return the fields of a result that come from models."""
     whole, wanted = subject.whole, subject.wanted
     wants_pmse = PMSE in wanted.measures
@@ -282,8 +274,8 @@ def _modelled(cell: Cell, subject: Subject, randomness: Randomness, check: Check
         if subject.f_measures is not None:
             recognised.append(_f_measures(whole, masked, wanted, seed))
     return {
-        "pmse": estimate([each.pmse for each in scores]),
-        "pmse_ratio": estimate([each.ratio for each in scores]),
+        "pmse": estimate([score.pmse for score in scores]),
+        "pmse_ratio": estimate([score.ratio for score in scores]),
         "f_measure": None
         if subject.f_measures is None
         else _by_class(subject, subject.f_measures, recognised),
@@ -297,7 +289,7 @@ def _by_class(
     labels = map(attribute.text, range(attribute.lower, attribute.highest + 1))
     by_class = zip(labels, zip(*recognised, strict=True), originals, strict=True)
     return tuple(
-        ClassResult(label, estimate([float(each) for each in masked], 1.0), float(original))
+        ClassResult(label, estimate([float(rate) for rate in masked], 1.0), float(original))
         for label, masked, original in by_class
     )
 

@@ -42,7 +42,6 @@ def distortions_in(
     """Compare means, zeros and most frequent values.
 
     Args:
-        attributes: The attributes.
         original: Original values by attribute, `(n_records,)` each, in resolution units.
         draws: Masked values of several draws, by attribute, the same.
 
@@ -66,45 +65,49 @@ def _of_attribute(attribute: Attribute, before: Int64Array, columns: Sequence[In
     most = int(values[counts.argmax()])
     numbers = attribute.type.is_quantity
     has_zero = numbers and attribute.lower <= 0 <= attribute.upper
-    found: dict[str, Any] = {
+    effect: dict[str, Any] = {
         "name": attribute.name,
         "mean": None,
         "zeros": share(0) if has_zero else None,
         "most_frequent": {"value": attribute.text(most), **share(most)},
     }
-    flags = [key for key in ("zeros", "most_frequent") if found[key] and _moved(found[key]) >= SHARE]
+    flags = [
+        key
+        for key in ("zeros", "most_frequent")
+        if (shares := effect[key]) and abs(shares["after"] - shares["before"]) >= SHARE
+    ]
     if numbers:
         before, *columns = (column[column <= attribute.upper] for column in (before, *columns))
     if numbers and all(map(len, (before, *columns))):
         unit = 10**-attribute.decimals
         means = float(before.mean()), float(np.mean([column.mean() for column in columns]))
         moved, spread = abs(means[1] - means[0]), float(before.std())
-        found["mean"] = {"before": means[0] * unit, "after": means[1] * unit}
+        effect["mean"] = {"before": means[0] * unit, "after": means[1] * unit}
         natural = attribute.lower >= 0 and moved >= MEAN_SHARE * means[0] > 0
         if natural or moved >= SPREAD_SHARE * spread > 0:
             flags.append("mean")
-    return found | {"distorted": flags}
+    return effect | {"distorted": flags}
 
 
-def _moved(share: Mapping[str, Any]) -> float:
-    return abs(float(share["after"]) - float(share["before"]))
-
-
-def warnings(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def warnings(distortions: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return one short text for every attribute that is distorted."""
-    return [f"{each['name']} {', '.join(_words(each))}" for each in found if each["distorted"]]
+    return [
+        f"{distortion['name']} {', '.join(_words(distortion))}"
+        for distortion in distortions
+        if distortion["distorted"]
+    ]
 
 
-def _words(found: Mapping[str, Any]) -> list[str]:
+def _words(distortion: Mapping[str, Any]) -> list[str]:
     words = []
-    if "mean" in found["distorted"]:
-        before, after = found["mean"]["before"], found["mean"]["after"]
+    if "mean" in distortion["distorted"]:
+        before, after = distortion["mean"]["before"], distortion["mean"]["after"]
         relative = f"{100 * (after / before - 1):+.0f} %" if before > 0 else f"{before:.3g} → {after:.3g}"
         words.append(f"mean {relative}")
-    most = found["most_frequent"]
-    if "zeros" in found["distorted"]:
-        words.append(f"zeros {_percent(found['zeros'])}")
-    if "most_frequent" in found["distorted"] and most["value"] != "0":
+    most = distortion["most_frequent"]
+    if "zeros" in distortion["distorted"]:
+        words.append(f"zeros {_percent(distortion['zeros'])}")
+    if "most_frequent" in distortion["distorted"] and most["value"] != "0":
         words.append(f"{most['value']!r} {_percent(most)}")
     return words
 

@@ -29,11 +29,7 @@ def is_installed() -> bool:
 
 
 def check_installed() -> None:
-    """Check that scikit-learn is installed.
-
-    Raises:
-        UsageError: If it is not.
-    """
+    """Check that scikit-learn is installed."""
     if not is_installed():
         raise UsageError(
             "scikit-learn is not installed, which the measures pmse and f-measure need",
@@ -73,8 +69,6 @@ def f_measures(
     Args:
         training: Attributes `(n_training, n_attributes)` and classes `(n_training,)` from 0.
         test: The same of original records that it was not trained on.
-        n_classes: Number of classes.
-        seed: Seed of the forest's random choices.
         n_jobs: Threads, as scikit-learn counts them.
 
     Returns:
@@ -85,8 +79,8 @@ def f_measures(
 
     forest = RandomForestClassifier(N_TREES, random_state=seed, n_jobs=n_jobs).fit(*training)
     predicted, labels = forest.predict(test[0]), np.arange(n_classes)
-    found: Float64Array = f1_score(test[1], predicted, labels=labels, average=None, zero_division=0.0)
-    return found
+    measures: Float64Array = f1_score(test[1], predicted, labels=labels, average=None, zero_division=0.0)
+    return measures
 
 
 @dataclass(frozen=True, slots=True)

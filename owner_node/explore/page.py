@@ -94,12 +94,11 @@ def render_page(results: Results, *, compare: bool = True) -> str:
     """Return the page of an exploration: self-contained HTML, in which every text is escaped.
 
     Args:
-        results: The results.
         compare: Whether distributions before and after are drawn, and distortions named. Scales end at the
             smallest and the largest original value, and a distortion names the most frequent one.
     """
     chosen = results.recommendation.cell
-    kinds = {each["name"]: each["type"] for each in results.about["attributes"]}
+    kinds = {attribute["name"]: attribute["type"] for attribute in results.about["attributes"]}
     shown = results.cells[results.shown.cell]
     names = dict.fromkeys(cell.mechanism for cell in results.cells)
     colours = {name: i % _SERIES for i, name in enumerate(names)}
@@ -116,8 +115,12 @@ def render_page(results: Results, *, compare: bool = True) -> str:
             "mechanisms": colours,
             "shown": shown,
             "attacks": WORDS,
-            "compared": [compared(each, kinds[each["name"]]) for each in results.shown.attributes if compare],
-            "unchanged": _unchanged(shown),
+            "compared": [
+                before_and_after(attribute, kinds[attribute["name"]])
+                for attribute in results.shown.attributes
+                if compare
+            ],
+            "unchanged": _unchanged_rows(shown),
             "distorted": warnings(results.shown.distortions) if compare else [],
             "name_of": name_of,
             "estimate": _estimate,
@@ -153,8 +156,8 @@ def without_noise(cells: Sequence[CellResult]) -> str:
         if cell.k is not None and cell.mean_sse_without_noise is not None:
             known.setdefault(cell.k, []).append(cell.mean_sse_without_noise)
     return ", ".join(
-        f"{' to '.join(dict.fromkeys((number(min(each)), number(max(each)))))} with k = {k}"
-        for k, each in known.items()
+        f"{' to '.join(dict.fromkeys((number(min(values)), number(max(values)))))} with k = {k}"
+        for k, values in known.items()
     )
 
 
@@ -173,13 +176,13 @@ def measures(results: Results) -> tuple[MeasureMaps, ...]:
 
     def means(field: str) -> list[float | None]:
         estimates = (getattr(cell, field) for cell in results.cells)
-        return [None if each is None else each.mean for each in estimates]
+        return [None if value is None else value.mean for value in estimates]
 
     maps = [_measure_maps(results, "Mean SSE", meaning, means("mean_sse"), limit=line)]
     maps += [_measure_maps(results, title, text, means(field)) for field, title, text in _UTILITY]
     for knows in results.about["intruders"]:
-        found = [cell.reidentified(knows) for cell in results.cells]
-        rates = [None if each is None else each.rate.mean for each in found]
+        risks = [cell.reidentified(knows) for cell in results.cells]
+        rates = [None if risk is None else risk.rate.mean for risk in risks]
         maps.append(_measure_maps(results, f"Re-identified: {knows} known", _REIDENTIFIED, rates, percent))
     for attack in dict.fromkeys(risk.attack for cell in results.cells for risk in cell.risks):
         if attack not in LINKING:
@@ -193,7 +196,7 @@ def measures(results: Results) -> tuple[MeasureMaps, ...]:
                     percent,
                 )
             )
-    return tuple(each for each in maps if each.maps)
+    return tuple(measure_maps for measure_maps in maps if measure_maps.maps)
 
 
 def _measure_maps(
@@ -209,21 +212,21 @@ def _measure_maps(
 
     With a limit, values that reach it are marked, and colours follow the logarithms of values.
     """
-    known = [each for each in values if each is not None and isfinite(each)]
+    known = [value for value in values if value is not None and isfinite(value)]
     if not known:
         return MeasureMaps(title, meaning, ())
     # Zero has no logarithm; it takes the place of the smallest value that has one.
-    least = min((each for each in known if each > 0), default=1.0)
+    least = min((value for value in known if value > 0), default=1.0)
 
-    def scaled(value: float) -> float:
+    def scale(value: float) -> float:
         return value if limit is None else log10(max(value, least))
 
-    low, high = scaled(min(known)), scaled(max(known))
+    low, high = scale(min(known)), scale(max(known))
 
     def heat_cell(cell: CellResult, value: float | None, *, chosen: bool) -> HeatCell:
         if value is None or not isfinite(value):
             return HeatCell(note=f"{name_of(cell)}: {cell.problem or 'not measured'}", chosen=chosen)
-        colour = charts.heat((scaled(value) - low) / (high - low or 1.0))
+        colour = charts.heat((scale(value) - low) / (high - low or 1.0))
         worse = limit is not None and value >= limit
         return HeatCell(text_of(value), colour, f"{name_of(cell)}: {text_of(value)}", worse, chosen)
 
@@ -232,11 +235,11 @@ def _measure_maps(
         noise = f" with rank noise {cell.rank_noise}" if rules_of(cell.mechanism).listed else ""
         of_title = maps.setdefault(f"{cell.mechanism}{noise}", {})
         of_title[cell.epsilon, cell.k] = heat_cell(cell, value, chosen=i == results.recommendation.cell)
-    return MeasureMaps(title, meaning, tuple(_heat_map(name, each) for name, each in maps.items()))
+    return MeasureMaps(title, meaning, tuple(_heat_map(name, cells) for name, cells in maps.items()))
 
 
 def _heat_map(title: str, cells: Mapping[tuple[str, str | None], HeatCell]) -> HeatMap:
-    epsilons, ks = (dict.fromkeys(each) for each in zip(*cells, strict=True))
+    epsilons, ks = (dict.fromkeys(axis) for axis in zip(*cells, strict=True))
     rows = tuple((str(e), tuple(cells.get((e, k), HeatCell()) for k in ks)) for e in epsilons)
     return HeatMap(title, tuple("no clusters" if k is None else f"k = {k}" for k in ks), rows)
 
@@ -256,7 +259,7 @@ def _meaning(results: Results, attack: str) -> str:
 # --- charts --------------------------------------------------------------------------------------------
 
 
-def compared(attribute: Mapping[str, Any], kind: str) -> BeforeAfter:
+def before_and_after(attribute: Mapping[str, Any], kind: str) -> BeforeAfter:
     """Return one attribute before and after.
 
     Args:
@@ -269,15 +272,15 @@ def compared(attribute: Mapping[str, Any], kind: str) -> BeforeAfter:
     upright = kind not in ("category", "boolean") and len(bins) > _MOST_LYING
     drawn = list(numbers)
     if not upright:
-        largest = sorted(numbers, key=lambda each: -max(each[1:]))[:MOST_LABELS]
-        drawn = [each for each in numbers if each in largest]
+        largest = sorted(numbers, key=lambda bar: -max(bar[1:]))[:MOST_LABELS]
+        drawn = [bar for bar in numbers if bar in largest]
     labels, *series = zip(*drawn, strict=True)
     texts = [
         [
             f"{label}: {n:,} {when}" if upright else f"{n:,} {when}"
-            for label, n in zip(labels, each, strict=True)
+            for label, n in zip(labels, counts, strict=True)
         ]
-        for each, when in zip(series, ("before", "after"), strict=True)
+        for counts, when in zip(series, ("before", "after"), strict=True)
     ]
     chart = (charts.columns if upright else charts.rows)(series, labels, texts)
     return BeforeAfter(name, chart, upright, len(bins) - len(drawn), numbers)
@@ -302,9 +305,13 @@ def _plane(cells: Sequence[CellResult], colours: Mapping[str, int]) -> charts.Pl
     )
 
 
-def _unchanged(cell: CellResult) -> charts.Rows | None:
-    known = [(each.name, each.unchanged) for each in cell.attributes if each.unchanged is not None]
+def _unchanged_rows(cell: CellResult) -> charts.Rows | None:
+    known = [
+        (attribute.name, attribute.unchanged)
+        for attribute in cell.attributes
+        if attribute.unchanged is not None
+    ]
     if not known:
         return None
     names, shares = zip(*known, strict=True)
-    return charts.rows([shares], names, [[percent(each) for each in shares]])
+    return charts.rows([shares], names, [[percent(share) for share in shares]])

@@ -83,9 +83,6 @@ def preview(
     """Try a plan on the requested records.
 
     Args:
-        records: The original records.
-        tasks: How the plan masks each attribute.
-        randomness: Source of noise and choices.
         earlier: Earlier releases, which an intruder may have, too.
         progress: Called often with the number of finished steps and of all; what it raises ends the trial.
         known: Attributes that the expected intruder knows of everybody; empty for all, also if none of them
@@ -110,32 +107,32 @@ def preview(
     people = people_of(records.columns, tasks, randomness, max(task.k or 1 for task in tasks))
     whole = sorted_records(records.columns, tasks, randomness.bits)
 
-    def attacked(tried: Sequence[AttributeTask], check: Check) -> list[dict[str, Any]]:
+    def attack(tried: Sequence[AttributeTask], check: Check) -> list[dict[str, Any]]:
         return [risk.to_document() for risk in risks_of(tried, people, aims, randomness, check)]
 
-    def measured(_check: Check) -> dict[str, Any]:
+    def measure_error(_check: Check) -> dict[str, Any]:
         mean_sse = measure(whole, tasks, REPETITIONS, (), randomness.bits).mean_sse()
-        of_means = mean_sse_of_means([each.scale for each in whole.attributes])
+        of_means = mean_sse_of_means([attribute.scale for attribute in whole.attributes])
         return {"mean_sse": mean_sse.to_document() if mean_sse else None, "mean_sse_of_means": of_means}
 
     bare = [replace(task, rank_noise=NO_RANK_NOISE) for task in tasks]
     steps: list[Callable[[Check], dict[str, Any]]] = [
-        measured,
-        lambda check: {"risks": attacked(tasks, check)},
+        measure_error,
+        lambda check: {"risks": attack(tasks, check)},
     ]
     if earlier is not None:
         steps.append(lambda check: {"risks_with_earlier": _with_earlier(earlier, known, randomness, check)})
     if any(task.rank_noise for task in tasks):
-        steps.append(lambda check: {"risks_without_rank_noise": attacked(bare, check)})
+        steps.append(lambda check: {"risks_without_rank_noise": attack(bare, check)})
     expected = intruders[0].words if not known or set(known) & set(masked) else ""
-    found: dict[str, Any] = {"attributes": len(tasks), "expected": expected}
-    found |= {"risks_with_earlier": [], "risks_without_rank_noise": None}
+    document: dict[str, Any] = {"attributes": len(tasks), "expected": expected}
+    document |= {"risks_with_earlier": [], "risks_without_rank_noise": None}
     for number, step in enumerate(steps):
         check = partial(progress, number, len(steps))
         check()
-        found |= step(check)
+        document |= step(check)
     progress(len(steps), len(steps))
-    return found
+    return document
 
 
 def _intruders(names: Sequence[str], known: Sequence[str]) -> tuple[Knowledge, ...]:
@@ -154,6 +151,10 @@ def _with_earlier(
     sorted_as = tuple(by_name.values())
     fewest = max(task.k or 1 for release in earlier.releases for task in release)
     people = people_of(earlier.records.columns, sorted_as, randomness, fewest)
-    exact = [each for each in _intruders(list(by_name), known) if not (each.n_chosen or each.approximate)]
-    tried = (risk_across(earlier.releases, people, each, randomness, check=check) for each in exact)
-    return [each.to_document() for each in tried if each is not None]
+    exact = [
+        knowledge
+        for knowledge in _intruders(list(by_name), known)
+        if not (knowledge.n_chosen or knowledge.approximate)
+    ]
+    tried = (risk_across(earlier.releases, people, knowledge, randomness, check=check) for knowledge in exact)
+    return [risk.to_document() for risk in tried if risk is not None]

@@ -38,17 +38,17 @@ def grid_of(epsilon: str, k: str, mechanism: str | None, rank_noise: str) -> Gri
     Raises:
         UsageError: If a text is none of these, or names something twice.
     """
-    epsilons = tuple(parse_epsilon(each) for each in split_names(epsilon))
-    ks = tuple(parse_k(each) for each in split_names(k))
+    epsilons = tuple(parse_epsilon(text) for text in split_names(epsilon))
+    ks = tuple(parse_k(text) for text in split_names(k))
     mechanisms = tuple(
-        parse_mechanism(each) for each in distinct("mechanism", split_names(mechanism) or [""])
+        parse_mechanism(name) for name in distinct("mechanism", split_names(mechanism) or [""])
     )
     noises, own = _rank_noises(split_names(rank_noise))
     if not epsilons or not ks or not noises:
         raise UsageError("there is no setting to try", "name at least one epsilon, k and rank noise")
-    distinct("epsilon", [f"{each:f}" for each in epsilons])
-    distinct("k", ["auto" if each is None else str(each) for each in ks])
-    distinct("rank noise", [f"{each:f}" for each in noises])
+    distinct("epsilon", [f"{value:f}" for value in epsilons])
+    distinct("k", ["auto" if size is None else str(size) for size in ks])
+    distinct("rank noise", [f"{noise:f}" for noise in noises])
     return Grid(epsilons, ks, mechanisms, noises, own)
 
 
@@ -66,9 +66,9 @@ def one_setting(epsilon: str, k: str, mechanism: str | None) -> GridSetting:
 
 def _rank_noises(texts: Sequence[str]) -> tuple[tuple[Decimal, ...], tuple[tuple[str, Decimal], ...]]:
     """Return the rank noises that are tried, and those of single attributes, the same in every setting."""
-    own = [each for each in texts if "=" in each]
-    tried = [each for each in texts if "=" not in each] or (split_names(RANK_NOISES) if own else [])
-    noises = tuple(parse_rank_noise([each]).everywhere or NO_RANK_NOISE for each in tried)
+    own = [text for text in texts if "=" in text]
+    tried = [text for text in texts if "=" not in text] or (split_names(RANK_NOISES) if own else [])
+    noises = tuple(parse_rank_noise([text]).everywhere or NO_RANK_NOISE for text in tried)
     return noises, parse_rank_noise(own).by_attribute
 
 
@@ -84,7 +84,6 @@ def question_of(
     """Return a question about all settings of a grid.
 
     Args:
-        grid: The settings.
         repetitions: Draws of noise per setting.
         class_attribute: Attribute that a model predicts.
         known: Attributes that an intruder knows about everybody, separated by commas; None for all.
@@ -124,5 +123,5 @@ def _some(what: str, text: str | None, accepted: Sequence[str]) -> tuple[str, ..
     if text.strip() == NONE:
         return ()
     return tuple(
-        one_of(what, each, [*accepted, NONE]) for each in distinct(what, split_names(text)) if each != NONE
+        one_of(what, name, [*accepted, NONE]) for name in distinct(what, split_names(text)) if name != NONE
     )

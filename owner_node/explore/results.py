@@ -133,14 +133,14 @@ class CellResult(Document):
         Rates of different attributes are not comparable with each other; their excess is.
         """
         return max(
-            (each for each in self.risks if each.attack in attacks),
-            key=lambda each: each.excess,
+            (risk for risk in self.risks if risk.attack in attacks),
+            key=lambda risk: risk.excess,
             default=None,
         )
 
     def reidentified(self, knows: str) -> Risk | None:
         """Return the attack that links most persons, with this knowledge; None if none was tried."""
-        return reidentified([each for each in self.risks if each.knows == knows])
+        return reidentified([risk for risk in self.risks if risk.knows == knows])
 
     def excess(self, attacks: Collection[str]) -> float | None:
         """Return the largest excess among some attacks."""

@@ -92,10 +92,7 @@ def explore(
     """Assess many settings of masking one table.
 
     Args:
-        table: The records.
-        question: The requested results.
         about: Further entries of the results: time and version.
-        randomness: Source of random choices.
         progress: Called after every setting, and every second.
         n_threads: Settings assessed in parallel; None for one per processor. Results are reproducible only
             with a seed and one thread.
@@ -105,9 +102,9 @@ def explore(
             installed, if no setting is possible, if there is only one record, or if no attribute varies.
         DataError: If values are outside their domain.
     """
-    wanted = _wanted(table, question)
+    wanted = _wanted_results(table, question)
     RankNoise(by_attribute=question.grid.own_rank_noises).check_names(table.schema.names)
-    cells = [plan_cell(each, table.schema, table.taxonomies) for each in question.grid.settings()]
+    cells = [plan_cell(setting, table.schema, table.taxonomies) for setting in question.grid.settings()]
     _check_any(cells)
     for attribute in table.schema.attributes:
         check_domain(table.records.columns[attribute.name], attribute)
@@ -115,7 +112,7 @@ def explore(
     planned = next(cell for cell in cells if not cell.problem)
     needed = [max(task.k or 1 for task in cell.tasks) for cell in cells if not cell.problem]
     subject = subject_of(table.records.columns, planned.tasks, wanted, randomness, min(needed))
-    of_means = mean_sse_of_means([each.scale for each in subject.whole.attributes])
+    of_means = mean_sse_of_means([attribute.scale for attribute in subject.whole.attributes])
     if not of_means:
         raise UsageError(
             "every attribute has the same value in all records: there is nothing to explore",
@@ -123,15 +120,15 @@ def explore(
         )
     n_records = subject.whole.n_records
     n_fewest = n_records if subject.people is None else subject.people.members.n_records
-    cells = [_checked(cell, n_records, n_fewest) for cell in cells]
+    cells = [_check_cell(cell, n_records, n_fewest) for cell in cells]
     _check_any(cells)
-    results = _assessed(cells, subject, randomness, progress, n_threads or os.cpu_count() or 1)
+    results = _assess_cells(cells, subject, randomness, progress, n_threads or os.cpu_count() or 1)
     advice = advise(results, of_means)
     chosen = advice.cell if advice.cell is not None else most_protective(results, of_means)
     return Results(
         _about(table, question, about, n_records - n_fewest) | {"mean_sse_of_means": of_means},
         results,
-        _shown(chosen, cells[chosen], subject.whole, randomness.bits),
+        _show(chosen, cells[chosen], subject.whole, randomness.bits),
         advice,
     )
 
@@ -147,15 +144,11 @@ def check_question(question: ExploreRequest) -> None:
 
 
 def check_known(table: ExploredTable, known: Sequence[str]) -> None:
-    """Check what an intruder is said to know.
-
-    Raises:
-        UsageError: Naming attributes that do not exist.
-    """
+    """Check what an intruder is said to know."""
     _numbers(table.schema.names, known)
 
 
-def _wanted(table: ExploredTable, question: ExploreRequest) -> Wanted:
+def _wanted_results(table: ExploredTable, question: ExploreRequest) -> Wanted:
     names = table.schema.names
     known = _numbers(names, question.known or names)
     intruders = knowledge_of(names, question.known)
@@ -171,7 +164,7 @@ def _wanted(table: ExploredTable, question: ExploreRequest) -> Wanted:
                 f"choose one with at most {MOST_CLASSES}, and at least one other attribute",
             )
     else:
-        measures = tuple(each for each in measures if each != F_MEASURE)
+        measures = tuple(name for name in measures if name != F_MEASURE)
     check_question(question)
     unknown = np.setdiff1d(np.arange(len(names)), known)
     return Wanted(
@@ -185,18 +178,14 @@ def _wanted(table: ExploredTable, question: ExploreRequest) -> Wanted:
 
 
 def _numbers(names: Sequence[str], chosen: Sequence[str]) -> PositionArray:
-    unknown = [each for each in chosen if each not in names]
+    unknown = [name for name in chosen if name not in names]
     if unknown:
         raise UsageError(f"no attribute {', '.join(map(repr, unknown))}", f"accepted: {', '.join(names)}")
-    return np.array([names.index(each) for each in chosen], dtype=np.int64)
+    return np.array([names.index(name) for name in chosen], dtype=np.int64)
 
 
 def _check_any(cells: Sequence[Cell]) -> None:
-    """Refuse a grid without any possible setting.
-
-    Raises:
-        UsageError: If every setting has a problem.
-    """
+    """Refuse a grid without any possible setting."""
     if any(not cell.problem for cell in cells):
         return
     problems = sorted({cell.problem for cell in cells if cell.problem})
@@ -206,7 +195,7 @@ def _check_any(cells: Sequence[Cell]) -> None:
     )
 
 
-def _checked(cell: Cell, n_records: int, n_fewest: int) -> Cell:
+def _check_cell(cell: Cell, n_records: int, n_fewest: int) -> Cell:
     """Return the cell, with a problem if all records, or those not left out, cannot be masked."""
     if cell.problem:
         return cell
@@ -224,7 +213,7 @@ def _checked(cell: Cell, n_records: int, n_fewest: int) -> Cell:
     return cell
 
 
-def _assessed(
+def _assess_cells(
     cells: Sequence[Cell], subject: Subject, randomness: Randomness, progress: Progress, n_threads: int
 ) -> list[CellResult]:
     """Assess every cell, several in parallel."""
@@ -237,8 +226,8 @@ def _assessed(
         if stopped.is_set():
             raise StepStoppedError
 
-    def assess_cell(number: int, found: Utility | None) -> CellResult:
-        return assess(cells[number], subject, Randomness(randomness.bits, choices[number]), found, check)
+    def assess_cell(number: int, utility: Utility | None) -> CellResult:
+        return assess(cells[number], subject, Randomness(randomness.bits, choices[number]), utility, check)
 
     def note(number: int, result: CellResult) -> None:
         results[number] = result
@@ -253,8 +242,8 @@ def _assessed(
             rows = _rows(cells) if measures_errors_alone(wanted.measures) else []
             tasks = [[cells[number].tasks for number in row] for row in rows]
             errors = measure_errors(subject.whole, tasks, wanted.repetitions, randomness.bits, threads.map)
-            for row, found in zip(rows, errors, strict=True):
-                measured.update(zip(row, found, strict=True))
+            for row, utilities in zip(rows, errors, strict=True):
+                measured.update(zip(row, utilities, strict=True))
                 if not wanted.measures and not wanted.aims.attacks:
                     for number in row:
                         note(number, assess_cell(number, measured[number]))
@@ -286,13 +275,13 @@ def _rows(cells: Sequence[Cell]) -> list[list[int]]:
     return list(rows.values())
 
 
-def _shown(number: int, cell: Cell, whole: OriginalRecords, bits: BitSource) -> ShownCell:
+def _show(number: int, cell: Cell, whole: OriginalRecords, bits: BitSource) -> ShownCell:
     draws = [whole.masked(cell.tasks, bits) for _ in range(REPETITIONS)]
-    attributes = [each.scale.attribute for each in whole.attributes]
-    originals = [each.original for each in whole.attributes]
+    attributes = [attribute.scale.attribute for attribute in whole.attributes]
+    originals = [attribute.original for attribute in whole.attributes]
     columns = zip(attributes, originals, draws[0], strict=True)
     distorted = distortions_in(attributes, originals, draws)
-    return ShownCell(number, tuple(distribution(*each) for each in columns), tuple(distorted))
+    return ShownCell(number, tuple(distribution(*triple) for triple in columns), tuple(distorted))
 
 
 def _about(
@@ -305,16 +294,17 @@ def _about(
         "records": table.records.n_records,
         "control_records": n_outside,
         "attributes": [
-            {"name": each.name, "type": str(each.type), "values": each.n_values} for each in attributes
+            {"name": attribute.name, "type": str(attribute.type), "values": attribute.n_values}
+            for attribute in attributes
         ],
         "mechanisms": list(grid.mechanisms),
-        "epsilons": [f"{each:f}" for each in grid.epsilons],
-        "ks": [CHOSEN if each is None else str(each) for each in grid.ks],
-        "rank_noises": [f"{each:f}" for each in grid.rank_noises],
-        "own_rank_noises": {name: f"{each:f}" for name, each in grid.own_rank_noises},
+        "epsilons": [f"{epsilon:f}" for epsilon in grid.epsilons],
+        "ks": [CHOSEN if k is None else str(k) for k in grid.ks],
+        "rank_noises": [f"{noise:f}" for noise in grid.rank_noises],
+        "own_rank_noises": {name: f"{noise:f}" for name, noise in grid.own_rank_noises},
         "repetitions": question.repetitions,
         "deep_repetitions": question.deep_repetitions,
         "known": list(question.known or table.schema.names),
-        "intruders": [each.words for each in knowledge_of(table.schema.names, question.known)],
+        "intruders": [intruder.words for intruder in knowledge_of(table.schema.names, question.known)],
         "class": question.class_attribute,
     }

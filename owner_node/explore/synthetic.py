@@ -73,11 +73,9 @@ def try_tables(
     """Make synthetic tables of some ε, and compare them with the original records.
 
     Args:
-        table: The original records.
         epsilons: ε of the whole record of a person.
         delta: δ of each.
         repetitions: Trials of each ε.
-        bits: Source of random bits.
         progress: Called after every trial with how many are made, and how many there are.
 
     Raises:
@@ -91,25 +89,27 @@ def try_tables(
         )
     n_records = table.records.n_records
     check_delta(delta, n_records)
-    rules = tuple(rule_codes(each, attributes) for each in table.schema.structural_zeros)
+    rules = tuple(rule_codes(rule, attributes) for rule in table.schema.structural_zeros)
     designs = [Design(attributes, n_records, epsilon, delta, rules=rules) for epsilon in epsilons]
     for design in designs:
         check_design(design)
     columns = table.records.columns
-    codes = [columns[each.name] - each.lower for each in attributes]
+    codes = [columns[attribute.name] - attribute.lower for attribute in attributes]
     distributions = Distributions.of(attributes, columns)
     tried, done = [], 0
     for design in designs:
-        found: list[tuple[float, ...]] = []
+        variations: list[tuple[float, ...]] = []
         counted: Counter[tuple[str, str]] = Counter()
         for _ in range(repetitions):
             made = synthesise_together(design, [codes], [bits])
-            drawn = [each + attribute.lower for each, attribute in zip(made.codes, attributes, strict=True)]
-            found.append((*distributions.total_variation(drawn), len(made.measured.pairs)))
+            drawn = [
+                column + attribute.lower for column, attribute in zip(made.codes, attributes, strict=True)
+            ]
+            variations.append((*distributions.total_variation(drawn), len(made.measured.pairs)))
             counted.update((attributes[i].name, attributes[j].name) for i, j in made.measured.pairs)
             done += 1
             progress(done, repetitions * len(designs))
-        one, two, pairs = np.mean(found, axis=0).tolist()
+        one, two, pairs = np.mean(variations, axis=0).tolist()
         tried.append(
             TriedTable(
                 design.epsilon, expected_errors(design), one, two, pairs,

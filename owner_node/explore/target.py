@@ -50,7 +50,7 @@ class Trial(Document):
     def most(self) -> Estimate:
         """The larger of both shares."""
         shares = [self.reidentified, *([self.with_earlier] if self.with_earlier else [])]
-        return max(shares, key=lambda each: each.mean)
+        return max(shares, key=lambda share: share.mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +89,9 @@ def find_rank_noise(
     releases, re-identifies a larger share.
 
     Args:
-        table: The records.
         setting: How they are masked, but for rank noise.
         most: The share of persons that is accepted.
         known: Attributes that an intruder knows exactly of everybody; empty for all.
-        randomness: Source of noise and choices.
         progress: Called often with the number of finished trials and of all; what it raises ends the search.
         earlier: How earlier releases masked attributes of the table; one whose k is too large is left out.
 
@@ -111,7 +109,7 @@ def find_rank_noise(
     fewest = max(task.k or 1 for task in planned.tasks)
     people = people_of(table.records.columns, planned.tasks, randomness, fewest)
     n_members = people.members.n_records
-    before = [each for each in earlier if max(task.k or 1 for task in each) <= n_members]
+    before = [release for release in earlier if max(task.k or 1 for task in release) <= n_members]
     intruder = knowledge_of(table.schema.names, known)[0]
 
     def check() -> None:
@@ -127,10 +125,10 @@ def find_rank_noise(
 
     def is_enough(number: int) -> bool:
         tasks = tasks_with(number)
-        found = attacked_share(tasks, people, known, randomness, check=check)
+        share = attacked_share(tasks, people, known, randomness, check=check)
         with_earlier = together(tasks, *before) if before else None
         trials[number] = Trial(
-            RANK_NOISES[number], found, *_left(whole, tasks, randomness), with_earlier=with_earlier
+            RANK_NOISES[number], share, *_left(whole, tasks, randomness), with_earlier=with_earlier
         )
         check()
         return trials[number].most.mean <= most
@@ -151,7 +149,7 @@ def find_rank_noise(
         tuple(known) or table.schema.names,
         None if chosen is None else RANK_NOISES[chosen],
         tuple(trials[number] for number in sorted(trials)),
-        mean_sse_of_means([each.scale for each in whole.attributes]),
+        mean_sse_of_means([attribute.scale for attribute in whole.attributes]),
         len(before),
         more,
     )
@@ -160,13 +158,13 @@ def find_rank_noise(
 def _left(
     whole: OriginalRecords, tasks: Sequence[AttributeTask], randomness: Randomness
 ) -> tuple[Estimate | None, Estimate | None]:
-    found = measure(whole, tasks, _REPETITIONS, (CORRELATION,), randomness.bits)
-    return found.mean_sse(), found.overall(CORRELATION)
+    utility = measure(whole, tasks, _REPETITIONS, (CORRELATION,), randomness.bits)
+    return utility.mean_sse(), utility.overall(CORRELATION)
 
 
 def sentences(target: Target) -> list[str]:
     """Return the result in plain words."""
-    by_noise = {each.rank_noise: each for each in target.trials}
+    by_noise = {trial.rank_noise: trial for trial in target.trials}
     default, last = by_noise[DEFAULT], target.trials[-1]
     most = percent(float(target.max_reidentified))
     who = f"an intruder who knows {', '.join(target.known)} of everybody"
@@ -177,31 +175,31 @@ def sentences(target: Target) -> list[str]:
             f"Accepted: {most}.",
             "Release fewer attributes (--attributes), or do not release these data.",
         ]
-    found = by_noise[target.rank_noise]
-    share = _interval(found.reidentified)
+    trial = by_noise[target.rank_noise]
+    share = _interval(trial.reidentified)
     lines = [
-        f"Rank noise {found.rank_noise:f}: {who} re-identifies {share} of the persons; {most} are accepted."
+        f"Rank noise {trial.rank_noise:f}: {who} re-identifies {share} of the persons; {most} are accepted."
     ]
-    if found.with_earlier:
+    if trial.with_earlier:
         lines.append(
-            f"{_releases(target.n_earlier)} of these data are counted: {_interval(found.with_earlier)}."
+            f"{_releases(target.n_earlier)} of these data are counted: {_interval(trial.with_earlier)}."
         )
     if target.with_one_more:
         lines.append(
             f"This and one more release like it: {_interval(target.with_one_more)}. Each further release of "
             "the same data raises the share."
         )
-    if found is default:
+    if trial is default:
         return [*lines, "It is the default: less was not tried."]
     lines.append(f"With the default of {DEFAULT:f} the share is {_interval(default.reidentified)}.")
-    if found.mean_sse and default.mean_sse:
+    if trial.mean_sse and default.mean_sse:
         lines.append(
-            f"The cost: mean SSE {found.mean_sse.mean:.3g} instead of {default.mean_sse.mean:.3g} "
+            f"The cost: mean SSE {trial.mean_sse.mean:.3g} instead of {default.mean_sse.mean:.3g} "
             f"({target.mean_sse_of_means:.3g} if every value is replaced by its attribute's mean)."
         )
-    if found.correlation_error and default.correlation_error:
+    if trial.correlation_error and default.correlation_error:
         lines.append(
-            f"Correlations are off by {found.correlation_error.mean:.2g} on average instead of "
+            f"Correlations are off by {trial.correlation_error.mean:.2g} on average instead of "
             f"{default.correlation_error.mean:.2g}."
         )
     return lines

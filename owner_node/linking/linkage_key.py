@@ -105,7 +105,6 @@ def new(state_dir: Path, *, replace: bool = False) -> LinkageKey:
     """Create a linkage key.
 
     Args:
-        state_dir: The owner's state directory.
         replace: Replace an existing key; every other owner then needs the new one.
 
     Returns:
@@ -166,8 +165,6 @@ def export(state_dir: Path, signer: Signer, to: Path, expected: str) -> dict[str
     """Seal the linkage key to one recipient and sign it.
 
     Args:
-        state_dir: The owner's state directory.
-        signer: The owner's key and certificate.
         to: The recipient's file, with the document of `recipient`.
         expected: The recipient key's fingerprint, as read out on the telephone.
 
@@ -195,7 +192,7 @@ def export(state_dir: Path, signer: Signer, to: Path, expected: str) -> dict[str
     try:
         seal = ChaCha20Poly1305(_sealing_key(ephemeral, public, body))
     except ValueError:  # a point of small order: no agreement with it is secret
-        raise _damaged(to) from None
+        raise _damaged_file(to) from None
     body["sealed"] = _text(seal.encrypt(_NONCE, key.key, canonical(body)))
     return body | {"signature": _text(signer.sign_document(Domain.LINKAGE_EXPORT, body))}
 
@@ -214,8 +211,6 @@ def import_export(state_dir: Path, path: Path, expected: str, *, replace: bool =
     compared on the telephone identifies the key, and the certificate only adds a name.
 
     Args:
-        state_dir: The owner's state directory.
-        path: The export.
         expected: The fingerprint of the sender's owner key, as read out on the telephone.
         replace: Replace a different existing key.
 
@@ -264,9 +259,9 @@ def _open(state_dir: Path, body: Mapping[str, Any], path: Path) -> bytes:
         seal = ChaCha20Poly1305(_sealing_key(own, ephemeral, header))
         key = seal.decrypt(_NONCE, _bytes(body, "sealed", path), canonical(header))
     except (InvalidTag, ValueError):
-        raise _damaged(path) from None
+        raise _damaged_file(path) from None
     if len(key) != KEY_SIZE:
-        raise _damaged(path)
+        raise _damaged_file(path)
     return key
 
 
@@ -290,7 +285,7 @@ def _read_foreign(path: Path) -> bytes:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", "check the path") from None
     if len(data) > _LARGEST_FILE:
-        raise _damaged(path)
+        raise _damaged_file(path)
     return data
 
 
@@ -299,11 +294,11 @@ def _read_document(data: bytes, path: Path, kind: str) -> dict[str, str]:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
-        raise _damaged(path) from None
+        raise _damaged_file(path) from None
     if not isinstance(document, dict):
-        raise _damaged(path)
+        raise _damaged_file(path)
     if not all(isinstance(text, str) and text.isascii() for text in (*document, *document.values())):
-        raise _damaged(path)
+        raise _damaged_file(path)
     if document.get("format") != kind:
         raise IntegrityError(f"{path} is not of the format {kind}", "check that it is the right file")
     return document
@@ -313,21 +308,21 @@ def _bytes(document: Mapping[str, str], name: str, path: Path, size: int | None 
     try:
         value = base64.b64decode(document[name], validate=True)
     except (KeyError, binascii.Error, ValueError):
-        raise _damaged(path) from None
+        raise _damaged_file(path) from None
     # The last character of base64 can have unused bits: only one text per value is accepted.
     if _text(value) != document[name] or size not in (None, len(value)):
-        raise _damaged(path)
+        raise _damaged_file(path)
     return value
 
 
 def _generation(document: Mapping[str, str], path: Path) -> int:
     text = document.get("generation", "")
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise _damaged(path)
+        raise _damaged_file(path)
     return int(text)
 
 
-def _damaged(path: Path) -> IntegrityError:
+def _damaged_file(path: Path) -> IntegrityError:
     return IntegrityError(f"{path} is damaged", "get the file again, or a copy of it from a backup")
 
 

@@ -86,7 +86,12 @@ def check_passes(
     """Return how many persons each pass distinguishes."""
     return tuple(
         PassCheck(
-            match.name, each.sent.complete, len(each.sent.tokens), each.same, each.entropy_bits, n_records
+            match.name,
+            tokens.sent.complete,
+            len(tokens.sent.tokens),
+            tokens.same,
+            tokens.entropy_bits,
+            n_records,
         )
-        for match, each in zip(dataset.match, passes, strict=True)
+        for match, tokens in zip(dataset.match, passes, strict=True)
     )

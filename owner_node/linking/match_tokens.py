@@ -20,7 +20,7 @@ from common.canonical import canonical
 from common.matching.lists import PassList
 from common.model.schema import MatchPass
 from owner_node.config import DatasetConfig
-from owner_node.linking.tokens import KEY_SIZE, hashed
+from owner_node.linking.tokens import KEY_SIZE, hash_messages
 from owner_node.values.match_keys import KeyColumns, MatchKey, NumberedPersons, parse_key
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ def pass_key(release_key: bytes, number: int, match_pass: MatchPass) -> bytes:
 
     Args:
         number: Place of the pass, from 0.
-        match_pass: The pass as it is in the plan.
 
     References:
         RFC 5869 (HKDF), with SHA-256.
@@ -86,8 +85,6 @@ def pass_tokens(columns: KeyColumns, keys: Sequence[MatchKey], key: bytes, handl
     """Return the tokens of one pass.
 
     Args:
-        columns: Makes the match keys.
-        keys: The keys of the pass.
         key: Key of the pass (`pass_key`).
         handles: Handle of every record, shape (n_records,).
     """
@@ -95,9 +92,9 @@ def pass_tokens(columns: KeyColumns, keys: Sequence[MatchKey], key: bytes, handl
 
     from common.arrays import sortable
 
-    joined = _joined([columns.key(each) for each in keys])
+    joined = _join_keys([columns.key(match_key) for match_key in keys])
     complete = np.flatnonzero(joined.is_valid().to_numpy(zero_copy_only=False))
-    tokens = sortable(hashed(joined.drop_null().to_numpy(zero_copy_only=False), key))
+    tokens = sortable(hash_messages(joined.drop_null().to_numpy(zero_copy_only=False), key))
     order = np.argsort(tokens, kind="stable")
     tokens = tokens[order]
     begins = np.flatnonzero(np.concatenate([[True], tokens[1:] != tokens[:-1]])[: len(tokens)])
@@ -112,7 +109,7 @@ def pass_tokens(columns: KeyColumns, keys: Sequence[MatchKey], key: bytes, handl
     return PassTokens(sent, int((sizes * (sizes - 1) // 2).sum()))
 
 
-def _joined(keys: Sequence["pa.Array"]) -> "pa.Array":
+def _join_keys(keys: Sequence["pa.Array"]) -> "pa.Array":
     """Concatenate the keys of every record; null if one of them is."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -140,10 +137,9 @@ def all_passes(
     """Yield the tokens of every pass.
 
     Args:
-        columns: Makes the match keys.
         passes: The passes, in the order of the plan.
         handles: Handle of every record, shape (n_records,).
     """
-    for number, each in enumerate(passes):
-        keys = tuple(map(parse_key, each.keys))
-        yield pass_tokens(columns, keys, pass_key(release_key, number, each), handles)
+    for number, match_pass in enumerate(passes):
+        keys = tuple(map(parse_key, match_pass.keys))
+        yield pass_tokens(columns, keys, pass_key(release_key, number, match_pass), handles)

@@ -93,10 +93,10 @@ def tokens(columns: Sequence["pa.Array"], key: bytes) -> "TokenArray":
     References:
         RFC 2104 (HMAC).
     """
-    return hashed(_messages(columns), key)
+    return hash_messages(_messages(columns), key)
 
 
-def hashed(messages: Iterable[bytes], key: bytes) -> "TokenArray":
+def hash_messages(messages: Iterable[bytes], key: bytes) -> "TokenArray":
     """Return the first 16 bytes of HMAC-SHA256(key, message) of every message, shape (n_messages, 16)."""
     import numpy as np
 

@@ -100,11 +100,7 @@ class LocalWork(Work):
 
     @property
     def charge(self) -> Decimal:
-        """The charge to the ledger.
-
-        Raises:
-            InternalError: If the accounting has no bound for the work, which no policy allows.
-        """
+        """The charge to the ledger."""
         return Accept.of(self.asked).charge
 
     def remaining(self) -> Decimal:
@@ -191,13 +187,9 @@ class LocalWork(Work):
         self.note(tx, event, epsilon=format(self.asked.most.epsilon, "f"), **fields)
 
     def _lines(self) -> dict[str, Line]:
-        """Return its lines of the history by event, but for refusals.
-
-        Raises:
-            ConflictError: If its id was used for other arguments or other data.
-        """
-        found = self.records.history.entries(aggregator=LOCAL, release=self.id)
-        lines = {line.event: line for line in found if line.event != "refused"}
+        """Return its lines of the history by event, but for refusals."""
+        entries = self.records.history.entries(aggregator=LOCAL, release=self.id)
+        lines = {line.event: line for line in entries if line.event != "refused"}
         spent = lines.get("spent")
         if spent is None or spent.plan_digest == self.key[2]:
             return lines
@@ -245,5 +237,5 @@ def load_to_charge(
 
 def _chosen(document: Mapping[str, Any]) -> list[tuple[object, object]]:
     """Return the arguments about attributes that a person chose, independent of ε."""
-    found = document.get("attributes", ())
-    return [(each["name"], each.get("rank_noise")) for each in found]
+    attributes = document.get("attributes", ())
+    return [(attribute["name"], attribute.get("rank_noise")) for attribute in attributes]

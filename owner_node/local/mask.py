@@ -65,7 +65,7 @@ class MaskJob:
     def make(self, fragment: Path, progress: Progress) -> MadeTable:
         """Mask; the records are masked as their pieces are taken."""
         report = _report_of(self.plan, n_records=self.work.data.n_records, order=self.order)
-        return MadeTable(report, _drawn(self, fragment, progress))
+        return MadeTable(report, _draw(self, fragment, progress))
 
     def foresee(self) -> Forecast:
         """Compute the expected effect of masking. It depends on the data, so it is for their owner alone."""
@@ -88,8 +88,6 @@ def prepare_mask(
 
     Args:
         arguments: The request: a horizontal release of this owner alone, under the work's id.
-        schema: The attributes that may be masked.
-        records: The owner's state.
         policy: The owner's policy, which determines the charge; `LocalWork.judge` applies it.
         order: `SHUFFLED`, or `ORIGINAL` for records in memory.
         place: Location of the source; empty for data passed in memory.
@@ -110,7 +108,7 @@ def prepare_mask(
     return job
 
 
-def _drawn(job: MaskJob, fragment: Path, progress: Progress) -> Generator[pa.Table]:
+def _draw(job: MaskJob, fragment: Path, progress: Progress) -> Generator[pa.Table]:
     """Mask, and return the masked records in pieces; shuffled ones through a fragment, as in a release."""
     n_records = job.work.data.n_records
     progress.begin(MASKING, n_records * len(job.tasks))
@@ -144,7 +142,7 @@ def _document_of(plan: Plan, order: str) -> dict[str, Any]:
         "epsilon": plan.epsilon,
         "schema": [attribute.to_document() for attribute in plan.attributes],
         "max_records_per_person": plan.max_records_per_person,
-        "attributes": [each.to_document() for each in task.attributes],
+        "attributes": [attribute.to_document() for attribute in task.attributes],
     }
 
 
@@ -165,7 +163,7 @@ def _report_of(plan: Plan, *, n_records: int, order: str) -> Mapping[str, Any]:
         "order": order,
         "max_records_per_person": plan.max_records_per_person,
         "schema": [attribute.to_document() for attribute in plan.attributes],
-        "attributes": [each.to_document() for each in task.attributes],
+        "attributes": [attribute.to_document() for attribute in task.attributes],
         "promises": list(promises(plan)),
         "invariants": list(invariants(plan)),
     }

@@ -61,7 +61,7 @@ class MaskedTables:
         self._directory = private_directory(state_dir / "masked")
 
     @contextmanager
-    def claimed(self, holder: str) -> Iterator[None]:
+    def claim(self, holder: str) -> Iterator[None]:
         """Let only one process draw noise at a time, and delete what an interrupted process left.
 
         Raises:
@@ -97,7 +97,7 @@ class MaskedTables:
     def discard(self, work_id: str) -> None:
         """Delete a draw whose result was not recorded, before it is drawn again.
 
-        Call this while `claimed`.
+        Call this within `claim`.
         """
         for path in self._paths(work_id).values():
             path.unlink(missing_ok=True)
@@ -191,7 +191,6 @@ class TableJob(Protocol):
 
         Args:
             fragment: A file to use meanwhile.
-            progress: Shows how far that is.
         """
 
 
@@ -204,10 +203,8 @@ def make_table(
     again.
 
     Args:
-        job: What to make.
         tables: The store of tables; it has the table under the work's id afterwards.
         holder: Name of this process, shown to another process that finds the store locked.
-        progress: Shows how far that is.
 
     Returns:
         The report.
@@ -220,7 +217,7 @@ def make_table(
     """
     work = job.work
     if work.standing() is not Standing.DELIVERED:
-        with tables.claimed(holder):
+        with tables.claim(holder):
             work.pay()
             if work.standing() is Standing.SPENT:
                 # An interrupted process may have left a draw, and one charge must never give two draws.
@@ -237,11 +234,10 @@ def released_table(plan: Plan, columns: Mapping[str, Int64Array]) -> pa.Table:
     """Return masked columns as a table of release types, with the descriptions of a release.
 
     Args:
-        plan: How they were masked.
         columns: Masked values in resolution units, `(n_records,)` each.
     """
     schema = release_schema(plan)
-    arrays = [from_units(each, columns[each.name]) for each in plan.attributes]
+    arrays = [from_units(attribute, columns[attribute.name]) for attribute in plan.attributes]
     return pa.table(arrays, schema=schema.remove(schema.get_field_index(RECORD_COLUMN)))
 
 
@@ -298,16 +294,16 @@ def deliver(table: Path, report: Mapping[str, Any], out: Path, counts: Path | No
         UsageError: If a different file exists.
         OSError: If a file cannot be written.
     """
-    delivered = {**report, "file": _delivered(table, out)}
+    delivered = {**report, "file": _deliver_file(table, out)}
     if counts is not None:
-        delivered["counts"] = _delivered(counts, counts_path(out))
+        delivered["counts"] = _deliver_file(counts, counts_path(out))
     text = json.dumps(json.loads(canonical(delivered)), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     write_atomic(report_path(out), text.encode())
     document: dict[str, Any] = json.loads(text)
     return document
 
 
-def _delivered(stored: Path, out: Path) -> dict[str, Any]:
+def _deliver_file(stored: Path, out: Path) -> dict[str, Any]:
     """Write one file, and return what the report says of it."""
     if not out.exists():
         with atomic_writer(out) as stream:

@@ -87,7 +87,7 @@ def answer_query(query: Query) -> tuple[str, ...]:
         work.pay()
         drawn = draw_answer(question, query.values, SystemBits())
         # Recorded before it is shown; if another process was first, its answer is returned.
-        texts = [_as_text(question, each, len(query.values)) for each in drawn]
+        texts = [_as_text(question, value, len(query.values)) for value in drawn]
         work.deliver({"answer": texts})
     return tuple(work.result()["answer"])
 

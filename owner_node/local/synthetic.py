@@ -57,7 +57,6 @@ def prepare_synthesis(
 
     Args:
         schema: The attributes to model, in the order of the table.
-        records: The owner's state.
         epsilon: ε for the whole record of a person.
         delta: δ; 0 for ε-differential privacy.
         policy: The owner's policy; `LocalWork.judge` applies it.
@@ -84,14 +83,14 @@ def prepare_synthesis(
             "make it of a part of the records",
         )
     check_delta(delta, data.n_records)
-    names, zeros = tuple(each.name for each in attributes), schema.structural_zeros
+    names, zeros = tuple(attribute.name for attribute in attributes), schema.structural_zeros
     document = {
         "kind": "synthetic",
         "dataset": dataset.name,
         "epsilon": epsilon,
-        "schema": [each.to_document() for each in attributes],
+        "schema": [attribute.to_document() for attribute in attributes],
         **({"delta": delta} if delta else {}),
-        **({"structural_zeros": [each.to_document() for each in zeros]} if zeros else {}),
+        **({"structural_zeros": [rule.to_document() for rule in zeros]} if zeros else {}),
     }
     asked = SyntheticWork(
         attributes=names, epsilon=epsilon, delta=delta, policy=policy, dataset=dataset, today=now.date()
@@ -151,7 +150,7 @@ class SynthesisJob:
         progress.begin("counting", 0)
         design, engine = self.design, self.work.data.records.engine
         columns = engine.sample(engine.n_records).columns
-        codes = [columns[each.name] - each.lower for each in self.attributes]
+        codes = [columns[attribute.name] - attribute.lower for attribute in self.attributes]
         made = synthesise_together(design, [codes], [SystemBits()])
         progress.end()
         report = {
@@ -169,5 +168,5 @@ class SynthesisJob:
     @property
     def design(self) -> Design:
         """What the table follows from, beside the noisy counts."""
-        rules = tuple(rule_codes(each, self.attributes) for each in self.structural_zeros)
+        rules = tuple(rule_codes(rule, self.attributes) for rule in self.structural_zeros)
         return Design(self.attributes, self.n_records, self.epsilon, self.delta, rules=rules)

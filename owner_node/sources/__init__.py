@@ -86,7 +86,7 @@ def open_reading(
     examples: bool = False,
     progress: Progress | None = None,
 ) -> Iterator["Reading"]:
-    """Open a source to be read some records at a time.
+    """Open a source to be read some records at a time; arguments and errors are those of `load`.
 
     Yields:
         The reading. Problems that it found are raised at the end of the block.
@@ -105,7 +105,7 @@ def count_records(
 ) -> int:
     """Count the records that `load` would load, without those that `missing = "drop"` drops.
 
-    Values are not parsed, so values of a wrong type are not detected. `progress` shows how far that is.
+    Values are not parsed, so values of a wrong type are not detected. Raises as `load` does.
     """
     chosen = _chosen(dataset, attributes)
     from owner_node.sources.reading import count

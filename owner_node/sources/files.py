@@ -3,7 +3,8 @@
 Error texts of libraries are not passed on, since they quote values.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Any
@@ -100,7 +101,9 @@ class ParquetSource(Source):
                     path, buffer_size=READ_BYTES, pre_buffer=False, coerce_int96_timestamp_unit="us"
                 ) as file:
                     if tuple(file.schema_arrow.names) != tuple(self.names):
-                        self._find_change(path, findings)
+                        hint = "export the data into another folder, and rename it when it is complete"
+                        changed: Callable[[], list[str]] = partial(list, [path.name])
+                        findings.add(None, "changed while it was read", 1, hint, "file", changed)
                         return
                     foreign = _foreign_types(file)
                     for batch in file.iter_batches(batch_size=BATCH_RECORDS, columns=list(columns)):
@@ -112,11 +115,6 @@ class ParquetSource(Source):
             check_resources(fault)
             hint = "the file is damaged or uses a feature that is not supported; write it again"
             findings.add(None, NOT_PARQUET, 1, hint, counted="")
-
-    @staticmethod
-    def _find_change(path: Path, findings: Findings) -> None:
-        hint = "export the data into another folder, and rename it when it is complete"
-        findings.add(None, "changed while it was read", 1, hint, "file", lambda: [path.name])
 
     def expected(self) -> int | None:
         """Return the number that the files state; None if they cannot be read any more."""

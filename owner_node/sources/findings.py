@@ -69,19 +69,17 @@ class Findings:
             ": ".join([_line(*finding[:3], count), *filter(None, [", ".join(self._examples_of(finding))])])
             for finding, count in self._counts.items()
         ]
+        problems: list[dict[str, Any]] = [
+            {"column": finding[0], "problem": finding[1], "count": count if finding[2] else None}
+            | ({"examples": examples} if (examples := self._examples_of(finding)) else {})
+            for finding, count in self._counts.items()
+        ]
         message = "\n  ".join([f"data set {dataset!r} cannot be used: {source}", *lines])
         return DataError(
             message,
-            "\n  ".join(_once(hint for *_, hint in self._counts)),
-            {"dataset": dataset, "source": source, "problems": self._documents()},
+            "\n  ".join(dict.fromkeys(hint for *_, hint in self._counts)),
+            {"dataset": dataset, "source": source, "problems": problems},
         )
-
-    def _documents(self) -> list[dict[str, Any]]:
-        return [
-            {"column": finding[0], "problem": finding[1], "count": count if finding[2] else None}
-            | ({"examples": named} if (named := self._examples_of(finding)) else {})
-            for finding, count in self._counts.items()
-        ]
 
     def _examples_of(self, finding: Finding) -> list[str]:
         return list((self._examples or {}).get(finding, ()))
@@ -91,7 +89,3 @@ def _line(column: str | None, problem: str, counted: str, count: int) -> str:
     place = "" if column is None else f"column {column!r}: "
     noun = counted.removesuffix("s") if count == 1 else counted
     return f"{place}{problem}" + (f" ({count:,} {noun})" if counted else "")
-
-
-def _once(texts: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(texts))

@@ -25,7 +25,7 @@ from owner_node.sources.files import open_file
 from owner_node.sources.findings import Findings
 from owner_node.sources.texts import advice, as_text, faults, is_readable, type_name
 from owner_node.values.dates import days
-from owner_node.values.numerals import ungrouped
+from owner_node.values.numerals import ungroup
 
 MOST_LABELS = 50
 """A column with more different texts is not a category."""
@@ -175,7 +175,8 @@ class ColumnGuess:
             return "integer" if whole else "number"
         if self.date_formats:
             return "date"
-        return "category" if self.labels is not None and not self.forms and not self._all_different else ""
+        all_different = self.distinct and self.n_values > 2
+        return "category" if self.labels is not None and not self.forms and not all_different else ""
 
     @property
     def reason(self) -> str:
@@ -213,10 +214,6 @@ class ColumnGuess:
     @property
     def _numbers(self) -> _Numbers:
         return self.forms.get(self.form) or _Numbers()
-
-    @property
-    def _all_different(self) -> bool:
-        return self.distinct and self.n_values > 2
 
     @property
     def date_formats(self) -> list[str]:
@@ -325,7 +322,7 @@ def _update(column: ColumnGuess, texts: Any) -> None:
     column.n_values += len(values)
     column.n_sentences += int(pc.sum(pc.match_substring_regex(values, _SENTENCE)).as_py())
     column.n_addresses += int(pc.sum(pc.match_substring_regex(values, _ADDRESS)).as_py())
-    _narrow(column, values)
+    column.still = {kind for kind in column.still if _fits(kind, values)}
     different = pc.unique(values)
     column.distinct = column.distinct and len(different) == len(values)
     if column.labels is not None:
@@ -374,11 +371,6 @@ def _common_date_formats(columns: Iterable[ColumnGuess]) -> list[str]:
     return [form for form in _DATES if fitting and fitting[form] == max(fitting.values())]
 
 
-def _narrow(column: ColumnGuess, values: Any) -> None:
-    """Exclude types and formats that do not fit every value."""
-    column.still = {kind for kind in column.still if _fits(kind, values)}
-
-
 def _fits(kind: str, values: Any) -> bool:
     if kind == "integer":
         return _all_match(values, _INTEGER)
@@ -398,7 +390,7 @@ def _measure(column: ColumnGuess, values: Any) -> None:
         for mark in {mark for mark, _ in column.forms}
     }
     for (mark, separator), known in tuple(column.forms.items()):
-        numerals, numbers = ungrouped(values, mark, separator), plain[mark]
+        numerals, numbers = ungroup(values, mark, separator), plain[mark]
         if numerals is not values:
             fits = _all_match(numerals, _NUMBER[mark])
             numbers = replace(_measure_numerals(numerals, mark), grouped=True) if fits else None

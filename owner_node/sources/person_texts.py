@@ -57,7 +57,9 @@ def person_texts(array: Any) -> PersonTexts:
     if pa.types.is_floating(array.type):
         return _floats(array)
     written = texts.as_text(array)
-    return whole_numerals(written) if pa.types.is_decimal(array.type) else _faultless(written)
+    if pa.types.is_decimal(array.type):
+        return whole_numerals(written)
+    return PersonTexts(written, pa.nulls(len(written), pa.string()))
 
 
 def whole_numerals(numerals: Any) -> PersonTexts:
@@ -79,10 +81,6 @@ def _floats(array: Any) -> PersonTexts:
     written = pc.if_else(pa.array(exact), digits, texts.as_text(array))
     faults = {_INEXACT: pa.array(~exact), _FRACTION: pa.array(~whole), _NOT_FINITE: pa.array(~finite)}
     return PersonTexts(written, _faults(faults))
-
-
-def _faultless(written: Any) -> PersonTexts:
-    return PersonTexts(written, pa.nulls(len(written), pa.string()))
 
 
 def _faults(where: Mapping[str, Any]) -> Any:

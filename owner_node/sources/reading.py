@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -337,7 +338,9 @@ def _clean(
             columns[name] = identifier_texts(name, columns[name], form, findings, dataset.texts_version)
     needed = [array for name, array in columns.items() if name in dataset.dropping]
     if needed:
-        complete = _complete(needed, n_records)
+        complete = np.ones(n_records, dtype=np.bool_)
+        for array in filter(attrgetter("null_count"), needed):
+            complete &= array.is_valid().to_numpy(zero_copy_only=False)
         columns = {name: array.filter(pa.array(complete)) for name, array in columns.items()}
         keys = {name: array.filter(pa.array(complete)) for name, array in keys.items()}
         kept = int(np.count_nonzero(complete))
@@ -352,14 +355,6 @@ def _clean(
         n_records - kept,
         {},
     )
-
-
-def _complete(needed: Sequence[Any], n_records: int) -> Any:
-    complete = np.ones(n_records, dtype=np.bool_)
-    for array in needed:
-        if array.null_count:
-            complete &= array.is_valid().to_numpy(zero_copy_only=False)
-    return complete
 
 
 def _fill(

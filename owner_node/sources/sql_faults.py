@@ -96,7 +96,8 @@ def explain(error: Any, dataset: DatasetConfig, limit: timedelta) -> Fault | Sou
     original = getattr(error, "orig", None) or error
     state = _state(original)
     name = type(original).__name__ + (f" ({state})" if state else "")
-    if getattr(error, "connection_invalidated", False) or _passes(state):
+    passes = _PASSING_STATES.fullmatch(state) is not None or state.startswith(_PASSING_NAMES)
+    if passes or getattr(error, "connection_invalidated", False):
         return unreachable(dataset, f"the database cannot answer now: {name}")
     if state in _STOPPED:
         stopped = f"the query was stopped after {limit.total_seconds():g} s"
@@ -133,10 +134,6 @@ def _state(original: Any) -> str:
         if isinstance(state, str) and re.fullmatch(r"\w{1,40}", state):
             return state
     return ""
-
-
-def _passes(state: str) -> bool:
-    return _PASSING_STATES.fullmatch(state) is not None or state.startswith(_PASSING_NAMES)
 
 
 def _place(error: Any, original: Any, query: str) -> str:

@@ -16,7 +16,7 @@ from owner_node.config import CsvOptions
 from owner_node.sources import texts
 from owner_node.sources.findings import Findings
 from owner_node.values import dates
-from owner_node.values.numerals import BoolArray, Scaled, bools, ints, scaled
+from owner_node.values.numerals import BoolArray, Scaled, bools, ints, scale_numerals
 
 _TRUE = ("true", "t", "yes", "y", "1")
 _LONGEST_NAMED = 40
@@ -60,7 +60,7 @@ def _number(attribute: Attribute, array: Any, form: CsvOptions, findings: Findin
         read = Scaled(ints(array), none, none, none, none)
     else:
         point, thousands = (form.decimal, form.thousands) if texts.is_text(array) else (".", "")
-        read = scaled(texts.as_text(array), attribute.decimals, point, thousands)
+        read = scale_numerals(texts.as_text(array), attribute.decimals, point, thousands)
     hint = (
         "correct them in the source, or name the text that stands for a missing value in na_values; "
         "csv.decimal and csv.thousands say how a CSV file writes numbers"

@@ -42,17 +42,19 @@ def check_format(date_format: str) -> str:
     Raises:
         ValueError: If it is none, with what to write.
     """
-    directives = [each for each in _DIRECTIVE.findall(date_format) if each != "%"]
-    supported = f"directives are {', '.join(f'%{each}' for each in _PARTS)}"
-    unsupported = [each for each in directives if each not in _PARTS]
-    wrong = [f"%{each} is not supported; {_OTHERS.get(each, supported)}" for each in unsupported]
+    directives = [directive for directive in _DIRECTIVE.findall(date_format) if directive != "%"]
+    supported = f"directives are {', '.join(f'%{part}' for part in _PARTS)}"
+    unsupported = [directive for directive in directives if directive not in _PARTS]
+    wrong = [
+        f"%{directive} is not supported; {_OTHERS.get(directive, supported)}" for directive in unsupported
+    ]
     if "M" in directives and not {"H", "I"} & set(directives):
         wrong.append("%M reads minutes, of no hour; the month is %m")
     if wrong:
         raise ValueError("; ".join(dict.fromkeys(wrong)))
     read: dict[str, list[str]] = {}
-    for each in directives:
-        read.setdefault(_PARTS[each], []).append(f"%{each}")
+    for directive in directives:
+        read.setdefault(_PARTS[directive], []).append(f"%{directive}")
     for part, several in read.items():
         if len(several) > 1:
             raise ValueError(f"it reads the {part} more than once ({', '.join(several)})")

@@ -49,14 +49,14 @@ def _from(first: int | None, values: Int64Array, known: BoolArray) -> tuple[Int6
     day_of_month = values - _first_day(months)
     begin = date.fromordinal(first + _EPOCH).year
     years, month_of_year = np.divmod(months, 12)
-    moved, found = np.zeros_like(values), np.zeros_like(known)
+    moved, placed = np.zeros_like(values), np.zeros_like(known)
     for century in (0, 100):
         year = begin + (years + 1970 - begin) % 100 + century
         month = (year - 1970) * 12 + month_of_year
         day = _first_day(month) + day_of_month
-        fits = known & ~found & (day < _first_day(month + 1)) & (day >= first)
-        moved, found = np.where(fits, day, moved), found | fits
-    return moved, found
+        fits = known & ~placed & (day < _first_day(month + 1)) & (day >= first)
+        moved, placed = np.where(fits, day, moved), placed | fits
+    return moved, placed
 
 
 def _pattern(date_format: str) -> str | None:
@@ -80,7 +80,7 @@ def _by_number(texts: Any, pattern: str) -> tuple[Int64Array, BoolArray]:
         for name in ("year", "month", "day")
     )
     months = (year - 1970) * 12 + month - 1
-    first, following = (_first_day(each) for each in (months, months + 1))
+    first, following = (_first_day(month) for month in (months, months + 1))
     known = known & (year > 0) & (day <= following - first)
     return np.where(known, first + day - 1, 0), known
 

@@ -76,7 +76,7 @@ class KeyColumns:
         """
         if key not in self._made:
             encoded = self._of_columns(key.columns)
-            made = _prefixed(make_block(key.block, encoded.dictionary, self._date_format))
+            made = _prefix_lengths(make_block(key.block, encoded.dictionary, self._date_format))
             self._made[key] = made.take(encoded.indices)
         return self._made[key]
 
@@ -88,7 +88,7 @@ class KeyColumns:
         if columns not in self._encoded:
             nothing = pa.scalar(None, pa.large_string())
             texts = [self._columns[name].cast(pa.large_string()) for name in columns]
-            texts = [pc.if_else(pc.equal(pc.utf8_trim_whitespace(each), ""), nothing, each) for each in texts]
+            texts = [pc.if_else(pc.equal(pc.utf8_trim_whitespace(text), ""), nothing, text) for text in texts]
             joined = texts[0]
             if len(texts) > 1:
                 joined = pc.binary_join_element_wise(*texts, pa.scalar(" ", pa.large_string()))
@@ -112,7 +112,7 @@ class NumberedPersons(KeyColumns):
         """Return the numbers of the persons, shape (n_records,)."""
         import pyarrow as pa
 
-        return _prefixed(pa.array(map(str, self._numbers), pa.large_string()))
+        return _prefix_lengths(pa.array(map(str, self._numbers), pa.large_string()))
 
 
 def make_block(block: str, texts: "pa.Array", date_format: str = ISO_DATE) -> "pa.Array":
@@ -130,15 +130,15 @@ def make_block(block: str, texts: "pa.Array", date_format: str = ISO_DATE) -> "p
 
     if block in DATES:
         made = DATES[block](_iso_dates(texts, date_format))
-    elif found := _FIRST.fullmatch(block):
-        made = pc.utf8_slice_codeunits(_compact(texts), 0, int(found[1]))
+    elif match := _FIRST.fullmatch(block):
+        made = pc.utf8_slice_codeunits(_compact(texts), 0, int(match[1]))
     else:
         made = BLOCKS[block](texts)
     made = made.cast(pa.large_string())
     return pc.if_else(pc.equal(made, ""), pa.scalar(None, made.type), made)
 
 
-def _prefixed(texts: Any) -> Any:
+def _prefix_lengths(texts: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -204,7 +204,7 @@ def _sorted_words(texts: Any) -> Any:
     import pyarrow as pa
 
     words = _fold(texts).to_pylist()
-    return pa.array((None if each is None else " ".join(sorted(each.split())) for each in words), texts.type)
+    return pa.array((None if text is None else " ".join(sorted(text.split())) for text in words), texts.type)
 
 
 def _phonetic(name: str) -> Callable[[Any], Any]:
@@ -246,7 +246,7 @@ def _digits(texts: Any) -> Any:
 _MOST_DIGITS = 40
 
 
-def _checked(is_valid: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _with_check_digit(is_valid: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a building block of digits whose check digit is right; numbers with another make no key.
 
     Args:
@@ -327,9 +327,9 @@ BLOCKS: Mapping[str, Callable[[Any], Any]] = {
     "initial": _initial,
     "district": _district,
     "digits": _digits,
-    "digits-luhn": _checked(_luhn),
-    "digits-mod11": _checked(_mod11),
-    "digits-mod97": _checked(_mod97),
+    "digits-luhn": _with_check_digit(_luhn),
+    "digits-mod11": _with_check_digit(_mod11),
+    "digits-mod97": _with_check_digit(_mod97),
     # Dates are parsed first: see `DATES`.
     "date": lambda dates: dates,
     "year-month": lambda dates: _cut(dates, 7),

@@ -79,9 +79,6 @@ def _date(column: Any, date_format: str = ISO_DATE) -> Any:
     """Convert calendar dates to YYYY-MM-DD, whatever their format in this source; empty stays empty.
 
     Both forms of ISO 8601 are read, 2024-01-31 and 20240131; other formats must be declared.
-
-    Raises:
-        DataError: If a value is no such date.
     """
     import pyarrow.compute as pc
 
@@ -150,7 +147,6 @@ def normalise(columns: Sequence["pa.Array"], forms: Sequence[NormalForm]) -> lis
 
     Args:
         columns: Text columns, each of shape (n_records,); null means missing.
-        forms: The normal form of each column.
 
     Returns:
         The columns in normal form, as large strings. Empty results are null: an identifier without a

@@ -45,12 +45,11 @@ class Scaled:
     """Where the text has more decimals than the resolution, and the value was rounded."""
 
 
-def ungrouped(numerals: Any, point: str, thousands: str) -> Any:
+def ungroup(numerals: Any, point: str, thousands: str) -> Any:
     """Remove thousands separators from numerals that have one after every third digit; leave other texts.
 
     Args:
         numerals: Arrow string array without nulls, shape (n_records,).
-        point: The decimal point.
         thousands: The separator; empty for none.
 
     Returns:
@@ -68,19 +67,18 @@ def ungrouped(numerals: Any, point: str, thousands: str) -> Any:
     return pc.if_else(grouped, pc.replace_substring_regex(numerals, mark, ""), numerals)
 
 
-def scaled(texts: Any, decimals: int, point: str = ".", thousands: str = "") -> Scaled:
+def scale_numerals(texts: Any, decimals: int, point: str = ".", thousands: str = "") -> Scaled:
     """Read numerals as integers in units of 10^-decimals.
 
     Args:
         texts: Arrow string array without nulls, shape (n_records,).
-        decimals: Decimal places of the resolution.
         point: The decimal point, "." or ",".
-        thousands: The thousands separator that a numeral may have, as in `ungrouped`.
+        thousands: The thousands separator that a numeral may have, as in `ungroup`.
 
     Returns:
         Values, and the problems of the other texts.
     """
-    trimmed = ungrouped(pc.utf8_trim_whitespace(texts), point, thousands)
+    trimmed = ungroup(pc.utf8_trim_whitespace(texts), point, thousands)
     dot = re.escape(point)
     is_numeral = pc.match_substring_regex(
         trimmed, rf"^[+-]?(?:[0-9]+{dot}?[0-9]*|{dot}[0-9]+)(?:[eE][+-]?[0-9]+)?$"
@@ -95,7 +93,7 @@ def scaled(texts: Any, decimals: int, point: str = ".", thousands: str = "") -> 
     dots = ints(pc.find_substring(unsigned, point))
     places = np.where(dots < 0, 0, ints(pc.binary_length(unsigned)) - dots - 1)
     digits = pc.ascii_ltrim(pc.replace_substring(unsigned, point, ""), "0")
-    units, beyond, inexact = _rounded(digits, decimals - places + exponents)
+    units, beyond, inexact = _round(digits, decimals - places + exponents)
     negative = bools(pc.starts_with(trimmed, "-"))
     return Scaled(np.where(negative, -units, units), odd & ~not_finite, not_finite, beyond, inexact)
 
@@ -112,7 +110,7 @@ def _without_exponents(numerals: Any) -> tuple[Any, Int64Array]:
     return mantissas, np.where(bools(pc.equal(signs, "-")), -powers, powers)
 
 
-def _rounded(digits: Any, shifts: Int64Array) -> tuple[Int64Array, BoolArray, BoolArray]:
+def _round(digits: Any, shifts: Int64Array) -> tuple[Int64Array, BoolArray, BoolArray]:
     """Return digits × 10^shifts, rounded half to even; where it exceeds 64 bits; where it was rounded."""
     lengths = ints(pc.binary_length(digits))
     above, tie, some = (np.zeros(len(digits), dtype=np.bool_) for _ in range(3))

@@ -73,7 +73,7 @@ class Taxonomy:
         to all categories, each counted once.
         """
         centre = self.most_marginal()
-        return tuple(sorted(range(self.n_categories), key=lambda each: self.difference(centre, each)))
+        return tuple(sorted(range(self.n_categories), key=lambda index: self.difference(centre, index)))
 
     def most_marginal(self) -> int:
         """Return the declared index of the category farthest from all others, the first of several.
@@ -104,14 +104,14 @@ class Taxonomy:
                 below[node][len(path)] += 1
         profiles = []
         for path in self.paths:
-            found: Counter[Fraction] = Counter()
+            counts: Counter[Fraction] = Counter()
             nodes = _nodes(path)
             for shared, (node, deeper) in enumerate(pairwise([*nodes, ()]), start=1):
                 nearer: Mapping[int, int] = below[deeper] if deeper else {}
                 for depth, count in below[node].items():
                     if rest := count - nearer.get(depth, 0):
-                        found[_difference(len(path), depth, shared)] += rest
-            profiles.append(tuple(sorted(found.items())))
+                        counts[_difference(len(path), depth, shared)] += rest
+            profiles.append(tuple(sorted(counts.items())))
         return profiles
 
 
@@ -153,7 +153,6 @@ def taxonomy_of(hierarchy: Mapping[str, Path], categories: Sequence[str]) -> Tax
     """Return the taxonomy of declared categories.
 
     Args:
-        hierarchy: The result of `read_hierarchy`.
         categories: The labels in declared order.
 
     Raises:
@@ -164,9 +163,9 @@ def taxonomy_of(hierarchy: Mapping[str, Path], categories: Sequence[str]) -> Tax
     more = [label for label in hierarchy if label not in declared]
     problems = []
     if lacking:
-        problems.append(f"declared, but not in the hierarchy: {_listed(lacking)}")
+        problems.append(f"declared, but not in the hierarchy: {_list_labels(lacking)}")
     if more:
-        problems.append(f"in the hierarchy, but not declared as categories: {_listed(more)}")
+        problems.append(f"in the hierarchy, but not declared as categories: {_list_labels(more)}")
     if problems:
         raise MalformedTaxonomy(problems)
     return Taxonomy(tuple(hierarchy[label] for label in categories))
@@ -187,13 +186,13 @@ def _tree_problems(paths: Mapping[str, Path]) -> list[str]:
     roots = list(dict.fromkeys(path[0] for path in paths.values()))
     problems = []
     if len(roots) > 1:
-        problems.append(f"{len(roots)} roots, {_listed(roots)}: all lines end with the same label")
+        problems.append(f"{len(roots)} roots, {_list_labels(roots)}: all lines end with the same label")
     parents: defaultdict[str, set[str]] = defaultdict(set)
     for path in paths.values():
         for parent, child in pairwise(path):
             parents[child].add(parent)
     if looping := _in_cycles(parents):
-        problems.append(f"a cycle: {_listed(looping)} are above each other in different lines")
+        problems.append(f"a cycle: {_list_labels(looping)} are above each other in different lines")
     return problems
 
 
@@ -229,6 +228,6 @@ def _product(profile: _Profile) -> tuple[int, int]:
     return above, below
 
 
-def _listed(labels: Sequence[str], most: int = 8) -> str:
+def _list_labels(labels: Sequence[str], most: int = 8) -> str:
     shown = ", ".join(map(repr, labels[:most]))
     return shown if len(labels) <= most else f"{shown} and {len(labels) - most} more"

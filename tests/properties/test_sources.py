@@ -18,7 +18,7 @@ from common.model.schema import Attribute, AttributeType
 from owner_node.config import CsvOptions, DatasetConfig
 from owner_node.sources import LoadedData, load
 from owner_node.values import dates
-from owner_node.values.numerals import scaled
+from owner_node.values.numerals import scale_numerals
 
 LARGEST = 2**63 - 1
 DATE_FORMATS = ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%Y%m%d", "%d%m%Y", "on %d/%m/%Y", "%d %b %Y", "%d(%m)%Y")
@@ -50,7 +50,7 @@ def naive(text: str, decimals: int) -> tuple[int, bool]:
 @given(st.lists(numerals(), max_size=20), st.integers(0, 18))
 def test_numerals_are_read_exactly(texts: list[str], decimals: int) -> None:
     """Any numeral becomes the correctly rounded integer, or is known not to fit."""
-    read = scaled(pa.array(texts, pa.string()), decimals)
+    read = scale_numerals(pa.array(texts, pa.string()), decimals)
     assert not read.wrong.any()
     assert not read.not_finite.any()
     for text, units, beyond, inexact in zip(
@@ -65,7 +65,7 @@ def test_numerals_are_read_exactly(texts: list[str], decimals: int) -> None:
 @given(st.lists(st.text("+-.,eE0159 _xnaif\n٣", max_size=8), max_size=20))
 def test_what_is_no_numeral_is_found(texts: list[str]) -> None:
     """The accepted numerals are Python's, without underscores, other scripts' digits, NaN and infinities."""
-    read = scaled(pa.array(texts, pa.string()), 3)
+    read = scale_numerals(pa.array(texts, pa.string()), 3)
     for text, wrong, not_finite in zip(texts, read.wrong.tolist(), read.not_finite.tolist(), strict=True):
         try:
             value = Decimal(text) if text.isascii() and "_" not in text else None

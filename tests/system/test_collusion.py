@@ -24,7 +24,7 @@ from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
 from owner_node.linking.linkage_key import load
 from owner_node.linking.match_tokens import pass_key
-from owner_node.linking.tokens import hashed, key_check, release_key, tokens
+from owner_node.linking.tokens import hash_messages, key_check, release_key, tokens
 from owner_node.values.match_keys import SUGGESTED, KeyColumns, parse_key
 from tests.fakes.misspelt import COLUMNS, population
 from tests.system.small_owners import answer_of, declared, policy, start_release, state_dir, write
@@ -176,7 +176,9 @@ def name_tokens(key: bytes, plan: Plan) -> list[list[bytes]]:
     for place, each in enumerate(plan.passes):
         keys = [columns.key(parse_key(name)) for name in each.keys]
         joined = pc.binary_join_element_wise(*keys, pa.scalar(b"", pa.large_binary()))
-        found.append(in_order(hashed(joined.to_numpy(zero_copy_only=False), pass_key(key, place, each))))
+        found.append(
+            in_order(hash_messages(joined.to_numpy(zero_copy_only=False), pass_key(key, place, each)))
+        )
     return found
 
 

@@ -7,7 +7,7 @@ from html import unescape
 import pytest
 
 from common.words.charts import Plot
-from owner_node.explore.page import MOST_LABELS, compared, measures, render_page
+from owner_node.explore.page import MOST_LABELS, before_and_after, measures, render_page
 from owner_node.explore.results import (
     NOTHING,
     RECOMMENDED,
@@ -179,13 +179,15 @@ def test_maps_of_risks_show_what_the_terminal_shows():
 def test_before_and_after_lose_nobody_unsaid():
     """Many categories are drawn by size, and the page says how many are not; the numbers have all."""
     bins = [f"c{i:02}" for i in range(30)]
-    found = compared({"name": "x", "bins": bins, "original": list(range(30)), "masked": [0] * 30}, "category")
+    found = before_and_after(
+        {"name": "x", "bins": bins, "original": list(range(30)), "masked": [0] * 30}, "category"
+    )
     assert not found.upright
     assert isinstance(found.chart, tuple)
     assert [label for label, _ in found.chart] == bins[-MOST_LABELS:]
     assert found.chart[-1] == (bins[-1], ((1.0, "29 before"), (0.0, "0 after")))
     assert (found.left_out, len(found.numbers)) == (10, 30)
-    many = compared({"name": "x", "bins": bins, "original": [1] * 30, "masked": [2] * 30}, "integer")
+    many = before_and_after({"name": "x", "bins": bins, "original": [1] * 30, "masked": [2] * 30}, "integer")
     assert many.upright
     assert isinstance(many.chart, Plot)
     assert len(many.chart.marks) == 60
