@@ -62,7 +62,7 @@ class OwnerMetrics:
             for connection in records.presence.state().connections
             if connection.connected
         }
-        sessions = records.sessions.counted()
+        sessions = records.sessions.count_by_state()
         return [
             gauges(
                 "tessera_owner_info",
@@ -198,8 +198,8 @@ class OwnerDaemon:
         stack.enter_context(daemon_lock(state_dir))
         records.ledger.verify()
         records.clean_outbox()
-        records.presence.started(os.getpid(), __version__, self._config.digest)
-        stack.callback(records.presence.stopped)
+        records.presence.note_started(os.getpid(), __version__, self._config.digest)
+        stack.callback(records.presence.note_stopped)
         return records
 
     def _trial_records(self, stack: AsyncExitStack) -> Records | None:

@@ -28,7 +28,7 @@ from common.cli.doctor import (
 from common.cli.doctor_network import skew
 from common.clock import utc_now
 from common.errors import TesseraError
-from common.model.compatibility import Software, common_protocol
+from common.model.compatibility import common_protocol
 from common.trust.credentials import Identity
 from common.trust.identity import Party, PartyKind
 from common.trust.proxy import proxy_to
@@ -242,16 +242,12 @@ def _calls(owner: OwnerConfig, aggregator: KnownAggregator, own: Identity, check
         except TesseraError as error:
             reason = error
         else:
-            yield passed(
-                f"{check}, calls", f"accepted; version {software.version}, {_protocol_text(software)}"
-            )
+            protocol = common_protocol("this owner node", {"the aggregator": software})
+            said = f"accepted; version {software.version}, protocol {protocol} on both sides"
+            yield passed(f"{check}, calls", said)
             yield skew(f"{check}, clock", theirs, before, time.time())
             return
     yield failed_with(f"{check}, calls", reason)
-
-
-def _protocol_text(software: Software) -> str:
-    return f"protocol {common_protocol('this owner node', {'the aggregator': software})} on both sides"
 
 
 def _daemon(owner: OwnerConfig) -> Iterator[Finding]:

@@ -71,8 +71,5 @@ def _details(details: Mapping[str, Any]) -> Iterator[str]:
 def _brief(name: str, value: str) -> str:
     if name in _BOUNDS:
         return bound_text(Decimal(value))
-    return value[:_SHORT_DIGEST] if _is_digest(value) else value
-
-
-def _is_digest(value: str) -> bool:
-    return len(value) == 64 and all(character in "0123456789abcdef" for character in value)
+    is_digest = len(value) == 64 and set(value) <= set("0123456789abcdef")
+    return value[:_SHORT_DIGEST] if is_digest else value

@@ -342,7 +342,8 @@ def head(
     about = ""
     if source is not None and guess is not None:
         counts = f"{guess.n_records} records, {len(guess.columns)} columns"
-        about = f" from {_comment(source.name)}: {counts}"
+        # Escaped, so that a name cannot end the comment.
+        about = f" from {toml(source.name)[1:-1]}: {counts}"
     return _HEAD.format(
         source=about, fill=FILL_IN, id=toml(owner), trust_domain=toml(trust_domain),
         aggregator=toml(aggregator), address=toml(address),
@@ -464,7 +465,7 @@ def _domain(column: ColumnGuess, decimals: int) -> Iterator[str]:
     yield "# attribute, the same at every owner. The ends of this file's values would disclose who has them."
     ends = column.rounded_ends()
     if ends is not None:
-        low, high = (_plain(end) for end in ends)
+        low, high = (format(end.normalize(), "f") if end else "0" for end in ends)
         yield f"# (The values of this file lie within {low} and {high}, which is rounded outwards.)"
     yield f"min = {toml(FILL_IN)}"
     yield f"max = {toml(FILL_IN)}"
@@ -484,16 +485,7 @@ def _categories(column: ColumnGuess) -> Iterator[str]:
     yield f"categories = {toml(FILL_IN)}"
 
 
-def _plain(value: Decimal) -> str:
-    return format(value.normalize(), "f") if value else "0"
-
-
 def _name(source: Path) -> str:
     """Return a name for the data set that the configuration accepts."""
     letters = "".join(char if char.isalnum() or char in "._-" else "-" for char in anyascii(source.stem))
     return letters.lstrip("._-")[:64] or "data"
-
-
-def _comment(text: str) -> str:
-    """Return a text escaped so that it cannot end a comment."""
-    return toml(text)[1:-1]

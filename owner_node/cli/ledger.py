@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
 from decimal import Decimal
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -80,7 +79,11 @@ def budget(
     """Record another total of a budget, which owner.toml alone cannot raise. Works beside the daemon."""
     owner, new = config.load(config_file), parse_epsilon(total)
     reason = checked_reason(reason)
-    _check_state(owner.owner.state_dir)
+    if not (owner.owner.state_dir / "owner.db").is_file():
+        raise UsageError(
+            f"there is no ledger in {owner.owner.state_dir} yet",
+            "the first use of a budget records what owner.toml says; change it there",
+        )
     records = Records.open(owner.owner.state_dir, utc_now)
     with records.db:
         check_known(owner, records.ledger, name)
@@ -121,14 +124,6 @@ def _record(records: Records, name: str, before: Decimal | None, new: Decimal, r
             tx, aggregator="", release="", event="budget-changed", decision="accept", rule=reason,
             details={"budget": name, "before": before, "total": new, "by": asdict(this_person())},
         )  # fmt: skip
-
-
-def _check_state(state_dir: Path) -> None:
-    if not (state_dir / "owner.db").is_file():
-        raise UsageError(
-            f"there is no ledger in {state_dir} yet",
-            "the first use of a budget records what owner.toml says; change it there",
-        )
 
 
 ReleaseArgument = Annotated[
@@ -366,7 +361,11 @@ def ledger(
 ) -> None:
     """Show the ledger and what is left of every budget. Works with or without the daemon."""
     if context.invoked_subcommand is not None:
-        _check_alone(config_file, dataset, budget, verify=verify, as_json=as_json)
+        if config_file or dataset or budget or verify or as_json:
+            raise UsageError(
+                "options of owner-node ledger stand before a command of it",
+                "write them behind: owner-node ledger recover --config FILE",
+            )
         return
     owner = config.load(config_file)
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
@@ -394,16 +393,6 @@ def ledger(
     show_balances(left)
     if verify:
         console.print_line(f"ledger and history hold: {head.sequence} ledger entries, head {head.hash}")
-
-
-def _check_alone(
-    config_file: object, dataset: object, budget: object, *, verify: bool, as_json: bool
-) -> None:
-    if config_file or dataset or budget or verify or as_json:
-        raise UsageError(
-            "options of owner-node ledger stand before a command of it",
-            "write them behind: owner-node ledger recover --config FILE",
-        )
 
 
 def _budget_name(owner: OwnerConfig, book: Ledger, dataset: str | None, budget: str | None) -> str | None:

@@ -162,7 +162,7 @@ class Connection:
         response = await client.connect(self._datasets(), self._trust)
         await self._examine(response)
         self._reason, self._reported = "", _head(response)
-        await asyncio.to_thread(self._records.presence.connected, self._aggregator.name)
+        await asyncio.to_thread(self._records.presence.note_connected, self._aggregator.name)
         _log.info(
             "connected", extra={"aggregator": self._aggregator.name, "version": response.software.version}
         )
@@ -289,7 +289,8 @@ class Connection:
             # Rate limit: the aggregator may repeat a refused request at once.
             rest = _REST_SECONDS if outcome is WorkOutcome.REFUSED else 0.0
             if key[1] == "conclude":
-                self._end_waiting(work.release)
+                for waiting in [waiting for waiting in self._waiting if waiting[0] == work.release]:
+                    self._take_up(waiting)
         # First, since a source that cannot be reached is a kind of lost connection, too.
         except (SourceUnreachableError, *PASSING) as error:
             why = _why(error)
@@ -354,11 +355,6 @@ class Connection:
             self._turns.pop(key[0], None)
         self._room.set()
 
-    def _end_waiting(self, release: str) -> None:
-        """Stop waiting for decisions about a release that has ended."""
-        for key in [waiting for waiting in self._waiting if waiting[0] == release]:
-            self._take_up(key)
-
     async def _explain(self, state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome is not None else None
         if isinstance(error, TesseraError):
@@ -372,7 +368,9 @@ class Connection:
             return
         self._reason = error.message
         with suppress(TesseraError, *PASSING):
-            await asyncio.to_thread(self._records.presence.disconnected, self._aggregator.name, error.message)
+            await asyncio.to_thread(
+                self._records.presence.note_disconnected, self._aggregator.name, error.message
+            )
         _log.warning(
             "not connected",
             extra={"aggregator": self._aggregator.name, "reason": error.message, "hint": error.hint},

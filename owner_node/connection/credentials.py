@@ -147,7 +147,9 @@ class Renewal:
 
     async def renew(self, client: AggregatorClient, aggregator: str) -> None:
         """Renew the certificate if it is due; failures are logged and retried later."""
-        if self._lock.locked() or not self._due(aggregator):
+        asked = self._asked.get(aggregator)
+        rested = asked is None or not timedelta(0) <= self._clock() - asked < _ASK_AGAIN
+        if self._lock.locked() or not rested or not self._credentials.renewal_due():
             return
         async with self._lock:
             self._asked[aggregator] = self._clock()
@@ -179,11 +181,6 @@ class Renewal:
                     f"{folder} cannot be written to",
                     hint="let this user write there, or renew the files there",
                 )
-
-    def _due(self, aggregator: str) -> bool:
-        asked = self._asked.get(aggregator)
-        rested = asked is None or not timedelta(0) <= self._clock() - asked < _ASK_AGAIN
-        return rested and self._credentials.renewal_due()
 
     def _install(self, key: ec.EllipticCurvePrivateKey, chain: bytes) -> None:
         """Check the received chain as untrusted input, then replace the present pair."""

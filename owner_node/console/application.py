@@ -334,13 +334,12 @@ class Pages:
             return RedirectResponse("/explore", 303)
         running = _running(job)
         name = None if running else _result(job)
-        done = None if name is None else self._exploration(self._load(), name)
+        done = None
+        if name is not None:
+            kept = Explorations(self._load().owner.state_dir).all()
+            done = next((exploration for exploration in kept if exploration["name"] == name), None)
         values = {"running": running, "done": done, "problem": _problem(job)}
         return self._site.page(request, "exploring.html", values)
-
-    def _exploration(self, owner: OwnerConfig, name: str) -> dict[str, Any] | None:
-        explorations = Explorations(owner.owner.state_dir).all()
-        return next((exploration for exploration in explorations if exploration["name"] == name), None)
 
     def exploration(self, request: Request) -> Response:
         """Show the page of a kept exploration."""

@@ -17,7 +17,7 @@ from common.wire.encoding import encode
 from common.workspace import Workspace
 from owner_node.engines.choice import TABLES_IN_MEMORY
 from owner_node.engines.sharing import TURNS
-from owner_node.engines.snapshot import watched, write_shuffled
+from owner_node.engines.snapshot import count_progress, write_shuffled
 from owner_node.engines.sorting import RunSums, Sorter
 from owner_node.engines.streamed import Desk
 from owner_node.masking.arrays import Purpose, SystemBits
@@ -78,7 +78,7 @@ def count_missing(
 
     def weigh() -> Iterator[Any]:
         for batches, weight in ((own, 1), (released, -1)):
-            for batch in watched(batches, progress or Progress()):
+            for batch in count_progress(batches, progress or Progress()):
                 columns = [batch.column(name).cast(pa.int64()) for name in names]
                 weights = pa.array(np.full(len(batch), weight))
                 yield pa.record_batch([*columns, weights], schema=schema)

@@ -28,7 +28,7 @@ from owner_node.config.engine import SparkSettings
 from owner_node.engines.column_files import ColumnFile, integers_between
 from owner_node.engines.sorting import RunSums, together
 from owner_node.engines.spark import Cluster, SparkEngine
-from owner_node.engines.streamed import Desk, DiskEngine, filtered
+from owner_node.engines.streamed import Desk, DiskEngine, filter_column
 from owner_node.ledger.budget_terms import Column
 from owner_node.ledger.columns import streamed_columns_of
 from owner_node.linking.tokens import KEY_SIZE, tokens
@@ -86,8 +86,10 @@ class SnapshotRecords:
         by_record = np.zeros(self.engine.n_records, dtype=np.bool_)
         for records, kept in together(held.order, [chosen]):
             by_record[records] = kept
-        columns = {name: filtered(desk, column, by_record) for name, column in self.engine.columns.items()}
-        first, second = (filtered(desk, half, by_record) for half in held.halves)
+        columns = {
+            name: filter_column(desk, column, by_record) for name, column in self.engine.columns.items()
+        }
+        first, second = (filter_column(desk, half, by_record) for half in held.halves)
         engine = replace(self.engine, columns=columns)
         return SnapshotRecords(engine, sorted_tokens(desk, (first, second)), self.removing)
 
@@ -141,7 +143,7 @@ def _write(
     fields += [pa.field(str(number), column.kind, nullable=False) for number, column in enumerate(columns)]
     schema, aligned = pa.schema(fields), names == _HALVES
 
-    def unsorted() -> Iterator[Any]:
+    def records_to_sort() -> Iterator[Any]:
         for pieces in together(*keys, *columns):
             arrays = map(pa.array, pieces)
             desk.progress.advance(len(pieces[0]))
@@ -149,12 +151,14 @@ def _write(
                 [array.cast(field.type) for array, field in zip(arrays, fields, strict=True)], schema=schema
             )
 
-    ordered = _final(watched(desk.sorter.sort(unsorted(), schema, names), desk.progress), aligned=aligned)
+    ordered = _final(
+        count_progress(desk.sorter.sort(records_to_sort(), schema, names), desk.progress), aligned=aligned
+    )
     distinct = [column.distinct for column in columns]
     encode_batches(stream, assignment, distinct, len(columns[0]), ordered, tokens=aligned)
 
 
-def watched(pieces: Iterable[Any], progress: Progress) -> Iterator[Any]:
+def count_progress(pieces: Iterable[Any], progress: Progress) -> Iterator[Any]:
     """Return pieces, and note the records of each once it was processed."""
     for piece in pieces:
         yield piece
@@ -211,7 +215,7 @@ def sorted_tokens(
         [*(pa.field(name, pa.uint64(), nullable=False) for name in _HALVES), pa.field("record", pa.int64())]
     )
 
-    def unsorted() -> Iterator[Any]:
+    def records_to_sort() -> Iterator[Any]:
         n_before = 0
         for first, second in together(*halves):
             records = np.arange(n_before, n_before + first.size)
@@ -226,7 +230,7 @@ def sorted_tokens(
         path.open("wb") as stream,
         desk.column(integers_between(0, len(halves[0]))) as order,
     ):
-        for batch in watched(desk.sorter.sort(unsorted(), schema, schema.names), desk.progress):
+        for batch in count_progress(desk.sorter.sort(records_to_sort(), schema, schema.names), desk.progress):
             first, second, records = (column.to_numpy() for column in batch.columns)
             written = token_bytes(first, second)
             stream.write(written.data)
@@ -269,7 +273,7 @@ class _Watched:
         return len(self.column)
 
     def __iter__(self) -> Iterator[Any]:
-        return watched(self.column, self.progress)
+        return count_progress(self.column, self.progress)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -427,7 +431,7 @@ class SnapshotWriter:
     def _sorted_by_content(self, columns: Sequence[ColumnFile]) -> list[ColumnFile]:
         schema = pa.schema([pa.field(str(number), column.kind) for number, column in enumerate(columns)])
 
-        def unsorted() -> Iterator[Any]:
+        def records_to_sort() -> Iterator[Any]:
             for pieces in together(*columns):
                 self._desk.progress.advance(len(pieces[0]))
                 arrays = [
@@ -437,8 +441,8 @@ class SnapshotWriter:
                 yield pa.record_batch(arrays, schema=schema)
 
         writers = [self._desk.column(column.kind) for column in columns]
-        ordered = self._desk.sorter.sort(unsorted(), schema, schema.names)
-        for batch in watched(ordered, self._desk.progress):
+        ordered = self._desk.sorter.sort(records_to_sort(), schema, schema.names)
+        for batch in count_progress(ordered, self._desk.progress):
             for writer, column in zip(writers, batch.columns, strict=True):
                 writer.write(column)
         for writer in writers:

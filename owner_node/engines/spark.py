@@ -177,10 +177,10 @@ class SparkEngine(StreamedEngine):
         self.cluster.close()
         super(SparkEngine, self).close()
 
-    def in_order(self, task: AttributeTask, bits: BitSource) -> "_Ordered":
+    def in_order(self, task: AttributeTask, bits: BitSource) -> "_OrderedFrame":
         """As `Engine.in_order`."""
         with self.cluster.work():
-            return _Ordered(self, task, bits, self.order_of(task))
+            return _OrderedFrame(self, task, bits, self.order_of(task))
 
     def write(
         self, task: AttributeTask, released: ReleasedList | StreamedList, assignment: "Assigned"
@@ -249,7 +249,7 @@ class Assigned:
     """Broadcast of the key of the masking."""
 
 
-class _Ordered:
+class _OrderedFrame:
     """The records in the order of one attribute: sorted when the list is made, assigned afterwards."""
 
     def __init__(

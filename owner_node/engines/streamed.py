@@ -149,7 +149,7 @@ class StreamedEngine:
         """As `Engine.select`."""
         chosen = np.zeros(self.n_records, dtype=np.bool_)
         chosen[records] = True
-        columns = {name: filtered(self.desk, column, chosen) for name, column in self.columns.items()}
+        columns = {name: filter_column(self.desk, column, chosen) for name, column in self.columns.items()}
         return replace(self, columns=columns)
 
     def sample(self, most: int) -> MemoryEngine:
@@ -176,9 +176,9 @@ class StreamedEngine:
 class DiskEngine(StreamedEngine):
     """Records as column files, masked by sorting streams in this process."""
 
-    def in_order(self, task: AttributeTask, bits: BitSource) -> "_Ordered":
+    def in_order(self, task: AttributeTask, bits: BitSource) -> "_OrderedColumn":
         """As `Engine.in_order`."""
-        return _Ordered(self, task, bits, self.order_of(task))
+        return _OrderedColumn(self, task, bits, self.order_of(task))
 
     def write(
         self, task: AttributeTask, released: ReleasedList | StreamedList, assignment: Iterable[PositionArray]
@@ -187,11 +187,11 @@ class DiskEngine(StreamedEngine):
         lower = task.attribute.lower
         key = Key((self.n_records - 1).bit_length(), (task.attribute.n_values - 1).bit_length())
         pairs = together(assignment, released.blocks())
-        unsorted = ((records, values - lower) for records, values in pairs)
+        records_to_sort = ((records, values - lower) for records, values in pairs)
 
         with self._masked_column(task) as writer:
             first = 0
-            for records, values in key.sorted_by(self.desk.sorter, unsorted):
+            for records, values in key.sorted_by(self.desk.sorter, records_to_sort):
                 first += ascending_from(records, first).size
                 writer.write(values + lower)
                 self.desk.progress.advance(records.size / passes_of(task))
@@ -209,7 +209,7 @@ class DiskEngine(StreamedEngine):
         return writer.result()
 
 
-class _Ordered:
+class _OrderedColumn:
     """The records in the order of one attribute: sorted when the list is made, assigned afterwards."""
 
     def __init__(
@@ -261,7 +261,7 @@ class _Ordered:
         noisy, record_bits = bool(self._task.rank_noise), self._record_bits
         key = Key((self._task.attribute.n_values - 1).bit_length(), record_bits + TIE_BITS * noisy)
 
-        def unsorted() -> Iterator[tuple[Int64Array, Int64Array]]:
+        def records_to_sort() -> Iterator[tuple[Int64Array, Int64Array]]:
             first = 0
             for values in self._values():
                 low = np.arange(first, first + values.size)
@@ -272,7 +272,7 @@ class _Ordered:
                 first += values.size
                 self._note_passed(values)
 
-        for values, low in key.sorted_by(self._engine.desk.sorter, unsorted()):
+        for values, low in key.sorted_by(self._engine.desk.sorter, records_to_sort()):
             statistics.add(values)
             self._note_passed(values)
             yield low & ((1 << record_bits) - 1)
@@ -283,7 +283,7 @@ class _Ordered:
         noise_bits, tie_bits = self._bits.of(Purpose.RANK_NOISE), self._bits.of(Purpose.RANK_TIES)
         key = Key((drawn.width - 1).bit_length(), TIE_BITS + record_bits)
 
-        def unsorted() -> Iterator[tuple[Int64Array, Int64Array]]:
+        def records_to_sort() -> Iterator[tuple[Int64Array, Int64Array]]:
             first = 0
             for records in self._by_value(statistics):
                 positions = drawn.noisy_positions(drawn.draw(noise_bits, records.size), first)
@@ -291,7 +291,7 @@ class _Ordered:
                 yield positions, (ties << record_bits) | records
                 first += records.size
 
-        for _, low in key.sorted_by(self._engine.desk.sorter, unsorted()):
+        for _, low in key.sorted_by(self._engine.desk.sorter, records_to_sort()):
             self._note_passed(low)
             yield low & ((1 << record_bits) - 1)
 
@@ -340,7 +340,7 @@ def _statistics_bytes(n_records: int, task: AttributeTask) -> int:
     return 8 * (2 * depth + 1 + STATISTICS_FACTOR) * n_clusters
 
 
-def filtered(desk: Desk, column: ColumnFile, chosen: Any) -> ColumnFile:
+def filter_column(desk: Desk, column: ColumnFile, chosen: Any) -> ColumnFile:
     """Write the chosen values of a column, `(n_records,)` booleans by record number."""
 
     def chosen_values() -> Iterator[Any]:

@@ -20,7 +20,7 @@ from common.planning.planner import make_plan
 from common.progress import Check, unchecked
 from owner_node.explore.models import Propensity, f_measures, propensity, split
 from owner_node.explore.results import AttributeResult, CellResult, ClassResult
-from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
+from owner_node.masking.arrays import Float64Array, Int64Array
 from owner_node.masking.tasks import AttributeTask, mask_tasks
 from owner_node.risk.trials import Aims, People, Randomness, people_of, risks_of, sorted_records
 from owner_node.risk.utility import (
@@ -269,7 +269,10 @@ def _model_results(cell: Cell, subject: Subject, randomness: Randomness, check: 
         masked = whole.places_of(whole.masked(cell.tasks, randomness.bits))
         seed = int(randomness.choices.integers(2**31))
         if wants_pmse:
-            some = _some(whole.n_records, wanted.most_modelled, randomness.choices)
+            n_records, most = whole.n_records, wanted.most_modelled
+            some = np.arange(n_records)
+            if n_records > most:
+                some = np.sort(randomness.choices.choice(n_records, most, replace=False))
             scores.append(propensity(whole.places[some], masked[some]))
         if subject.f_measures is not None:
             recognised.append(_f_measures(whole, masked, wanted, seed))
@@ -309,10 +312,3 @@ def _f_measures(whole: OriginalRecords, masked: Float64Array, wanted: Wanted, se
     return f_measures(
         (training[:, inputs], classes[0]), (test[:, inputs], classes[1]), class_at.size, seed=seed
     )
-
-
-def _some(n_records: int, most: int, choices: np.random.Generator) -> PositionArray:
-    """Choose at most `most` records at random, in their order."""
-    if n_records <= most:
-        return np.arange(n_records)
-    return np.sort(choices.choice(n_records, most, replace=False))

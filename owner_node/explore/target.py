@@ -21,7 +21,7 @@ from owner_node.risk.trials import (
     risk_across,
     sorted_records,
 )
-from owner_node.risk.utility import CORRELATION, Estimate, OriginalRecords, measure
+from owner_node.risk.utility import CORRELATION, Estimate, measure
 
 RANK_NOISES = (
     *(DEFAULT + n * Decimal("0.01") for n in range(3)),
@@ -127,8 +127,9 @@ def find_rank_noise(
         tasks = tasks_with(number)
         share = attacked_share(tasks, people, known, randomness, check=check)
         with_earlier = together(tasks, *before) if before else None
+        utility = measure(whole, tasks, _REPETITIONS, (CORRELATION,), randomness.bits)
         trials[number] = Trial(
-            RANK_NOISES[number], share, *_left(whole, tasks, randomness), with_earlier=with_earlier
+            RANK_NOISES[number], share, utility.mean_sse(), utility.overall(CORRELATION), with_earlier
         )
         check()
         return trials[number].most.mean <= most
@@ -153,13 +154,6 @@ def find_rank_noise(
         len(before),
         more,
     )
-
-
-def _left(
-    whole: OriginalRecords, tasks: Sequence[AttributeTask], randomness: Randomness
-) -> tuple[Estimate | None, Estimate | None]:
-    utility = measure(whole, tasks, _REPETITIONS, (CORRELATION,), randomness.bits)
-    return utility.mean_sse(), utility.overall(CORRELATION)
 
 
 def sentences(target: Target) -> list[str]:

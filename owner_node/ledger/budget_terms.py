@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from common.errors import RefusedError
-from owner_node.ledger.entry import CHARGES, Entry, EntryKind, added, text
+from owner_node.ledger.entry import CHARGES, Entry, EntryKind, exact_sum, text
 
 EVIDENCE = 32
 """Total weight, in about bits of evidence, from which columns of equal content count as the same data."""
@@ -104,7 +104,7 @@ def _charged_budgets(entries: Iterable[Entry]) -> set[str]:
                 entry.kind, Decimal(0)
             )
             changes.setdefault(entry.budget, []).append(change)
-    return {budget for budget, values in changes.items() if added(values) > 0}
+    return {budget for budget, values in changes.items() if exact_sum(values) > 0}
 
 
 def _recorded_columns(entries: Iterable[Entry]) -> tuple[set[str], set[str]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 
 from common.errors import RefusedError
-from owner_node.ledger.entry import Entry, added, charged, text
+from owner_node.ledger.entry import Entry, exact_sum, standing_charges, text
 
 
 def deltas(lines: Iterable[Entry]) -> Decimal:
@@ -17,7 +17,7 @@ def deltas(lines: Iterable[Entry]) -> Decimal:
     Args:
         lines: Lines of the ledger about one budget, oldest first.
     """
-    return added(line.delta for line in charged(lines))
+    return exact_sum(line.delta for line in standing_charges(lines))
 
 
 def objection(earlier: Decimal, delta: Decimal, limit: Decimal, budget: str) -> str:
@@ -26,7 +26,7 @@ def objection(earlier: Decimal, delta: Decimal, limit: Decimal, budget: str) -> 
     Args:
         limit: `policy.total_delta`; 0 where only ε-differential privacy is allowed.
     """
-    if not delta or added([earlier, delta]) <= limit:
+    if not delta or exact_sum([earlier, delta]) <= limit:
         return ""
     return (
         f"policy.total_delta = {text(limit)}: budget {budget!r} has had δ {text(earlier)}, "

@@ -112,7 +112,7 @@ def read(row: "sqlite3.Row") -> Entry:
         ) from None
 
 
-def charged(lines: Iterable[Entry]) -> tuple[Entry, ...]:
+def standing_charges(lines: Iterable[Entry]) -> tuple[Entry, ...]:
     """Return one entry for each charge that was not returned: its spend, or its reservation.
 
     Args:
@@ -139,7 +139,7 @@ def recovered_name(release: str, plan_digest: str) -> str:
     return f"{release}#{plan_digest[:12]}"
 
 
-def added(values: Iterable[Decimal]) -> Decimal:
+def exact_sum(values: Iterable[Decimal]) -> Decimal:
     """Add decimals exactly."""
     result = Decimal(0)
     for value in values:

@@ -23,7 +23,7 @@ from owner_node.ledger.entry import (
     Entry,
     EntryKind,
     Part,
-    added,
+    exact_sum,
     split,
     text,
 )
@@ -180,7 +180,7 @@ class Ledger(LedgerBook):
         recorded = recorded_total(lines, budget)
         total = total if recorded is None else min(total, recorded)
         reserved, spent, returned = (
-            added(line.charge for line in lines if line.kind is kind)
+            exact_sum(line.charge for line in lines if line.kind is kind)
             for kind in (EntryKind.RESERVE, EntryKind.SPEND, EntryKind.RETURN)
         )
         held = EXACT.subtract(EXACT.subtract(reserved, spent), returned)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from common.errors import RefusedError
-from owner_node.ledger.entry import Entry, added, charged, text
+from owner_node.ledger.entry import Entry, exact_sum, standing_charges, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ def rank_losses(lines: Iterable[Entry]) -> RankLosses:
     Args:
         lines: Lines of the ledger about one budget, oldest first.
     """
-    bounds = [line.rank_loss for line in charged(lines)]
-    return RankLosses(added(bound for bound in bounds if bound is not None), bounds.count(None))
+    bounds = [line.rank_loss for line in standing_charges(lines)]
+    return RankLosses(exact_sum(bound for bound in bounds if bound is not None), bounds.count(None))
 
 
 def objection(earlier: Decimal, loss: Decimal | None, limit: Decimal | None, budget: str) -> str:
@@ -48,7 +48,7 @@ def objection(earlier: Decimal, loss: Decimal | None, limit: Decimal | None, bud
             "categories in an order that depends on the data"
         )
     # The limit does not apply to work without a rank loss, whatever the sum of earlier losses.
-    if not loss or added([earlier, loss]) <= limit:
+    if not loss or exact_sum([earlier, loss]) <= limit:
         return ""
     return (
         f"policy.total_rank_loss = {text(limit)}: budget {budget!r} has lost {text(earlier)}, "

@@ -145,7 +145,9 @@ class MaskedTables:
         for what, path in paths.items():
             if what not in recorded:
                 continue
-            self._show(path)
+            with suppress(FileNotFoundError):  # it has its name already, or another process just gave it
+                self._drawn_path(path).replace(path)
+                sync_directory(self._directory)
             if not path.exists():
                 raise UsageError(
                     f"the result of {work_id!r} was drawn and charged, but {path} has been deleted",
@@ -160,11 +162,6 @@ class MaskedTables:
                 )
         report: dict[str, Any] = json.loads(paths["report"].read_bytes())
         return report
-
-    def _show(self, path: Path) -> None:
-        with suppress(FileNotFoundError):  # it has its name already, or another process just gave it
-            self._drawn_path(path).replace(path)
-            sync_directory(self._directory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -320,7 +320,7 @@ def attack(
                 yield result
 
 
-def _unchanged(crowd: Crowd, release: MaskedRecords, _intruder: Intruder) -> Iterator[AttackResult]:
+def _unchanged_values(crowd: Crowd, release: MaskedRecords, _intruder: Intruder) -> Iterator[AttackResult]:
     n_records = len(crowd.places)
     pairs = list(zip(crowd.columns, release.columns, strict=True))
     same = np.column_stack([original == masked for original, masked in pairs])
@@ -477,7 +477,7 @@ def _inference(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -> Iter
 
 _BY_NAME: Mapping[str, Callable[[Crowd, MaskedRecords, Intruder], Iterator[AttackResult]]] = MappingProxyType(
     {
-        UNCHANGED: _unchanged,
+        UNCHANGED: _unchanged_values,
         LINKAGE: _linkage,
         LIKELIHOOD: _likelihood,
         STRUCTURE: _structure,

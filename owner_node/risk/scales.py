@@ -6,7 +6,7 @@ record is where it is, or at the end of the domain. A classifier is trained on l
 tested on others; its lists are made for this alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -59,14 +59,9 @@ def distinguish(
         mechanism = mechanism.sums
     if not isinstance(mechanism, SumMechanism):
         return None
-    both = _both(ascending, task.setting.n_values)
+    # The data as they are, and with the median record at the end of the domain.
+    both = ascending, np.append(np.delete(ascending, ascending.size // 2), task.setting.n_values - 1)
     return _rate_of_right(*(_lists(mechanism, values, task, bits, 2 * n_lists) for values in both))
-
-
-def _both(ascending: Int64Array, n_values: int) -> Iterator[Int64Array]:
-    """Yield the data as they are, and with the median record at the end of the domain."""
-    yield ascending
-    yield np.append(np.delete(ascending, ascending.size // 2), n_values - 1)
 
 
 def _lists(

@@ -65,10 +65,13 @@ class Findings:
         Args:
             source: The file, or a description of another source without secrets.
         """
-        lines = [
-            ": ".join([_line(*finding[:3], count), *filter(None, [", ".join(self._examples_of(finding))])])
-            for finding, count in self._counts.items()
-        ]
+        lines = []
+        for finding, count in self._counts.items():
+            column, problem, counted, _ = finding
+            place = "" if column is None else f"column {column!r}: "
+            noun = counted.removesuffix("s") if count == 1 else counted
+            line = f"{place}{problem}" + (f" ({count:,} {noun})" if counted else "")
+            lines.append(": ".join(filter(None, [line, ", ".join(self._examples_of(finding))])))
         problems: list[dict[str, Any]] = [
             {"column": finding[0], "problem": finding[1], "count": count if finding[2] else None}
             | ({"examples": examples} if (examples := self._examples_of(finding)) else {})
@@ -83,9 +86,3 @@ class Findings:
 
     def _examples_of(self, finding: Finding) -> list[str]:
         return list((self._examples or {}).get(finding, ()))
-
-
-def _line(column: str | None, problem: str, counted: str, count: int) -> str:
-    place = "" if column is None else f"column {column!r}: "
-    noun = counted.removesuffix("s") if count == 1 else counted
-    return f"{place}{problem}" + (f" ({count:,} {noun})" if counted else "")

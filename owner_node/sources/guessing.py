@@ -92,7 +92,7 @@ _FORMS: tuple[NumberForm, ...] = (
 
 
 @dataclass(slots=True)
-class _Numbers:
+class _NumberSummary:
     """What is known of the numbers of a column, read in one form."""
 
     most_decimals: int = 0
@@ -104,7 +104,7 @@ class _Numbers:
     grouped: bool = False
     """Whether a number has a thousands separator."""
 
-    def update(self, other: "_Numbers") -> None:
+    def update(self, other: "_NumberSummary") -> None:
         self.most_decimals = max(self.most_decimals, other.most_decimals)
         if other.measured_decimals is not None:
             self.measured_decimals = max(self.measured_decimals or 0, other.measured_decimals)
@@ -121,7 +121,9 @@ class ColumnGuess:
     name: str
     still: set[str] = field(default_factory=lambda: {"integer", "boolean", *_DATES})
     """Types and formats that fit all values so far, besides numbers."""
-    forms: dict[NumberForm, _Numbers] = field(default_factory=lambda: {form: _Numbers() for form in _FORMS})
+    forms: dict[NumberForm, _NumberSummary] = field(
+        default_factory=lambda: {form: _NumberSummary() for form in _FORMS}
+    )
     """The forms in which all values so far are numbers."""
     form: NumberForm = _POINT
     """How the file writes numbers, once all of it was read."""
@@ -212,8 +214,8 @@ class ColumnGuess:
         )
 
     @property
-    def _numbers(self) -> _Numbers:
-        return self.forms.get(self.form) or _Numbers()
+    def _numbers(self) -> _NumberSummary:
+        return self.forms.get(self.form) or _NumberSummary()
 
     @property
     def date_formats(self) -> list[str]:
@@ -342,7 +344,7 @@ def _number_form(columns: Iterable[ColumnGuess], delimiter: str) -> NumberForm:
     return max(possible, key=lambda form: sum(form in forms for forms in numbers))
 
 
-def _forms_of_numbers(columns: Iterable[ColumnGuess]) -> list[dict[NumberForm, _Numbers]]:
+def _forms_of_numbers(columns: Iterable[ColumnGuess]) -> list[dict[NumberForm, _NumberSummary]]:
     """Return the forms of every column with numbers that are not integers in any form."""
     return [column.forms for column in columns if column.n_values and "integer" not in column.still]
 
@@ -400,7 +402,7 @@ def _measure(column: ColumnGuess, values: Any) -> None:
             known.update(numbers)
 
 
-def _measure_numerals(values: Any, mark: str) -> _Numbers:
+def _measure_numerals(values: Any, mark: str) -> _NumberSummary:
     """Measure numerals with a decimal mark and no thousands separators."""
     numerals = values if mark == "." else pc.replace_substring(values, mark, ".")
     ends = pc.min_max(numerals.cast(pa.float64())).as_py()
@@ -411,7 +413,7 @@ def _measure_numerals(values: Any, mark: str) -> _Numbers:
         pc.utf8_ltrim(pc.binary_join_element_wise(parts.field("whole"), parts.field("places"), ""), "0")
     )
     measured = pc.max(places.filter(pc.less_equal(digits, _MEASURED_DIGITS))).as_py()
-    return _Numbers(max(pc.max(places).as_py(), 0), measured, (ends["min"], ends["max"]))
+    return _NumberSummary(max(pc.max(places).as_py(), 0), measured, (ends["min"], ends["max"]))
 
 
 def _form(path: Path) -> CsvOptions:

@@ -280,7 +280,7 @@ def _decodable(came: dict[str, Any], findings: Findings) -> dict[str, Any]:
     if bad is None:
         return came
     good = pc.invert(bad)
-    return {name: texts.kept(array, good) for name, array in came.items()}
+    return {name: texts.filter_values(array, good) for name, array in came.items()}
 
 
 def present(

@@ -158,7 +158,7 @@ def faults(array: Any) -> Iterator[tuple[str, str, Any]]:
         yield "text with NUL characters", hint, marked
 
 
-def kept(array: Any, good: Any) -> Any:
+def filter_values(array: Any, good: Any) -> Any:
     """Return the values of an array of any type where `good`, of shape (n_records,)."""
     return _decode(array).filter(good)
 

@@ -181,11 +181,11 @@ class AuditFeed:
 
     def audit_records(self, after: int, most: int) -> Sequence[tuple[int, Mapping[str, Any]]]:
         """Return lines of the history that come after a sequence number, oldest first."""
-        return [(line.sequence, self._record(line)) for line in self._history.after(after, most)]
-
-    def _record(self, line: Line) -> dict[str, Any]:
-        fields = {**asdict(line), "details": _without(line.details)}
-        return {"log": "history", "owner": self._owner, **fields}
+        about = {"log": "history", "owner": self._owner}
+        return [
+            (line.sequence, {**about, **asdict(line), "details": _without(line.details)})
+            for line in self._history.after(after, most)
+        ]
 
     def delivered(self, sink: str) -> int:
         """Return the sequence number up to which a sink has received the history; 0 for a new one."""

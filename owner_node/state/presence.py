@@ -163,7 +163,7 @@ class DaemonPresence:
             return {(str(aggregator), str(release)): str(text) for aggregator, release, text in texts}
         return {}
 
-    def started(self, pid: int, version: str, configuration: str = "") -> None:
+    def note_started(self, pid: int, version: str, configuration: str = "") -> None:
         """Record that the daemon runs, and delete the records of an earlier one.
 
         Args:
@@ -179,7 +179,7 @@ class DaemonPresence:
                 values,
             )
 
-    def connected(self, aggregator: str, since: str = "") -> None:
+    def note_connected(self, aggregator: str, since: str = "") -> None:
         """Record a connection.
 
         Args:
@@ -187,11 +187,11 @@ class DaemonPresence:
         """
         self._note(aggregator, connected=True, since=since, reason="")
 
-    def disconnected(self, aggregator: str, reason: str) -> None:
+    def note_disconnected(self, aggregator: str, reason: str) -> None:
         """Record that a connection broke, or could not be made, and why."""
         self._note(aggregator, connected=False, since="", reason=reason)
 
-    def stopped(self) -> None:
+    def note_stopped(self) -> None:
         """Record an orderly end."""
         self._progress_file.unlink(missing_ok=True)
         with self._db.transaction() as tx:

@@ -1,6 +1,5 @@
 """The owner's sessions in owner.db: the state needed to resume after a crash, or to repeat an answer."""
 
-import sqlite3
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -291,7 +290,7 @@ class Sessions:
         )
         return int(rows[0][0])
 
-    def counted(self) -> dict[SessionState, int]:
+    def count_by_state(self) -> dict[SessionState, int]:
         """Return the number of sessions by state, without the states that have none."""
         rows = self._db.rows("SELECT state, count(*) FROM sessions GROUP BY state")
         with self._db.decoding():
@@ -312,12 +311,10 @@ class Sessions:
     def _select(self, rest: str, values: tuple[str, ...] = ()) -> list[Session]:
         rows = self._db.rows(f"SELECT {', '.join(_NAMES)} FROM sessions {rest}", values)  # noqa: S608 - our names
         with self._db.decoding():
-            return [_session(row) for row in rows]
-
-
-def _session(row: sqlite3.Row) -> Session:
-    converted = {"state": SessionState(row["state"]), "answered": bool(row["answered"])}
-    return Session(**{**dict(row), **converted})
+            return [
+                Session(**{**row, "state": SessionState(row["state"]), "answered": bool(row["answered"])})
+                for row in map(dict, rows)
+            ]
 
 
 def _column_value(value: Any) -> Any:

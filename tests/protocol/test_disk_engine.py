@@ -157,7 +157,7 @@ def test_cancelling_ends_a_query_that_runs(offering: Offering, monkeypatch: pyte
 
     plan = agreed(offering, "horizontal")
     offering.node.production.link("r1", plan.digest)
-    monkeypatch.setattr("owner_node.engines.streamed._Ordered._values", endless)
+    monkeypatch.setattr("owner_node.engines.streamed._OrderedColumn._values", endless)
     with ThreadPoolExecutor(1) as thread:
         masking = thread.submit(
             offering.node.production.mask, "r1", plan.digest, *signed(offering, disjoint(plan))

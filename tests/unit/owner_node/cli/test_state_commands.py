@@ -309,8 +309,8 @@ def test_status_of_a_daemon_that_does_not_respond(used: Path, capsys) -> None:
     """What it wrote while it was well is shown, and passes for nothing."""
     with OwnerDatabase(used / "state") as db, daemon_lock(used / "state"):
         presence = DaemonPresence(db, _now)
-        presence.started(17, "1.0")
-        presence.connected("hub")
+        presence.note_started(17, "1.0")
+        presence.note_connected("hub")
         code, document = _json(capsys, "status")
         assert (code, document["running"], document["responds"]) == (0, True, False)
         assert "(process 17, 1.0), but does not respond" in _run(capsys, "status")[1]
@@ -328,8 +328,8 @@ def test_status_of_a_running_daemon(used: Path, capsys) -> None:
         event_loop_of_a_daemon(used / "state"),
     ):
         presence = DaemonPresence(db, _now)
-        presence.started(17, "1.0")
-        presence.disconnected("hub", "the aggregator's certificate has expired")
+        presence.note_started(17, "1.0")
+        presence.note_disconnected("hub", "the aggregator's certificate has expired")
         code, out, err = _run(capsys, "status", "--check")
         assert (code, "certificate has expired" in out) == (6, True)
         assert _run(capsys, "status", "--alive") == (0, "", "")
@@ -337,7 +337,7 @@ def test_status_of_a_running_daemon(used: Path, capsys) -> None:
         reason = "the aggregator's certificate has expired"
         assert f"error: not connected to hub: {reason}" in err
         assert err.startswith(f"warning: not connected to hub since {moment_text(_now())}: {reason}")
-        presence.connected("hub")
+        presence.note_connected("hub")
         code, document = _json(capsys, "status", "--check")
         assert (code, document["pid"], document["aggregators"][0]["connected"]) == (0, 17, True)
         assert document["aggregators"][0]["since"] == _now().isoformat()
@@ -350,7 +350,7 @@ def test_status_says_how_far_a_long_step_is(used: Path, capsys) -> None:
         with db.transaction() as tx:
             Sessions(db, _now).open(tx, "hub", "r9", "patients")
         presence = DaemonPresence(db, _now)
-        presence.started(17, "1.0")
+        presence.note_started(17, "1.0")
         progress = presence.progress("hub", "r9")
         seconds = iter((0.0, 600.0))
         progress._elapsed = lambda: next(seconds)
@@ -369,7 +369,7 @@ def test_status_says_how_far_a_long_step_is(used: Path, capsys) -> None:
         presence.note_wait("hub", "r9")
         presence.write_progress()
         assert "waits" not in _run(capsys, "status")[1]
-        presence.stopped()
+        presence.note_stopped()
     assert not (used / "state" / "daemon.progress").exists()
 
 
@@ -377,7 +377,7 @@ def test_a_daemon_with_a_former_owner_toml(used: Path, capsys) -> None:
     """Whoever changes owner.toml is told that the daemon does not know it, wherever they look."""
     with OwnerDatabase(used / "state") as db, daemon_lock(used / "state"):
         presence = DaemonPresence(db, _now)
-        presence.started(17, "1.0", config.load(used / "owner.toml").digest)
+        presence.note_started(17, "1.0", config.load(used / "owner.toml").digest)
         assert _json(capsys, "status")[1]["outdated"] is None
         assert "another owner.toml" not in "".join(_run(capsys, "requests")[1:])
         path = used / "owner.toml"

@@ -40,19 +40,19 @@ def test_connections_of_a_running_daemon(db: OwnerDatabase) -> None:
     seconds = iter(range(100))
     presence = DaemonPresence(db, lambda: datetime(2026, 1, 2, tzinfo=UTC) + timedelta(seconds=next(seconds)))
     with daemon_lock(db.state_dir):
-        presence.started(17, "1.0")
-        presence.connected("hub")
-        presence.disconnected("other", "refused")
-        presence.disconnected("other", "refused")
+        presence.note_started(17, "1.0")
+        presence.note_connected("hub")
+        presence.note_disconnected("other", "refused")
+        presence.note_disconnected("other", "refused")
         found = presence.state()
         assert (found.running, found.pid, found.version) == (True, 17, "1.0")
         assert found.connections == (
             ConnectionState("hub", True, "2026-01-02T00:00:01+00:00", ""),
             ConnectionState("other", False, "2026-01-02T00:00:02+00:00", "refused"),
         )
-        presence.connected("other")
+        presence.note_connected("other")
         assert [each.connected for each in presence.state().connections] == [True, True]
-        presence.stopped()
+        presence.note_stopped()
         assert presence.state() == DaemonState(True, None, "", "", ())
     assert presence.state() == _NOTHING
 
@@ -61,9 +61,9 @@ def test_a_restart_forgets_old_connections(db: OwnerDatabase) -> None:
     """A new daemon is not connected because an earlier one was."""
     presence = DaemonPresence(db, lambda: datetime(2026, 1, 2, tzinfo=UTC))
     with daemon_lock(db.state_dir):
-        presence.started(17, "1.0")
-        presence.connected("hub")
-        presence.started(18, "1.0")
+        presence.note_started(17, "1.0")
+        presence.note_connected("hub")
+        presence.note_started(18, "1.0")
         assert presence.state().connections == ()
 
 
@@ -86,8 +86,8 @@ from owner_node.state.presence import DaemonPresence, daemon_lock
 state = Path(sys.argv[1])
 with daemon_lock(state), OwnerDatabase(state) as db:
     presence = DaemonPresence(db, lambda: datetime.now(UTC))
-    presence.started(os.getpid(), "1.0")
-    presence.connected("hub")
+    presence.note_started(os.getpid(), "1.0")
+    presence.note_connected("hub")
     print("ready", flush=True)
     signal.pause()
 """
