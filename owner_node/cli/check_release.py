@@ -65,11 +65,7 @@ def read_options(
     rank_noise: str,
     **options: Any,
 ) -> Hypothetical:
-    """Read the options of a hypothetical release; `options` are further ones of `parse_arguments`.
-
-    Raises:
-        UsageError: If one cannot be used, or they do not fit together.
-    """
+    """Read the options of a hypothetical release; `options` are further ones of `parse_arguments`."""
     own, layout = owner.owner.id, layout or Layout.HORIZONTAL
     if not groups and own not in split_names(owners):
         owners = ",".join([own, *split_names(owners)])
@@ -97,7 +93,6 @@ def plan_of(asked: Hypothetical, schema: Schema, owner: OwnerConfig) -> Plan:
     share does not depend on them.
 
     Raises:
-        UsageError: If the arguments do not fit the schema.
         RefusedError: If the policy admits none of its attributes.
     """
     arguments = asked.arguments

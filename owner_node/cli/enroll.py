@@ -70,12 +70,7 @@ def _request(settings: configuration.OwnerConfig, out: Path, *, anew: bool, json
 
 
 def write_request(settings: configuration.OwnerConfig, out: Path, *, anew: bool = False) -> str:
-    """Make a key and write the request for its certificate; returns the key's fingerprint.
-
-    Raises:
-        UsageError: If the request cannot be written.
-        ConfigurationError: If the key cannot be.
-    """
+    """Make a key and write the request for its certificate; returns the key's fingerprint."""
     data, fingerprint = make_request(settings, anew=anew)
     try:
         write_atomic(out, data, _PUBLIC_FILE)

@@ -224,8 +224,6 @@ def _part(
     """Return the part about a data file.
 
     Args:
-        shared: Document of a schema file, if there is one.
-        total_epsilon: What all releases may charge, if that is known.
         as_json: Whether nobody is asked.
     """
     columns = [column.name for column in guessed.columns]

@@ -146,7 +146,6 @@ def chart(entries: Iterable[Entry], budget: str, total: Decimal | None, now: dat
     Args:
         entries: Charges, oldest first.
         total: Its total; None if it is not configured any more.
-        now: The right end.
     """
     signs = {EntryKind.RESERVE: 1, EntryKind.RETURN: -1}
     own = [entry for entry in entries if entry.budget == budget]

@@ -138,9 +138,6 @@ def check_match_memory(
 
     Args:
         table: Size of the loaded table in bytes.
-
-    Raises:
-        UnusableDataError: If they do not.
     """
     needed = match_bytes(table, n_records, len(dataset.match))
     if kind is not EngineKind.MEMORY and needed > workspace.memory:

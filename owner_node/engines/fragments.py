@@ -69,7 +69,6 @@ def count_missing(
 
     Args:
         own: Record batches of integers.
-        workspace: What it may use of the machine.
         progress: Advanced by the records of both.
     """
     keys = [str(number) for number in range(len(names))]

@@ -109,12 +109,10 @@ def pin_to_match(
 
     Args:
         kind: The engine that is set; the records are in memory in any case.
-        plan: A plan with passes.
         source_key: Key of the column digests; handles are derived from it, too.
         progress: Shows how far loading is, and later linking.
 
     Raises:
-        DataError, SourceUnreachableError, ConfigurationError: As `sources.load` says.
         UnusableDataError: If match keys of so many records do not fit into the memory limit.
     """
     progress = progress or Progress()

@@ -172,7 +172,6 @@ def pin(
         kind: The engine; `auto` keeps in memory what fits beside the tables that are there already.
         release_key: Key of the release's tokens; None where the plan has none.
         source_key: Key of the column digests; None where nothing is to be charged.
-        batch_records: Records that are processed at a time where they are streamed.
         progress: Shows how far loading is, and later what works on pinned records.
 
     Raises:

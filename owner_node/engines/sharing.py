@@ -26,7 +26,6 @@ class EngineQueue:
         """Wait for a turn, or until the work is cancelled; in both cases `give_back` follows.
 
         Args:
-            work: Has the turn.
             cancelled: Whether the work is not wanted any more; `give_back` lets it check again.
         """
         with self._changed:

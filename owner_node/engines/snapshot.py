@@ -209,7 +209,6 @@ def sorted_tokens(
 
     Args:
         halves: As in `TokenFiles`.
-        runs: Counts tokens that occur several times.
     """
     schema = pa.schema(
         [*(pa.field(name, pa.uint64(), nullable=False) for name in _HALVES), pa.field("record", pa.int64())]

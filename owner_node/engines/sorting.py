@@ -218,9 +218,6 @@ class Key:
     ) -> Iterator[tuple[Int64Array, Int64Array]]:
         """Sort records by the key, which is another one for every record, and assert their order.
 
-        Args:
-            batches: The numbers of the key of some records.
-
         Yields:
             The numbers of the key of some records.
         """

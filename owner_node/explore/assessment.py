@@ -205,7 +205,6 @@ def assess(
 
     Args:
         utility: The measures, if they are known already.
-        check: Called between measures, attacks and models.
     """
     check()
     if utility is None:

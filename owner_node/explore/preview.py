@@ -83,7 +83,6 @@ def preview(
     """Try a plan on the requested records.
 
     Args:
-        earlier: Earlier releases, which an intruder may have, too.
         progress: Called often with the number of finished steps and of all; what it raises ends the trial.
         known: Attributes that the expected intruder knows of everybody; empty for all, also if none of them
             is masked.

@@ -84,8 +84,6 @@ def question_of(
     """Return a question about all settings of a grid.
 
     Args:
-        repetitions: Draws of noise per setting.
-        class_attribute: Attribute that a model predicts.
         known: Attributes that an intruder knows about everybody, separated by commas; None for all.
         measures: Beside the mean SSE, or "none"; None for all that are installed.
         attacks: Or "none"; None for all.

@@ -100,7 +100,6 @@ def explore(
     Raises:
         UsageError: If an attribute does not exist or cannot be a class, if scikit-learn is needed and not
             installed, if no setting is possible, if there is only one record, or if no attribute varies.
-        DataError: If values are outside their domain.
     """
     wanted = _wanted_results(table, question)
     RankNoise(by_attribute=question.grid.own_rank_noises).check_names(table.schema.names)

@@ -74,8 +74,6 @@ def try_tables(
 
     Args:
         epsilons: ε of the whole record of a person.
-        delta: δ of each.
-        repetitions: Trials of each ε.
         progress: Called after every trial with how many are made, and how many there are.
 
     Raises:

@@ -89,8 +89,6 @@ def find_rank_noise(
     releases, re-identifies a larger share.
 
     Args:
-        setting: How they are masked, but for rank noise.
-        most: The share of persons that is accepted.
         known: Attributes that an intruder knows exactly of everybody; empty for all.
         progress: Called often with the number of finished trials and of all; what it raises ends the search.
         earlier: How earlier releases masked attributes of the table; one whose k is too large is left out.

@@ -45,7 +45,6 @@ def columns_of(
 
     Args:
         values: Original values in resolution units by attribute, each of shape (n_records,).
-        attributes: The attributes, at least those of `values`.
         identifiers: Identifiers by column, each an Arrow string array of shape (n_records,).
 
     Returns:

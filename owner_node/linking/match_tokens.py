@@ -85,7 +85,6 @@ def pass_tokens(columns: KeyColumns, keys: Sequence[MatchKey], key: bytes, handl
     """Return the tokens of one pass.
 
     Args:
-        key: Key of the pass (`pass_key`).
         handles: Handle of every record, shape (n_records,).
     """
     import numpy as np
@@ -137,7 +136,6 @@ def all_passes(
     """Yield the tokens of every pass.
 
     Args:
-        passes: The passes, in the order of the plan.
         handles: Handle of every record, shape (n_records,).
     """
     for number, match_pass in enumerate(passes):

@@ -80,7 +80,6 @@ def tokens(columns: Sequence["pa.Array"], key: bytes) -> "TokenArray":
     Args:
         columns: The identifier's columns in normal form (`owner_node.values.normal_forms`), at least one,
             each of shape (n_records,), without nulls.
-        key: The release key.
 
     Returns:
         The first 16 bytes of HMAC-SHA256(key, message), shape (n_records, 16); the message is each

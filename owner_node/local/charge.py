@@ -222,7 +222,6 @@ def load_to_charge(
 
     Args:
         attributes: Names of the attributes to load; None for all declared ones.
-        records: The owner's state, with the key of the digests that recognise the data.
         progress: Shows how far that is, and later what works on the records.
 
     Raises:

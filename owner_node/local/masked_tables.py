@@ -184,11 +184,7 @@ class TableJob(Protocol):
         """Its charge, and the data."""
 
     def make(self, fragment: Path, progress: Progress) -> MadeTable:
-        """Draw the noise, once the charge is spent.
-
-        Args:
-            fragment: A file to use meanwhile.
-        """
+        """Draw the noise, once the charge is spent."""
 
 
 def make_table(
@@ -262,11 +258,7 @@ def check_out(out: Path) -> None:
 
 
 def check_free(out: Path) -> None:
-    """Check that a result that is not drawn yet would overwrite nothing.
-
-    Raises:
-        UsageError: If a file exists already.
-    """
+    """Check that a result that is not drawn yet would overwrite nothing."""
     for path in (out, report_path(out), counts_path(out)):
         if path.exists() or path.is_symlink():
             raise UsageError(

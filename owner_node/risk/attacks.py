@@ -95,7 +95,6 @@ def inferred(
     Args:
         targets: Known places of the targets, `(n_targets, n_known)`.
         truth: Neighbourhoods of the true places of the inferred attribute, `n_targets`.
-        candidates: The released records, in the known attributes.
         released: Released places of the inferred attribute, `(n_records,)`.
 
     Returns:

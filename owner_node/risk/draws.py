@@ -56,7 +56,6 @@ def released_lists(
 
     Args:
         sorted_values: `(n_records,)`, ascending, from 0 to V - 1.
-        times: Number of lists per setting.
 
     Yields:
         Some lists at a time; `times` lists of every setting in total.
@@ -190,7 +189,6 @@ class SortedAttribute:
 
         Args:
             tasks: Tasks of different settings; those with the same clusters are drawn together.
-            times: Number of draws per task.
 
         Returns:
             The errors of each task, `times` of them.

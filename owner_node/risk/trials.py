@@ -314,8 +314,6 @@ def risk_across(
     Args:
         releases: How each release masks its attributes, the new one first.
         people: The people, with the attributes of all releases.
-        known: What the intruder knows exactly.
-        check: Called between draws.
 
     Returns:
         The risk; None if no known attribute's released values ascend with ranks.

@@ -67,7 +67,6 @@ def share(rates: Sequence[float], n_targets: int) -> Estimate:
 
     Args:
         rates: One share per repetition, from 0 to 1.
-        n_targets: Number of records of each share.
 
     Returns:
         The estimate, within 0 and 1.

@@ -133,11 +133,7 @@ class SignedParcel:
 
 
 def parcel_of(signed: SignedParcel) -> Parcel:
-    """Return what a statement says, which is untrusted input.
-
-    Raises:
-        ProtocolError: If it is none.
-    """
+    """Return what a statement says, which is untrusted input."""
     try:
         return Parcel.from_bytes(signed.statement)
     except ValueError as problem:

@@ -152,9 +152,6 @@ def read_hierarchy(text: str) -> dict[str, Path]:
 def taxonomy_of(hierarchy: Mapping[str, Path], categories: Sequence[str]) -> Taxonomy:
     """Return the taxonomy of declared categories.
 
-    Args:
-        categories: The labels in declared order.
-
     Raises:
         MalformedTaxonomy: If hierarchy and declaration have different categories.
     """
