@@ -160,10 +160,12 @@ def sentences(target: Target) -> list[str]:
     default, last = by_noise[DEFAULT], target.trials[-1]
     most = percent(float(target.max_reidentified))
     who = f"an intruder who knows {', '.join(target.known)} of everybody"
+    earlier = f"{target.n_earlier} earlier release{'s' * (target.n_earlier > 1)}"
     if target.rank_noise is None:
+        together = "" if last.most is last.reidentified else f", together with {earlier} of these data"
         return [
             f"No rank noise up to {last.rank_noise:f} is enough.",
-            f"With it {who} re-identifies {_interval(last.most)} of the persons{_together(target, last)}.",
+            f"With it {who} re-identifies {_interval(last.most)} of the persons{together}.",
             f"Accepted: {most}.",
             "Release fewer attributes (--attributes), or do not release these data.",
         ]
@@ -174,7 +176,7 @@ def sentences(target: Target) -> list[str]:
     ]
     if trial.with_earlier:
         lines.append(
-            f"{_releases(target.n_earlier)} of these data are counted: {_interval(trial.with_earlier)}."
+            f"Together, this and {earlier} of these data are counted: {_interval(trial.with_earlier)}."
         )
     if target.with_one_more:
         lines.append(
@@ -195,17 +197,6 @@ def sentences(target: Target) -> list[str]:
             f"{default.correlation_error.mean:.2g}."
         )
     return lines
-
-
-def _releases(count: int) -> str:
-    return f"Together, this and {count} earlier release{'s' * (count > 1)}"
-
-
-def _together(target: Target, trial: Trial) -> str:
-    """Say that a share is that of several releases, where it is."""
-    if trial.most is trial.reidentified:
-        return ""
-    return f", together with {target.n_earlier} earlier release{'s' * (target.n_earlier > 1)} of these data"
 
 
 def _interval(share: Estimate) -> str:
