@@ -63,7 +63,7 @@ _ASKED = {
 """The fields of the form of an exploration, as it is first shown."""
 
 
-class Pages:
+class OwnerPages:
     """The pages of an owner.
 
     Args:

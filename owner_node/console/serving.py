@@ -42,9 +42,9 @@ def application(
 
     def routes() -> Sequence[BaseRoute]:
         # Loads numpy and much else that the pages compute with.
-        from owner_node.console.application import Pages
+        from owner_node.console.application import OwnerPages
 
-        return Pages(load, site).routes()
+        return OwnerPages(load, site).routes()
 
     return site.application(routes, address)
 

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from common.clock import utc_now
 from common.web.doors import IDLE_SECONDS, LINK_SECONDS, MOST_WRONG
 from common.web.site import Site
-from owner_node.console.application import Pages
+from owner_node.console.application import OwnerPages
 from owner_node.release.approvals import Person
 from owner_node.release.decisions import Decisions
 from owner_node.state.session import SessionState
@@ -237,7 +237,7 @@ def test_texts_of_others_are_escaped(tmp_path):
 def every_page(console: OwnerConsole) -> Iterator[tuple[str, set[str]]]:
     """Return path and methods of every page of the application itself, so that a new one is tested, too."""
     site = Site("owner_node.console", "Test", (), console.doors, "")
-    pages = Pages(lambda: console.offering.config, site).routes()
+    pages = OwnerPages(lambda: console.offering.config, site).routes()
     for route in pages:
         assert isinstance(route, Route)
         path = route.path.format(aggregator="hub", release="r1", dataset="cohort", name="x")
