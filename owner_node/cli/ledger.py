@@ -28,7 +28,6 @@ from common.words.numbers import (
 )
 from owner_node import config
 from owner_node.config import OwnerConfig
-from owner_node.connection.recall import recall
 from owner_node.ledger.ledger import Entry, EntryKind, Ledger
 from owner_node.local.charge import LOCAL
 from owner_node.release.decisions import Decisions, checked_reason, this_person
@@ -258,6 +257,8 @@ def _assess(
     owner: OwnerConfig, records: Records, without: Sequence[str]
 ) -> tuple[Recovery, tuple[Shown, ...]]:
     # This import loads gRPC.
+    from owner_node.connection.recall import recall
+
     shown = asyncio.run(recall(owner, records, without, utc_now))
     budgets, ledger = {dataset.name: dataset.budget for dataset in owner.datasets}, records.ledger
     recovery = assess(ledger.lines(), ledger.losses.remembered(), shown, owner.owner.id, budgets)
