@@ -100,7 +100,7 @@ class Heard(logging.Handler):
 
     async def wait_for(self, event: str, times: int = 1) -> None:
         """Wait until an event was logged so often."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             for _ in range(times):
                 while await self.events.get() != event:
                     pass
@@ -124,7 +124,7 @@ def connection(config: OwnerConfig) -> ConnectionState:
         return DaemonPresence(db, lambda: datetime.now(UTC)).state().connections[0]
 
 
-async def ended(aggregator: Any, release: str = "r1", seconds: float = 30) -> str:
+async def ended(aggregator: Any, release: str = "r1", seconds: float = 60) -> str:
     """Wait until a release has ended; return how."""
     state = ""
     async with asyncio.timeout(seconds):

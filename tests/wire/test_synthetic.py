@@ -6,7 +6,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from aggregator.drive.deadlines import Deadlines
+from aggregator.protocol.release import Release
 from common.errors import IntegrityError, UsageError
 from common.model.schema import Attribute, AttributeType
 from common.release.reading import read_release
@@ -245,14 +247,29 @@ async def test_a_release_goes_on_after_its_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An owner that stays away ends the release; the same command goes on with it, under the same charge."""
-    # The owner rests for five seconds after its fault: it comes back soon after the command is given again.
-    aggregator = await launch(mask=timedelta(seconds=4))
+    watching, watch = [], Deadlines.watch
+
+    def watched(self: Deadlines, release: Release) -> None:
+        watching.append(self)
+        watch(self, release)
+
+    monkeypatch.setattr(Deadlines, "watch", watched)
+    # It comes back soon after the command is given again.
+    monkeypatch.setattr("owner_node.connection.connection._REST_SECONDS", 0.1)
+    aggregator = await launch()
     configs = [cohort(tmp_path, each, aggregator.daemon.address, certificates) for each in "ab"]
     share_key(configs)
-    cut_off("b", 2)
+    reached = cut_off("b", 2)
     async with running(*configs):
         await heard.wait_for("connected", times=2)
         await begin(aggregator, "a", "b")
+        await reached.wait()
+        async for view in aggregator.calls.Watch(control.ReleaseRequest(release="r1")):
+            if [each.state for each in view.owners] == ["answered", "spent"]:
+                break
+        # Its time is over now.
+        watching[-1]._ends["r1"] = 0.0
+        watching[-1]._check("r1")
         assert await ended(aggregator) == "expired"
         view = await aggregator.show()
         assert "no answer from b" in view.error.message
@@ -309,28 +326,34 @@ async def test_an_answer_is_given_once(
     """Other bytes for a round that is answered are refused, the same ones are not; the first ones count."""
     aggregator, configs = await owners(2)
     answer, refused = AggregatorClient.answer, []
+    tried: dict[int, asyncio.Event] = {}
 
     async def thrice(self: AggregatorClient, request: wire.AnswerRequest) -> None:
-        await answer(self, request)
-        if request.WhichOneof("answer") != "measured":
+        number = request.measured.round
+        if number in tried:
+            # The round stays open until the other owner has tried.
+            await tried[number].wait()
+        if number == 0 or number in tried:
+            await answer(self, request)
             return
+        tried[number] = asyncio.Event()
+        await answer(self, request)
         await answer(self, request)
         other = wire.AnswerRequest()
         other.CopyFrom(request)
         other.measured.answer = bytes(len(request.measured.answer))
-        try:
+        with pytest.raises(NotTakenError) as error:
             await answer(self, other)
-        except NotTakenError as error:
-            refused.append(error.error.code)
+        refused.append(error.value.error.code)
+        tried[number].set()
 
     monkeypatch.setattr(AggregatorClient, "answer", thrice)
     async with running(*configs):
         await heard.wait_for("connected", times=2)
         await begin(aggregator, "a", "b")
         await published(aggregator)
-    # The last one of a round comes when the next round may be open already: then it is ignored.
+    assert len(refused) == 3
     assert set(refused) <= {"integrity", "conflict"}
-    assert refused
     verify_release(aggregator.config.aggregator.release_dir / "r1", aggregator.certificates / "ca.pem")
 
 
