@@ -18,6 +18,7 @@ from common.model.rounds import Parcel, ParcelKind, largest_parcel
 from common.synthesis.course import Design, Measured, Round, n_rounds, next_round
 from common.synthesis.roles import Roles, Terms
 from common.trust.signing import Domain
+from common.workspace import processors
 from owner_node.release.appraisal import Appraisal
 from owner_node.release.co_owners import unpinned
 from owner_node.release.masked import Prepared
@@ -125,7 +126,7 @@ class Crossing:
         """Write encrypted rows for all adders."""
         path, progress, keys = self._path(ParcelKind.ROWS), self.work.progress, self.keys
         progress.begin("encrypting", self.design.n_records)
-        with processes(self.design.n_records) as pool, atomic_writer(path) as stream_:
+        with processes(self.design.n_records, processors()) as pool, atomic_writer(path) as stream_:
             rows = encrypted_rows(self.roles, self.number, self.columns, keys.pair_key, keys.seed, pool)
             # The key comes first, then all persons.
             stream_.write(next(rows))
@@ -146,7 +147,7 @@ class Crossing:
             pieces = self._pieces(self._file(rows, holder))
             number = self.owners.index(holder)
             try:
-                with processes(self.design.n_records) as pool:
+                with processes(self.design.n_records, processors()) as pool:
                     added[holder] = add_rows(self.roles, number, self.number, self.columns, pieces, pool)
             except IntegrityError as error:
                 raise _foreign(holder, error.message) from None

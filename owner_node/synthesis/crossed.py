@@ -49,7 +49,6 @@ from common.synthesis.course import CoarseTable, Design, OneWay, Question, quest
 from common.synthesis.model import Attributes
 from common.synthesis.roles import CrossTable, Group, Roles, Terms
 from common.synthesis.rounds import Coding
-from common.workspace import processors
 from owner_node.masking.arrays import KEY_BYTES, BitSource
 from owner_node.synthesis.counts import noisy_answer
 from owner_node.synthesis.packing import Packing
@@ -136,9 +135,9 @@ def work_through(
 
 
 @contextmanager
-def processes(n_persons: int) -> Iterator[Executor | None]:
+def processes(n_persons: int, n_processors: int) -> Iterator[Executor | None]:
     """Open the processes for `work_through`, one for each processor; None where one would be as fast."""
-    number, pool = min(processors(), _MOST_PROCESSES), None
+    number, pool = min(n_processors, _MOST_PROCESSES), None
     if number > 1 and n_persons >= _LEAST_PERSONS:
         # Where processes cannot share locks, as without /dev/shm, this one does all.
         with suppress(OSError, ImportError, NotImplementedError):

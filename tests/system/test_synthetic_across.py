@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -35,7 +36,7 @@ OWN = re.compile(r"\.(rows|sums)-[0-9a-f]{16}\.parcel$")
 ATTEMPTS = 6
 """How often a release is made until the process dies in the very round that is meant."""
 PLACES = range(SIZE)
-ODD = {
+ODD: dict[str, dict[str, tuple[dict[str, object], list[Any]]]] = {
     "a": {
         "one": ({"type": "category", "categories": ["x"]}, ["x" for _ in PLACES]),
         "wide": ({"type": "integer", "min": 0, "max": 2**40}, [2**31 * each for each in PLACES]),

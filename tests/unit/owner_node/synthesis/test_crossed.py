@@ -200,11 +200,10 @@ def test_a_release_is_the_same_with_plain_integers(holders, delta, monkeypatch):
 # --- the same bytes -------------------------------------------------------------------------------------
 
 
-def test_messages_are_the_same_bytes_again(pair, monkeypatch):
+def test_messages_are_the_same_bytes_again(pair):
     """Whatever processes do the work, and in whatever pieces a message arrives."""
     made, message, sums = pair
-    monkeypatch.setattr(crossed, "processors", lambda: 2)
-    with processes(10_000) as pool:
+    with processes(10_000, 2) as pool:
         assert pool is not None
         assert made.rows(pool) == message
         again = made.added(message, pool, 1_009)
@@ -215,27 +214,23 @@ def test_messages_are_the_same_bytes_again(pair, monkeypatch):
 
 def test_few_persons_and_one_processor_need_no_processes(monkeypatch):
     """Processes are started where they save more time than that takes, and where there can be any."""
-    monkeypatch.setattr(crossed, "processors", lambda: 2)
-    with processes(9_999) as pool:
-        assert pool is None
 
     def refused(*_):
         raise PermissionError(13, "no shared memory")
 
+    for few in ((9_999, 2), (10_000, 1)):
+        with processes(*few) as pool:
+            assert pool is None
     monkeypatch.setattr(crossed, "ProcessPoolExecutor", refused)
-    with processes(10_000) as pool:
-        assert pool is None
-    monkeypatch.setattr(crossed, "processors", lambda: 1)
-    with processes(10_000) as pool:
+    with processes(10_000, 2) as pool:
         assert pool is None
 
 
 WORKING = """
 import os
-from owner_node.synthesis import crossed
+from owner_node.synthesis.crossed import processes
 
-crossed.processors = lambda: 2
-with crossed.processes(10_000) as pool:
+with processes(10_000, 2) as pool:
     print(*{pool.submit(os.getpid).result() for _ in range(20)}, flush=True)
     input()
 """
