@@ -32,7 +32,7 @@ from common.model.compatibility import common_protocol
 from common.trust.credentials import Identity
 from common.trust.identity import Party, PartyKind
 from common.trust.proxy import proxy_to
-from common.words.numbers import counted, moment_text, size_text
+from common.words.numbers import count_text, moment_text, size_text
 from owner_node import config
 from owner_node.config import DatasetConfig, KnownAggregator, OwnerConfig
 from owner_node.config.engine import EngineKind
@@ -65,7 +65,9 @@ def examination(path: Path | None, *, examples: bool) -> Iterator[Finding]:
     yield from findings
     if owner is None:
         return
-    offered = f"{counted(len(owner.datasets), 'data set')}, {counted(len(owner.aggregators), 'aggregator')}"
+    offered = (
+        f"{count_text(len(owner.datasets), 'data set')}, {count_text(len(owner.aggregators), 'aggregator')}"
+    )
     yield passed("configuration", f"{owner.path}: owner {owner.owner.id!r}, {offered}")
     for text, hint in owner.unmatched_attributes():
         yield warned("policy", text, hint)

@@ -10,7 +10,7 @@ from common.words.numbers import (
     OF_UNIFORM,
     bound_cell,
     cost_text,
-    counted,
+    count_text,
     delta_text,
     error_text,
     rounded_up,
@@ -35,7 +35,7 @@ def brief(plan: Plan) -> list[str]:
         [
             text(
                 f"release {plan.release}: {plan.product}, {plan.layout}, "
-                f"{counted(len(plan.owners), 'owner')}, {counted(len(plan.attributes), 'attribute')}, "
+                f"{count_text(len(plan.owners), 'owner')}, {count_text(len(plan.attributes), 'attribute')}, "
                 f"{cost_text(plan.epsilon, plan.delta)}"
             ),
             *([clipped("purpose", plan.purpose)] if plan.purpose else []),

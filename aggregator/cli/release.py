@@ -15,7 +15,7 @@ from common.cli.release_options import takes_release_arguments
 from common.errors import ExitCode, NotConnectedError, UsageError
 from common.model.plan import Plan
 from common.wire.v1.control_pb2 import ConfirmRequest, ReleaseRequest
-from common.words.numbers import counted, moment_text
+from common.words.numbers import count_text, moment_text
 from common.words.worth import Worth
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _confirmed(calls: "ControlServiceStub", view: "ReleaseView", request: "Start
         return calls.Confirm(confirmation, metadata=stated_user())
     if request.confirmed and not console.can_ask():
         return view
-    owners, anyway = counted(len(view.owners), "owner"), " anyway" if view.needs_anyway else ""
+    owners, anyway = count_text(len(view.owners), "owner"), " anyway" if view.needs_anyway else ""
     try:
         agreed = console.confirm(f"Ask {owners} to consent to this plan{anyway}?")
     except KeyboardInterrupt:

@@ -6,7 +6,7 @@ from common.cli.sections import Facts, Listing, Section, SectionTable
 from common.model.mechanisms import CARRIER_RULE
 from common.model.plan import Plan
 from common.words.guarantee import invariants, promises
-from common.words.linking import allowed
+from common.words.linking import allowed_findings
 from common.words.numbers import (
     OF_UNIFORM,
     bound_cell,
@@ -33,7 +33,7 @@ def plan_sections(plan: Plan) -> list[Section]:
         Facts(facts),
         _owners(plan),
         *([_attributes(plan)] if plan.synthesis is None else []),
-        Listing("What linking may find", allowed(plan)),
+        Listing("What linking may find", allowed_findings(plan)),
         Listing("What is promised", promises(plan)),
         Listing("What is not hidden", invariants(plan)),
         Facts({"plan digest": plan.digest}),

@@ -40,7 +40,7 @@ def assemble(
 
     Args:
         plan: The plan.
-        fragments: The batches of every owner's fragment (`common.wire.decoding.decoded_batches`), by owner.
+        fragments: The batches of every owner's fragment (`common.wire.decoding.decode_batches`), by owner.
         counts: The number of records of every fragment.
         n_records: How many records the release has.
         workspace: Memory and scratch folder.

@@ -16,7 +16,7 @@ from common.model.schema import (
 from common.model.structural_zeros import rules_of
 from common.planning.arguments import ReleaseArguments
 from common.planning.planner import groups_of_attributes, holders
-from common.words.numbers import counted
+from common.words.numbers import count_text
 
 _MOST_CHARACTERS = 256 * 1024
 """Characters of the conflicts that are listed: what an operator is shown fits a message several times."""
@@ -153,7 +153,7 @@ def _differing(
 
 def _rules_text(rules: IdentifierRules) -> str:
     if rules.passes:
-        return f"match keys in {counted(len(rules.passes), 'pass')}"
+        return f"match keys in {count_text(len(rules.passes), 'pass')}"
     steps = ", ".join(rules.normalise) or "no normalisation"
     for column, also in enumerate(rules.also, 1):
         steps += f", column {column} also {', '.join(also)}" if also else ""

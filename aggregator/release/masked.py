@@ -14,7 +14,7 @@ from aggregator.release.assembly import assemble, needed_in_memory, needed_on_di
 from aggregator.release.records import to_release
 from common.model.plan import Plan
 from common.model.task import Assignment
-from common.wire.decoding import FragmentCheck, decoded_batches
+from common.wire.decoding import FragmentCheck, decode_batches
 from common.wire.encoding import size_limit
 from common.workspace import Workspace
 
@@ -93,7 +93,7 @@ class Masked:
 
         def batches(assignment: Assignment) -> Iterator[pa.RecordBatch]:
             path = material.fragments[assignment.owner]()
-            yield from decoded_batches(path, plan, assignment, counts[assignment.owner])
+            yield from decode_batches(path, plan, assignment, counts[assignment.owner])
 
         decoded = {owner: batches(assignment) for owner, assignment in plan.assignments.items()}
         with closing(assemble(plan, decoded, counts, material.n_records, workspace, advance)) as records:

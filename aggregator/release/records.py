@@ -57,7 +57,7 @@ def pack(
     Args:
         plan: The plan.
         assignment: What the fragment's owner masks.
-        batches: Its batches (`common.wire.decoding.decoded_batches`).
+        batches: Its batches (`common.wire.decoding.decode_batches`).
         whole: Takes all its records, one batch after the other; None: every batch gets its own memory.
 
     Yields:

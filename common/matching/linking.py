@@ -80,9 +80,6 @@ def link_passes(
 
     Returns:
         Which entries are one person. Entries are numbered owner by owner, each in the order of its handles.
-
-    Raises:
-        UsageError: If there are too many persons to number them.
     """
     n_persons = sum(n_records)
     if n_persons > MOST_PERSONS:
@@ -107,22 +104,21 @@ def shared_tokens(lists: Sequence[PassList], firsts: Int64Array, n_persons: int)
 
     Args:
         firsts: Number of each owner's first person.
-        n_persons: Number of persons of all owners.
     """
     numbers = np.full(n_persons, NOT_SENT, dtype=np.int32)
     persons: list[Int32Array] = []
     sizes: list[Int64Array] = []
     n_tokens = 0
-    parts = 1 + sum(len(each.tokens) for each in lists) // _IN_MEMORY
+    parts = 1 + sum(len(of_owner.tokens) for of_owner in lists) // _IN_MEMORY
     ends = np.array([(part << 32) // parts for part in range(parts)], dtype=">u4").view("S4")
-    places = np.array([[*np.searchsorted(each.tokens, ends), len(each.tokens)] for each in lists])
+    places = np.array([[*np.searchsorted(of_owner.tokens, ends), len(of_owner.tokens)] for of_owner in lists])
     for part in range(parts):
         ranges = [slice(*row) for row in places[:, part : part + 2]]
-        tokens = np.concatenate([each.tokens[rows] for each, rows in zip(lists, ranges, strict=True)])
+        tokens = np.concatenate([of_owner.tokens[rows] for of_owner, rows in zip(lists, ranges, strict=True)])
         entries = np.concatenate(
             [
-                each.handles[rows].astype(np.int32) + np.int32(first)
-                for each, rows, first in zip(lists, ranges, firsts, strict=True)
+                of_owner.handles[rows].astype(np.int32) + np.int32(first)
+                for of_owner, rows, first in zip(lists, ranges, firsts, strict=True)
             ]
         )
         # The stable sort merges sorted runs instead of sorting.
@@ -156,7 +152,7 @@ def _link_pass(person: Int32Array, owner: Int32Array, n_owners: int, shared: Sha
     if not len(entries):
         none = np.zeros(0, dtype=np.int32)
         return PassResult((none, none), np.zeros(n_owners, dtype=np.int64), n_open, 0)
-    merged = _merged(person, owner, n_owners, entries, token)
+    merged = _merge(person, owner, n_owners, entries, token)
     consistent = merged.consistent[token]
     entries, token = entries[consistent], token[consistent]
     joined = np.bincount(owner[entries], minlength=n_owners)
@@ -200,7 +196,7 @@ class _Merged:
     """Their persons after the pass, same shape."""
 
 
-def _merged(
+def _merge(
     person: Int32Array, owner: Int32Array, n_owners: int, entries: Int32Array, token: Int64Array
 ) -> _Merged:
     """Join the connected parts of the graph that hold at most one entry of every owner."""

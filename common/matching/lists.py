@@ -50,10 +50,12 @@ def largest_blob(n_passes: int, n_records: int) -> int:
 
 def encode_lists(lists: Sequence[PassList]) -> bytes:
     """Return the blob of an owner's lists."""
-    counts = np.array([[len(each.tokens), each.complete, each.twice] for each in lists], dtype=">u8")
+    counts = np.array(
+        [[len(of_owner.tokens), of_owner.complete, of_owner.twice] for of_owner in lists], dtype=">u8"
+    )
     pieces = [counts.tobytes()]
-    for each in lists:
-        pieces += [each.tokens.tobytes(), each.handles.astype(">u4").tobytes()]
+    for of_owner in lists:
+        pieces += [of_owner.tokens.tobytes(), of_owner.handles.astype(">u4").tobytes()]
     return b"".join(pieces)
 
 
@@ -62,9 +64,7 @@ def decode_lists(blob: NDArray[np.uint8], n_passes: int, n_records: int, owner: 
 
     Args:
         blob: Its bytes, shape (size,); may be mapped from a file, and is not copied.
-        n_passes: Number of passes of the plan.
         n_records: Number of records that the owner declared.
-        owner: Owner id, for errors.
 
     Raises:
         ProtocolError: If its counts are impossible or do not give its size, if tokens are unsorted or

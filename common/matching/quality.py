@@ -45,11 +45,14 @@ def match_quality(names: Sequence[str], lists: Sequence[Sequence[PassList]], lin
         _of_pass(name, of_owners, linked, number)
         for number, (name, of_owners) in enumerate(zip(names, zip(*lists, strict=True), strict=True))
     )
-    n_linked = sum(each.linked for each in passes)
+    n_linked = sum(linkage.linked for linkage in passes)
     shares = [
         least_share(n_linked, sum(counts, Decimal(0))).quantize(_SHARE)
         for counts in zip(
-            *((each.false_links_most, each.false_links, each.false_links_least) for each in passes),
+            *(
+                (linkage.false_links_most, linkage.false_links, linkage.false_links_least)
+                for linkage in passes
+            ),
             strict=True,
         )
     ]
@@ -61,18 +64,18 @@ def _of_pass(name: str, lists: Sequence[PassList], linked: Linked, number: int) 
     n_pairs = len(result.pairs[0])
     agreeing, disagreeing = _agreement(linked, number)
     false_links = estimate_false_links(
-        np.array([len(each.tokens) for each in lists]),
-        np.array([each.twice for each in lists]),
+        np.array([len(of_owner.tokens) for of_owner in lists]),
+        np.array([of_owner.twice for of_owner in lists]),
         result,
     )
     expected, least, most = (
-        Decimal(min(each, n_pairs)).quantize(_COUNT)
-        for each in (false_links.expected, false_links.least, false_links.most)
+        Decimal(min(bound, n_pairs)).quantize(_COUNT)
+        for bound in (false_links.expected, false_links.least, false_links.most)
     )
     return PassQuality(
         name,
-        sent=sum(len(each.tokens) for each in lists),
-        ambiguous=sum(each.ambiguous for each in lists),
+        sent=sum(len(of_owner.tokens) for of_owner in lists),
+        ambiguous=sum(of_owner.ambiguous for of_owner in lists),
         linked=n_pairs,
         unmatched=int((result.open - result.joined).sum()),
         conflicts=result.conflicts,
@@ -134,7 +137,7 @@ def estimate_false_links(sent: Int64Array, twice: Int64Array, result: PassResult
         return FalseLinks(0.0, 0.0, 0.0)
     chance = within / (within + between)
     tail = (1 - _LEVEL) / 2
-    least, most = (nbinom.ppf(each, events, chance) for each in (tail, 1 - tail))
+    least, most = (nbinom.ppf(level, events, chance) for level in (tail, 1 - tail))
     return FalseLinks(expected, float(min(least, n_pairs)), float(min(most, n_pairs)))
 
 

@@ -19,7 +19,7 @@ from common.release.column_summary import ColumnSummary
 from common.release.evidence import Evidence
 from common.release.table import describe_domain, span
 from common.words import charts
-from common.words.linking import compared_as, linking_result, missed
+from common.words.linking import compared_as, linking_result, missed_text
 from common.words.numbers import percent_text, rounded_up
 from common.words.pages import render
 
@@ -144,7 +144,7 @@ def _linking(evidence: Evidence) -> str:
     rules = evidence.plan.identifier
     what, one = ("Match keys", "person") if evidence.plan.passes else ("Identifiers", "identifier")
     said = _LINKING[evidence.addendum.linking]
-    return said.format(what=what, one=one, how=compared_as(rules), missed=missed(rules)) + more
+    return said.format(what=what, one=one, how=compared_as(rules), missed=missed_text(rules)) + more
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from common.synthesis.course import METHOD, Design, Measured, SyntheticRelease, 
 from common.synthesis.rounds import MOST_ATTRIBUTES
 from common.synthesis.sample import MOST_RECORDS
 from common.words.numbers import cost_text
-from common.words.synthetic import excluded, invariants, promises
+from common.words.synthetic import exclusions, invariants, promises
 
 _LARGEST_REPORT = 1 << 24
 """Bytes."""
@@ -92,7 +92,7 @@ def report_of(design: Design, measured: Measured, zeros: Sequence[StructuralZero
         **({"structural_zeros": [each.to_document() for each in zeros]} if zeros else {}),
         "relations": _relations(design, measured),
         "seed": measured.seed.hex(),
-        "promises": [*promises(design.epsilon, design.delta), *excluded(zeros)],
+        "promises": [*promises(design.epsilon, design.delta), *exclusions(zeros)],
         "invariants": list(invariants(design.n_records)),
     }
 

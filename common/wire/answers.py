@@ -13,12 +13,7 @@ NONCE_BYTES = 16
 
 
 def signed_answer(owner: str, nonce: bytes, answer: wire.ConnectResponse | wire.PollResponse) -> bytes:
-    """Return the bytes that are signed: who is answered, its nonce, and the answer without its signature.
-
-    Args:
-        owner: Id of the owner that called.
-        nonce: From its call.
-    """
+    """Return the bytes that are signed: who is answered, its nonce, and the answer without its signature."""
     content = type(answer)()
     content.MergeFrom(answer)  # type: ignore[arg-type]  # both are of the same type
     content.ClearField("signature")

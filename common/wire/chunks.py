@@ -11,7 +11,7 @@ from common.wire.v1 import owner_pb2 as wire
 _LEVEL = 1
 
 
-def compressed(data: bytes | memoryview) -> bytes:
+def compress(data: bytes | memoryview) -> bytes:
     """Return a zstd frame of some bytes."""
     # An idle daemon does not need Arrow's memory.
     import pyarrow as pa

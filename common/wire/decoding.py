@@ -56,14 +56,8 @@ class FragmentCheck:
     """Checks a fragment piece by piece.
 
     Args:
-        plan: The plan; gives the domains.
-        assignment: What its owner masks.
         n_records: How many records the owner stated.
-        size: Bytes of the fragment.
         tokens: Whether it has tokens; None: as the plan says. Owners drop theirs after publication.
-
-    Raises:
-        IntegrityError: If no fragment of so many records has this size.
     """
 
     def __init__(
@@ -71,7 +65,9 @@ class FragmentCheck:
     ) -> None:
         self._owner = assignment.owner
         self._tokens = has_tokens(plan) if tokens is None else tokens
-        self._domains = {each.name: _Domain(plan.attribute(each.name)) for each in assignment.attributes}
+        self._domains = {
+            planned.name: _Domain(plan.attribute(planned.name)) for planned in assignment.attributes
+        }
         self._messages = _Messages(n_records, BATCH_RECORDS, len(self._domains))
         self._feed = _Feed()
         self._reader: Any = None
@@ -104,11 +100,7 @@ class FragmentCheck:
                     yield self._read_batch()
 
     def finish(self) -> None:
-        """Check that the fragment is complete.
-
-        Raises:
-            IntegrityError: If it is not.
-        """
+        """Check that the fragment is complete."""
         with self._refusals():
             self._messages.finish()
             if self._feed:
@@ -168,7 +160,6 @@ class _Messages:
 
     Args:
         n_records: How many records its batches must have together.
-        batch_records: Most records of one batch.
         n_columns: Most columns, and so most dictionaries.
     """
 
@@ -190,9 +181,6 @@ class _Messages:
         Yields:
             The messages that are complete now, and for each whether it is a batch of records. A message is
             valid until the next one is requested, or the bytes change.
-
-        Raises:
-            IntegrityError: If the stream contains something that a fragment never has.
         """
         view = memoryview(data)
         while view:
@@ -219,11 +207,7 @@ class _Messages:
             self._wanted = self._header_end = _PREFIX.size
 
     def finish(self) -> None:
-        """Check that the stream was complete.
-
-        Raises:
-            IntegrityError: If it was not.
-        """
+        """Check that the stream was complete."""
         if not self._ended:
             raise IntegrityError("it is cut short")
         if self._n_found != self._n_records:
@@ -387,8 +371,8 @@ _READ_BYTES = 4 << 20
 def decode(
     path: Path, plan: Plan, assignment: Assignment, n_records: int, *, tokens: bool | None = None
 ) -> pa.Table:
-    """Read and check a whole fragment; see `decoded_batches`."""
-    batches = list(decoded_batches(path, plan, assignment, n_records, tokens=tokens))
+    """Read and check a whole fragment; see `decode_batches`."""
+    batches = list(decode_batches(path, plan, assignment, n_records, tokens=tokens))
     return pa.Table.from_batches(batches, schema=_decoded_schema(plan, assignment, tokens=tokens))
 
 
@@ -397,33 +381,27 @@ def _decoded_schema(plan: Plan, assignment: Assignment, *, tokens: bool | None) 
     return decoded_schema([attribute.name for attribute in assignment.attributes], tokens=with_tokens)
 
 
-def decoded_batches(
+def decode_batches(
     path: Path, plan: Plan, assignment: Assignment, n_records: int, *, tokens: bool | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Read and check a fragment, batch by batch.
 
     Args:
         path: The file; it must not change meanwhile.
-        plan: The plan; gives the domains.
-        assignment: What its owner masks.
-        n_records: How many records the owner stated.
         tokens: As `FragmentCheck`.
 
     Yields:
         int64 columns in plan order, in resolution units, after the column `token` where there is one.
-
-    Raises:
-        IntegrityError: If the bytes are not exactly such a fragment. Nothing of the data is in the error.
     """
     schema = _decoded_schema(plan, assignment, tokens=tokens)
     fragment = FragmentCheck(plan, assignment, n_records, path.stat().st_size, tokens=tokens)
     for piece in read_chunks(path, chunk_bytes=_READ_BYTES):
         for columns in fragment.update(piece):
-            yield pa.record_batch([_own(column) for column in columns], schema=schema)
+            yield pa.record_batch([_copy_column(column) for column in columns], schema=schema)
     fragment.finish()
 
 
-def _own(column: pa.Array) -> pa.Array:
+def _copy_column(column: pa.Array) -> pa.Array:
     """Return a column as integers, or tokens, in memory of its own."""
     if isinstance(column, pa.FixedSizeBinaryArray):
         return token_array(token_view(column).copy())

@@ -58,15 +58,11 @@ def encode(
     """Write a fragment of columns in memory. Needs memory for one batch and the distinct values.
 
     Args:
-        stream: A binary file open for writing.
         assignment: What the owner masks; its attributes give the columns and their order.
         columns: Masked values in resolution units by attribute name, each of shape (n_records,).
         order: The order to write the records in, shape (n_records,): by token in layouts with several
             groups, else random.
         tokens: Tokens in the order of `columns`, shape (n_records, 16); only with several groups.
-
-    Raises:
-        InternalError: If the shapes do not fit, or the order does not sort the tokens strictly.
     """
     n_records = len(order)
     names = [attribute.name for attribute in assignment.attributes]
@@ -96,27 +92,21 @@ def encode_batches(
     """Write a fragment whose records come in their final order.
 
     Args:
-        stream: A binary file open for writing.
-        assignment: As in `encode`.
         distinct: The distinct values of each column, ascending; None where there are more than
             `MOST_DISTINCT`.
         batches: Masked values of the columns, and tokens or None; `BATCH_RECORDS` records at a time, the last
             ones fewer.
-        tokens: Whether there are tokens.
-
-    Raises:
-        InternalError: If the tokens do not ascend strictly.
     """
     names = [attribute.name for attribute in assignment.attributes]
-    dictionaries = [_dictionary(each, n_records) for each in distinct]
-    fields = [_field(name, each) for name, each in zip(names, dictionaries, strict=True)]
+    dictionaries = [_dictionary(values, n_records) for values in distinct]
+    fields = [_field(name, values) for name, values in zip(names, dictionaries, strict=True)]
     if tokens:
         fields.insert(0, pa.field(TOKEN_COLUMN, pa.binary(TOKEN_BYTES), nullable=False))
     schema = pa.schema(fields)
     previous: bytes | None = None
     with pa.ipc.new_stream(stream, schema) as writer:
         for columns, some_tokens in batches:
-            arrays = list(map(_encoded, columns, dictionaries))
+            arrays = list(map(_encode_column, columns, dictionaries))
             if some_tokens is not None:
                 arrays.insert(0, token_array(some_tokens))
                 previous = check_sorted(arrays[0], previous, InternalError("the order does not sort tokens"))
@@ -158,7 +148,7 @@ def _field(name: str, dictionary: Int64Array | None) -> pa.Field:
     return pa.field(name, pa.dictionary(_index_type(len(dictionary))[0], pa.int64()), nullable=False)
 
 
-def _encoded(values: Int64Array, dictionary: Int64Array | None) -> pa.Array:
+def _encode_column(values: Int64Array, dictionary: Int64Array | None) -> pa.Array:
     if dictionary is None:
         return pa.array(values, pa.int64())
     indices = np.searchsorted(dictionary, values).astype(_index_type(len(dictionary))[1])

@@ -49,13 +49,13 @@ def check_lengths(message: Message, besides: Container[str] = ()) -> None:
     for field, value in message.ListFields():
         if field.name in besides:
             continue
-        for each in value if field.is_repeated else (value,):
-            if isinstance(each, Message):
-                check_lengths(each)
-            elif isinstance(each, str | bytes) and len(each) > LONGEST.get(field.name, _NAME):
-                unit = "bytes" if isinstance(each, bytes) else "characters"
+        for item in value if field.is_repeated else (value,):
+            if isinstance(item, Message):
+                check_lengths(item)
+            elif isinstance(item, str | bytes) and len(item) > LONGEST.get(field.name, _NAME):
+                unit = "bytes" if isinstance(item, bytes) else "characters"
                 raise ProtocolError(
-                    f"the field {field.name!r} of a message has {len(each)} {unit}, "
+                    f"the field {field.name!r} of a message has {len(item)} {unit}, "
                     f"at most {LONGEST.get(field.name, _NAME)} are accepted",
                     "docs/limitations.md lists the limits; both sides must run compatible versions",
                 )

@@ -59,7 +59,7 @@ _M = TypeVar("_M", bound=Callable[..., Any])
 async def abort(context: "grpc.aio.ServicerContext[Any, Any]", error: TesseraError) -> None:
     """End a call with an error of the catalogue. Does not return: gRPC raises out of it."""
     code = _STATUS.get(error.code, grpc.StatusCode.INTERNAL)
-    await context.abort(code, error.message[:_LONGEST_MESSAGE], ((METADATA_KEY, _packed(error)),))
+    await context.abort(code, error.message[:_LONGEST_MESSAGE], ((METADATA_KEY, _metadata_value(error)),))
 
 
 def raises(method: _M) -> _M:
@@ -129,7 +129,7 @@ def from_rpc_error(error: grpc.RpcError) -> TesseraError:
     return InternalError("the call failed", details={"status": code.name if code else "unknown"})
 
 
-def _packed(error: TesseraError) -> bytes:
+def _metadata_value(error: TesseraError) -> bytes:
     """Return the error as bytes that fit into the metadata of a call."""
     data = json.dumps(error.to_document(), ensure_ascii=False).encode()
     if len(data) <= _MOST_BYTES:

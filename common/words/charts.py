@@ -71,7 +71,6 @@ def rows(series: Sequence[Sequence[float]], labels: Sequence[str], texts: Sequen
 
     Args:
         series: Their lengths, none below 0, one per label; bars of one label lie below each other.
-        labels: What each is for.
         texts: Their lengths as text, in the shape of `series`.
     """
     longest = max((max(values, default=0) for values in series), default=0) or 1
@@ -90,7 +89,6 @@ def points(places: Sequence[tuple[float, float]], series: Sequence[int], texts: 
     Args:
         places: Where they are: across, above 0; up, at least 0. There is at least one.
         series: Which series each belongs to.
-        texts: What each stands for.
     """
     powers = [log10(x) for x, _ in places]
     first = floor(min(powers))
@@ -105,18 +103,14 @@ def points(places: Sequence[tuple[float, float]], series: Sequence[int], texts: 
 
 
 def heat(share: float) -> str:
-    """Return a colour from cream to red, dark text being readable on all of them.
-
-    Args:
-        share: From 0 (cream) to 1 (red).
-    """
+    """Return a colour from cream to red, dark text being readable on all of them."""
     cream, red = (255, 249, 232), (238, 108, 92)
     mixed = (round(a + (b - a) * min(max(share, 0.0), 1.0)) for a, b in zip(cream, red, strict=True))
     return f"rgb({', '.join(map(str, mixed))})"
 
 
 def _labels(ticks: Sequence[float]) -> Labels:
-    return tuple((_percent(each, ticks[-1]), number(each)) for each in ticks)
+    return tuple((_percent(tick, ticks[-1]), number(tick)) for tick in ticks)
 
 
 def _percent(part: float, whole: float) -> float:
@@ -124,13 +118,7 @@ def _percent(part: float, whole: float) -> float:
 
 
 def linear_ticks(lowest: float, highest: float, most: int) -> list[float]:
-    """Return round numbers at equal distances that enclose an interval.
-
-    Args:
-        lowest: Lower end.
-        highest: Upper end, above the lower one.
-        most: About how many steps there may be.
-    """
+    """Return round numbers at equal distances that enclose an interval."""
     step = round_step((highest - lowest) / most)
     first, last = floor(lowest / step), ceil(highest / step - 1e-9)
     return [round(i * step, 12) for i in range(first, max(last, first + 1) + 1)]

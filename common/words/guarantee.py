@@ -38,7 +38,7 @@ from common.model.privacy import rank_loss
 from common.model.schema import CategoryOrder
 from common.model.task import PlannedAttribute
 from common.words import synthetic
-from common.words.linking import compared_as, missed
+from common.words.linking import compared_as, missed_text
 from common.words.numbers import bound_text, cost_text
 
 SCALES_GIVEN = "with the size of the noise taken as given"
@@ -72,7 +72,7 @@ def rank_promises(plan: Plan, notion: str) -> tuple[str, ...]:
             f"{_by_attribute(plan)}. {_moves(plan)}"
         ),
         *(_by_distance(plan, share) for share in _bounded_shares(plan)),
-        *_unbounded(plan),
+        *_without_bound(plan),
         _table(plan, notion),
     )
 
@@ -132,13 +132,13 @@ _SHOWN_BY_CLUSTERS: Mapping[Carrier, _Shown] = {
 
 def shown_by_clusters(plan: Plan) -> Iterator[str]:
     """Say what released values show of clusters, one text for each carrier that makes them."""
-    planned = [each for task in plan.tasks for each in task.attributes]
+    planned = [attribute for task in plan.tasks for attribute in task.attributes]
     for carrier, shown in _SHOWN_BY_CLUSTERS.items():
-        of_carrier = [each for each in planned if each.rules.carrier is carrier]
-        ks = sorted({each.k for each in of_carrier if each.k is not None})
+        of_carrier = [attribute for attribute in planned if attribute.rules.carrier is carrier]
+        ks = sorted({attribute.k for attribute in of_carrier if attribute.k is not None})
         if ks:
             k = str(ks[0]) if len(ks) == 1 else f"{ks[0]} to {ks[-1]}"
-            moved = all(each.rank_noise for each in of_carrier)
+            moved = all(attribute.rank_noise for attribute in of_carrier)
             yield f"{shown.always.format(k=k)} {_MOVED if moved else shown.without_rank_noise}"
 
 
@@ -146,16 +146,16 @@ def without_rank_noise(plan: Plan) -> tuple[str, ...]:
     """Return the attributes with a list at some owner that has no rank noise, each once."""
     return tuple(
         dict.fromkeys(
-            each.name
+            planned.name
             for task in plan.tasks
-            for each in task.attributes
-            if each.rules.listed and not each.rank_noise
+            for planned in task.attributes
+            if planned.rules.listed and not planned.rank_noise
         )
     )
 
 
 def _noisy(plan: Plan) -> list[PlannedAttribute]:
-    return [each for task in plan.tasks for each in task.attributes if each.rank_noise]
+    return [planned for task in plan.tasks for planned in task.attributes if planned.rank_noise]
 
 
 def _is_bounded(plan: Plan, planned: PlannedAttribute) -> bool:
@@ -165,20 +165,20 @@ def _is_bounded(plan: Plan, planned: PlannedAttribute) -> bool:
 
 
 def _bounded_shares(plan: Plan) -> list[Decimal]:
-    return sorted({each.rank_noise for each in _noisy(plan) if _is_bounded(plan, each)})
+    return sorted({planned.rank_noise for planned in _noisy(plan) if _is_bounded(plan, planned)})
 
 
 def _ordered_by_data(plan: Plan) -> tuple[str, ...]:
     """Return the attributes whose rank noise has no bound at some owner, each once."""
-    return tuple(dict.fromkeys(each.name for each in _noisy(plan) if not _is_bounded(plan, each)))
+    return tuple(dict.fromkeys(planned.name for planned in _noisy(plan) if not _is_bounded(plan, planned)))
 
 
 def _by_attribute(plan: Plan) -> str:
     """Return every rank noise with its attributes, and with its owners where others have another one."""
     owners: dict[tuple[Decimal, str], list[str]] = {}
     for task in plan.tasks:
-        for each in task.attributes:
-            owners.setdefault((each.rank_noise, each.name), []).append(task.owner)
+        for planned in task.attributes:
+            owners.setdefault((planned.rank_noise, planned.name), []).append(task.owner)
     n_shares = Counter(name for _, name in owners)
     names: dict[tuple[Decimal, tuple[str, ...]], list[str]] = {}
     for (share, name), holders in sorted(owners.items(), key=lambda item: item[0][0]):
@@ -210,11 +210,11 @@ def _by_distance(plan: Plan, share: Decimal) -> str:
         f"the ranks away, no result becomes more than {near} as probable or improbable, as far as it "
         f"depends on ranks, whose noise has a public size; at 10 % {far}; whatever it is replaced by, "
         f"{_factor(whole)}. "
-        f"{_distinguished(whole * _NEAR)}{_few_values(plan, share)}"
+        f"{_distinction(whole * _NEAR)}{_few_values(plan, share)}"
     )
 
 
-def _distinguished(near: Decimal) -> str:
+def _distinction(near: Decimal) -> str:
     """Say which values the release distinguishes, given the exponent for values 1 % of the ranks away."""
     if near > _HARDLY:
         return (
@@ -232,7 +232,7 @@ def _few_values(plan: Plan, share: Decimal) -> str:
     from common.model.ranks import odds_of_next
 
     names = dict.fromkeys(
-        each.name for each in _noisy(plan) if each.rank_noise == share and _is_bounded(plan, each)
+        planned.name for planned in _noisy(plan) if planned.rank_noise == share and _is_bounded(plan, planned)
     )
     numbers = {name: plan.attribute(name).n_values for name in names}
     few = {name: n for name, n in numbers.items() if 1 < n <= _MOST_FEW and n * share <= 1}
@@ -249,7 +249,7 @@ def _few_values(plan: Plan, share: Decimal) -> str:
     )
 
 
-def _unbounded(plan: Plan) -> tuple[str, ...]:
+def _without_bound(plan: Plan) -> tuple[str, ...]:
     names = ", ".join(_ordered_by_data(plan))
     if not names:
         return ()
@@ -329,7 +329,7 @@ def trial(plan: Plan) -> tuple[str, ...]:
 def promises(plan: Plan) -> tuple[str, ...]:
     """Say what a release promises, one sentence or two per line, with the plan's numbers."""
     if plan.synthesis is not None:
-        zeros = synthetic.excluded(plan.synthesis.structural_zeros)
+        zeros = synthetic.exclusions(plan.synthesis.structural_zeros)
         return (*trial(plan), *synthetic.promises_of(plan), *zeros, _unit(plan), composition(plan))
     return (
         *trial(plan),
@@ -360,7 +360,7 @@ def essentials(plan: Plan) -> tuple[str, ...]:
             "is released of it together."
         )
         lines += [*synthetic.collusion(plan), synthetic.questions(plan)]
-        lines += synthetic.excluded(plan.synthesis.structural_zeros)
+        lines += synthetic.exclusions(plan.synthesis.structural_zeros)
         return (*trial(plan), *lines, "Not hidden: numbers of records, and facts about many.")
     if linking.intersects:
         lines.append(f"Only persons of all groups are masked, at least {linking.min_common}.")
@@ -448,20 +448,17 @@ def _parallel(plan: Plan) -> str:
         )
     how = compared_as(plan.identifier)
     if shared == 1:
+        nobody = "No person was linked" if plan.passes else "No identifier is"
         return (
-            f"{_nobody(plan)} at two owners of the same attributes ({how}), so the largest of their ε "
-            f"counts and not the sum (parallel composition). {missed(plan.identifier)}"
+            f"{nobody} at two owners of the same attributes ({how}), so the largest of their ε "
+            f"counts and not the sum (parallel composition). {missed_text(plan.identifier)}"
         )
     return (
         f"{'A person' if plan.passes else 'An identifier'} can be at up to {shared} owners of the same "
         f"attributes ({how}), so the ε of as many of them, the largest ones, add up (sequential "
         "composition); those of the others do not. "
-        f"{missed(plan.identifier)}"
+        f"{missed_text(plan.identifier)}"
     )
-
-
-def _nobody(plan: Plan) -> str:
-    return "No person was linked" if plan.passes else "No identifier is"
 
 
 _INTERSECTED = (
@@ -474,7 +471,6 @@ def promise_as_linked(plan: Plan, multiples: Sequence[int]) -> str:
     """Say what linking found about persons at several owners, and the resulting ε.
 
     Args:
-        plan: A plan that lets owners hold the same person.
         multiples: By group: the largest number of owners that hold one person.
     """
     joint = plan.epsilon_joint_of_person(multiples)
@@ -492,11 +488,11 @@ def promise_as_linked(plan: Plan, multiples: Sequence[int]) -> str:
     )
     return (
         f"Linking found {seen}. All attributes of one person together, as found: {bound}."
-        f"{_charged(plan, multiples) if most > 1 else ''}"
+        f"{_charges(plan, multiples) if most > 1 else ''}"
     )
 
 
-def _charged(plan: Plan, multiples: Sequence[int]) -> str:
+def _charges(plan: Plan, multiples: Sequence[int]) -> str:
     """Say how often the owners of each group are charged the planned share."""
     attributes = {task.group: task.names for task in plan.tasks}
     times = [
@@ -534,9 +530,11 @@ def invariants(plan: Plan) -> tuple[str, ...]:
 
 def _in_arbitrary_order(plan: Plan) -> tuple[str, ...]:
     """Warn about categories that are treated as numbers in an order that means nothing."""
-    tasks = (each for task in plan.tasks for each in task.attributes)
+    tasks = (planned for task in plan.tasks for planned in task.attributes)
     names = dict.fromkeys(
-        each.name for each in tasks if follows_arbitrary_order(plan.attribute(each.name), each.rules)
+        planned.name
+        for planned in tasks
+        if follows_arbitrary_order(plan.attribute(planned.name), planned.rules)
     )
     if not names:
         return ()
@@ -564,11 +562,11 @@ def _shown_of_owners(plan: Plan) -> tuple[str, ...]:
 
 def _shown_by_scales(plan: Plan) -> tuple[str, ...]:
     """Return what noise scales that are calibrated to the data do not hide, with what was measured."""
-    calibrated = [each for task in plan.tasks for each in task.attributes if each.rules.individual]
+    calibrated = [planned for task in plan.tasks for planned in task.attributes if planned.rules.individual]
     if not calibrated:
         return ()
-    names = ", ".join(dict.fromkeys(each.name for each in calibrated))
-    measured = dict.fromkeys(each.rules.scales_show for each in calibrated if each.rules.scales_show)
+    names = ", ".join(dict.fromkeys(planned.name for planned in calibrated))
+    measured = dict.fromkeys(planned.rules.scales_show for planned in calibrated if planned.rules.scales_show)
     shown = (
         f"The size of the noise of {names}: it is calibrated to the original data. If a record had other "
         "values, the noise would have another size, and a release can show its size."
@@ -587,12 +585,12 @@ def _shown_by_clusters(plan: Plan) -> tuple[str, ...]:
 
 def _has_lists(plan: Plan) -> bool:
     """Whether any attribute has a list that is separate from its assignment to records."""
-    return any(each.rules.listed for task in plan.tasks for each in task.attributes)
+    return any(planned.rules.listed for task in plan.tasks for planned in task.attributes)
 
 
 def _notions(plan: Plan) -> list[str]:
     """Return the notions of privacy that the mechanisms of a plan give, the weaker first."""
-    given = {each.rules.notion for task in plan.tasks for each in task.attributes}
+    given = {planned.rules.notion for task in plan.tasks for planned in task.attributes}
     return [notion for notion in (INDIVIDUAL, GLOBAL) if notion in given]
 
 
@@ -611,10 +609,10 @@ def _attribute_promises(plan: Plan) -> list[str]:
     """Return one line for all attributes that the same owners mask in the same way."""
     kinds: dict[tuple[_Kind, str], list[str]] = {}
     for task in plan.tasks:
-        for each in task.attributes:
-            by_frequency = plan.attribute(each.name).order is CategoryOrder.FREQUENCY
-            kind = _Kind(each.mechanism, each.epsilon, each.epsilon_joint, by_frequency)
-            kinds.setdefault((kind, each.name), []).append(task.owner)
+        for planned in task.attributes:
+            by_frequency = plan.attribute(planned.name).order is CategoryOrder.FREQUENCY
+            kind = _Kind(planned.mechanism, planned.epsilon, planned.epsilon_joint, by_frequency)
+            kinds.setdefault((kind, planned.name), []).append(task.owner)
     lines: dict[tuple[_Kind, tuple[str, ...]], list[str]] = {}
     for (kind, name), owners in kinds.items():
         lines.setdefault((kind, tuple(owners)), []).append(name)

@@ -19,7 +19,7 @@ MISSED_BY_KEYS = (
 """The case that no match key can exclude."""
 
 
-def missed(rules: IdentifierRules | None) -> str:
+def missed_text(rules: IdentifierRules | None) -> str:
     """Say what linking can miss."""
     return MISSED_BY_KEYS if rules is not None and rules.passes else WRITTEN_DIFFERENTLY
 
@@ -29,13 +29,13 @@ def compared_as(rules: IdentifierRules | None) -> str:
     if rules is None:
         return "not compared"
     if rules.passes:
-        return f"by match keys, pass by pass: {', '.join(each.name for each in rules.passes)}"
+        return f"by match keys, pass by pass: {', '.join(key_pass.name for key_pass in rules.passes)}"
     of_columns = [f"column {n}: {', '.join(steps)}" for n, steps in enumerate(rules.also, 1) if steps]
     steps = "; ".join([*([", ".join(rules.normalise)] if rules.normalise else []), *of_columns])
     return f"as normalised: {steps}" if steps else "as they are written: no normalisation is declared"
 
 
-def allowed(plan: Plan) -> tuple[str, ...]:
+def allowed_findings(plan: Plan) -> tuple[str, ...]:
     """Say what links persons, and what linking may find besides disjoint parts and equal groups.
 
     Returns:
@@ -94,11 +94,11 @@ def quality_rows(quality: MatchQuality) -> list[tuple[str | int, ...]]:
     """Return a row for each pass under `QUALITY_HEADINGS`."""
     return [
         (
-            each.name, each.sent, each.ambiguous, each.linked, each.unmatched, each.conflicts,
-            _agreement(each),
-            _false_links(each) if each.linked else "none",
+            of_pass.name, of_pass.sent, of_pass.ambiguous, of_pass.linked, of_pass.unmatched,
+            of_pass.conflicts, _agreement(of_pass),
+            _false_links(of_pass) if of_pass.linked else "none",
         )
-        for each in quality.passes
+        for of_pass in quality.passes
     ]  # fmt: skip
 
 
@@ -113,29 +113,28 @@ def quality_text(quality: MatchQuality) -> str:
     )
 
 
-def pass_text(each: PassQuality) -> str:
+def pass_text(of_pass: PassQuality) -> str:
     """Say in a few words what a pass linked."""
-    if not each.linked:
-        return f"pass {each.name}: none linked of {each.sent:,} sent"
+    if not of_pass.linked:
+        return f"pass {of_pass.name}: none linked of {of_pass.sent:,} sent"
     return (
-        f"pass {each.name}: {each.linked:,} linked, {each.unmatched:,} unmatched, "
-        f"{each.ambiguous:,} ambiguous, {each.conflicts:,} conflicts; "
-        f"agreement of later passes {_agreement(each)}, estimated false links {_false_links(each)}"
+        f"pass {of_pass.name}: {of_pass.linked:,} linked, {of_pass.unmatched:,} unmatched, "
+        f"{of_pass.ambiguous:,} ambiguous, {of_pass.conflicts:,} conflicts; "
+        f"agreement of later passes {_agreement(of_pass)}, estimated false links {_false_links(of_pass)}"
     )
 
 
-def _agreement(each: PassQuality) -> str:
+def _agreement(of_pass: PassQuality) -> str:
     """Say how many of the linked pairs, that later passes compare, one of them links, too."""
-    if not each.agreement:
+    if not of_pass.agreement:
         return "not compared"
-    share, least, most = each.agreement
+    share, least, most = of_pass.agreement
     return f"{_percent(share)} ({_percent(least)} to {_percent(most, ROUND_CEILING)})"
 
 
-def _false_links(each: PassQuality) -> str:
-    """Say how many links are estimated to be false."""
-    least, most = _short(each.false_links_least), _short(each.false_links_most)
-    return f"{_short(each.false_links)} ({least} to {most})"
+def _false_links(of_pass: PassQuality) -> str:
+    least, most = _short(of_pass.false_links_least), _short(of_pass.false_links_most)
+    return f"{_short(of_pass.false_links)} ({least} to {most})"
 
 
 def _percent(share: Decimal, rounding: str = ROUND_FLOOR) -> str:

@@ -17,24 +17,20 @@ _BILLIONTH = Decimal("1e-9")
 
 def span_text(values: Iterable[int | None]) -> str:
     """Return the least and the largest of some numbers as text; a dash if all of them are None."""
-    known = {each for each in values if each is not None}
+    known = {value for value in values if value is not None}
     if not known:
         return "–"
     return str(min(known)) if len(known) == 1 else f"{min(known)} to {max(known)}"
 
 
-def counted(count: int, noun: str) -> str:
+def count_text(count: int, noun: str) -> str:
     """Return a number with its noun, in the plural where it is not one."""
     ending = "es" if noun.endswith("s") else "s"
     return f"{count:,} {noun}{'' if count == 1 else ending}"
 
 
 def rounded_up(bound: Decimal) -> Decimal:
-    """Return a bound with four decimal places at most, rounded up; below 1 with four significant digits.
-
-    Args:
-        bound: An epsilon, a joint bound, or a privacy loss of ranks.
-    """
+    """Return a bound with four decimal places at most, rounded up; below 1 with four significant digits."""
     bound = _as_written(bound)
     places = _PLACES - 1 - bound.adjusted() if 0 < bound < 1 else _PLACES
     quantum = Decimal(1).scaleb(-places)
@@ -42,12 +38,7 @@ def rounded_up(bound: Decimal) -> Decimal:
 
 
 def bound_text(bound: Decimal | None, without: str = "unbounded") -> str:
-    """Return a bound as text.
-
-    Args:
-        bound: The bound; None where there is none.
-        without: The text for None.
-    """
+    """Return a bound as text, `without` where there is none."""
     return without if bound is None else f"{rounded_up(bound):f}"
 
 
@@ -103,8 +94,8 @@ _SMALLEST_PERCENT = 0.001
 
 def percent_text(share: float | Decimal | str) -> str:
     """Return a share with three digits; tiny ones only as such."""
-    found = 100 * float(share)
-    return f"{found:.3g} %" if not 0 < found < _SMALLEST_PERCENT else f"< {_SMALLEST_PERCENT} %"
+    percent = 100 * float(share)
+    return f"{percent:.3g} %" if not 0 < percent < _SMALLEST_PERCENT else f"< {_SMALLEST_PERCENT} %"
 
 
 def number_of(share: float | Decimal | str, whole: int) -> int:
@@ -116,8 +107,8 @@ def about_text(share: float | Decimal | str, whole: int) -> str:
     """Return how many a share of a number is, beside the number."""
     if not float(share):
         return f"none of {whole:,}"
-    found = number_of(share, whole)
-    return f"about {found:,} of {whole:,}" if found else f"fewer than 1 of {whole:,}"
+    count = number_of(share, whole)
+    return f"about {count:,} of {whole:,}" if count else f"fewer than 1 of {whole:,}"
 
 
 def size_text(n_bytes: float) -> str:
@@ -131,5 +122,5 @@ def moment_text(moment: datetime | str, *, seconds: bool = False) -> str:
     Args:
         seconds: To the second, as where several lines are of one minute; otherwise to the minute.
     """
-    found = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-    return found.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC" if seconds else "%Y-%m-%d %H:%M UTC")
+    time = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC" if seconds else "%Y-%m-%d %H:%M UTC")

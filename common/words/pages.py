@@ -6,7 +6,7 @@ A page is a template of the package that makes it, built on `templates/page.html
 
 import re
 from collections.abc import Mapping
-from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from common.words.numbers import bound_text
@@ -22,7 +22,6 @@ def render(package: str, template: str, values: Mapping[str, Any]) -> str:
 
     Args:
         package: The package whose folder `templates` holds the page's template.
-        values: Values of the template. Every text is escaped.
 
     Returns:
         HTML that loads nothing else: styles and drawings are inline, and a content security policy forbids
@@ -37,8 +36,8 @@ def render(package: str, template: str, values: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["grouped"] = grouped
-    environment.filters["bound"] = _bound
+    environment.filters["grouped"] = "{:,}".format
+    environment.filters["bound"] = partial(bound_text, without="not bounded")
     environment.filters["commands"] = _commands
     return environment.get_template(template).render(values)
 
@@ -48,12 +47,3 @@ def _commands(text: str) -> "Markup":
     from markupsafe import Markup, escape
 
     return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
-
-
-def _bound(value: Decimal | None) -> str:
-    return bound_text(value, "not bounded")
-
-
-def grouped(value: int) -> str:
-    """Return a whole number with separated thousands."""
-    return f"{value:,}"

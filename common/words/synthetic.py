@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from common.model.plan import Plan
 from common.model.schema import most_records
 from common.model.structural_zeros import StructuralZero
-from common.words.numbers import bound_text, counted, delta_text, percent_text, size_text
+from common.words.numbers import bound_text, count_text, delta_text, percent_text, size_text
 
 if TYPE_CHECKING:
     from common.synthesis.course import Design
@@ -39,13 +39,7 @@ _ANYONE = "That holds against anyone, whatever they know."
 
 
 def promises(epsilon: Decimal, delta: Decimal = Decimal(0), holds: str = _ANYONE) -> tuple[str, ...]:
-    """Say what is promised of a table for which one owner spent ε, and perhaps δ.
-
-    Args:
-        epsilon: ε.
-        delta: δ.
-        holds: Against whom it holds.
-    """
+    """Say what is promised of a table for which one owner spent ε, perhaps δ; `holds` says against whom."""
     if delta:
         whole = (
             f"Differential privacy for whole records, ε = {bound_text(epsilon)}, δ = {delta_text(delta)}: if "
@@ -135,7 +129,7 @@ def collusion(plan: Plan) -> tuple[str, ...]:
         "The aggregator sees sums of all owners' noisy counts, never those of fewer. "
         f"Each owner adds a share of the noise, such that the shares of any {n_owners - colluding} of "
         f"{n_owners} owners make up all of it: the promise holds against the aggregator and "
-        f"{counted(colluding, 'other owner')} together."
+        f"{count_text(colluding, 'other owner')} together."
     )
     if n_owners - colluding == 1:
         return (seen,)
@@ -157,43 +151,40 @@ def questions(plan: Plan) -> str:
 
     design, n_attributes = design_of(plan), len(plan.attributes)
     pairs = len(all_pairs(n_attributes))
-    shares = [percent_text(each) for each in design.split]
-    rounds, ones = counted(n_rounds(design), "round"), counted(n_attributes, "attribute")
+    shares = [percent_text(share) for share in design.split]
+    rounds, ones = count_text(n_rounds(design), "round"), count_text(n_attributes, "attribute")
     asked = f"Asked in about {rounds}: one-way counts of {ones}"
     if not pairs:
         return f"{asked}."
-    tables = counted(min(most_pairs(n_attributes, design.n_records), pairs), "pair")
-    exchanged = f" {_exchanged(design)}" if design.holders else ""
+    tables = count_text(min(most_pairs(n_attributes, design.n_records), pairs), "pair")
+    exchanged = f" {_traffic_text(design)}" if design.holders else ""
+    noise = expected_noise(design)
     return (
-        f"{asked} ({shares[0]} of the budget), how related {counted(pairs, 'pair')} of them "
+        f"{asked} ({shares[0]} of the budget), how related {count_text(pairs, 'pair')} of them "
         f"{'is' if pairs == 1 else 'are'} ({shares[1]}), and the tables of at most {tables} ({shares[2]}). "
-        f"{_sentence(expected_noise(design))}{exchanged}"
+        f"{noise[:1].upper()}{noise[1:]}.{exchanged}"
     )
 
 
-def _exchanged(design: "Design") -> str:
+def _traffic_text(design: "Design") -> str:
     """Say what owners of different attributes send each other, from public numbers."""
     from common.synthesis.counters import traffic
     from common.synthesis.sample import MOST_RECORDS
 
     # Owners state numbers that are rounded down.
     cost = traffic(replace(design, n_records=min(most_records(design.n_records), MOST_RECORDS)))
-    sent, passed_on = (size_text(max(each, _LEAST_BYTES)) for each in (cost.n_bytes, cost.passed_on))
-    minutes = counted(ceil(cost.seconds / 60), "minute")
+    sent, passed_on = (size_text(max(size, _LEAST_BYTES)) for size in (cost.n_bytes, cost.passed_on))
+    minutes = count_text(ceil(cost.seconds / 60), "minute")
     return (
         f"Owners send the aggregator up to {sent} of encrypted bins, and it sends them on ({passed_on}); "
         f"the owner that encrypts most computes for up to {minutes} on an idle processor."
     )
 
 
-def excluded(rules: Sequence[StructuralZero]) -> tuple[str, ...]:
+def exclusions(rules: Sequence[StructuralZero]) -> tuple[str, ...]:
     """Say what no record is, by declared rules."""
     if not rules:
         return ()
     shown = "; ".join(map(str, rules[:_SHOWN_RULES]))
     more = f"; and {len(rules) - _SHOWN_RULES} more rules" if len(rules) > _SHOWN_RULES else ""
     return (f"Declared rules hold in every record. None has: {shown}{more}.",)
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."

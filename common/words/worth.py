@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Self
 
 from common.model.plan import Plan
-from common.words.numbers import counted
+from common.words.numbers import count_text
 
 BETTER = "more epsilon, fewer attributes or more records make a result that is worth its charge"
 
@@ -56,7 +56,7 @@ class Worth:
             return f"the result is expected to be worthless: {self.relations}"
         return (
             f"the result is expected to be worthless: for {len(self.lost)} of "
-            f"{counted(self.n_attributes, 'attribute')} the mean would do as well ({', '.join(self.lost)})"
+            f"{count_text(self.n_attributes, 'attribute')} the mean would do as well ({', '.join(self.lost)})"
         )
 
 
@@ -64,6 +64,8 @@ def largest_errors(plan: Plan) -> dict[str, Decimal]:
     """Return the expected error of every attribute, at the owner where it is largest."""
     largest: dict[str, Decimal] = {}
     for task in plan.tasks:
-        for each in task.attributes:
-            largest[each.name] = max(largest.get(each.name, each.expected_error), each.expected_error)
+        for planned in task.attributes:
+            largest[planned.name] = max(
+                largest.get(planned.name, planned.expected_error), planned.expected_error
+            )
     return largest

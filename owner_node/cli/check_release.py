@@ -21,7 +21,7 @@ from common.planning.arguments import (
     split_names,
 )
 from common.planning.planner import make_plan
-from common.words.linking import allowed
+from common.words.linking import allowed_findings
 from common.words.numbers import bound_text, cost_text, left_text
 from common.words.synthetic import questions
 from owner_node.config import DatasetConfig, OwnerConfig
@@ -189,7 +189,7 @@ def _document(plan: Plan, own: str, verdict: Accept, remaining: Decimal) -> dict
         "answer": "ask" if verdict.asks else "accept",
         "rule": verdict.asks or 'policy.approval = "auto"',
         "layout": str(plan.layout),
-        "linking": list(allowed(plan)),
+        "linking": list(allowed_findings(plan)),
         "owners": list(plan.owners),
         "epsilon": verdict.epsilon,
         "epsilon_joint": verdict.epsilon_joint,

@@ -225,7 +225,7 @@ def _show_model(job: SynthesisJob, left: Decimal) -> None:
     console.print_line(f"{job.n_records:,} synthetic records of {names}: {cost} for the whole record")
     if job.worth:
         console.print_line(f"relations between attributes: {job.worth}")
-    promised = (*synthetic.promises(job.epsilon, job.delta), *synthetic.excluded(job.structural_zeros))
+    promised = (*synthetic.promises(job.epsilon, job.delta), *synthetic.exclusions(job.structural_zeros))
     _show_promises(promised, synthetic.invariants(job.n_records))
     work = job.work
     console.print_line(

@@ -2,7 +2,7 @@
 
 import time
 
-from common.wire.chunks import compressed
+from common.wire.chunks import compress
 from common.wire.v1 import owner_pb2 as wire
 
 _TRIED_EVERY = 64
@@ -35,7 +35,7 @@ class ChunkPacking:
         if not self._allowed or not (tried or self._pays):
             return wire.UploadChunk(offset=offset, data=bytes(data))
         began = time.thread_time()
-        packed = compressed(data)
+        packed = compress(data)
         self._cost = (time.thread_time() - began) / len(data)
         self._saved = 1 - len(packed) / len(data)
         if self._saved <= 0:

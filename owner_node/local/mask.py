@@ -21,7 +21,7 @@ from common.model.schema import Schema
 from common.planning.arguments import ReleaseArguments
 from common.planning.planner import make_plan
 from common.progress import MASKING, Progress
-from common.wire.decoding import decoded_batches
+from common.wire.decoding import decode_batches
 from common.words.guarantee import invariants, promises
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.plan_rules import PlannedWork
@@ -124,7 +124,7 @@ def _draw(job: MaskJob, fragment: Path, progress: Progress) -> Generator[pa.Tabl
     try:
         with fragment.open("xb") as stream:
             job.work.data.records.write_fragment(stream, assignment, masked, shuffle)
-        for batch in decoded_batches(fragment, job.plan, assignment, n_records):
+        for batch in decode_batches(fragment, job.plan, assignment, n_records):
             columns = zip(batch.schema.names, batch.columns, strict=True)
             yield released_table(job.plan, {name: column.to_numpy() for name, column in columns})
     finally:

@@ -21,7 +21,7 @@ from common.files import file_digest
 from common.model.plan import Plan
 from common.model.task import Assignment
 from common.progress import MASKING, Progress
-from common.wire.decoding import decoded_batches
+from common.wire.decoding import decode_batches
 from common.wire.encoding import has_tokens
 from common.workspace import Workspace
 from owner_node.config import DatasetConfig, PolicyConfig
@@ -272,7 +272,7 @@ class Masked:
         if not has_tokens(plan):
             return ""
         if file_digest(sealed.path) == sealed.digest:
-            batches = decoded_batches(sealed.path, plan, assignment, sealed.n_records)
+            batches = decode_batches(sealed.path, plan, assignment, sealed.n_records)
             with outbox.begin(aggregator, plan.release) as stream:
                 write_in_random_order(stream, assignment, batches, sealed.n_records, workspace, progress)
         return file_digest(sealed.path)
@@ -301,7 +301,7 @@ class Masked:
             progress: Shows how many records have been compared.
             tokens: Whether the fragment has its tokens still, where the plan has tokens.
         """
-        own = decoded_batches(fragment, plan, assignment, n_records, tokens=None if tokens else False)
+        own = decode_batches(fragment, plan, assignment, n_records, tokens=None if tokens else False)
         names = [attribute.name for attribute in assignment.attributes]
         return count_missing(own, released, names, workspace, progress)
 

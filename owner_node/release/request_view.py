@@ -13,7 +13,7 @@ from common.model.privacy import charge
 from common.model.schema import Attribute, most_records
 from common.model.task import Assignment, PlannedAttribute
 from common.words.guarantee import essentials, invariants, promises
-from common.words.linking import allowed, linking_result
+from common.words.linking import allowed_findings, linking_result
 from owner_node.config import OwnerConfig, PolicyConfig
 from owner_node.state.sessions import Session
 
@@ -51,7 +51,7 @@ def request_view(
         "attributes": [_attribute(plan, each) for each in assignment.attributes]
         or [_modelled(plan.attribute(name)) for name in assignment.names],
         "carrier_rule": CARRIER_RULE,
-        "linking": list(allowed(plan)),
+        "linking": list(allowed_findings(plan)),
         "linking_found": list(linking_result(plan, Addendum.from_bytes(session.addendum)))
         if session.addendum
         else [],

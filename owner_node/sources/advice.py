@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from common.model.schema import Attribute, Schema
-from common.words.numbers import counted
+from common.words.numbers import count_text
 from owner_node.config import DatasetConfig
 from owner_node.sources.loaded import LoadedData
 
@@ -40,9 +40,9 @@ def _about_records(dataset: DatasetConfig, loaded: LoadedData) -> Iterator[str]:
         )
     for name, count in loaded.counts.numerals.items():
         yield (
-            f"column {name!r}: {counted(count, 'text')} such as 17.0 or 1.5E+10, as pandas and spreadsheets "
-            "write whole numbers; the same persons are not found at an owner who has 17, so they count as "
-            "others: export the column as integers or as text"
+            f"column {name!r}: {count_text(count, 'text')} such as 17.0 or 1.5E+10, as pandas and "
+            "spreadsheets write whole numbers; the same persons are not found at an owner who has 17, so they "
+            "count as others: export the column as integers or as text"
         )
 
 

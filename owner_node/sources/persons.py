@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from common.errors import DataError
-from common.words.numbers import counted
+from common.words.numbers import count_text
 from owner_node.config import DatasetConfig
 from owner_node.sources.findings import Findings
 from owner_node.values.normal_forms import normalise
@@ -51,11 +51,11 @@ def report_repeated(
         most: Most records of one of them.
     """
     hint = (
-        f"leave {counted(dataset.max_records_per_person, 'record')} of each person in the source, or name "
+        f"leave {count_text(dataset.max_records_per_person, 'record')} of each person in the source, or name "
         "one more column in identifier if this does not distinguish persons, or declare "
         f"max_records_per_person = {most}, with which noise and the smallest k grow; in vertical releases it "
         "has to be 1"
     )
-    limit = f"more than {counted(dataset.max_records_per_person, 'record')}"
-    problem = f"{counted(persons, 'person')} {'has' if persons == 1 else 'have'} {limit}"
+    limit = f"more than {count_text(dataset.max_records_per_person, 'record')}"
+    problem = f"{count_text(persons, 'person')} {'has' if persons == 1 else 'have'} {limit}"
     findings.add(", ".join(dataset.identifier), problem, records, hint)

@@ -18,7 +18,7 @@ from common.model.schema import Attribute, CategoryOrder, Schema
 from common.planning.arguments import ReleaseArguments
 from common.planning.planner import make_plan
 from common.progress import Progress
-from common.words.numbers import counted
+from common.words.numbers import count_text
 from owner_node.config import DatasetConfig, OwnerConfig, PolicyConfig
 from owner_node.connection.credentials import own_credentials
 from owner_node.engines.choice import engine_of
@@ -127,12 +127,12 @@ def _identifier_text(schema: Schema) -> str:
     if rules is None:
         return "none"
     if rules.passes:
-        return f"match keys in {counted(len(rules.passes), 'pass')}"
-    columns = counted(rules.n_columns, "column")
+        return f"match keys in {count_text(len(rules.passes), 'pass')}"
+    columns = count_text(rules.n_columns, "column")
     steps = f"normalised by {', '.join(rules.normalise)}" if rules.normalise else "compared as written"
     for column, also in enumerate(rules.also, 1):
         steps += f", column {column} also by {', '.join(also)}" if also else ""
-    return f"{columns}, {steps}; at most {counted(schema.max_records_per_person, 'record')} per person"
+    return f"{columns}, {steps}; at most {count_text(schema.max_records_per_person, 'record')} per person"
 
 
 def _check_sums(owner: OwnerConfig, dataset: DatasetConfig, schema: Schema) -> None:

@@ -14,7 +14,7 @@ from aggregator.release.assembly import assemble
 from aggregator.release.records import to_release
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType
-from common.wire.decoding import decode, decoded_batches
+from common.wire.decoding import decode, decode_batches
 from common.wire.encoding import TOKEN_COLUMN
 from common.workspace import Workspace
 from tests.benchmarks.result import medians
@@ -64,7 +64,7 @@ def _memory(folder: Path) -> tuple[int, int]:
     """Return the bytes of a joined table, and the most that the process had above its libraries."""
     idle, plan = forget_peak(), grid()
     fragments = {
-        owner: decoded_batches(folder / owner, plan, assignment, N_RECORDS)
+        owner: decode_batches(folder / owner, plan, assignment, N_RECORDS)
         for owner, assignment in plan.assignments.items()
     }
     table = _joined(fragments, folder)

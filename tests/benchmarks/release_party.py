@@ -20,7 +20,7 @@ from common.arrays import random_order, sortable
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType
 from common.release.summary import n_records
-from common.wire.decoding import decoded_batches
+from common.wire.decoding import decode_batches
 from common.wire.encoding import TOKEN_BYTES, encode, has_tokens
 from common.workspace import Workspace
 from deploy.development_ca import DevelopmentCa
@@ -70,7 +70,7 @@ def publish_all(layout: str, folder: Path) -> None:
     evidence = sign_evidence(plan, aggregator, owners, empty, found, counts)
     n_released = n_records(plan, evidence.addendum)
     fragments = {
-        owner: decoded_batches(folder / owner, plan, assignment, N_RECORDS)
+        owner: decode_batches(folder / owner, plan, assignment, N_RECORDS)
         for owner, assignment in plan.assignments.items()
     }
     workspace = Workspace(MEMORY, folder / "scratch")

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from common.words.numbers import counted
+from common.words.numbers import count_text
 from owner_node.explore.assessment import GridSetting
 from owner_node.masking.arrays import Float64Array, SystemBits
 from owner_node.risk.attacks import LINKAGE, STRUCTURE, Intruder, attack, known_attributes
@@ -98,5 +98,5 @@ def run(data: Path, out: Path, runs: int, *, name: str, seed: int) -> dict[str, 
     rows = tuple(_rows(READERS[name](data), runs, np.random.default_rng(seed)))
     table = Numbers(("data, carrier", *ATTACKS), rows)
     table.write(out / f"{name}.csv")
-    about = f"The data set {name}: {counted(runs, 'draw')} of every setting, all persons."
+    about = f"The data set {name}: {count_text(runs, 'draw')} of every setting, all persons."
     return {f"{name} linking": f"{about}\n\n{table.markdown()}"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from common.model.schema import Schema, round_to_leading_digit
-from common.words.numbers import counted
+from common.words.numbers import count_text
 from owner_node.explore.assessment import GridSetting, plan_cell
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.tasks import AttributeTask
@@ -62,5 +62,7 @@ def run(data: Path, out: Path, runs: int, seed: int) -> dict[str, str]:
     sets = (risk_data.census(data), risk_data.wine(data))
     table = Numbers(HEADS, tuple(row for each in sets for row in _rows(each, runs, randomness)))
     table.write(out / "related.csv")
-    about = f"Census and Wine Quality: {counted(runs, 'draw')} of every setting, {MOST_PERSONS} persons each."
+    about = (
+        f"Census and Wine Quality: {count_text(runs, 'draw')} of every setting, {MOST_PERSONS} persons each."
+    )
     return {"related": f"{about}\n\n{table.markdown()}"}

@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from common.arrays import Int64Array
-from common.words.numbers import counted
+from common.words.numbers import count_text
 from owner_node.explore.assessment import GridSetting
 from owner_node.explore.models import f_measures, split
 from owner_node.masking.arrays import Float64Array, SystemBits
@@ -309,7 +309,7 @@ def run(data: Path, out: Path, runs: int, *, name: str, seed: int) -> dict[str, 
 
 def page_tables(name: str, lines: Sequence[RiskLine]) -> dict[str, str]:
     """Return both tables of a data set by name."""
-    about = f"The data set {name}: {counted(lines[0].runs, 'draw')} of every setting."
+    about = f"The data set {name}: {count_text(lines[0].runs, 'draw')} of every setting."
     return {
         f"{name} worth": f"{about}\n\n{table(lines, WORTH)}",
         f"{name} persons": f"{about}\n\n{table(lines, ATTACKED)}",

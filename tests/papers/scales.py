@@ -18,7 +18,7 @@ import numpy as np
 
 from common.model.schema import Attribute, AttributeType, Schema, round_to_leading_digit
 from common.model.tails import Tails
-from common.words.numbers import counted
+from common.words.numbers import count_text
 from owner_node.explore.assessment import GridSetting, plan_cell
 from owner_node.masking.arrays import Float64Array, Int64Array, SystemBits
 from owner_node.masking.clusters import Clusters, ClusterStatistics
@@ -211,7 +211,7 @@ def run(data: Path, out: Path, runs: int, seed: int) -> dict[str, str]:
         BEST_HEADS, tuple(chain((row for each in sets for row in _best_rows(each, random)), coded))
     )
     best_table.write(out / "scales_best.csv")
-    words = f"{counted(runs, 'run')}, each with {4 * LISTS:,} lists of an attribute."
+    words = f"{count_text(runs, 'run')}, each with {4 * LISTS:,} lists of an attribute."
     best_words = f"{DRAWS:,} draws for each attribute and changed record."
     return {
         "scales": f"{words}\n\n{table.markdown()}",

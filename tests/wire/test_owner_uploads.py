@@ -5,7 +5,7 @@ import asyncio
 from common.model.fragment import Receipt
 from common.trust.identity import load_certificates
 from common.trust.signing import Domain, verify
-from common.wire.chunks import compressed
+from common.wire.chunks import compress
 from common.wire.v1 import owner_pb2 as wire
 from tests.fakes.scripted_owner import all_until
 from tests.wire.test_operations import pair, refused
@@ -73,11 +73,11 @@ async def test_compressed_chunks_are_the_same_fragment(launch, records):
 
     async def chunks(start: int, *others: wire.UploadChunk):
         part = blob[start : start + 100]
-        yield wire.UploadChunk(blob=key, offset=start, zstd=compressed(part), zstd_size=len(part))
+        yield wire.UploadChunk(blob=key, offset=start, zstd=compress(part), zstd_size=len(part))
         for each in others:
             yield each
 
-    bomb = wire.UploadChunk(offset=100, zstd=compressed(bytes(100 << 20)), zstd_size=100)
+    bomb = wire.UploadChunk(offset=100, zstd=compress(bytes(100 << 20)), zstd_size=100)
     assert (await refused(owner.calls.Upload(chunks(0, bomb)))).code == "protocol"
     assert (await owner.calls.UploadState(request)).offset == 100
     rest = wire.UploadChunk(offset=200, data=blob[200:])

@@ -19,7 +19,7 @@ from common.words.guarantee import (
     promise_as_linked,
     promises,
 )
-from common.words.linking import allowed, compared_as
+from common.words.linking import allowed_findings, compared_as
 from tests.fakes.releases import ATTRIBUTES, make_plan
 
 RISK = Path(__file__).parents[4] / "docs" / "risk.md"
@@ -260,8 +260,8 @@ def test_match_keys_are_in_the_words_of_a_plan():
     exact = make_plan([(["age"], ["a"]), (["income"], ["b"])])
     linking = replace(exact.linking, min_match_quality=Decimal("0.95"))
     plan = replace(exact, identifier=rules, linking=linking)
-    assert allowed(exact) == ()
-    compared, quality = allowed(plan)
+    assert allowed_findings(exact) == ()
+    compared, quality = allowed_findings(plan)
     assert compared == "Persons are compared by match keys, pass by pass: names, sound."
     assert "unless at least 95.00 % of the links are right" in quality
     told = " ".join(promises(plan))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.words.numbers import about_text, bound_text, counted, left_text, rounded_up
+from common.words.numbers import about_text, bound_text, count_text, left_text, rounded_up
 
 
 @given(st.decimals(min_value=0, max_value=10**18, places=12))
@@ -50,5 +50,5 @@ def test_persons_stand_beside_their_share(share: str, shown: str) -> None:
 
 def test_one_thing_is_not_written_in_the_plural() -> None:
     """Plans, questions and findings count as people do."""
-    assert [counted(n, "owner") for n in (0, 1, 2000)] == ["0 owners", "1 owner", "2,000 owners"]
-    assert counted(2, "pass") == "2 passes"
+    assert [count_text(n, "owner") for n in (0, 1, 2000)] == ["0 owners", "1 owner", "2,000 owners"]
+    assert count_text(2, "pass") == "2 passes"

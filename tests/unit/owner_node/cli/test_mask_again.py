@@ -103,7 +103,7 @@ def test_charged_and_not_masked(folder, capsys, monkeypatch):
         raise RuntimeError
 
     with monkeypatch.context() as patched:
-        patched.setattr("owner_node.local.mask.decoded_batches", killed)
+        patched.setattr("owner_node.local.mask.decode_batches", killed)
         assert ask(capsys, "--out", "a.csv", "--id", "once")[0] == ExitCode.INTERNAL
     kept = folder / "state" / "masked"
     assert shown(folder) == []

@@ -5,7 +5,7 @@ import pytest
 
 from common.errors import ProtocolError
 from common.files import CHUNK_BYTES
-from common.wire.chunks import compressed, data_of
+from common.wire.chunks import compress, data_of
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.connection.packing import ChunkPacking
 
@@ -60,15 +60,15 @@ def test_a_line_that_becomes_slow_is_noticed():
 @pytest.mark.parametrize(
     "chunk",
     [
-        wire.UploadChunk(zstd=compressed(bytes(100 << 20)), zstd_size=CHUNK_BYTES),
-        wire.UploadChunk(zstd=compressed(bytes(100 << 20)), zstd_size=100 << 20),
-        wire.UploadChunk(zstd=compressed(bytes(100)), zstd_size=99),
-        wire.UploadChunk(zstd=compressed(bytes(100)), zstd_size=101),
-        wire.UploadChunk(zstd=compressed(bytes(100)), zstd_size=0),
-        wire.UploadChunk(zstd=compressed(bytes(100)) * 2, zstd_size=100),
-        wire.UploadChunk(zstd=compressed(bytes(100)), zstd_size=100, data=b"x"),
+        wire.UploadChunk(zstd=compress(bytes(100 << 20)), zstd_size=CHUNK_BYTES),
+        wire.UploadChunk(zstd=compress(bytes(100 << 20)), zstd_size=100 << 20),
+        wire.UploadChunk(zstd=compress(bytes(100)), zstd_size=99),
+        wire.UploadChunk(zstd=compress(bytes(100)), zstd_size=101),
+        wire.UploadChunk(zstd=compress(bytes(100)), zstd_size=0),
+        wire.UploadChunk(zstd=compress(bytes(100)) * 2, zstd_size=100),
+        wire.UploadChunk(zstd=compress(bytes(100)), zstd_size=100, data=b"x"),
         wire.UploadChunk(zstd=b"no frame", zstd_size=100),
-        wire.UploadChunk(zstd=compressed(b"") * 400_000 + compressed(b"x"), zstd_size=1),
+        wire.UploadChunk(zstd=compress(b"") * 400_000 + compress(b"x"), zstd_size=1),
     ],
     ids=["bomb", "large bomb", "more", "fewer", "none stated", "two frames", "both", "garbage", "long frame"],
 )
