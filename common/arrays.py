@@ -16,14 +16,7 @@ SortableArray = NDArray[np.bytes_]
 
 
 def sortable(tokens: TokenArray) -> SortableArray:
-    """View tokens as elements that numpy sorts and compares; all sixteen bytes count, zeros too.
-
-    Args:
-        tokens: Shape (n_records, 16).
-
-    Returns:
-        The same bytes, shape (n_records,).
-    """
+    """View tokens, shape (n_records, 16), as elements that numpy sorts and compares by all sixteen bytes."""
     return np.ascontiguousarray(tokens).view(f"S{tokens.shape[1]}").ravel()
 
 

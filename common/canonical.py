@@ -44,11 +44,7 @@ def _plain(value: Any) -> Any:
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
-    """Return the canonical bytes of a document.
-
-    Raises:
-        TypeError: If it holds something without a canonical form, a binary float included.
-    """
+    """Return the canonical bytes of a document; a TypeError if it has none, as a binary float."""
     return json.dumps(_plain(document), ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -87,8 +83,8 @@ class Document:
         Raises:
             ValueError: If it is none; KeyError, TypeError or AttributeError if it has another form.
         """
-        found: Self = _reader(cls)(document, cls)
-        return found
+        read: Self = _reader(cls)(document, cls)
+        return read
 
     def to_bytes(self) -> bytes:
         """Return the canonical bytes, which are what is signed: those received, or those of `to_document`."""
@@ -106,7 +102,7 @@ class Document:
         received: bytes | None = getattr(self, "_received", None)
         if received is None:
             return ()
-        return tuple(sorted(_added(json.loads(canonical(self.to_document())), json.loads(received))))
+        return tuple(sorted(_later_names(json.loads(canonical(self.to_document())), json.loads(received))))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -123,8 +119,8 @@ class Document:
         kind = cls.__name__
         try:
             received = json.loads(data)
-            found = cls.from_document(received)
-            own = found.to_bytes()
+            read = cls.from_document(received)
+            own = read.to_bytes()
             same = own == data
             later = (
                 not same and canonical(received) == data and adds_to(json.loads(own), received, _names(cls))
@@ -132,53 +128,47 @@ class Document:
         except (KeyError, TypeError, AttributeError, ArithmeticError, ValueError, RecursionError) as problem:
             raise ValueError(f"not a valid {kind} ({type(problem).__name__})") from None
         if later:
-            object.__setattr__(found, "_received", data)
+            object.__setattr__(read, "_received", data)
         elif not same:
             raise ValueError(f"not the canonical form of a {kind}")
-        return found
+        return read
 
 
 def adds_to(own: Any, received: Any, known: frozenset[str]) -> bool:
-    """Whether a received document states the same as the own form of it, but for fields with new names.
-
-    Args:
-        own: The document as it is here.
-        received: The document as it was received.
-        known: Names that new fields do not have.
-    """
+    """Whether a received document states the same as its own form here, but for fields not in `known`."""
     if isinstance(own, dict) and isinstance(received, dict):
         return all(
             key in received and adds_to(value, received[key], known) for key, value in own.items()
         ) and all(key not in known and _LATER_NAME.fullmatch(key) for key in received.keys() - own.keys())
     if isinstance(own, list) and isinstance(received, list):
         return len(own) == len(received) and all(
-            adds_to(each, other, known) for each, other in zip(own, received, strict=True)
+            adds_to(item, other, known) for item, other in zip(own, received, strict=True)
         )
     return bool(own == received)
 
 
-def _added(own: Any, received: Any) -> set[str]:
+def _later_names(own: Any, received: Any) -> set[str]:
     """Return the names of fields that a received document has beyond the own form of it, at any depth."""
     if isinstance(own, dict):
-        inside = (_added(value, received[key]) for key, value in own.items())
+        inside = (_later_names(value, received[key]) for key, value in own.items())
         return set(received.keys() - own.keys()).union(*inside)
     if isinstance(own, list):
-        return set().union(*map(_added, own, received))
+        return set().union(*map(_later_names, own, received))
     return set()
 
 
 def _collect_names(kind: Any) -> frozenset[str]:
     """Return the names of all fields in the documents of a class, nested ones included."""
-    own = frozenset({*kind.derived, *(str(each.metadata.get("name", each.name)) for each in fields(kind))})
-    return own.union(*map(_names, _nested(tuple(get_type_hints(kind).values()))))
+    own = frozenset({*kind.derived, *(str(field.metadata.get("name", field.name)) for field in fields(kind))})
+    return own.union(*map(_names, _document_types(tuple(get_type_hints(kind).values()))))
 
 
 _names: Callable[[Any], frozenset[str]] = cache(_collect_names)
 
 
-def _nested(kinds: tuple[Any, ...]) -> set[type[Document]]:
+def _document_types(kinds: tuple[Any, ...]) -> set[type[Document]]:
     own = {kind for kind in kinds if _is_document(kind)}
-    return own.union(*(_nested(get_args(kind)) for kind in kinds))
+    return own.union(*(_document_types(get_args(kind)) for kind in kinds))
 
 
 _converter = Converter(detailed_validation=False, unstruct_collection_overrides={tuple: list})
@@ -197,7 +187,7 @@ _reader: Callable[[Any], Callable[[Any, Any], Any]] = cache(_make_reader)
 
 
 def _overrides(kind: Any) -> dict[str, Any]:
-    return {each.name: _override(each) for each in fields(kind) if each.init and each.metadata}
+    return {field.name: _override(field) for field in fields(kind) if field.init and field.metadata}
 
 
 def _override(field: Field[Any]) -> Any:
@@ -240,11 +230,7 @@ def _read_flag(value: Any, _: Any) -> bool:
 
 
 def read_decimal(value: Any, _: Any = None) -> Decimal:
-    """Read a decimal of a document: plain digits only, an exponent is short to write and long to write out.
-
-    Raises:
-        ValueError: If it is none.
-    """
+    """Read a decimal: plain digits only, as an exponent is short to write and long to write out."""
     if isinstance(value, Decimal):
         return value
     if not isinstance(value, str) or not _DECIMAL.fullmatch(value):
@@ -253,10 +239,10 @@ def read_decimal(value: Any, _: Any = None) -> Decimal:
 
 
 def _read_positive(value: Any, _: Any) -> Decimal:
-    found = read_decimal(value)
-    if found <= 0:
+    number = read_decimal(value)
+    if number <= 0:
         raise ValueError("a number above 0 was expected")
-    return found
+    return number
 
 
 for _kind, _read in ((str, _read_text), (int, _read_whole), (bool, _read_flag), (Decimal, read_decimal)):
@@ -266,4 +252,4 @@ _converter.register_structure_hook(StrEnum, _read_choice)
 _converter.register_structure_hook_func(_is_literal, _read_literal)
 _converter.register_structure_hook_func(lambda kind: kind == Positive, _read_positive)
 _converter.register_structure_hook_func(_is_document, lambda value, kind: kind.from_document(value))
-_converter.register_unstructure_hook_func(_is_document, lambda each: each.to_document())
+_converter.register_unstructure_hook_func(_is_document, lambda document: document.to_document())

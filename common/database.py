@@ -76,7 +76,6 @@ class SqliteDatabase:
     Raises:
         ConfigurationError: If the folder or the file cannot be used, a newer version wrote the file, or it
             has to be converted while another process uses it.
-        TesseraError: `damaged`, if the file is no intact database.
     """
 
     schema: ClassVar[Sequence[str]] = ()
@@ -97,7 +96,7 @@ class SqliteDatabase:
             self._create_tables()
             return
         private_directory(path.parent)
-        with self._explained(), _serialised(path.parent):
+        with self._explaining(), _lock_folder(path.parent):
             self._connection = _connect(path)
             try:
                 self._check_version()
@@ -123,7 +122,7 @@ class SqliteDatabase:
             CannotStoreError: If the disk cannot be written, or another process keeps the file locked.
             InternalError: If this thread has a transaction open already.
         """
-        with self._lock, self._explained():
+        with self._lock, self._explaining():
             if self._in_transaction:
                 raise InternalError("a database transaction inside another")
             self._in_transaction = True
@@ -141,16 +140,12 @@ class SqliteDatabase:
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
         """Read rows; inside a transaction of this thread, with what it has written so far."""
-        with self._lock, self._explained():
+        with self._lock, self._explaining():
             return self._connection.execute(statement, values).fetchall()
 
     @contextmanager
     def decoding(self) -> Iterator[None]:
-        """Convert values of rows: one that cannot be converted was damaged since it was written.
-
-        Raises:
-            TesseraError: `damaged`.
-        """
+        """Convert values of rows: one that cannot be converted was damaged since it was written."""
         try:
             yield
         except (ValueError, TypeError, LookupError, ArithmeticError, zlib.error):
@@ -165,18 +160,15 @@ class SqliteDatabase:
 
         If another process reads at this moment, the log is emptied by a later call.
         """
-        with self._lock, self._explained():
+        with self._lock, self._explaining():
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def compact(self) -> None:
         """Write a file of smaller pages, or with many unused ones, anew; a no-op if another process uses it.
 
         Only at the start of a daemon: it takes as long as copying the file, and as much room beside it.
-
-        Raises:
-            CannotStoreError: If there is no room; the file is as it was.
         """
-        with self._lock, self._explained(), _serialised(self.path.parent):
+        with self._lock, self._explaining(), _lock_folder(self.path.parent):
             size, pages, unused = (
                 int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
                 for name in ("page_size", "page_count", "freelist_count")
@@ -202,7 +194,7 @@ class SqliteDatabase:
             path: A new file, in a folder that only its user can enter.
             removing: Statements that delete what stays out of it; nothing of that is left in the file.
         """
-        with self._lock, self._explained(), closing(sqlite3.connect(path)) as target:
+        with self._lock, self._explaining(), closing(sqlite3.connect(path)) as target:
             self._connection.backup(target)
             if removing:
                 target.execute("PRAGMA secure_delete = ON")
@@ -223,22 +215,22 @@ class SqliteDatabase:
         self.close()
 
     def _check_version(self) -> None:
-        found = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
-        if found == 0:
+        version = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+        if version == 0:
             self._create_tables()
-        elif found < FIRST_VERSION:
+        elif version < FIRST_VERSION:
             raise ConfigurationError(
                 f"{self.path} was written by a development version, before the first release "
-                f"(schema {found})",
+                f"(schema {version})",
                 hint="it is not converted: use the version that wrote it, or move the file away",
             )
-        elif found > self._newest:
+        elif version > self._newest:
             raise ConfigurationError(
-                f"{self.path} was written by a newer version of this software (schema {found})",
+                f"{self.path} was written by a newer version of this software (schema {version})",
                 hint="install that version again; a database is never converted back (docs/upgrading.md)",
             )
-        elif found < self._newest:
-            self._convert(found)
+        elif version < self._newest:
+            self._convert(version)
 
     @property
     def _newest(self) -> int:
@@ -253,13 +245,9 @@ class SqliteDatabase:
             for statement in (*statements, f"PRAGMA user_version = {self._newest}"):
                 tx.execute(statement)
 
-    def _convert(self, found: int) -> None:
-        """Convert a database of an older version, in one transaction, and leave a copy of it beside.
-
-        Raises:
-            ConfigurationError: If another process, perhaps of the older version, has it open.
-        """
-        self._exclude_others(found)
+    def _convert(self, version: int) -> None:
+        """Convert a database of an older version, in one transaction, and leave a copy of it beside."""
+        self._exclude_others(version)
         copy = self.path.with_name(f"{self.path.name}.before-{self._newest}")
         part = self.path.with_name(f"{self.path.name}.part")
         part.unlink(missing_ok=True)
@@ -270,15 +258,15 @@ class SqliteDatabase:
             target.execute("PRAGMA journal_mode = DELETE")
         part.replace(copy)
         sync_directory(copy.parent)
-        self._run(chain.from_iterable(self.migrations[found - FIRST_VERSION :]))
+        self._run(chain.from_iterable(self.migrations[version - FIRST_VERSION :]))
         self._connection.execute("PRAGMA journal_mode = WAL")
-        about = {"file": self.path.name, "from_schema": found, "to_schema": self._newest, "copy": str(copy)}
+        about = {"file": self.path.name, "from_schema": version, "to_schema": self._newest, "copy": str(copy)}
         _log.warning("database converted", extra=about)
 
-    def _exclude_others(self, found: int) -> None:
+    def _exclude_others(self, version: int) -> None:
         if not self._left_alone():
             raise ConfigurationError(
-                f"{self.path} has to be converted from schema {found}, and another process uses it",
+                f"{self.path} has to be converted from schema {version}, and another process uses it",
                 hint="stop the daemon of the older version first",
             )
 
@@ -296,7 +284,7 @@ class SqliteDatabase:
         return True
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explaining(self) -> Iterator[None]:
         """Turn errors of SQLite into those of the catalogue; only the name of SQLite's code is passed on."""
         try:
             yield
@@ -348,7 +336,7 @@ def _connect(path: Path | None) -> sqlite3.Connection:
 
 
 @contextmanager
-def _serialised(directory: Path) -> Iterator[None]:
+def _lock_folder(directory: Path) -> Iterator[None]:
     """Let one process at a time open the database: SQLite does not wait while the journal mode changes."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:

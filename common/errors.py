@@ -20,14 +20,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
     A name that looks the same is written with its code points.
     """
-    by_folded = {each.casefold(): each for each in known}
+    by_folded = {option.casefold(): option for option in known}
     close = get_close_matches(name.casefold(), by_folded, n=1)
     if not close:
         return ""
-    found = by_folded[close[0]]
-    if found != name and unicode_form(found) == unicode_form(name):
-        return f"did you mean {found!a}, which is {name!a} here?"
-    return f"did you mean {found!r}?"
+    nearest = by_folded[close[0]]
+    if nearest != name and unicode_form(nearest) == unicode_form(name):
+        return f"did you mean {nearest!a}, which is {name!a} here?"
+    return f"did you mean {nearest!r}?"
 
 
 def unicode_form(text: str) -> str:
@@ -66,7 +66,6 @@ class TesseraError(Exception):
 
     Args:
         message: One sentence, without a trailing period.
-        hint: What the reader can do about it, or an empty string.
         details: JSON-serialisable objects the error speaks of; never a value of a record.
     """
 
@@ -121,13 +120,7 @@ class UsageError(TesseraError):
 
 
 class ConfigurationError(TesseraError):
-    """A configuration file cannot be used; `problems` lists every reason, not only the first.
-
-    Args:
-        message: What file is wrong.
-        problems: One line per problem: key, value seen, what is accepted.
-        hint: What to do.
-    """
+    """A configuration file cannot be used; `problems` lists every reason, not only the first."""
 
     code = "configuration"
     exit_code = ExitCode.USAGE
@@ -189,12 +182,7 @@ class DataChangedError(UnusableDataError):
 
 
 class BalanceError(RefusedError):
-    """The budget that is left does not cover the charge.
-
-    Args:
-        requested: The charge, as a decimal string.
-        remaining: The balance, as a decimal string.
-    """
+    """The budget that is left does not cover the charge; both are decimal strings."""
 
     code = "balance"
     exit_code = ExitCode.BALANCE
@@ -267,8 +255,8 @@ class DeadlineError(TesseraError):
 
 
 def _all_subclasses(base: type[TesseraError]) -> list[type[TesseraError]]:
-    found = list(base.__subclasses__())
-    return found + [deeper for sub in found for deeper in _all_subclasses(sub)]
+    direct = list(base.__subclasses__())
+    return direct + [deeper for sub in direct for deeper in _all_subclasses(sub)]
 
 
 def by_code(code: str) -> type[TesseraError]:

@@ -75,11 +75,7 @@ def forbidden(error: PermissionError) -> ConfigurationError:
 
 @contextmanager
 def explaining_disk() -> Iterator[None]:
-    """Turn errors of the disk in a block into words for a person; other errors have no number, and stay.
-
-    Raises:
-        ConfigurationError: Naming the file or folder that cannot be used.
-    """
+    """Turn errors of the disk in a block into words for a person; other errors have no number, and stay."""
     try:
         yield
     except OSError as error:
@@ -94,14 +90,10 @@ def atomic_writer(path: Path, mode: int = PRIVATE_FILE) -> Iterator[BinaryIO]:
     """Open a file for streaming that appears under its name only when the block ends without an error.
 
     Args:
-        path: Where the file is to appear; an existing file is replaced.
         mode: Permissions of the finished file. While it is written it is 0600.
 
     Yields:
         A binary file. If the block raises, what was written is deleted and `path` stays as it was.
-
-    Raises:
-        OSError: If the folder is absent or full.
     """
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_PARTIAL_SUFFIX, dir=path.parent)
     partial = Path(name)
@@ -119,16 +111,7 @@ def atomic_writer(path: Path, mode: int = PRIVATE_FILE) -> Iterator[BinaryIO]:
 
 
 def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
-    """Write a small file so that it is there completely, or not at all, whenever the power fails.
-
-    Args:
-        path: Where the file is to appear; an existing file is replaced.
-        data: The whole content.
-        mode: Permissions of the file.
-
-    Raises:
-        OSError: If the folder is absent or full.
-    """
+    """Write a small file so that it is there completely, or not at all, whenever the power fails."""
     with atomic_writer(path, mode) as stream:
         stream.write(data)
 
@@ -170,9 +153,9 @@ def private_directory(path: Path) -> Path:
         ConfigurationError: If it exists and is no folder, or others can enter it.
     """
     try:
-        for each in reversed((path, *path.parents)):
-            if not each.is_dir():
-                each.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+        for folder in reversed((path, *path.parents)):
+            if not folder.is_dir():
+                folder.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise ConfigurationError(
             f"{path} is not a folder", hint="name a folder, or a place where one can be made"
@@ -189,14 +172,14 @@ def private_directory(path: Path) -> Path:
     return path
 
 
-def is_open(found: os.stat_result) -> bool:
+def is_open(status: os.stat_result) -> bool:
     """Whether a file or folder is open to other users than the one who works with it.
 
     A file of root's may be readable by a group: so an orchestrator gives a secret to a process, which cannot
     change its mode, and so does root to a service.
     """
-    shared = 0o040 if stat.S_ISREG(found.st_mode) and found.st_uid == 0 != os.geteuid() else 0
-    return bool(stat.S_IMODE(found.st_mode) & 0o077 & ~shared)
+    shared = 0o040 if stat.S_ISREG(status.st_mode) and status.st_uid == 0 != os.geteuid() else 0
+    return bool(stat.S_IMODE(status.st_mode) & 0o077 & ~shared)
 
 
 def read_private(path: Path) -> bytes:
@@ -208,9 +191,9 @@ def read_private(path: Path) -> bytes:
     try:
         with path.open("rb") as stream:
             # The open file is judged, not the name: what is behind a name can change in between.
-            found = os.fstat(stream.fileno())
-            if is_open(found):
-                mode = stat.S_IMODE(found.st_mode)
+            status = os.fstat(stream.fileno())
+            if is_open(status):
+                mode = stat.S_IMODE(status.st_mode)
                 raise ConfigurationError(
                     f"{path} holds a secret and is open to other users (mode {mode:04o})",
                     hint=f"close it: chmod 600 {path}",
@@ -225,9 +208,6 @@ def read_private(path: Path) -> bytes:
 
 def read_secret(path: Path) -> str:
     """Read the secret that is the first line of a private file.
-
-    Returns:
-        Its first line, without the white space around it.
 
     Raises:
         ConfigurationError: Like `read_private`; if the line is empty or not UTF-8.
@@ -325,7 +305,7 @@ def check_out(out: Path) -> None:
             raise UsageError(f"{out} is not a folder", hint)
         if any(out.iterdir()):
             raise UsageError(f"{out} is not empty", hint)
-    parent = next(each for each in (out.absolute().parents) if each.exists())
+    parent = next(folder for folder in (out.absolute().parents) if folder.exists())
     if not os.access(parent, os.W_OK | os.X_OK):
         raise UsageError(f"{parent} is not writable", "name a folder in a place you can write to")
 
@@ -342,11 +322,7 @@ def remove_leftover(final: Path) -> None:
 
 
 def remove_folder(final: Path) -> None:
-    """Remove a folder: its name at once, then what is in it; a second call goes on where one was interrupted.
-
-    Raises:
-        OSError: If it cannot be removed.
-    """
+    """Remove a folder, its name at once, then its content; a second call goes on after an interrupted one."""
     doomed = final.with_name(f".{final.name}.deleted")
     if final.exists():
         if doomed.exists():
@@ -363,9 +339,6 @@ def whole_folder(final: Path) -> Iterator[Path]:
     """Make a folder that takes its name only when the block ends without an error.
 
     Anybody may read it, and its user alone may write, whatever the umask is.
-
-    Args:
-        final: Where it is to appear; absent, or an empty folder.
 
     Yields:
         The folder to fill.
@@ -387,7 +360,7 @@ def whole_folder(final: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def flushed(path: Path) -> Iterator[BinaryIO]:
+def synced_writer(path: Path) -> Iterator[BinaryIO]:
     """Write a new file that is on the disk when the block ends."""
     with path.open("xb") as stream:
         yield stream
@@ -405,7 +378,6 @@ def read_chunks(path: Path, offset: int = 0, chunk_bytes: int = CHUNK_BYTES) -> 
     """Read a file from an offset to its end.
 
     Args:
-        offset: First byte to read.
         chunk_bytes: Size of a chunk.
 
     Yields:
@@ -413,7 +385,6 @@ def read_chunks(path: Path, offset: int = 0, chunk_bytes: int = CHUNK_BYTES) -> 
 
     Raises:
         ProtocolError: If the offset is not within the file.
-        OSError: If the file cannot be read.
     """
     size = path.stat().st_size
     if not 0 <= offset <= size:

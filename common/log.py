@@ -99,7 +99,7 @@ class JsonFormatter(logging.Formatter):
         }
         line = json.dumps(_fields(record) | head, ensure_ascii=False)
         # What a peer sent cannot steer the terminal of somebody who reads the log.
-        return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line)
+        return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in line)
 
 
 class TextFormatter(logging.Formatter):
@@ -185,7 +185,6 @@ class CountingHandler(logging.StreamHandler[TextIO]):
     first line that follows after the time of the limit, or at the end.
 
     Args:
-        stream: Where to write.
         clock: Monotonic seconds.
     """
 
@@ -249,7 +248,7 @@ def value_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def joined(text: str, after_first: str = ": ") -> str:
+def on_one_line(text: str, after_first: str = ": ") -> str:
     """Return an error's text of several lines, the first of which is what they are about, on one line."""
     first, *others = (line.strip() for line in text.splitlines() or [""])
     return after_first.join([first, "; ".join(others)]) if others else first
@@ -260,7 +259,7 @@ def one_line(text: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
-def _warned(*about: Any, **_: Any) -> None:
+def _log_warning(*about: Any, **_: Any) -> None:
     """Log that a library warns; in the place of `warnings.showwarning`, whose arguments it takes."""
     _, category, filename, lineno, *_rest = about
     fields = {"kind": category.__name__, "place": f"{_short(filename)}:{lineno}"}
@@ -268,12 +267,7 @@ def _warned(*about: Any, **_: Any) -> None:
 
 
 def start(level: LogLevel | str = LogLevel.INFO, stream: TextIO | None = None) -> None:
-    """Send the log to a stream, replacing whatever was set up before, and the warnings of libraries with it.
-
-    Args:
-        level: The quietest level that our own packages are heard at.
-        stream: Standard error unless given.
-    """
+    """Send the log, and the warnings of libraries, to a stream, replacing whatever was set up before."""
     target = sys.stderr if stream is None else stream
     handler = CountingHandler(target)
     elsewhere = JournalFormatter() if is_journal(target) else JsonFormatter()
@@ -283,4 +277,4 @@ def start(level: LogLevel | str = LogLevel.INFO, stream: TextIO | None = None) -
     root.setLevel(logging.WARNING)
     for name in OUR_LOGGERS:
         logging.getLogger(name).setLevel(str(level).upper())
-    warnings.showwarning = _warned
+    warnings.showwarning = _log_warning

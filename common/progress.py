@@ -46,7 +46,6 @@ class Progress:
     """The progress of one piece of work, step by step. It is advanced by the work and read anywhere.
 
     Args:
-        release: Release id, for the log.
         elapsed: Monotonic seconds.
         is_due: Whether the work is to continue.
     """
@@ -70,12 +69,7 @@ class Progress:
         self._started = self._logged = elapsed()
 
     def begin(self, what: str, total: float = 0.0) -> None:
-        """Begin a step.
-
-        Args:
-            what: What is being done.
-            total: How much there is to do; 0 while that is not known.
-        """
+        """Begin a step; the total is 0 while that is not known."""
         self.what, self.done, self.total = what, 0.0, total
         self._started = self._logged = self._elapsed()
 
@@ -84,19 +78,11 @@ class Progress:
         self.total = total
 
     def advance(self, amount: float) -> None:
-        """State that so much more is done.
-
-        Raises:
-            StepStoppedError: If the work is to stop.
-        """
+        """State that so much more is done."""
         self.reach(self.done + amount)
 
     def reach(self, done: float) -> None:
-        """State that at least so much is done.
-
-        Raises:
-            StepStoppedError: If the work is to stop.
-        """
+        """State that at least so much is done."""
         if self.stopped:
             raise StepStoppedError
         self.done = max(self.done, done)

@@ -57,27 +57,14 @@ class FileRun:
     dtype: np.dtype[Any]
 
     def read(self, start: int, stop: int) -> Records:
-        """Return the records from one position up to another.
-
-        Raises:
-            OSError: If the file cannot be read, or ends too early.
-        """
-        found = np.empty(stop - start, dtype=self.dtype)
-        read_at(self.stream, self.offset + start * self.dtype.itemsize, found)
-        return found
+        """Return the records from one position up to another."""
+        records = np.empty(stop - start, dtype=self.dtype)
+        read_at(self.stream, self.offset + start * self.dtype.itemsize, records)
+        return records
 
 
 def read_at(stream: BinaryIO, offset: int, records: Records) -> None:
-    """Fill an array from a file.
-
-    Args:
-        stream: The file, unbuffered.
-        offset: Its first byte.
-        records: What is filled, contiguous.
-
-    Raises:
-        OSError: If the file cannot be read, or ends too early.
-    """
+    """Fill a contiguous array from an unbuffered file; an OSError if it ends too early."""
     stream.seek(offset)
     place = records.view(np.uint8).reshape(-1).data
     while place:
@@ -99,14 +86,7 @@ class RunFile:
         self._end = 0
 
     def append(self, pieces: Iterable[Records], dtype: np.dtype[Any]) -> FileRun:
-        """Write a run.
-
-        Returns:
-            The run, which can be read from now on.
-
-        Raises:
-            OSError: If the disk is full or fails.
-        """
+        """Write a run."""
         start = self._end
         self._stream.seek(start)
         for piece in pieces:

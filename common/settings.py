@@ -59,11 +59,7 @@ class Section:
 
 
 def parse_path(value: object, info: ValidationInfo) -> Path:
-    """Read a path; a relative one starts at the folder of the configuration file.
-
-    Raises:
-        ValueError: If it is something else, or begins with "~".
-    """
+    """Read a path; a relative one starts at the folder of the configuration file."""
     if not isinstance(value, str) or not value or "\0" in value:
         raise ValueError("expected a path")
     if value.startswith("~"):
@@ -121,7 +117,6 @@ def locate(config: Path | None, name: str) -> Path:
 
     Args:
         config: What `--config` named, or None to look in the usual places.
-        name: The usual file name, `owner.toml` or `aggregator.toml`.
 
     Raises:
         ConfigurationError: If there is none, saying where it was looked for.
@@ -137,11 +132,7 @@ def locate(config: Path | None, name: str) -> Path:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a TOML file with its decimals exact.
-
-    Raises:
-        ConfigurationError: If it cannot be read or is not TOML.
-    """
+    """Read a TOML file with its decimals exact."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
     except OSError as problem:
@@ -163,11 +154,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def toml(value: object) -> str:
-    """Write a value as TOML: a text, an integer, a decimal, a boolean, a date, or a list or table of those.
-
-    Raises:
-        TypeError: If it is anything else, such as a binary float.
-    """
+    """Write a text, an integer, a decimal, a boolean, a date, or a list or table of those as TOML."""
     match value:
         case bool():
             return str(value).lower()
@@ -179,7 +166,7 @@ def toml(value: object) -> str:
             # TOML's basic strings know every escape that JSON writes, but have none for DEL.
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
         case Mapping():
-            return f"{{ {', '.join(f'{toml(key)} = {toml(each)}' for key, each in value.items())} }}"
+            return f"{{ {', '.join(f'{toml(key)} = {toml(item)}' for key, item in value.items())} }}"
         case Sequence():
             return f"[{', '.join(map(toml, value))}]"
     raise TypeError(f"{type(value).__name__} is not written as TOML here")
@@ -194,13 +181,8 @@ def validate(
     """Turn a document into its typed form, or report everything that is wrong with it.
 
     Args:
-        table: Type of the whole file.
-        document: What `read` returned.
         path: The file; relative paths in it are relative to its folder.
         contradictions: Finds what does not fit together between tables, in the document as it was read.
-
-    Raises:
-        ConfigurationError: With every problem.
     """
     problems: list[Problem] = []
     section = None
@@ -208,8 +190,8 @@ def validate(
         context = {"folder": path.absolute().parent}
         section = TypeAdapter(table).validate_python(dict(document), context=context)
     except ValidationError as failure:
-        for each in failure.errors(include_url=False):
-            problems += _problems(table, document, each)
+        for error in failure.errors(include_url=False):
+            problems += _problems(table, document, error)
     problems += contradictions(document)
     if problems or section is None:
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
@@ -248,13 +230,13 @@ def _problems(table: type[Section], document: Mapping[str, Any], error: Any) -> 
             for below, text in inner.found
         ]
     one_value = not isinstance(error["input"], Mapping | list) or not isinstance(inner, ValueError)
-    seen = f" = {shown(str(location[-1]), error['input'])}" if one_value else ""
+    seen = f" = {value_text(str(location[-1]), error['input'])}" if one_value else ""
     if isinstance(inner, ValueError):
         return [Problem(key, f"{seen}: {inner}")]
-    return [Problem(key, f"{seen}: expected {_expected(error)}")]
+    return [Problem(key, f"{seen}: expected {_expectation(error)}")]
 
 
-def _expected(error: Any) -> str:
+def _expectation(error: Any) -> str:
     context = error.get("ctx", {})
     if error["type"] == "literal_error":
         return f"one of {context['expected']}".replace("'", '"')
@@ -302,7 +284,7 @@ def _keys_at(table: type[Section], location: _Location) -> dict[str, FieldInfo]:
 
 def _keys(table: type[Section]) -> dict[str, FieldInfo]:
     hints = get_type_hints(table, include_extras=True)
-    keys = {each.name: FieldInfo.from_annotation(hints[each.name]) for each in fields(table)}
+    keys = {field.name: FieldInfo.from_annotation(hints[field.name]) for field in fields(table)}
     return {key.alias or name: key for name, key in keys.items()}
 
 
@@ -310,7 +292,7 @@ def _table_in(annotation: Any) -> type[Section] | None:
     """Return the table in the type of a field: itself, or that of the entries of a list or dictionary."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
-    return next((found for each in get_args(annotation) if (found := _table_in(each)) is not None), None)
+    return next((table for part in get_args(annotation) if (table := _table_in(part)) is not None), None)
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
@@ -318,7 +300,7 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return did_you_mean(name, known) or f"known: {', '.join(known)}"
 
 
-def shown(key: str, value: object) -> str:
+def value_text(key: str, value: object) -> str:
     """Write a value of a configuration for a person, without secrets and without addresses of databases."""
     if isinstance(value, Mapping):
         return "a table"

@@ -28,9 +28,6 @@ def machine_memory(root: Path = Path("/")) -> int:
 
     Containers, and services with `MemoryMax=`, are control groups. The limits of all groups above one count.
 
-    Args:
-        root: The folder that the system is seen from.
-
     References:
         cgroups(7); proc_pid_mountinfo(5).
     """
@@ -93,12 +90,8 @@ class Workspace:
     """Threads that computations may use."""
 
     def clear(self) -> None:
-        """Remove what processes left that were killed; folders that are in use stay.
-
-        Raises:
-            CannotStoreError: If the folder cannot be used, or others can enter it.
-        """
-        with _locked(self._scratch_folder()):
+        """Remove what processes left that were killed; folders that are in use stay."""
+        with _lock(self._scratch_folder()):
             self._clear()
 
     def _scratch_folder(self) -> Path:
@@ -113,35 +106,28 @@ class Workspace:
             if left.is_symlink() or not left.is_dir():
                 left.unlink(missing_ok=True)
                 continue
-            with suppress(BlockingIOError, FileNotFoundError), _locked(left, fcntl.LOCK_NB):
+            with suppress(BlockingIOError, FileNotFoundError), _lock(left, fcntl.LOCK_NB):
                 shutil.rmtree(left, ignore_errors=True)
 
     def free(self) -> int:
-        """Return the bytes that are free in the scratch folder, or where it would be made.
-
-        Raises:
-            ConfigurationError: If the folder is there and cannot be used, or others can enter it.
-        """
+        """Return the bytes that are free in the scratch folder, or where it would be made."""
         if self.scratch.exists():
             private_directory(self.scratch)
-        place = next(each for each in (self.scratch, *self.scratch.absolute().parents) if each.exists())
+        place = next(folder for folder in (self.scratch, *self.scratch.absolute().parents) if folder.exists())
         return shutil.disk_usage(place).free
 
     @contextmanager
     def folder(self, name: str) -> Iterator[Path]:
         """Make a private folder for a block, and remove it afterwards, with those that killed processes left.
 
-        Args:
-            name: Part of its name; letters, digits, ".", "-" and "_".
-
         Raises:
             CannotStoreError: If the scratch folder cannot be used, or others can enter it.
         """
         with ExitStack() as held:
-            with _locked(self._scratch_folder()):
+            with _lock(self._scratch_folder()):
                 self._clear()
                 made = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{name}-", dir=self.scratch))
-                held.enter_context(_locked(made))
+                held.enter_context(_lock(made))
             try:
                 yield made
             finally:
@@ -153,9 +139,6 @@ class Workspace:
 
         Yields:
             The file, to write and to read. Errors of the disk name the scratch folder.
-
-        Raises:
-            OSError, CannotStoreError: If it cannot be made.
         """
         with (
             naming(self.scratch),
@@ -165,7 +148,7 @@ class Workspace:
 
 
 @contextmanager
-def _locked(folder: Path, how: int = 0) -> Iterator[None]:
+def _lock(folder: Path, how: int = 0) -> Iterator[None]:
     """Hold the lock of a folder, which the system lets go of if the process dies."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

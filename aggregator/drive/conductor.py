@@ -274,7 +274,7 @@ class Conductor:
     def _entered(self, release: Release) -> None:
         """Act on a new state: wake all owners, watch the deadline, remove files that are no longer needed."""
         step = "" if release.ended else str(release.state)
-        self._stopwatch.enters(release.id, step, ago=self.now - release.entered)
+        self._stopwatch.enter(release.id, step, ago=self.now - release.entered)
         for owner in release.request.owners:
             self._presence.signal(owner).fire()
         self._deadlines.watch(release)

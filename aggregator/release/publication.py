@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from common.canonical import canonical, digest
 from common.errors import IntegrityError, TesseraError
-from common.files import check_out, flushed, remove_leftover, whole_folder
+from common.files import check_out, remove_leftover, synced_writer, whole_folder
 from common.model.plan import Plan
 from common.planning.arguments import FORMATS
 from common.progress import Progress
@@ -211,7 +211,7 @@ def copy_release(folder: Path, out: Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_folder(out) as beside:
         for source in sorted(folder.iterdir()):
-            with source.open("rb") as stream, flushed(beside / source.name) as target:
+            with source.open("rb") as stream, synced_writer(beside / source.name) as target:
                 shutil.copyfileobj(stream, target, _READ_BYTES)
 
 
@@ -227,7 +227,7 @@ def _check(folder: Path, ca: Path | None, workspace: Workspace, progress: Progre
 
 
 def _write(path: Path, data: bytes) -> None:
-    with flushed(path) as stream:
+    with synced_writer(path) as stream:
         stream.write(data)
 
 
@@ -256,10 +256,10 @@ def _write_data(
     with ExitStack() as open_files, ColumnSummaries(plan.attributes, workspace) as summaries:
         parquet = csv = None
         if "parquet" in formats:
-            stream = open_files.enter_context(flushed(folder / _FILES["parquet"]))
+            stream = open_files.enter_context(synced_writer(folder / _FILES["parquet"]))
             parquet = open_files.enter_context(pq.ParquetWriter(stream, schema, compression="zstd"))
         if "csv" in formats:
-            csv = open_files.enter_context(flushed(folder / _FILES["csv"]))
+            csv = open_files.enter_context(synced_writer(folder / _FILES["csv"]))
             write_csv_header(csv, schema)
         for piece in pieces:
             if parquet is not None:
@@ -278,7 +278,7 @@ def _write_counts(folder: Path, counts: "pa.Table") -> None:
 
     from common.release.counts import COUNTS_FILE
 
-    with flushed(folder / COUNTS_FILE) as stream:
+    with synced_writer(folder / COUNTS_FILE) as stream:
         pq.write_table(counts, stream, compression="zstd")
 
 

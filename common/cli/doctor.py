@@ -24,7 +24,7 @@ from common.daemon.notify import NotifySection, SmtpSection
 from common.database import copies_before
 from common.errors import ExitCode, TesseraError
 from common.files import forbidden, is_open, user_name
-from common.log import joined
+from common.log import on_one_line
 from common.processor import sorting
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
@@ -85,7 +85,7 @@ def skipped(check: str, text: str) -> Finding:
 
 def failed_with(check: str, error: TesseraError) -> Finding:
     """Return that something failed with an error of the catalogue."""
-    return failed(check, joined(error.message), joined(error.hint, "; "), error.exit_code)
+    return failed(check, on_one_line(error.message), on_one_line(error.hint, "; "), error.exit_code)
 
 
 def examine(checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from common.trust.identity import (
     load_certificates,
     party_of_certificate,
 )
-from common.trust.proxy import Proxy, dial, excepted
+from common.trust.proxy import Proxy, dial, is_excepted
 from common.trust.signing import chain_pem, load_chain
 from common.trust.tls import client_context
 
@@ -45,7 +45,7 @@ def proxy(check: str, host: str, found: Proxy | None, port: int | None = None) -
     """Return whether gRPC takes a proxy to a host."""
     if found is not None:
         return passed(check, f"{found.variable}: connections to {host} go through {found.place}")
-    return passed(check, f"{host} is excepted" if excepted(host, port=port) else "no proxy is set")
+    return passed(check, f"{host} is excepted" if is_excepted(host, port=port) else "no proxy is set")
 
 
 def name(check: str, host: str) -> Iterator[Finding]:

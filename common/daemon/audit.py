@@ -84,9 +84,6 @@ def parse_syslog(value: object) -> str:
 
     Returns:
         The path of a socket or "udp://host:port" or "tcp://host:port"; empty for no syslog.
-
-    Raises:
-        ValueError: If it is something else.
     """
     if isinstance(value, bool):
         return LOCAL_SYSLOG if value else ""
@@ -118,9 +115,6 @@ class FileSink:
     """Appends JSON lines to a file and flushes them to the disk.
 
     The file is opened again for every batch, so it can be rotated, and it may be append-only (`chattr +a`).
-
-    Args:
-        path: The file; created with mode 0600 if it is absent.
     """
 
     most = _MOST
@@ -130,12 +124,8 @@ class FileSink:
         self._path = path
 
     def write(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Append records, one line each; a batch that does not fit on the disk is rolled back.
-
-        Raises:
-            ConfigurationError: If the file cannot be written.
-        """
-        data = b"".join(f"{_line(each)}\n".encode() for each in records)
+        """Append records, one line each; a batch that does not fit on the disk is rolled back."""
+        data = b"".join(f"{_line(record)}\n".encode() for record in records)
         if not data:
             return
         try:
@@ -177,7 +167,6 @@ class SyslogSink:
 
     Args:
         address: As `parse_syslog` returns it.
-        program: Name of this program in syslog.
     """
 
     most = _MOST
@@ -187,14 +176,10 @@ class SyslogSink:
         self._address, self._program = address, program
 
     def write(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Send records, one message each.
-
-        Raises:
-            ConfigurationError: If they could not be sent.
-        """
+        """Send records, one message each."""
         try:
             with (
-                _connected(self._address) as connection,
+                _open_syslog(self._address) as connection,
                 deadline(connection, _BATCH_SECONDS),
             ):
                 for record in records:
@@ -212,7 +197,7 @@ class SyslogSink:
             if error.errno != errno.EMSGSIZE:
                 raise
             # Too long for a datagram. The database has the whole record.
-            connection.sendall(self._message(connection, _shortened(record)))
+            connection.sendall(self._message(connection, _shorten(record)))
 
     def _message(self, connection: socket.socket, record: Mapping[str, Any]) -> bytes:
         stream = connection.type == socket.SOCK_STREAM
@@ -224,7 +209,7 @@ class SyslogSink:
         return f"{len(text.encode())} {text}".encode() if stream else text.encode()
 
 
-def _connected(address: str) -> socket.socket:
+def _open_syslog(address: str) -> socket.socket:
     if address.startswith("/"):
         try:
             return _connect(socket.AF_UNIX, socket.SOCK_DGRAM, address)
@@ -255,9 +240,9 @@ def _line(record: Mapping[str, Any]) -> str:
     return json.dumps(record, sort_keys=True, default=str)
 
 
-def _shortened(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _shortened(each) for key, each in value.items()} | {"shortened": True}
+        return {key: _shorten(item) for key, item in value.items()} | {"shortened": True}
     if isinstance(value, str):
         return value[:_SHORT_TEXT]
     return value if isinstance(value, int | float | None) else []
@@ -357,9 +342,6 @@ def deadline(connection: socket.socket, seconds: float) -> Iterator[None]:
 
     The time-out of a socket is for one call: with a byte now and then an answer never ends. The block may put
     layers such as TLS on the connection.
-
-    Raises:
-        TimeoutError: If the block failed because its time had passed.
     """
     passed = Event()
     with connection.dup() as same:

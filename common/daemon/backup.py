@@ -88,9 +88,7 @@ def make(holdings: Holdings, database: SqliteDatabase, target: Path, now: dateti
 
     Args:
         holdings: What belongs to it.
-        database: The party's database, open.
         target: The file to write, 0600; must not exist.
-        now: The time, with its time zone.
 
     Raises:
         UsageError: If the file exists, or cannot be written.
@@ -135,7 +133,6 @@ def restore(
     """Put a backup into the places that the configuration names.
 
     Args:
-        source: The backup.
         configuration: The configuration file; where there is none, it is taken from the backup.
         holdings_of: Reads a configuration file and returns what belongs to the party.
         prepare: Called with a folder that holds the restored database, before the database takes its place.
@@ -160,7 +157,7 @@ def restore(
             _check_party(str(document["party"]), holdings, source)
             kept = _restore_all(archive, members, holdings, prepare)
     except tarfile.TarError:
-        raise _damaged(source) from None
+        raise _damage_error(source) from None
     except OSError as error:
         raise UsageError(
             f"{source} cannot be restored: {error.strerror}: {error.filename}",
@@ -219,25 +216,21 @@ class _Hashed(io.RawIOBase):
 
 
 def named_files(**tables: Any) -> dict[str, Path]:
-    """Return the files that tables of a configuration name, by setting, such as `tls.cert`.
-
-    Args:
-        tables: The tables by name: dataclasses, whose fields may be tables again.
-    """
-    found: dict[str, Path] = {}
+    """Return the files that tables of a configuration name, by setting, such as `tls.cert`."""
+    files: dict[str, Path] = {}
     for name, value in tables.items():
         if isinstance(value, Path):
-            found[name] = value
+            files[name] = value
         elif is_dataclass(value):
-            below = {f"{name}.{each.name}": getattr(value, each.name) for each in fields(value)}
-            found |= named_files(**below)
-    return found
+            below = {f"{name}.{field.name}": getattr(value, field.name) for field in fields(value)}
+            files |= named_files(**below)
+    return files
 
 
 # --- restoring -----------------------------------------------------------------------------------------
 
 
-def _damaged(source: Path) -> IntegrityError:
+def _damage_error(source: Path) -> IntegrityError:
     return IntegrityError(f"{source} is damaged, or no whole backup", hint="use another backup")
 
 
@@ -246,23 +239,23 @@ def _verify_list(archive: tarfile.TarFile, source: Path) -> tuple[dict[str, tarf
     there = archive.getmembers()
     members = {member.name: member for member in there}
     # `make` writes no links, pipes or folders, and what a link leads to is not what was digested.
-    if len(members) < len(there) or not all(each.isreg() and _is_safe(each.name) for each in there):
-        raise _damaged(source)
+    if len(members) < len(there) or not all(member.isreg() and _is_safe(member.name) for member in there):
+        raise _damage_error(source)
     last = members.pop(_LIST, None)
     if last is None or last.size > _LARGEST_LIST:
-        raise _damaged(source)
+        raise _damage_error(source)
     try:
         document = json.loads(_open(archive, last).read())
         listed = dict(document["files"])
         complete = document["format"] == _FORMAT and _CONFIGURATION in listed
     except (ValueError, LookupError, TypeError):
-        raise _damaged(source) from None
-    found = {
+        raise _damage_error(source) from None
+    digests = {
         name: hashlib.file_digest(_open(archive, member), "sha256").hexdigest()
         for name, member in members.items()
     }
-    if not complete or found != listed:
-        raise _damaged(source)
+    if not complete or digests != listed:
+        raise _damage_error(source)
     return members, document
 
 
@@ -288,11 +281,11 @@ def _check_party(party: str, holdings: Holdings, source: Path) -> None:
     database = private_directory(holdings.state_dir) / holdings.database
     # SQLite would play a log that a crash left into the restored database.
     parts = [database.with_name(database.name + suffix) for suffix in ("", "-wal", "-shm", "-journal")]
-    if present := [each.name for each in parts if each.exists()]:
+    if present := [file.name for file in parts if file.exists()]:
         raise UsageError(
             f"{holdings.state_dir} has {' and '.join(present)}: a restore never replaces a database",
             hint="if it is the newest one, start the daemon with it; if it is damaged, move all its files "
-            f"away first: {', '.join(each.name for each in parts)}",
+            f"away first: {', '.join(file.name for file in parts)}",
         )
 
 

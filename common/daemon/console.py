@@ -43,12 +43,12 @@ def _listen_address(value: object) -> str:
 
 
 def _networks(values: tuple[str, ...]) -> tuple[str, ...]:
-    for each in values:
+    for network in values:
         try:
-            ip_network(each)
+            ip_network(network)
         except ValueError:
             raise ValueError(
-                f"{each!r} is no address such as 10.0.0.5, and no network such as 10.0.0.0/24"
+                f"{network!r} is no address such as 10.0.0.5, and no network such as 10.0.0.0/24"
             ) from None
     return values
 
@@ -91,8 +91,8 @@ class OidcSection(Section):
     """The authorities' certificates of the provider, PEM; without it those of the system."""
 
     def __post_init__(self) -> None:
-        approvers = {name for each in self.approvers for name, _ in readings(each)}
-        twice = sorted(approvers & {comparable(each) for each in self.viewers})
+        approvers = {name for entry in self.approvers for name, _ in readings(entry)}
+        twice = sorted(approvers & {comparable(viewer) for viewer in self.viewers})
         if twice:
             raise Contradictions([("viewers", f" names {twice[0]}, who is an approver")])
 
@@ -103,7 +103,7 @@ class OidcSection(Section):
             name: The entry that named the person when they signed in, without the user of this machine.
             subject: Provider and subject, as `subject_of` gives them.
         """
-        known = {reading for each in self.approvers for reading, _ in readings(each)}
+        known = {reading for entry in self.approvers for reading, _ in readings(entry)}
         return subject.startswith(self.subject_of("")) and comparable(name) in known
 
     def subject_of(self, subject: str) -> str:
@@ -128,45 +128,45 @@ class ConsoleSection(Section):
     oidc: OidcSection | None = None
 
     def __post_init__(self) -> None:
-        if found := list(self._contradictions()):
-            raise Contradictions(found)
+        if problems := list(self._contradictions()):
+            raise Contradictions(problems)
 
     def _contradictions(self) -> list[tuple[str, str]]:
-        found = []
+        problems = []
         if (self.certificate is None) != (self.key is None):
-            found.append(("certificate", "and key are given together or not at all"))
+            problems.append(("certificate", "and key are given together or not at all"))
         if self.behind_proxy:
             if self.oidc is None:
-                found.append(
+                problems.append(
                     ("listen", " is behind a proxy, so people need to sign in: add the table [console.oidc]")
                 )
             if not self.url:
-                found.append(
+                problems.append(
                     ("url", 'is needed: the address of the proxy that browsers use, "https://host/path"')
                 )
         if self.listen and not self.listen.startswith(UNIX) and not is_loopback(self.listen):
             remote = f' = "{self.listen}": other machines reach this address, so '
             if self.certificate is None:
-                found.append(("listen", f"{remote}the console needs TLS: name its certificate and key"))
+                problems.append(("listen", f"{remote}the console needs TLS: name its certificate and key"))
             if self.oidc is None:
-                found.append(("listen", f"{remote}people need to sign in: add the table [console.oidc]"))
+                problems.append(("listen", f"{remote}people need to sign in: add the table [console.oidc]"))
             if not self.url and self.listen.rpartition(":")[0].strip("[]") in _ANY_ADDRESS:
-                found.append(("url", 'is needed: the address that browsers use, "https://host:port"'))
-        return [*found, *(self._url_contradictions() if self.url else ())]
+                problems.append(("url", 'is needed: the address that browsers use, "https://host:port"'))
+        return [*problems, *(self._url_contradictions() if self.url else ())]
 
     def _url_contradictions(self) -> list[tuple[str, str]]:
         parts, seen = urlsplit(self.url), f' = "{self.url}": '
         own = "http" if self.certificate is None else "https"
-        found = []
+        problems = []
         if parts.scheme != own and not self.behind_proxy:
-            found.append(("url", f"{seen}expected an address that begins with {own}"))
+            problems.append(("url", f"{seen}expected an address that begins with {own}"))
         if parts.query or parts.fragment or "@" in parts.netloc:
-            found.append(("url", f"{seen}expected scheme, host, port and path alone"))
+            problems.append(("url", f"{seen}expected scheme, host, port and path alone"))
         if not self.behind_proxy and parts.path not in ("", "/"):
-            found.append(("url", f"{seen}only a console behind a proxy has a path: name its proxies"))
+            problems.append(("url", f"{seen}only a console behind a proxy has a path: name its proxies"))
         if not _ROOT.fullmatch(parts.path):
-            found.append(("url", f'{seen}expected a path of letters, digits, "-", "_", "." and "~"'))
-        return found
+            problems.append(("url", f'{seen}expected a path of letters, digits, "-", "_", "." and "~"'))
+        return problems
 
     @property
     def behind_proxy(self) -> bool:

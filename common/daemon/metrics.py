@@ -67,13 +67,7 @@ def step_histogram(name: str, documentation: str, steps: Iterable[str]) -> Histo
 def gauges(
     name: str, documentation: str, labels: Iterable[str], values: Iterable[tuple[Iterable[str], float]]
 ) -> GaugeMetricFamily:
-    """Return a family of gauges.
-
-    Args:
-        name: Name of the metric.
-        documentation: Help text, one sentence.
-        values: The values of the labels of each series, and its number.
-    """
+    """Return a family of gauges."""
     family = GaugeMetricFamily(name, documentation, labels=list(labels))
     for label_values, value in values:
         family.add_metric(list(label_values), value)
@@ -85,14 +79,13 @@ class Stopwatch:
 
     Args:
         seconds: Histogram with the label `step`.
-        elapsed: A monotonic clock in seconds.
     """
 
     def __init__(self, seconds: Histogram, elapsed: Callable[[], float]) -> None:
         self._seconds, self._elapsed = seconds, elapsed
         self._entered: dict[str, tuple[str, float]] = {}
 
-    def enters(self, name: str, step: str, ago: float = 0.0) -> None:
+    def enter(self, name: str, step: str, ago: float = 0.0) -> None:
         """Note that something enters a step, which ends its previous one.
 
         Args:
@@ -186,7 +179,6 @@ class Endpoint:
     Args:
         listen: "host:port"; port 0 lets the system choose.
         snapshot: Returns the metrics of the moment; called in a thread for every request.
-        counted: Metrics that are counted as they occur.
 
     Raises:
         CannotListenError: If the address cannot be listened on.

@@ -110,25 +110,20 @@ class Notices:
 def notice_sinks(section: NotifySection, notices: Notices, party: str) -> dict[AuditSink, str]:
     """Return the sinks that tell people; nothing is opened before the first message.
 
-    Args:
-        section: The table `[notify]`.
-        notices: What people are told.
-        party: Who tells it, such as "owner north".
-
     Returns:
         By sink its name in version 0.1, under which a database may have its cursor.
     """
-    found: dict[AuditSink, str] = {}
+    sinks: dict[AuditSink, str] = {}
     if (smtp := section.smtp) is not None:
         server, former = MailServer(smtp), f"mail:{smtp.host}:{smtp.port}:{','.join(smtp.to)}"
-        found |= {MailSink(server, to, notices, party): former for to in dict.fromkeys(smtp.to)}
+        sinks |= {MailSink(server, to, notices, party): former for to in dict.fromkeys(smtp.to)}
     if section.webhook is not None:
-        found[WebhookSink(section.webhook, notices)] = f"webhook:{section.webhook.url}"
-    return found
+        sinks[WebhookSink(section.webhook, notices)] = f"webhook:{section.webhook.url}"
+    return sinks
 
 
 @contextmanager
-def _connected(host: str, port: int, *, by_proxy: bool = False) -> Iterator[socket.socket]:
+def _open_connection(host: str, port: int, *, by_proxy: bool = False) -> Iterator[socket.socket]:
     """Connect for one delivery, which ends in time however slowly the other side answers."""
     proxy = proxy_to(host, port=port) if by_proxy and not is_local(host) else None
     with dial(host, port, _SECONDS, proxy) as connection, deadline(connection, _DELIVERY_SECONDS):
@@ -152,11 +147,7 @@ class _Client(SMTP):
 
 
 class MailServer:
-    """The mail server of all recipients: one connection at a time.
-
-    Args:
-        section: The table `[notify.smtp]`.
-    """
+    """The mail server of all recipients: one connection at a time."""
 
     def __init__(self, section: SmtpSection) -> None:
         self.section = section
@@ -165,11 +156,7 @@ class MailServer:
         self._refused_password, self._refused_until = "", 0.0
 
     def send(self, mail: EmailMessage) -> None:
-        """Send a mail to its only recipient.
-
-        Raises:
-            ConfigurationError: If the server did not take it.
-        """
+        """Send a mail to its only recipient."""
         about = self.section
         try:
             with self._lock:
@@ -177,7 +164,7 @@ class MailServer:
                 if password and password == self._refused_password and time.monotonic() < self._refused_until:
                     raise self._wrong_password()
                 with (
-                    _connected(about.host, about.port) as connection,
+                    _open_connection(about.host, about.port) as connection,
                     closing(_Client(connection, about.host, about.port)) as client,
                 ):
                     self._send(client, password, mail)
@@ -244,12 +231,6 @@ class MailSink:
     """Sends one recipient one mail for all messages of a batch.
 
     Every recipient has a cursor: one who is refused neither loses messages nor has others sent them twice.
-
-    Args:
-        server: Takes the mails.
-        recipient: The address.
-        notices: What people are told.
-        party: Who tells it.
     """
 
     most = 500
@@ -259,11 +240,7 @@ class MailSink:
         self._server, self._recipient, self._notices, self._party = server, recipient, notices, party
 
     def write(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Send a mail if a record needs one.
-
-        Raises:
-            ConfigurationError: If the server did not take it.
-        """
+        """Send a mail if a record needs one."""
         messages = self._notices.messages(records)
         if not messages:
             return
@@ -271,7 +248,7 @@ class MailSink:
         mail["From"], mail["To"] = self._server.section.sender, self._recipient
         more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
         mail["Subject"] = f"Tessera {self._party}: {messages[0]['text']}{more}"
-        mail.set_content("".join(f"{each['time']}  {each['text']}\n" for each in messages))
+        mail.set_content("".join(f"{message['time']}  {message['text']}\n" for message in messages))
         self._server.send(mail)
 
 
@@ -290,11 +267,7 @@ class WebhookSink:
         self.name = f"webhook:{self._url.hostname}:{digest}"
 
     def write(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Post the messages of some records.
-
-        Raises:
-            ConfigurationError: If one was not taken.
-        """
+        """Post the messages of some records."""
         for message in self._notices.messages(records):
             self._post(json.dumps(message, sort_keys=True).encode())
 
@@ -308,17 +281,17 @@ class WebhookSink:
         try:
             status = self._status(body, headers)
         except (OSError, HTTPException) as error:
-            raise self._refused(_reason(error)) from None
+            raise self._refusal(_reason(error)) from None
         # No redirect is followed: the message is for the configured address alone.
         if not 200 <= status < 300:
-            raise self._refused(str(status))
+            raise self._refusal(str(status))
 
     def _status(self, body: bytes, headers: Mapping[str, str]) -> int:
         """Return the status of the answer."""
         url, host, secure = self._url, self._url.hostname or "", self._url.scheme == "https"
         port = url.port or (443 if secure else 80)
         target = url._replace(scheme="", netloc="", fragment="", path=url.path or "/").geturl()
-        with _connected(host, port, by_proxy=True) as connection:
+        with _open_connection(host, port, by_proxy=True) as connection:
             if secure:
                 context = ssl.create_default_context()
                 client: HTTPConnection = HTTPSConnection(host, port, context=context)
@@ -330,5 +303,5 @@ class WebhookSink:
                 client.request("POST", target, body, headers)
                 return client.getresponse().status
 
-    def _refused(self, reason: str) -> ConfigurationError:
+    def _refusal(self, reason: str) -> ConfigurationError:
         return ConfigurationError(f"webhook at {self._url.hostname} takes no messages: {reason}", hint=_AGAIN)

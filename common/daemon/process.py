@@ -45,7 +45,7 @@ def _watchdog_seconds() -> float | None:
         return None
 
 
-async def _watched(main: Coroutine[Any, Any, None]) -> None:
+async def _run_watched(main: Coroutine[Any, Any, None]) -> None:
     """Run a daemon, and show the service manager that its event loop runs, until the daemon has ended."""
     seconds = _watchdog_seconds()
     if seconds is None:
@@ -104,7 +104,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
             one than that of a wrong configuration, after which no service manager starts a daemon again.
     """
     try:
-        asyncio.run(_watched(main))
+        asyncio.run(_run_watched(main))
     except (CannotStoreError, CannotListenError, ExceptionGroup) as fault:
         passing: Exception | None = fault
         if isinstance(fault, ExceptionGroup):

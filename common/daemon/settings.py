@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 from common.errors import UsageError
 from common.model.privacy import parse_epsilon, read_decimal
-from common.settings import Contradictions, FilePath, Listed, Section, nearest, shown
+from common.settings import Contradictions, FilePath, Listed, Section, nearest, value_text
 from common.trust.identity import NAME_RULE, Party, PartyKind, is_name
 from common.workspace import Workspace, machine_memory, processors
 
@@ -48,11 +48,7 @@ def _wrong(text: str) -> NoReturn:
 
 
 def parse_duration(value: object) -> timedelta:
-    """Read a duration: a whole number and its unit, s, m, h or d.
-
-    Raises:
-        ValueError: If it is something else, zero, or longer than ten years.
-    """
+    """Read a duration: a whole number and its unit, s, m, h or d."""
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         _wrong('expected a duration such as "60s", "5m", "2h" or "7d"')
@@ -87,10 +83,10 @@ def _share(value: object) -> Decimal:
     if isinstance(value, bool | float) or not isinstance(value, str | int | Decimal):
         _wrong(_SHARE)
     try:
-        found = read_decimal(str(value))
+        share = read_decimal(str(value))
     except ValueError:
         raise ValueError(_SHARE) from None
-    return found if found.is_finite() and 0 <= found <= 1 else _wrong(_SHARE)
+    return share if share.is_finite() and 0 <= share <= 1 else _wrong(_SHARE)
 
 
 def _date(value: object) -> date:
@@ -119,11 +115,7 @@ def _trust_domain(value: object) -> str:
 
 
 def parse_address(value: object) -> str:
-    """Read "host:port".
-
-    Raises:
-        ValueError: If it is something else.
-    """
+    """Read "host:port"."""
     match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match["port"]) > 65535:
         _wrong(_EXPECTED_ADDRESS)
@@ -131,11 +123,7 @@ def parse_address(value: object) -> str:
 
 
 def normal_host(host: str) -> str:
-    """Return a host in the form that addresses are compared by: [::1] for [0:0:0:0:0:0:0:1].
-
-    Raises:
-        ValueError: If brackets hold no IPv6 address, or a host that ends in a number is no IPv4 address.
-    """
+    """Return a host in the form that addresses are compared by: [::1] for [0:0:0:0:0:0:0:1]."""
     if not host.startswith("[") and not _NUMERIC.fullmatch(host):
         return host
     try:
@@ -145,11 +133,7 @@ def normal_host(host: str) -> str:
 
 
 def optional_address(value: object) -> str:
-    """Read "host:port", or an empty text for none.
-
-    Raises:
-        ValueError: If it is something else.
-    """
+    """Read "host:port", or an empty text for none."""
     return "" if value == "" else parse_address(value)
 
 
@@ -167,11 +151,7 @@ def is_loopback(address: str) -> bool:
 
 
 def parse_web_address(value: object) -> str:
-    """Read a web address: https everywhere, http for this machine alone; without user and password.
-
-    Raises:
-        ValueError: If it is something else.
-    """
+    """Read a web address: https everywhere, http for this machine alone; without user and password."""
     text = value if isinstance(value, str) and _WEB_ADDRESS.fullmatch(value) else ""
     parts = urlsplit(text)
     host = parts.hostname or ""
@@ -203,7 +183,7 @@ def one_of(accepted: Sequence[str]) -> AfterValidator:
     def check(names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
             if name not in accepted:
-                _wrong(f"{shown('', name)} is unknown; {nearest(name, accepted)}")
+                _wrong(f"{value_text('', name)} is unknown; {nearest(name, accepted)}")
         return names
 
     return AfterValidator(check)

@@ -46,13 +46,8 @@ def switch_pair(certificate: Path, key: Path, new_chain: bytes, new_key: bytes) 
     """Replace a key and its certificate, so that no crash leaves one without the other.
 
     Args:
-        certificate: File of the certificate chain.
         key: File of the private key; it is 0600 from the moment it exists.
-        new_chain: The new chain, PEM.
         new_key: The new key, PEM, which must be the chain's.
-
-    Raises:
-        OSError: If a file cannot be written; then the old pair is in place.
     """
     write_atomic(_next(key), new_key)
     write_atomic(_next(certificate), new_chain, _PUBLIC_FILE)
@@ -60,11 +55,7 @@ def switch_pair(certificate: Path, key: Path, new_chain: bytes, new_key: bytes) 
 
 
 def finish_switch(certificate: Path, key: Path) -> None:
-    """Finish a switch that was interrupted; nothing happens if there was none.
-
-    Raises:
-        OSError: If a file cannot be renamed.
-    """
+    """Finish a switch that was interrupted; nothing happens if there was none."""
     if not _next(key).exists():
         return
     # Another process may finish the same switch at the same time.
@@ -177,18 +168,18 @@ class Credentials:
         """Whether the certificate is in the last part of its validity."""
         return self._clock() >= renewal_begins(self._current.signer.certificate)
 
-    async def replaced(self, identity: Identity) -> None:
+    async def wait_for_other(self, identity: Identity) -> None:
         """Wait until another identity is in use than the given one."""
         while self._current is identity:
             await self._changed.wait()
 
     async def refresh(self) -> bool:
         """Check the files once; returns whether another identity is in use now."""
-        found = await asyncio.to_thread(self._refresh)
-        if found:
+        replaced = await asyncio.to_thread(self._refresh)
+        if replaced:
             self._changed, changed = asyncio.Event(), self._changed
             changed.set()
-        return found
+        return replaced
 
     async def watch(self) -> None:
         """Check the files periodically, and log when the certificate expires soon; never returns."""
@@ -204,11 +195,11 @@ class Credentials:
     def _stamp(self) -> Iterator[tuple[int, int, int]]:
         for path in (self._tls.ca, self._tls.cert, self._tls.key):
             try:
-                found = path.stat()
+                status = path.stat()
             except OSError:
                 yield (0, 0, 0)
             else:
-                yield (found.st_mtime_ns, found.st_ino, found.st_size)
+                yield (status.st_mtime_ns, status.st_ino, status.st_size)
 
     def _usable(self) -> Identity:
         identity = read_identity(self._tls)

@@ -149,15 +149,13 @@ class Bundle:
         return load_certificates(self.chain_pem.encode())
 
     def authority(self) -> x509.Certificate:
-        """Return the CA's certificate.
-
-        Raises:
-            ProtocolError: If there is not exactly one.
-        """
-        found = load_certificates(self.ca_pem.encode())
-        if len(found) != 1:
-            raise ProtocolError(f"an enrolment bundle has one CA certificate, this one has {len(found)}")
-        return found[0]
+        """Return the CA's certificate."""
+        certificates = load_certificates(self.ca_pem.encode())
+        if len(certificates) != 1:
+            raise ProtocolError(
+                f"an enrolment bundle has one CA certificate, this one has {len(certificates)}"
+            )
+        return certificates[0]
 
 
 WARNED_BEFORE = timedelta(days=30)
@@ -175,9 +173,6 @@ def expiry_warning(
     """Say that a certificate has ended or ends soon.
 
     Args:
-        whose: Whose certificate it is, in a few words.
-        ends: The end of its validity, with a time zone.
-        now: The present moment.
         warned_before: How long before its end it should have been renewed.
         how: What to do once it has ended.
 

@@ -68,11 +68,7 @@ class Party:
 
     @classmethod
     def parse(cls, uri: str) -> "Party":
-        """Read a SPIFFE ID.
-
-        Raises:
-            ValueError: If it is not the SPIFFE ID of an owner or an aggregator.
-        """
+        """Read a SPIFFE ID."""
         match = _URI.match(uri)
         if match is None:
             raise ValueError(f"{uri!r} is not spiffe://TRUST-DOMAIN/owner/ID or …/aggregator/NAME")
@@ -146,11 +142,7 @@ def spoken(digits: str) -> str:
 
 
 def parse_fingerprint(text: str) -> str:
-    """Read a fingerprint as typed by a person: groups, colons and capitals are accepted.
-
-    Raises:
-        ValueError: If it is not 64 hexadecimal digits.
-    """
+    """Read a fingerprint as typed by a person: groups, colons and capitals are accepted."""
     digits = re.sub(r"[\s:-]", "", text).lower()
     if not _FINGERPRINT.match(digits):
         raise ValueError("a fingerprint has 64 hexadecimal digits")
@@ -158,11 +150,7 @@ def parse_fingerprint(text: str) -> str:
 
 
 def load_certificates(pem: bytes) -> list[x509.Certificate]:
-    """Read the certificates of a PEM text, which are untrusted input.
-
-    Raises:
-        IdentityError: If there is none in it, or a part of one cannot be read.
-    """
+    """Read the certificates of a PEM text, which are untrusted input."""
     try:
         certificates = x509.load_pem_x509_certificates(pem)
     # What the library only warns of is as damaged where warnings are errors.
@@ -176,11 +164,7 @@ def load_certificates(pem: bytes) -> list[x509.Certificate]:
 
 
 def _check_readable(certificate: x509.Certificate) -> None:
-    """Read every part of a certificate once: the library reads them late, and would fail anywhere later.
-
-    Raises:
-        IdentityError: If a part is damaged or of a kind that is not supported.
-    """
+    """Read every part of a certificate once: the library reads them late, and would fail anywhere later."""
     try:
         key = certificate.public_key()
         key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
@@ -199,19 +183,12 @@ OWNER_RENEWS = "the owner renews it: owner-node enroll renew"
 
 
 def check_validity(certificate: x509.Certificate, at: datetime) -> None:
-    """Check that a certificate is valid at a moment.
-
-    Args:
-        at: The moment, with a time zone.
-
-    Raises:
-        IdentityError: If it is not valid yet or has expired.
-    """
+    """Check that a certificate is valid at a moment."""
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if at > ends:
         raise IdentityError(
             f"the certificate of {describe(certificate)} expired on {ends:%Y-%m-%d %H:%M} UTC",
-            _renewing(certificate),
+            _renewal_hint(certificate),
         )
     if at < begins:
         raise IdentityError(
@@ -220,7 +197,7 @@ def check_validity(certificate: x509.Certificate, at: datetime) -> None:
         )
 
 
-def _renewing(certificate: x509.Certificate) -> str:
+def _renewal_hint(certificate: x509.Certificate) -> str:
     """Return how the holder of a certificate renews it."""
     try:
         owner = party_of_certificate(certificate).kind is PartyKind.OWNER
@@ -235,13 +212,6 @@ def valid_moment(certificate: x509.Certificate, since: datetime, until: datetime
     """Return the last moment of a period at which a certificate was valid.
 
     What was signed during a release is judged so: a key that was renewed meanwhile signed while it was valid.
-
-    Args:
-        since: When the period begins, with a time zone.
-        until: When it ends, with a time zone.
-
-    Raises:
-        IdentityError: If it was valid at no moment of the period.
     """
     moment = max(since, min(until, certificate.not_valid_after_utc))
     check_validity(certificate, moment)
@@ -273,11 +243,7 @@ def check_purpose(certificate: x509.Certificate, purpose: Purpose) -> None:
 
 
 def check_key(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
-    """Return a certificate's P-256 key.
-
-    Raises:
-        IdentityError: If its key is of another kind.
-    """
+    """Return a certificate's P-256 key."""
     key = certificate.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise IdentityError(
@@ -307,14 +273,8 @@ def verify_chain(
     checked here, because that verifier knows host names for servers only.
 
     Args:
-        leaf: The party's certificate.
-        intermediates: Certificates between the leaf and the CA, in any order.
-        ca_certificates: The trusted CA certificates.
         at: The moment to judge, with a time zone; now, or the manifest's time.
         purpose: What the leaf must be allowed to be.
-
-    Raises:
-        IdentityError: Naming the first thing that does not hold.
     """
     check_validity(leaf, at)
     check_purpose(leaf, purpose)
@@ -341,11 +301,9 @@ def _not_issued(
     leaf: x509.Certificate, ca_certificates: Sequence[x509.Certificate], at: datetime
 ) -> IdentityError:
     """Say why no chain leads to a CA; the library's own words quote whole certificates."""
-    expired = [
-        each for each in ca_certificates if not each.not_valid_before_utc <= at <= each.not_valid_after_utc
-    ]
+    expired = [ca for ca in ca_certificates if not ca.not_valid_before_utc <= at <= ca.not_valid_after_utc]
     if len(expired) == len(ca_certificates):
-        ends = max(each.not_valid_after_utc for each in expired)
+        ends = max(ca.not_valid_after_utc for ca in expired)
         return IdentityError(
             f"no CA certificate is valid at {at:%Y-%m-%d %H:%M} UTC (the last ends {ends:%Y-%m-%d %H:%M})",
             "get the CA's current certificate",
@@ -353,5 +311,5 @@ def _not_issued(
     return IdentityError(
         f"the certificate of {describe(leaf)} was not issued under the given CA",
         "check that both sides use the same CA file, and that the chain holds its intermediate certificates",
-        {"ca_fingerprints": [fingerprint(each.public_key()) for each in ca_certificates]},
+        {"ca_fingerprints": [fingerprint(ca.public_key()) for ca in ca_certificates]},
     )

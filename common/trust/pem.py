@@ -102,12 +102,12 @@ def read_blocks(data: bytes, kind: PemKind) -> list[Block]:
             raise IdentityError("holds a private key that is encrypted with a passphrase", hint)
         if label in kind.convertible:
             raise IdentityError(f"holds a block {label!r}", f"convert it: {kind.convertible[label]}")
-    found = [(label, body) for label, body in bodies if label in kind.labels]
-    if not found:
+    chosen = [(label, body) for label, body in bodies if label in kind.labels]
+    if not chosen:
         raise _other_kind({label for label, _ in bodies}, kind)
     return [
-        Block(label, _decoded(body, f"{kind.words.removeprefix('a ')} {number} of {len(found)}"))
-        for number, (label, body) in enumerate(found, 1)
+        Block(label, _decode(body, f"{kind.words.removeprefix('a ')} {number} of {len(chosen)}"))
+        for number, (label, body) in enumerate(chosen, 1)
     ]
 
 
@@ -147,7 +147,7 @@ def _cut_off(label: str, *, ends: bool) -> IdentityError:
 
 
 def _other_kind(labels: set[str], kind: PemKind) -> IdentityError:
-    others = [each.words for each in _KINDS if labels & {*each.labels, *each.convertible}]
+    others = [other.words for other in _KINDS if labels & {*other.labels, *other.convertible}]
     there = " and ".join(others or sorted(label.lower() for label in labels))
     return IdentityError(
         f"holds {there}, and no {kind.words.removeprefix('a ')}",
@@ -155,7 +155,7 @@ def _other_kind(labels: set[str], kind: PemKind) -> IdentityError:
     )
 
 
-def _decoded(body: str, which: str) -> bytes:
+def _decode(body: str, which: str) -> bytes:
     digits = _BETWEEN_DIGITS.sub("", body)
     try:
         return base64.b64decode(digits, validate=True)

@@ -55,15 +55,15 @@ def proxy_to(
     Raises:
         ConfigurationError: If the variable cannot be used. gRPC would dial directly, and log what it says.
     """
-    variable = next((each for each in _VARIABLES if environment.get(each)), None)
-    if variable is None or excepted(host, environment, port=port):
+    variable = next((name for name in _VARIABLES if environment.get(name)), None)
+    if variable is None or is_excepted(host, environment, port=port):
         return None
     try:
-        found = urlsplit(environment[variable])
-        if found.scheme == "http" and found.hostname and found.port:
-            user, _, password = found.netloc.rpartition("@")[0].partition(":")
+        url = urlsplit(environment[variable])
+        if url.scheme == "http" and url.hostname and url.port:
+            user, _, password = url.netloc.rpartition("@")[0].partition(":")
             credentials = f"{unquote(user)}:{unquote(password)}" if user else ""
-            return Proxy(variable, found.hostname, found.port, credentials)
+            return Proxy(variable, url.hostname, url.port, credentials)
     except ValueError:
         pass
     raise ConfigurationError(
@@ -72,14 +72,14 @@ def proxy_to(
     )
 
 
-def excepted(host: str, environment: Mapping[str, str] = os.environ, *, port: int | None = None) -> bool:
+def is_excepted(host: str, environment: Mapping[str, str] = os.environ, *, port: int | None = None) -> bool:
     """Whether a host is excepted from the proxy: by the end of its name, or an address by its network.
 
     More is excepted than gRPC does: all hosts by "*", ends of names as "*.example", and one port of a host.
     """
-    listed = next((environment[each] for each in _EXCEPTIONS if environment.get(each)), "")
-    entries = [each.strip() for each in listed.split(",") if each.strip()]
-    return any(_excepts(each.lower(), host.lower(), port) for each in entries)
+    listed = next((environment[name] for name in _EXCEPTIONS if environment.get(name)), "")
+    entries = [entry.strip() for entry in listed.split(",") if entry.strip()]
+    return any(_excepts(entry.lower(), host.lower(), port) for entry in entries)
 
 
 def _excepts(entry: str, host: str, port: int | None) -> bool:
@@ -100,7 +100,6 @@ def dial(host: str, port: int, timeout: float, proxy: Proxy | None = None) -> so
 
     Args:
         timeout: Seconds for connecting, and for the answer of the proxy.
-        proxy: On the way; None: directly.
 
     Raises:
         OSError: If the host cannot be reached directly.
@@ -139,11 +138,11 @@ def _request(connection: socket.socket, place: str, host: str, timeout: float, p
                 break
             answer += received
     except OSError as error:
-        raise _refused(proxy, place, _reason(error), host) from None
+        raise _refusal(proxy, place, _reason(error), host) from None
     connection.settimeout(timeout)
     status = _STATUS.match(answer)
     if status is None:
-        raise _refused(proxy, place, "it speaks no HTTP", host)
+        raise _refusal(proxy, place, "it speaks no HTTP", host)
     code = int(status["code"])
     if code == _CREDENTIALS_WANTED:
         raise NotConnectedError(
@@ -152,11 +151,11 @@ def _request(connection: socket.socket, place: str, host: str, timeout: float, p
         )
     if code != _CONNECTED:
         reason = status["reason"].decode("ascii", "replace")
-        said = "".join(each for each in f"{code}{reason}" if each.isprintable())
-        raise _refused(proxy, place, said[:_LONGEST_REASON], host)
+        said = "".join(letter for letter in f"{code}{reason}" if letter.isprintable())
+        raise _refusal(proxy, place, said[:_LONGEST_REASON], host)
 
 
-def _refused(proxy: Proxy, place: str, reason: str, host: str) -> NotConnectedError:
+def _refusal(proxy: Proxy, place: str, reason: str, host: str) -> NotConnectedError:
     return NotConnectedError(
         f"the proxy {proxy.place} ({proxy.variable}) does not connect to {place}: {reason}",
         f"it has to let CONNECT through to that port, or no_proxy has to name {host}",

@@ -95,10 +95,6 @@ class Signer:
     def load(cls, key_file: Path, certificate_file: Path) -> "Signer":
         """Read a key and its certificate chain from PEM files.
 
-        Args:
-            key_file: Private key, readable by this user alone, without a passphrase.
-            certificate_file: Certificate chain, the party's first.
-
         Raises:
             ConfigurationError: If a file is absent, open to others or of the wrong kind, or the two
                 do not belong together.
@@ -131,19 +127,11 @@ class Signer:
         return key_pem(self._key)
 
     def check_validity(self, at: datetime) -> None:
-        """Check that the own certificate is valid at a moment.
-
-        Raises:
-            IdentityError: If it is not.
-        """
+        """Check that the own certificate is valid at a moment."""
         check_validity(self.certificate, at)
 
     def sign(self, domain: Domain, payload: bytes) -> bytes:
         """Sign bytes for a purpose.
-
-        Args:
-            domain: The purpose.
-            payload: Canonical bytes of a document, or the bytes of a file.
 
         Returns:
             The signature, DER.
@@ -161,10 +149,8 @@ def verify(certificate: x509.Certificate, domain: Domain, payload: bytes, signat
     Whether the certificate may be believed is another question: `common.trust.identity.verify_chain`.
 
     Args:
-        certificate: The certificate of who is said to have signed.
         domain: What the signature is said to be for.
         payload: The bytes that are said to be signed.
-        signature: DER.
 
     Raises:
         IntegrityError: If the signature does not hold.
@@ -188,15 +174,7 @@ def verify_document(
 
 
 def load_key(pem: bytes, path: Path) -> ec.EllipticCurvePrivateKey:
-    """Read a P-256 private key.
-
-    Args:
-        pem: PEM text, unencrypted.
-        path: Where it came from, for the error.
-
-    Raises:
-        ConfigurationError: If it is no such key.
-    """
+    """Read a P-256 private key."""
     key = load_any_key(pem, path)
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise ConfigurationError(f"{path} holds no P-256 key", hint="make a P-256 key and enrol it")
@@ -217,11 +195,7 @@ def load_any_key(pem: bytes, path: Path) -> PrivateKeyTypes:
 
 
 def load_chain(path: Path) -> list[x509.Certificate]:
-    """Read the certificates of a PEM file, in their order.
-
-    Raises:
-        ConfigurationError: If it is absent or holds none.
-    """
+    """Read the certificates of a PEM file, in their order."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -231,7 +205,7 @@ def load_chain(path: Path) -> list[x509.Certificate]:
     with _naming(path):
         blocks = read_blocks(data, CERTIFICATE)
         try:
-            return [load_certificates(ssl.DER_cert_to_PEM_cert(each.der).encode())[0] for each in blocks]
+            return [load_certificates(ssl.DER_cert_to_PEM_cert(block.der).encode())[0] for block in blocks]
         except IdentityError:
             hint = "copy the whole file again, or have the certificate issued again"
             raise IdentityError("holds a certificate that is damaged, or of an unknown kind", hint) from None
@@ -248,4 +222,4 @@ def _naming(path: Path) -> Iterator[None]:
 
 def chain_pem(chain: Iterable[x509.Certificate]) -> bytes:
     """Return certificates as PEM, in the form that every library reads."""
-    return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in chain)
+    return b"".join(certificate.public_bytes(serialization.Encoding.PEM) for certificate in chain)

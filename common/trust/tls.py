@@ -70,11 +70,7 @@ class CallContext(Protocol):
 
 
 def channel_options(*, direct: bool = False) -> list[tuple[str, int]]:
-    """Return the options of an owner's channel: limits, keepalive, backoff with gRPC's jitter, no retries.
-
-    Args:
-        direct: Whether no proxy is taken, whatever gRPC would read in the environment.
-    """
+    """Return the options of an owner's channel; `direct` keeps gRPC from proxies of the environment."""
     return [
         ("grpc.enable_http_proxy", int(not direct)),
         ("grpc.max_receive_message_length", MESSAGE_LIMIT),
@@ -92,11 +88,7 @@ def channel_options(*, direct: bool = False) -> list[tuple[str, int]]:
 
 
 def server_options(connections: int) -> list[tuple[str, int]]:
-    """Return the options of the aggregator's server; it tolerates the owners' keepalive.
-
-    Args:
-        connections: The most connections; more are closed at once, before their handshake.
-    """
+    """Return the options of the aggregator's server; more `connections` are closed before their handshake."""
     return [
         ("grpc.max_allowed_incoming_connections", connections),
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
@@ -134,7 +126,7 @@ def server_credentials(identity: Callable[[], Identity]) -> grpc.ServerCredentia
     """
     given = identity()
 
-    def changed() -> grpc.ServerCertificateConfiguration | None:
+    def changed_configuration() -> grpc.ServerCertificateConfiguration | None:
         nonlocal given
         now = identity()
         if now.files == given.files:
@@ -145,7 +137,7 @@ def server_credentials(identity: Callable[[], Identity]) -> grpc.ServerCredentia
 
     return grpc.dynamic_ssl_server_credentials(
         _configuration(given),
-        changed,  # type: ignore[arg-type]  # None, for no change, is missing in the stubs
+        changed_configuration,  # type: ignore[arg-type]  # None, for no change, is missing in the stubs
         require_client_authentication=True,
     )
 
@@ -162,7 +154,6 @@ def peer_certificate(context: CallContext, trust_domain: str, now: datetime) -> 
     TLS has checked when the connection was made that it leads to the CA and that its holder has its key.
 
     Args:
-        trust_domain: The only trust domain whose owners may call.
         now: The moment of the call, with a time zone.
 
     Returns:
@@ -188,11 +179,7 @@ def peer_certificate(context: CallContext, trust_domain: str, now: datetime) -> 
 
 @lru_cache(maxsize=4096)
 def _client(pem: bytes) -> tuple[x509.Certificate, Party]:
-    """Read a client's certificate and make the checks that have the same result at every call.
-
-    Raises:
-        IdentityError: If it is not for a client, or names hosts.
-    """
+    """Read a client's certificate and make the checks that have the same result at every call."""
     certificate = load_certificates(pem)[0]
     party = party_of_certificate(certificate)
     check_purpose(certificate, "client")
@@ -214,11 +201,6 @@ def explain_handshake(
     the system's resolver takes to look up a name.
 
     Args:
-        address: Host and port, as dialled.
-        ca: PEM of the CA certificates.
-        cert: PEM of the owner's certificate chain.
-        key: PEM of its private key, mode 0600.
-        now: The present moment, with a time zone.
         timeout: Seconds for connecting, for the handshake and for the answer, each.
 
     Returns:
@@ -302,13 +284,13 @@ def _shake_hands(
         except TimeoutError:
             return NotConnectedError(f"{place} took the connection and does not answer", "is it overloaded?")
         except ssl.SSLError as error:
-            return _refused(place, (error.reason or "no reason given").replace("_", " ").lower())
+            return _refusal(place, (error.reason or "no reason given").replace("_", " ").lower())
         except ConnectionError:
             answered = b""
-    return None if answered else _refused(place, "it hung up without saying why")
+    return None if answered else _refusal(place, "it hung up without saying why")
 
 
-def _refused(place: str, reason: str) -> IdentityError:
+def _refusal(place: str, reason: str) -> IdentityError:
     return IdentityError(
         f"the aggregator at {place} refused this owner's certificate: {reason}",
         "check that the certificate was issued by the CA that the aggregator trusts, and both clocks",

@@ -23,7 +23,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from common.errors import ConflictError, NotConnectedError, RefusedError, TesseraError, UsageError
-from common.log import joined, one_line
+from common.log import on_one_line, one_line
 from common.web.address import Address
 from common.web.connections import network_of
 from common.web.doors import LINK_SECONDS, MOST_BEGUN, Doors, SignInAttempts, TooManyAttemptsError, Visit
@@ -123,7 +123,7 @@ class Site:
             "cost": cost_text,
             "delta": delta_text,
             "left": left_text,
-            "joined": joined,
+            "joined": on_one_line,
             "capitalised": capitalised,
         }
 
@@ -229,7 +229,9 @@ class Site:
         def of_known_error(request: Request, error: Exception) -> Response:
             known = error if isinstance(error, TesseraError) else UsageError(str(error))
             status = next((code for kind, code in _STATUS.items() if isinstance(known, kind)), 400)
-            return self.refusal(status, joined(known.message), joined(known.hint, "; "), visit_of(request))
+            return self.refusal(
+                status, on_one_line(known.message), on_one_line(known.hint, "; "), visit_of(request)
+            )
 
         def of_http_error(request: Request, error: Exception) -> Response:
             status = error.status_code if isinstance(error, HTTPException) else 500

@@ -32,7 +32,7 @@ from common.model.schema import (
     to_units,
 )
 from common.model.structural_zeros import MOST_RULES, ExcludedValues, StructuralZero
-from common.settings import Contradictions, FilePath, Listed, Section, is_url, parse_path, shown
+from common.settings import Contradictions, FilePath, Listed, Section, is_url, parse_path, value_text
 from owner_node.config.database import SQLITE, one_select, parse_database_url
 from owner_node.config.engine import SparkSettings
 from owner_node.config.spark_source import SPARK, SparkSource, parse_spark_source
@@ -170,7 +170,7 @@ class AttributeTable(Section):
     def _labels(self) -> Iterator[tuple[str, str]]:
         for label in self.labels:
             if fault := fault_of_cell(label):
-                yield "categories", f" = {shown('', label)}: {fault}; rename it, also in the source"
+                yield "categories", f" = {value_text('', label)}: {fault}; rename it, also in the source"
 
     def _ends(self) -> Iterator[tuple[str, str]]:
         ends = {"min": self.min, "max": self.max} if self.type in _RANGED else {}
@@ -181,7 +181,7 @@ class AttributeTable(Section):
             try:
                 units[key] = self._units(text)
             except ValueError as problem:
-                yield key, f" = {shown(key, text).strip(_QUOTE)}: {problem}"
+                yield key, f" = {value_text(key, text).strip(_QUOTE)}: {problem}"
         if len(units) < 2:
             return
         if units["min"] > units["max"]:
@@ -347,7 +347,7 @@ def _keys(texts: tuple[str, ...]) -> tuple[str, ...]:
             found.append(str(parse_key(text)))
             MatchPass("key", (found[-1],))
         except ValueError as problem:
-            raise ValueError(f"{shown('', text)}: {problem}") from None
+            raise ValueError(f"{value_text('', text)}: {problem}") from None
     if not found or len(set(found)) != len(found):
         raise ValueError("expected at least one key, each once")
     return tuple(found)

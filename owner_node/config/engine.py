@@ -11,7 +11,7 @@ from typing import Annotated, cast
 from pydantic import PlainValidator
 
 from common.daemon.settings import EngineSection
-from common.settings import FilePath, Listed, shown
+from common.settings import FilePath, Listed, value_text
 from common.workspace import Workspace
 
 _MASTER = re.compile(
@@ -57,7 +57,9 @@ def _conf(value: object) -> Mapping[str, str]:
     found = {}
     for key, each in value.items():
         if not _KEY.fullmatch(key):
-            raise ValueError(f'{shown("", key)}: expected keys such as "spark.executor.memory", in quotes')
+            raise ValueError(
+                f'{value_text("", key)}: expected keys such as "spark.executor.memory", in quotes'
+            )
         if key in _OURS:
             raise ValueError(
                 f"{key} is not set here: the keys master and extra_jars of [engine] are for that"

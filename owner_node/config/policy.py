@@ -12,7 +12,7 @@ from common.model.mechanisms import MECHANISMS
 from common.model.plan import LARGEST_PLAN, Layout, Product
 from common.model.privacy import SMALLEST_K, Accounting
 from common.model.schema import Limits
-from common.settings import Contradictions, Section, shown
+from common.settings import Contradictions, Section, value_text
 from common.trust.identity import NAME_RULE, is_name, parse_fingerprint
 
 _PRODUCTS = tuple(map(str, Product))
@@ -25,12 +25,13 @@ def _co_owners(entries: tuple[str, ...]) -> tuple[str, ...]:
     for entry in entries:
         owner, pinned, digits = entry.partition("=")
         if not is_name(owner):
-            raise ValueError(f"{shown('', entry)}: an owner's id has {NAME_RULE}")
+            raise ValueError(f"{value_text('', entry)}: an owner's id has {NAME_RULE}")
         try:
             found.append(f"{owner}={parse_fingerprint(digits)}" if pinned else owner)
         except ValueError:
             raise ValueError(
-                f"{shown('', entry)}: expected ID or ID=FINGERPRINT, the 64 hexadecimal digits of its key"
+                f"{value_text('', entry)}: expected ID or ID=FINGERPRINT, the 64 hexadecimal digits of its "
+                "key"
             ) from None
     return tuple(found)
 

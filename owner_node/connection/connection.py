@@ -214,7 +214,7 @@ class Connection:
         changes: tuple[Coroutine[Any, Any, object], ...] = (
             self._rested.wait(),
             self._guard.broken.wait(),
-            self._credentials.replaced(self._identity),
+            self._credentials.wait_for_other(self._identity),
         )
         events = [asyncio.create_task(change) for change in changes]
         try:

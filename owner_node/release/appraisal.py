@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from common.errors import DataChangedError, DataError, RefusedError, UnusableDataError
-from common.log import joined
+from common.log import on_one_line
 from owner_node.linking.tokens import ReleaseKey
 from owner_node.masking.foreseen import Forecast
 from owner_node.release.work import Owner, ReleaseWork
@@ -56,7 +56,7 @@ class Appraisal:
             self.forget(session.release)
             _log.warning(
                 "the data cannot be used as planned: %s",
-                joined(error.message),
+                on_one_line(error.message),
                 extra={"release": session.release},
             )
             return {"source_digest": "", "n_records": None, "forecast": ""}

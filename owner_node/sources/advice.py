@@ -41,8 +41,8 @@ def _about_records(dataset: DatasetConfig, loaded: LoadedData) -> Iterator[str]:
     for name, count in loaded.counts.numerals.items():
         yield (
             f"column {name!r}: {count_text(count, 'text')} such as 17.0 or 1.5E+10, as pandas and "
-            "spreadsheets write whole numbers; the same persons are not found at an owner who has 17, so they "
-            "count as others: export the column as integers or as text"
+            "spreadsheets write whole numbers; the same persons are not found at an owner who has 17, so "
+            "they count as others: export the column as integers or as text"
         )
 
 

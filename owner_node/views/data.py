@@ -11,7 +11,7 @@ from typing import Any
 from common import __version__
 from common.clock import utc_now
 from common.errors import DataError, TesseraError, UnusableDataError
-from common.log import joined
+from common.log import on_one_line
 from common.model.mechanisms import declared_mechanism
 from common.model.plan import Layout
 from common.model.schema import Attribute, CategoryOrder, Schema
@@ -196,7 +196,7 @@ def config_warnings(owner: OwnerConfig) -> Iterator[str]:
         with OwnerDatabase(owner.owner.state_dir, make=False) as db:
             outdated = DaemonPresence(db, utc_now).state().outdated(owner.digest)
     except TesseraError as error:
-        yield f"whether the daemon runs with this owner.toml is not known: {joined(error.message)}"
+        yield f"whether the daemon runs with this owner.toml is not known: {on_one_line(error.message)}"
     else:
         yield from [outdated] if outdated else []
 
@@ -227,7 +227,7 @@ def _linkage_key_warnings(owner: OwnerConfig) -> Iterator[str]:
         try:
             linkage_key.load(owner.owner.state_dir)
         except TesseraError as error:
-            yield f"releases with other owners would fail: {joined(error.message)}; {error.hint}"
+            yield f"releases with other owners would fail: {on_one_line(error.message)}; {error.hint}"
 
 
 def _identity_warnings(owner: OwnerConfig) -> Iterator[str]:
@@ -235,7 +235,7 @@ def _identity_warnings(owner: OwnerConfig) -> Iterator[str]:
     try:
         own_credentials(owner, utc_now)
     except TesseraError as error:
-        yield f"owner-node run would not start: {joined(error.message)}"
+        yield f"owner-node run would not start: {on_one_line(error.message)}"
 
 
 _WITHOUT = {"known": "all attributes"}

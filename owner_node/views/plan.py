@@ -8,7 +8,7 @@ from typing import Any
 
 from common.clock import utc_now
 from common.errors import TesseraError
-from common.log import joined, places
+from common.log import on_one_line, places
 from common.model.plan import Plan
 from common.progress import Progress, StepStoppedError
 from owner_node.config import DatasetConfig, OwnerConfig
@@ -114,7 +114,7 @@ def preview_of(
         released = released_plans(owner, session.dataset)
         found = _tried(plan, session.dataset, owner, released, progress, loading)
     except TesseraError as error:
-        return {"problem": joined(error.message)}
+        return {"problem": on_one_line(error.message)}
     except StepStoppedError:
         raise
     except Exception as fault:  # noqa: BLE001 - no fault of a trial may hide the plan; its text could quote a value

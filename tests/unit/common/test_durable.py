@@ -12,11 +12,11 @@ from common.errors import ConfigurationError, UsageError
 from common.files import (
     atomic_writer,
     exclusive_lock,
-    flushed,
     private_directory,
     read_private,
     read_secret,
     remove_leftovers,
+    synced_writer,
     whole_folder,
     write_atomic,
 )
@@ -183,7 +183,7 @@ def test_modes_of_a_folder_are_set(tmp_path: Path, umask: int) -> None:
     """Whatever the umask is, everybody can read a release, and nobody else can change it."""
     before = os.umask(umask)
     try:
-        with whole_folder(tmp_path / "r1") as folder, flushed(folder / "data.csv") as stream:
+        with whole_folder(tmp_path / "r1") as folder, synced_writer(folder / "data.csv") as stream:
             stream.write(b"x")
     finally:
         os.umask(before)

@@ -154,11 +154,11 @@ def test_lines_of_an_error_are_joined_into_one():
     """What an error is about, then what was found; nothing else changes."""
     found = "data set 'p' cannot be used: /x.csv\n  column 'age' is missing\n  there are no records"
     assert (
-        log.joined(found)
+        log.on_one_line(found)
         == "data set 'p' cannot be used: /x.csv: column 'age' is missing; there are no records"
     )
-    assert [log.joined(each) for each in ("", "one line")] == ["", "one line"]
-    assert log.joined("do this\n  do that", "; ") == "do this; do that"
+    assert [log.on_one_line(each) for each in ("", "one line")] == ["", "one line"]
+    assert log.on_one_line("do this\n  do that", "; ") == "do this; do that"
 
 
 def _to_journal(path: Path, monkeypatch: pytest.MonkeyPatch, of: Path | None = None) -> list[str]:

@@ -226,15 +226,15 @@ def test_time_in_each_step():
     now = 100.0
     histogram = step_histogram("tessera_test_seconds", "Three.", ["link", "mask"])
     watch = Stopwatch(histogram, lambda: now)
-    watch.enters("old", "mask", ago=50)
-    watch.enters("new", "link")
+    watch.enter("old", "mask", ago=50)
+    watch.enter("new", "link")
     now = 110.0
     assert durations(histogram) == {"link": (0, 0), "mask": (0, 0)}
-    watch.enters("old", "")
-    watch.enters("new", "mask", ago=999)
+    watch.enter("old", "")
+    watch.enter("new", "mask", ago=999)
     now = 117.0
-    watch.enters("new", "")
-    watch.enters("new", "")
+    watch.enter("new", "")
+    watch.enter("new", "")
     assert durations(histogram) == {"link": (1, 10.0), "mask": (2, 67.0)}
 
 
@@ -242,6 +242,6 @@ def test_a_clock_that_was_set_back():
     """What seems to have begun in the future began now; no duration is negative."""
     histogram = step_histogram("tessera_test_seconds", "Three.", ["mask"])
     watch = Stopwatch(histogram, lambda: 5.0)
-    watch.enters("r1", "mask", ago=-100)
-    watch.enters("r1", "")
+    watch.enter("r1", "mask", ago=-100)
+    watch.enter("r1", "")
     assert durations(histogram) == {"mask": (1, 0.0)}

@@ -23,7 +23,7 @@ from common.daemon.settings import (
     parse_address,
 )
 from common.errors import ConfigurationError, ExitCode
-from common.settings import FilePath, Listed, Section, locate, read, shown, validate
+from common.settings import FilePath, Listed, Section, locate, read, validate, value_text
 
 DURATION = TypeAdapter(Duration)
 EPSILON = TypeAdapter(Epsilon)
@@ -231,7 +231,7 @@ def test_secrets_and_addresses_of_databases_are_not_shown(tmp_path):
     error = _refused(path)
     assert len(error.problems) == 2
     assert "hunter2" not in error.message + str(error.details)
-    assert shown("db_password", "hunter2") == "(not shown)"
+    assert value_text("db_password", "hunter2") == "(not shown)"
 
 
 def test_relative_paths_start_at_the_folder_of_the_file(tmp_path, monkeypatch):

@@ -42,7 +42,7 @@ def files(tmp_path) -> Files:
 async def test_a_renewed_pair_is_taken(files):
     """A new key and certificate are used without a restart, and whoever waits for them wakes."""
     identity = files.credentials.current
-    waiting = asyncio.create_task(files.credentials.replaced(identity))
+    waiting = asyncio.create_task(files.credentials.wait_for_other(identity))
     assert not await files.credentials.refresh()
     renewed = files.ca.owner("north")
     renewed.write(files.folder, "own")
