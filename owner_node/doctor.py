@@ -9,13 +9,13 @@ from common.cli.doctor import (
     Check,
     CheckOutcome,
     Finding,
-    configured,
     database,
     examine,
     failed_with,
     free_disk,
     identity,
     kept_clock,
+    load_configuration,
     passed,
     private_file,
     private_folder,
@@ -61,7 +61,7 @@ def examination(path: Path | None, *, examples: bool) -> Iterator[Finding]:
     Yields:
         Findings, as soon as they are made.
     """
-    findings, owner = configured("owner-node", lambda: config.load(path))
+    findings, owner = load_configuration("owner-node", lambda: config.load(path))
     yield from findings
     if owner is None:
         return

@@ -14,13 +14,13 @@ from common.cli import console
 from common.cli.doctor import (
     Check,
     Finding,
-    configured,
     database,
     examine,
     failed,
     free_disk,
     identity,
     kept_clock,
+    load_configuration,
     passed,
     private_file,
     private_folder,
@@ -57,7 +57,7 @@ def examination(path: Path | None) -> Iterator[Finding]:
     Yields:
         Findings as they are made.
     """
-    findings, found = configured("aggregator", lambda: config.load(path))
+    findings, found = load_configuration("aggregator", lambda: config.load(path))
     yield from findings
     if found is None:
         return

@@ -2,7 +2,7 @@
 
 from aggregator.control.plan_sections import plan_sections, several
 from common.cli import console
-from common.cli.brief import PagePart, clipped, listed, page, rows, text
+from common.cli.brief import PagePart, clip, listed, page, rows, text
 from common.cli.sections import Facts, show
 from common.model.plan import Plan
 from common.words.guarantee import essentials
@@ -38,7 +38,7 @@ def brief(plan: Plan) -> list[str]:
                 f"{count_text(len(plan.owners), 'owner')}, {count_text(len(plan.attributes), 'attribute')}, "
                 f"{cost_text(plan.epsilon, plan.delta)}"
             ),
-            *([clipped("purpose", plan.purpose)] if plan.purpose else []),
+            *([clip("purpose", plan.purpose)] if plan.purpose else []),
             text("every owner still decides, by its policy and balance; its stated limits are met"),
             _owners(plan),
             *([listed(f"expected error ({OF_UNIFORM})", errors)] if errors else []),

@@ -32,9 +32,7 @@ def show_made(backup: Backup, target: Path, missing: Sequence[str], *, as_json: 
     """Print what was backed up.
 
     Args:
-        backup: What `backup.make` returned.
         missing: What the file does not hold and has to be backed up by itself, a sentence each.
-        as_json: Whether to print JSON.
     """
     if as_json:
         console.print_json({**asdict(backup), "file": target, "not_included": missing})
@@ -45,23 +43,17 @@ def show_made(backup: Backup, target: Path, missing: Sequence[str], *, as_json: 
     console.note(
         "it holds private keys and is as secret as the state directory: encrypt it, and keep it inside"
     )
-    for each in missing:
-        console.note(f"not in it: {each}")
+    for text in missing:
+        console.note(f"not in it: {text}")
 
 
 def show_restored(backup: Backup, following: Sequence[str], *, as_json: bool) -> None:
-    """Print what was restored.
-
-    Args:
-        backup: What `backup.restore` returned.
-        following: What a person does next, a sentence each.
-        as_json: Whether to print JSON.
-    """
+    """Print what was restored."""
     if as_json:
         console.print_json({**asdict(backup), "next": following})
         return
     console.print_line(f"restored {backup.party} as of {backup.made}: {backup.files} files")
     for path in backup.kept:
         console.note(f"kept: {path} is there with another content than in the backup")
-    for each in following:
-        console.print_line(f"next: {each}")
+    for step in following:
+        console.print_line(f"next: {step}")

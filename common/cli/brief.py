@@ -36,13 +36,13 @@ class PagePart:
 
 def text(line: str, bullet: str = "") -> PagePart:
     """Return a sentence that is always shown as a whole, with further lines indented below its bullet."""
-    lines = wrapped(one_line(line), WIDTH, bullet, " " * len(bullet))
+    lines = wrap(one_line(line), WIDTH, bullet, " " * len(bullet))
     return PagePart(lambda _most: lines)
 
 
-def clipped(name: str, value: str) -> PagePart:
+def clip(name: str, value: str) -> PagePart:
     """Return a text of another party after its name; a long one is cut at the last line."""
-    lines = wrapped(one_line(value), WIDTH, f"{name}: ", " " * (len(name) + 2))
+    lines = wrap(one_line(value), WIDTH, f"{name}: ", " " * (len(name) + 2))
 
     def within(most: int) -> list[str]:
         if len(lines) <= most:
@@ -55,14 +55,14 @@ def clipped(name: str, value: str) -> PagePart:
 
 def listed(name: str, items: Iterable[str]) -> PagePart:
     """Return short items one after another, separated by commas."""
-    kept = [_shortened(one_line(item), _LONGEST_ITEM) for item in items]
+    kept = [_shorten(one_line(item), _LONGEST_ITEM) for item in items]
 
     def within(most: int) -> list[str]:
         n_shown = len(kept)
         while True:
             left = len(kept) - n_shown
             more = f" and {left} more ({_DETAILS})" if left else ""
-            lines = wrapped(f"{name}: {', '.join(kept[:n_shown])}{more}", WIDTH, then="  ")
+            lines = wrap(f"{name}: {', '.join(kept[:n_shown])}{more}", WIDTH, then="  ")
             if len(lines) <= most or not n_shown:
                 return lines
             # Much too long lists shrink at once.
@@ -75,7 +75,7 @@ def rows(columns: Sequence[str], lines: Sequence[Sequence[Cell]]) -> PagePart:
     """Return a table of aligned text; texts are shortened until a line fits."""
     width = WIDTH
     while True:
-        cells = [[_shortened(c, width) if isinstance(c, str) else c for c in line] for line in lines]
+        cells = [[_shorten(c, width) if isinstance(c, str) else c for c in line] for line in lines]
         table = list(aligned(columns, cells))
         if max(map(cell_len, table)) <= WIDTH or width < 2:
             break
@@ -112,11 +112,10 @@ def page(parts: Sequence[PagePart], after: Sequence[PagePart] = ()) -> list[str]
     return [*lines, *gap, *ends]
 
 
-def wrapped(value: str, columns: int, first: str = "", then: str = "") -> list[str]:
+def wrap(value: str, columns: int, first: str = "", then: str = "") -> list[str]:
     """Break a text into lines that no terminal breaks again: wide characters take two columns.
 
     Args:
-        value: The text.
         columns: Columns of a line; a line has a character of the text in any case.
         first: Beginning of the first line.
         then: Beginning of every other line.
@@ -145,5 +144,5 @@ def _beginning(item: str, columns: int) -> str:
     return item[:end]
 
 
-def _shortened(item: str, columns: int) -> str:
+def _shorten(item: str, columns: int) -> str:
     return item if cell_len(item) <= columns else f"{_beginning(item, max(columns, 2) - 1)}…"

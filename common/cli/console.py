@@ -53,15 +53,8 @@ _HEADINGS_ALONE = "    \n    \n ━━ \n    \n    \n    \n    \n    \n"
 """The only line is below the headings, in the notation of rich."""
 
 
-def drawn(title: str, columns: Sequence[str], rows: Rows, width: int) -> "Table":
-    """Draw a table; without upright lines where it would be too wide, so that no number has to be broken.
-
-    Args:
-        title: A line above the table; empty for none.
-        columns: Headings.
-        rows: The lines.
-        width: Characters in a line of the terminal.
-    """
+def draw(title: str, columns: Sequence[str], rows: Rows, width: int) -> "Table":
+    """Draw a table; without upright lines where it would be too wide, so that no number has to be broken."""
     from rich.box import Box
     from rich.table import Table
     from rich.text import Text
@@ -72,7 +65,7 @@ def drawn(title: str, columns: Sequence[str], rows: Rows, width: int) -> "Table"
     if sum(natural) + _BETWEEN_DRAWN * len(columns) > width:
         table.box, table.padding = Box(_HEADINGS_ALONE), (0, 0)
         room = width - _BETWEEN_PLAIN * (len(columns) - 1)
-        sizes = fitted(natural, _widths([[""] * len(columns), *map(_texts, rows)]), room)
+        sizes = fit_widths(natural, _widths([[""] * len(columns), *map(_texts, rows)]), room)
     for i, (column, right) in enumerate(zip(columns, numeric(len(columns), rows), strict=True)):
         table.add_column(
             Text(column),
@@ -85,13 +78,11 @@ def drawn(title: str, columns: Sequence[str], rows: Rows, width: int) -> "Table"
     return table
 
 
-def fitted(natural: Sequence[int], cells: Sequence[int], room: int) -> list[int] | None:
+def fit_widths(natural: Sequence[int], cells: Sequence[int], room: int) -> list[int] | None:
     """Return widths in which only headings and long texts are broken; None if there are none.
 
     Args:
-        natural: Widths in which nothing is broken.
         cells: The same of the cells without their headings.
-        room: What there is for all columns together.
     """
     least = [max(1, min(cell, _UNBROKEN)) for cell in cells]
     if sum(least) > room:
@@ -112,7 +103,7 @@ def aligned(columns: Sequence[str], rows: Rows) -> Iterator[str]:
         yield "  ".join(c.rjust(width) if right else c.ljust(width) for c, width, right in cells).rstrip()
 
 
-def shown(cell: Cell) -> str:
+def cell_text(cell: Cell) -> str:
     """Return a cell as text, in one line."""
     if cell is None:
         return "–"
@@ -122,7 +113,7 @@ def shown(cell: Cell) -> str:
 
 
 def _texts(row: Sequence[Cell]) -> list[str]:
-    return [shown(cell) for cell in row]
+    return [cell_text(cell) for cell in row]
 
 
 def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
@@ -180,12 +171,7 @@ _log = logging.getLogger(__name__)
 
 
 def main(make: Callable[[], Any], name: str) -> NoReturn:
-    """Run the command line of this process and exit with its code.
-
-    Args:
-        make: Returns the command line, as `program.program` makes it.
-        name: The program's name, for usage lines.
-    """
+    """Run the command line of this process and exit with its code."""
     # Before a command imports gRPC, which would write lines of its own into the log: it is read as JSON.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
@@ -208,7 +194,6 @@ def run(command: Any, name: str, argv: Sequence[str] | None = None) -> int:
     `raise typer.Exit(code)`, and badly by raising a `TesseraError`.
 
     Args:
-        command: The command line.
         name: The program's name, for usage lines.
         argv: Arguments without the program's name; those of the process unless given.
     """
@@ -220,7 +205,8 @@ def run(command: Any, name: str, argv: Sequence[str] | None = None) -> int:
         with _printing():
             sys.stdout.flush()
     except BrokenPipeError:
-        return _reader_left()
+        _discard(sys.stdout)
+        return ExitCode.INTERNAL
     except SystemExit as end:  # the library's own end, for example when a pipe's reader has gone
         return end.code if isinstance(end.code, int) else ExitCode.INTERNAL
     except (KeyboardInterrupt, typer.Abort):
@@ -234,11 +220,7 @@ def run(command: Any, name: str, argv: Sequence[str] | None = None) -> int:
 
 
 def _check_given(arguments: Sequence[str]) -> None:
-    """Refuse empty arguments: an unset variable of a script, and an empty path would be the current folder.
-
-    Raises:
-        UsageError: Naming the option.
-    """
+    """Refuse empty arguments: a variable of a script that is not set, or the current folder by mistake."""
     for before, argument in pairwise(["", *arguments]):
         option, mark, value = before if before.startswith("-") else "", "=", argument
         if argument.startswith("--"):
@@ -250,11 +232,6 @@ def _check_given(arguments: Sequence[str]) -> None:
             )
 
 
-def _reader_left() -> int:
-    _discard(sys.stdout)
-    return ExitCode.INTERNAL
-
-
 def _discard(stream: TextIO) -> None:
     """Discard all further output to a stream, including the interpreter's flush at exit."""
     with suppress(OSError, ValueError):
@@ -263,20 +240,16 @@ def _discard(stream: TextIO) -> None:
 
 @contextmanager
 def _printing() -> Iterator[None]:
-    """Explain why standard output cannot be written in this block; a reader that left is no error.
-
-    Raises:
-        CannotPrintError: If it cannot.
-    """
+    """Explain why standard output cannot be written in this block; a reader that left is no error."""
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise _unprinted(error) from None
+        raise _print_error(error) from None
 
 
-def _unprinted(error: OSError) -> CannotPrintError:
+def _print_error(error: OSError) -> CannotPrintError:
     return CannotPrintError(
         f"the output cannot be written: {error.strerror or type(error).__name__}",
         "the command may still have done its work; make room, or write to another place",
@@ -300,7 +273,7 @@ def _as_ours(fault: BaseException, name: str) -> TesseraError:
         return forbidden(fault)
     trace = places(fault)
     if isinstance(fault, OSError) and trace[-2:][0].endswith(" in echo"):
-        return _unprinted(fault)  # the library's own output, such as `--help`
+        return _print_error(fault)  # the library's own output, such as `--help`
     if isinstance(fault, OSError) and fault.errno in (errno.ENOSPC, errno.EDQUOT):
         return CannotStoreError(disk_reason(fault), hint="make room there, then retry")
     _log.debug("internal fault", exc_info=fault)
@@ -311,11 +284,11 @@ def _as_ours(fault: BaseException, name: str) -> TesseraError:
 
 
 def _leaves(group: BaseExceptionGroup[Any], kind: type[_E]) -> Iterator[_E]:
-    for each in group.exceptions:
-        if isinstance(each, BaseExceptionGroup):
-            yield from _leaves(each, kind)
-        elif isinstance(each, kind):
-            yield each
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error, kind)
+        elif isinstance(error, kind):
+            yield error
 
 
 def report(error: TesseraError, *, as_json: bool) -> int:
@@ -328,9 +301,9 @@ def report(error: TesseraError, *, as_json: bool) -> int:
             print_json(error.to_document())
             return int(error.exit_code)
         _discard(sys.stdout)
-    _write_error(f"error: {_indented(error.message)}")
+    _write_error(f"error: {_indent(error.message)}")
     if error.hint:
-        _write_error(f"hint: {_indented(error.hint)}")
+        _write_error(f"hint: {_indent(error.hint)}")
     return int(error.exit_code)
 
 
@@ -358,7 +331,6 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) ->
 
     Args:
         title: A line above the table; empty for none.
-        columns: Headings.
         rows: One sequence of cells per line, as long as `columns`. Columns of numbers are aligned right.
     """
     title, columns, lines = one_line(title), [*map(one_line, columns)], [tuple(row) for row in rows]
@@ -367,7 +339,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) ->
 
         console = Console(file=sys.stdout)
         with _printing():
-            console.print(drawn(title, columns, lines, console.width))
+            console.print(draw(title, columns, lines, console.width))
         return
     if title:
         print_line(title)
@@ -403,15 +375,7 @@ def ask(question: str, default: str) -> str:
 
 
 def confirm(question: str, hint: str = _CONTINUE_HINT) -> bool:
-    """Ask a person to agree; everything but "y" or "yes" means no.
-
-    Args:
-        question: What is asked.
-        hint: What to do where there is no terminal.
-
-    Raises:
-        UsageError: If there is no terminal to ask at.
-    """
+    """Ask a person to agree; everything but "y" or "yes" means no."""
     if not can_ask():
         raise UsageError("there is no terminal to ask at", hint)
     return ask(question, "y/N").lower() in ("y", "yes")
@@ -422,12 +386,8 @@ def require_yes(question: str, *, yes: bool, otherwise: str, hint: str = _CONTIN
 
     Args:
         question: As `confirm`.
-        yes: Whether `--yes` was given.
         otherwise: What is said if the person does not agree, such as "nothing was changed".
         hint: As `confirm`.
-
-    Raises:
-        UsageError: If there is no terminal to ask at.
     """
     if not (yes or confirm(question, hint)):
         note(otherwise)
@@ -456,7 +416,7 @@ def progress(
 
         with Live(console=Console(file=sys.stderr), auto_refresh=False) as live:
             yield lambda rows: live.update(
-                drawn(title, columns, [*map(tuple, rows)], live.console.width), refresh=True
+                draw(title, columns, [*map(tuple, rows)], live.console.width), refresh=True
             )
     else:
         note(title)
@@ -472,17 +432,17 @@ class _ChangedRows:
 
     def __call__(self, rows: Iterable[Sequence[Cell]]) -> None:
         for row in rows:
-            name, *cells = (shown(cell) for cell in row)
+            name, *cells = (cell_text(cell) for cell in row)
             if self._printed.get(name) != cells:
                 self._printed[name] = cells
                 pairs = zip(self._columns[1:], cells, strict=True)
                 note(f"{name}: " + ", ".join(f"{column} {cell}" for column, cell in pairs))
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     """Return an error's lines; only the first begins at the margin, so that none passes for one of ours."""
     first, *others = map(one_line, text.split("\n"))
-    return "\n".join([first, *(each if each.startswith("  ") else f"  {each}" for each in others)])
+    return "\n".join([first, *(line if line.startswith("  ") else f"  {line}" for line in others)])
 
 
 def _write(stream: TextIO, line: str) -> None:

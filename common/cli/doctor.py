@@ -91,9 +91,6 @@ def failed_with(check: str, error: TesseraError) -> Finding:
 def examine(checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
     """Run checks one after the other, whether they fail or not.
 
-    Args:
-        checks: Name, under which a failure is shown, and check.
-
     Yields:
         Findings as they are made.
     """
@@ -118,16 +115,20 @@ def report(findings: Iterable[Finding], *, as_json: bool) -> ExitCode:
         The exit code of the command: that of the first failure, or 0.
     """
     shown = []
-    for each in findings:
-        shown.append(each)
+    for finding in findings:
+        shown.append(finding)
         if not as_json:
-            console.print_line(f"{each.outcome.upper():<5} {each.check}: {each.text}")
-            if each.hint:
-                console.print_line(f"      {each.hint}")
-    ends = next((each.exit_code for each in shown if each.outcome is CheckOutcome.FAIL), ExitCode.DONE)
-    counts = {str(kind): sum(each.outcome is kind for each in shown) for kind in CheckOutcome}
+            console.print_line(f"{finding.outcome.upper():<5} {finding.check}: {finding.text}")
+            if finding.hint:
+                console.print_line(f"      {finding.hint}")
+    ends = next(
+        (finding.exit_code for finding in shown if finding.outcome is CheckOutcome.FAIL), ExitCode.DONE
+    )
+    counts = {str(kind): sum(finding.outcome is kind for finding in shown) for kind in CheckOutcome}
     if as_json:
-        lines = [{key: value for key, value in asdict(each).items() if key != "exit_code"} for each in shown]
+        lines = [
+            {key: value for key, value in asdict(finding).items() if key != "exit_code"} for finding in shown
+        ]
         console.print_json({"checks": lines, "counts": counts, "healthy": ends is ExitCode.DONE})
     else:
         console.print_line()
@@ -153,7 +154,7 @@ def scratch_folder(check: str, path: Path) -> Iterator[Finding]:
     if path.exists():
         yield from private_folder(check, path)
         return
-    there = next(each for each in path.absolute().parents if each.exists())
+    there = next(folder for folder in path.absolute().parents if folder.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         hint = "make it, for the user of the daemon, with mode 0700, or name another one: engine.scratch"
         yield failed(check, f"{path} is not there, and this user cannot make it in {there}", hint)
@@ -179,19 +180,19 @@ def private_file(check: str, path: Path) -> Iterator[Finding]:
 
 
 def _private(check: str, path: Path, mode: int) -> Finding:
-    found = path.stat()
-    seen = stat.S_IMODE(found.st_mode)
-    if is_open(found):
+    status = path.stat()
+    seen = stat.S_IMODE(status.st_mode)
+    if is_open(status):
         return failed(check, f"{path} is open to other users (mode {seen:04o})", f"chmod {mode:o} {path}")
-    if found.st_uid != os.geteuid() and not seen & 0o040:
-        whose = f"{path} belongs to {user_name(found.st_uid)}, and this is {user_name(os.geteuid())}"
+    if status.st_uid != os.geteuid() and not seen & 0o040:
+        whose = f"{path} belongs to {user_name(status.st_uid)}, and this is {user_name(os.geteuid())}"
         return warned(check, whose, "run doctor, and everything else, as the user that the daemon runs as")
     return passed(check, f"{path} (mode {seen:04o})")
 
 
 def free_disk(check: str, path: Path) -> Iterator[Finding]:
     """Check that there is room where a folder is, or will be."""
-    there = next(each for each in (path, *path.parents) if each.exists())
+    there = next(folder for folder in (path, *path.parents) if folder.exists())
     free = shutil.disk_usage(there).free
     text = f"{size_text(free)} free at {there}"
     hint = "make room: a fragment takes up to 8 bytes per value, a release several times that"
@@ -258,7 +259,7 @@ def _audit_file(check: str, path: Path) -> Iterator[Finding]:
 
 
 def _mail(check: str, section: SmtpSection) -> Iterator[Finding]:
-    wrong = [each for each in (section.sender, *section.to) if not all(each.rpartition("@"))]
+    wrong = [mailbox for mailbox in (section.sender, *section.to) if not all(mailbox.rpartition("@"))]
     if wrong:
         text = f"no address of a mailbox: {', '.join(map(repr, wrong))}"
         yield failed(check, text, "write notify.smtp.sender and notify.smtp.to like name@example.org")
@@ -273,7 +274,7 @@ def _mail(check: str, section: SmtpSection) -> Iterator[Finding]:
 # --- identity and clock ------------------------------------------------------------------------------------
 
 
-def configured(program: str, load: Callable[[], _Config]) -> tuple[list[Finding], _Config | None]:
+def load_configuration(program: str, load: Callable[[], _Config]) -> tuple[list[Finding], _Config | None]:
     """Load the configuration that all other checks need; without one, check only the clock.
 
     Returns:
@@ -308,21 +309,21 @@ def _identity(
         return [warned(check, f"there is no certificate yet ({tls.cert})", hint)], None
     findings = [*private_file(check, tls.key)]
     try:
-        found = read_identity(tls)
-        leaf, *others = found.signer.chain
-        verify_chain(leaf, others, found.authorities, now, purpose)
+        identity = read_identity(tls)
+        leaf, *others = identity.signer.chain
+        verify_chain(leaf, others, identity.authorities, now, purpose)
     except TesseraError as error:
         return [*findings, failed_with(check, error)], None
-    if found.signer.party != party:
-        text = f"{tls.cert} names {found.signer.party.uri}, the configuration {party.uri}"
+    if identity.signer.party != party:
+        text = f"{tls.cert} names {identity.signer.party.uri}, the configuration {party.uri}"
         hint = "correct the name, or the path of the certificate"
         return [*findings, failed(check, text, hint, ExitCode.NOT_CONNECTED)], None
     ends = leaf.not_valid_after_utc
-    text = f"{party.uri}, until {ends:%Y-%m-%d} ({(ends - now).days} days), key {found.signer.fingerprint}"
+    text = f"{party.uri}, until {ends:%Y-%m-%d} ({(ends - now).days} days), key {identity.signer.fingerprint}"
     if now >= renewal_begins(leaf):
         hint = "renew it; a connected daemon does so by itself where its CA can"
-        return [*findings, warned(check, text, hint)], found
-    return [*findings, passed(check, text)], found
+        return [*findings, warned(check, text, hint)], identity
+    return [*findings, passed(check, text)], identity
 
 
 def processor() -> Iterator[Finding]:

@@ -41,10 +41,10 @@ class Seen:
     """Its certificate, not believed yet."""
 
 
-def proxy(check: str, host: str, found: Proxy | None, port: int | None = None) -> Finding:
+def proxy(check: str, host: str, through: Proxy | None, port: int | None = None) -> Finding:
     """Return whether gRPC takes a proxy to a host."""
-    if found is not None:
-        return passed(check, f"{found.variable}: connections to {host} go through {found.place}")
+    if through is not None:
+        return passed(check, f"{through.variable}: connections to {host} go through {through.place}")
     return passed(check, f"{host} is excepted" if is_excepted(host, port=port) else "no proxy is set")
 
 
@@ -58,23 +58,17 @@ def name(check: str, host: str) -> Iterator[Finding]:
         yield passed(check, f"{host} is an address, not a name")
         return
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         hint = "correct the address in the configuration, or ask the operator of the name service"
         yield failed(check, f"the name {host} is not found", hint, ExitCode.NOT_CONNECTED)
         return
-    addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
+    addresses = list(dict.fromkeys(str(answer[4][0]) for answer in answers))
     yield passed(check, f"{host} is {', '.join(addresses[:_MOST_ADDRESSES])}")
 
 
 def unverified_handshake(host: str, port: int, through: Proxy | None) -> Seen:
-    """Do a handshake with a server without verifying it, to see what it shows.
-
-    Raises:
-        OSError: If it cannot be reached, or speaks no TLS.
-        NotConnectedError: If the proxy does not connect.
-        IdentityError: If its certificate cannot be read.
-    """
+    """Do a handshake with a server without verifying it, to see what it shows."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -123,7 +117,7 @@ def shown_names(check: str, host: str, seen: Seen, party: Party, now: datetime) 
     ends = shown.not_valid_after_utc
     check_validity(shown, now)
     check_purpose(shown, "server")
-    if not any(_matches(each, host) for each in names):
+    if not any(_matches(pattern, host) for pattern in names):
         hint = "dial a name that is in the aggregator's certificate, or have this one added"
         yield failed(check, text, hint, ExitCode.NOT_CONNECTED)
     elif party_of_certificate(shown) != party:

@@ -69,15 +69,15 @@ class _Program(TyperGroup):
         """Return the names that a word may be completed to, without importing the commands."""
         listed: Mapping[str, Command] = self.commands.listed  # type: ignore[attr-defined]
         fitting = [
-            CompletionItem(name, help=each.about)
-            for name, each in listed.items()
+            CompletionItem(name, help=command.about)
+            for name, command in listed.items()
             if name.startswith(incomplete)
         ]
         return [*fitting, *super(TyperGroup, self).shell_complete(ctx, incomplete)]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, each.about) for name, each in self.commands.listed.items()])  # type: ignore[attr-defined]
+            formatter.write_dl([(name, command.about) for name, command in self.commands.listed.items()])  # type: ignore[attr-defined]
 
 
 def _plain_typer(**settings: Any) -> typer.Typer:
@@ -92,14 +92,7 @@ def _plain_typer(**settings: Any) -> typer.Typer:
 
 
 def program(name: str, about: str, version: str, commands: Mapping[str, Command]) -> Any:
-    """Return the command line of a program, for `console.run`.
-
-    Args:
-        name: The program's name, as `--version` shows it.
-        about: One sentence for `--help`.
-        version: Version of the software.
-        commands: Its commands by name, in the order of `--help`.
-    """
+    """Return the command line of a program, for `console.run`."""
     # Registers how shells ask for completions: _OWNER_NODE_COMPLETE=source_bash owner-node
     completion_init()
     app = _plain_typer(help=about, cls=_Program)

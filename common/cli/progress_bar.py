@@ -16,10 +16,6 @@ STEPS = 10
 def progress_bar(title: str, *, silent: bool = False) -> Iterator[Callable[[int, int], None]]:
     """Show progress that is counted: where there is no terminal, a line at every tenth.
 
-    Args:
-        title: Name of the work.
-        silent: Show nothing, for `--json`.
-
     Yields:
         A function of the number of completed steps and of all steps.
     """
@@ -38,9 +34,6 @@ def progress_bar(title: str, *, silent: bool = False) -> Iterator[Callable[[int,
 @contextmanager
 def shown_progress(*, silent: bool = False) -> Iterator[Progress]:
     """Show the progress of long steps: where there is no terminal, a line a minute.
-
-    Args:
-        silent: Show nothing, for `--json`.
 
     Yields:
         The progress, to be advanced by the work.

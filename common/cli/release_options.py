@@ -15,29 +15,29 @@ from common.planning.arguments import ARGUMENTS, Kind
 
 def option(name: str) -> Any:
     """Return the option of an argument of a release, for an annotation."""
-    each = ARGUMENTS[name]
-    shown = each.shown or (each.kind is not Kind.FLAG and bool(each.default))
-    return typer.Option(each.option_of(name), help=each.help, metavar=each.metavar, show_default=shown)
+    arg = ARGUMENTS[name]
+    shown = arg.shown or (arg.kind is not Kind.FLAG and bool(arg.default))
+    return typer.Option(arg.option_of(name), help=arg.help, metavar=arg.metavar, show_default=shown)
 
 
 def takes_release_arguments(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command an option for every argument of a release, before its own; it takes them as keywords.
-
-    Args:
-        command: Takes keywords alone, and any (`**stated`); what it declares itself are its own options.
-    """
+    """Give a command an option for every argument of a release, before its own; it takes them as keywords."""
     types = {Kind.FLAG: bool, Kind.FOLDER: Path | None}
     usual: dict[Kind, object] = {Kind.FLAG: False, Kind.FOLDER: None}
     table = [
         Parameter(
             name,
             Parameter.KEYWORD_ONLY,
-            default=Parameter.empty if each.default is None else usual.get(each.kind, each.default),
-            annotation=Annotated[types.get(each.kind, str), option(name)],
+            default=Parameter.empty if arg.default is None else usual.get(arg.kind, arg.default),
+            annotation=Annotated[types.get(arg.kind, str), option(name)],
         )
-        for name, each in ARGUMENTS.items()
+        for name, arg in ARGUMENTS.items()
     ]
-    own = [each for each in signature(command).parameters.values() if each.kind is Parameter.KEYWORD_ONLY]
+    own = [
+        parameter
+        for parameter in signature(command).parameters.values()
+        if parameter.kind is Parameter.KEYWORD_ONLY
+    ]
     command.__signature__ = Signature([*table, *own])  # type: ignore[attr-defined]  # typer reads it
     return command
 

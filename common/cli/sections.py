@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from shutil import get_terminal_size
 
 from common.cli import console
-from common.cli.brief import wrapped
+from common.cli.brief import wrap
 from common.log import one_line
 
 _LONG = 30
@@ -23,7 +23,7 @@ class Facts:
     @property
     def known(self) -> dict[str, str]:
         """The values that are not empty, each in one line."""
-        return {name: one_line(str(each)) for name, each in self.values.items() if each not in ("", None)}
+        return {name: one_line(str(value)) for name, value in self.values.items() if value not in ("", None)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class SectionTable:
     def kinds(self) -> list[str]:
         """What each column holds, as the style sheet of pages calls it: numbers, long texts, or neither."""
         numeric = console.numeric(len(self.columns), self.rows)
-        longest = [max(map(len, map(console.shown, column))) for column in zip(*self.rows, strict=True)]
+        longest = [max(map(len, map(console.cell_text, column))) for column in zip(*self.rows, strict=True)]
         return [
             "n" if number else "text" if length > _LONG else ""
             for number, length in zip(numeric, longest or [0] * len(numeric), strict=True)
@@ -48,7 +48,7 @@ class SectionTable:
 
     def lines(self, most: int) -> list[list[str]]:
         """Return the first rows as texts."""
-        return [[console.shown(cell) for cell in row] for row in self.rows[:most]]
+        return [[console.cell_text(cell) for cell in row] for row in self.rows[:most]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,8 @@ def aligned(facts: Mapping[str, str], columns: int) -> Iterator[str]:
     Texts of other parties, such as a purpose, therefore never start where a name would.
 
     Args:
-        facts: Values by name.
         columns: Characters of a line.
     """
     width = max(map(len, facts), default=0) + 4
     for name, value in facts.items():
-        yield from wrapped(value, columns, f"  {name}".ljust(width), " " * width)
+        yield from wrap(value, columns, f"  {name}".ljust(width), " " * width)

@@ -42,12 +42,12 @@ class Address:
         if not self._is_proxy(peer):
             return peer
         named = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
-        others = (each.strip() for each in reversed(named))
-        return next((each for each in others if each and not self._is_proxy(each)), peer)
+        others = (address.strip() for address in reversed(named))
+        return next((address for address in others if address and not self._is_proxy(address)), peer)
 
     def _is_proxy(self, address: str) -> bool:
         try:
-            found = ip_address(address)
+            ip = ip_address(address)
         except ValueError:
             return self.by_socket and not address
-        return any(found in network for network in self.proxies)
+        return any(ip in network for network in self.proxies)

@@ -61,10 +61,10 @@ _log = logging.getLogger(__name__)
 def network_of(address: str) -> str:
     """Return what limits count an address by: itself, or the /64 of an IPv6 address, all of one machine."""
     with suppress(ValueError):
-        found = ip_address(address.partition("%")[0])
-        if found.version == 6:
-            mapped = found.ipv4_mapped
-            return str(mapped or ip_network((found, 64), strict=False))
+        ip = ip_address(address.partition("%")[0])
+        if ip.version == 6:
+            mapped = ip.ipv4_mapped
+            return str(mapped or ip_network((ip, 64), strict=False))
     return address
 
 
@@ -150,14 +150,7 @@ class LimitedConnection(H11Protocol):
 
 
 class Gate:
-    """Accepts the connections of a listener, in place of asyncio's server.
-
-    Args:
-        limits: How many there may be, and how long each may take.
-        listener: The socket that listens.
-        tls: None for no TLS.
-        new: Makes the protocol of a connection.
-    """
+    """Accepts the connections of a listener, in place of asyncio's server."""
 
     def __init__(
         self,
@@ -266,11 +259,7 @@ class Gate:
 
 
 class GatedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose servers of listening sockets are gates.
-
-    Args:
-        limits: Those of all connections.
-    """
+    """An event loop whose servers of listening sockets are gates."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         super().__init__()

@@ -32,23 +32,14 @@ class TooManyAttemptsError(Exception):
 
 
 class SignInAttempts:
-    """Attempts of every address in the last minute.
-
-    Args:
-        most: How many one address has.
-        clock: Returns seconds that never go back.
-    """
+    """Attempts of every address in the last minute."""
 
     def __init__(self, most: int, clock: Callable[[], float]) -> None:
         self._most, self._clock = most, clock
         self._made: dict[str, list[float]] = {}
 
     def check(self, address: str) -> None:
-        """Raise an error if an address has no attempt left.
-
-        Raises:
-            TooManyAttemptsError: If that is so.
-        """
+        """Raise an error if an address has no attempt left."""
         if len(self._recent(address)) >= self._most:
             raise TooManyAttemptsError
 
@@ -59,7 +50,7 @@ class SignInAttempts:
         self._made[address] = [*self._recent(address), self._clock()]
 
     def _recent(self, address: str) -> list[float]:
-        return [each for each in self._made.get(address, ()) if self._clock() - each < _MINUTE]
+        return [moment for moment in self._made.get(address, ()) if self._clock() - moment < _MINUTE]
 
 
 @dataclass(slots=True)
@@ -84,7 +75,6 @@ class Doors(Generic[_T]):
     Keys are stored as digests, so that comparing takes the same time for every wrong one.
 
     Args:
-        clock: Returns seconds that never go back.
         folder: Where `put_key` leaves links for this console; None for no other place than memory.
         read: Makes a person of what `put_key` wrote.
     """
@@ -120,7 +110,7 @@ class Doors(Generic[_T]):
         made = self._links.pop(_digest(key), None)
         if made is not None and self.clock() - made[0] <= LINK_SECONDS:
             return self.begin(made[1], decides=made[2])
-        if (taken := self._taken(key)) is not None:
+        if (taken := self._take(key)) is not None:
             person, decides = taken
             return self.begin(person, decides=decides)
         self.wrong.count(address)
@@ -136,26 +126,25 @@ class Doors(Generic[_T]):
         """Return the visit of a cookie; None if there is none or it has ended.
 
         Args:
-            secret: The cookie.
             active: Whether a person asks, so that the visit continues; not a page that refreshes itself.
         """
         self._drop_ended()
-        found = self._visits.get(_digest(secret))
-        if found is not None and active:
-            found.last = self.clock()
-        return found
+        visit = self._visits.get(_digest(secret))
+        if visit is not None and active:
+            visit.last = self.clock()
+        return visit
 
     def goes_on(self, visit: Visit[_T]) -> bool:
         """Whether a visit has not ended; asking does not prolong it."""
         self._drop_ended()
-        return any(each is visit for each in self._visits.values())
+        return any(other is visit for other in self._visits.values())
 
     def _drop_ended(self) -> None:
         now = self.clock()
         self._visits = {
-            name: each
-            for name, each in self._visits.items()
-            if now - each.last <= IDLE_SECONDS and now - each.begun <= LONGEST_SECONDS
+            name: visit
+            for name, visit in self._visits.items()
+            if now - visit.last <= IDLE_SECONDS and now - visit.begun <= LONGEST_SECONDS
         }
 
     def close(self) -> None:
@@ -166,7 +155,7 @@ class Doors(Generic[_T]):
         """End a visit."""
         self._visits.pop(_digest(secret), None)
 
-    def _taken(self, key: str) -> tuple[_T, bool] | None:
+    def _take(self, key: str) -> tuple[_T, bool] | None:
         """Take a link out of the folder: its person, and whether the person may change anything."""
         if self._folder is None or self._read is None:
             return None
@@ -176,8 +165,8 @@ class Doors(Generic[_T]):
             # Only one request can remove the file, and only that one continues.
             path.unlink()
             if time.time() - made <= LINK_SECONDS:
-                found = json.loads(data)
-                return self._read(found["person"]), found["decides"] is True
+                link = json.loads(data)
+                return self._read(link["person"]), link["decides"] is True
         return None
 
 
@@ -186,7 +175,6 @@ def put_key(folder: Path, person: Mapping[str, Any], *, decides: bool = True) ->
 
     Args:
         folder: A folder that this user alone can enter; made if it is absent.
-        person: Whom the link signs in, as a document.
         decides: Whether the person may change anything.
     """
     for old in private_directory(folder).iterdir():

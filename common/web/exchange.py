@@ -21,9 +21,6 @@ class Exchange(HTTPAdapter):
 
     Time-outs of sockets restart with every byte. So every connection of the exchange is ended when its time
     is over.
-
-    Args:
-        seconds: Time for the whole exchange.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -90,6 +87,6 @@ class Exchange(HTTPAdapter):
     def _end(self) -> None:
         with self._lock:
             self._over = True
-            for each in self._watched:
+            for connection in self._watched:
                 with suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)

@@ -55,8 +55,6 @@ class Guard:
     """ASGI middleware; puts `visit` and `form` (of a POST) into the state of a request.
 
     Args:
-        app: The pages.
-        doors: Who has entered.
         address: How browsers reach this console.
         refusal: Makes the page that says why a request is refused, from a status and a sentence.
     """
@@ -105,8 +103,12 @@ class Guard:
         path = scope["path"][len(root) :] if inside else scope["path"]
         scope = {**scope, "path": path, "client": (self._address.client(scope), 0)}
         try:
-            refused = await self._refused(scope, receive) if inside else self._elsewhere()
-            with self._counted(scope["state"].get("visit") if refused is None else None):
+            refused = (
+                await self._refusal_for(scope, receive)
+                if inside
+                else self._refusal(404, "There is no such page.")
+            )
+            with self._counting(scope["state"].get("visit") if refused is None else None):
                 await (refused or self._app)(scope, receive, send_with_headers)
         except ClientDisconnect:
             # In the middle of a form: there is nobody to answer.
@@ -116,11 +118,8 @@ class Guard:
             if not begun:
                 await self._refusal(500, fault_text(fault))(scope, receive, send_with_headers)
 
-    def _elsewhere(self) -> Response:
-        return self._refusal(404, "There is no such page.")
-
     @contextmanager
-    def _counted(self, visit: Visit[object] | None) -> Iterator[None]:
+    def _counting(self, visit: Visit[object] | None) -> Iterator[None]:
         """Count a request of a visit for as long as it is answered."""
         if visit is not None:
             self._under_way[visit.person] += 1
@@ -130,7 +129,7 @@ class Guard:
             if visit is not None:
                 self._under_way[visit.person] -= 1
 
-    async def _refused(self, scope: Scope, receive: Receive) -> Response | None:
+    async def _refusal_for(self, scope: Scope, receive: Receive) -> Response | None:
         headers, method = Headers(scope=scope), scope["method"]
         if headers.getlist("host") != [headers.get("host")] or headers["host"] not in self._address.hosts:
             return self._refusal(421, "This address is not the one that the console listens at.")
@@ -172,14 +171,14 @@ class Guard:
 
 def form_of(request: Request) -> dict[str, str]:
     """Return the form that was sent, its token checked."""
-    found: dict[str, str] = request.scope["state"]["form"]
-    return found
+    form: dict[str, str] = request.scope["state"]["form"]
+    return form
 
 
 def visit_of(request: Request) -> Visit[Any]:
     """Return the visit of the person who asks."""
-    found: Visit[Any] = request.scope["state"]["visit"]
-    return found
+    visit: Visit[Any] = request.scope["state"]["visit"]
+    return visit
 
 
 def number_of(request: Request, name: str) -> int:
@@ -196,10 +195,10 @@ def fault_text(fault: BaseException) -> str:
 def cookie_of(headers: Headers, name: str) -> str:
     """Return the value of a cookie; empty if there is none."""
     try:
-        found = SimpleCookie(headers.get("cookie", "")).get(name)
+        morsel = SimpleCookie(headers.get("cookie", "")).get(name)
     except CookieError:
         return ""
-    return found.value if found is not None else ""
+    return morsel.value if morsel is not None else ""
 
 
 def _refreshes(headers: Headers) -> bool:

@@ -37,11 +37,7 @@ class Job:
 
     @property
     def result(self) -> Any:
-        """The result; None while it runs.
-
-        Raises:
-            Exception: That ended the work.
-        """
+        """The result; None while it runs."""
         return self.future.result() if self.future.done() else None
 
     @property
@@ -50,11 +46,7 @@ class Job:
         return self.future.exception() if self.future.done() else None
 
     def note(self, done: int, of: int) -> None:
-        """Note progress; the work calls this after every step.
-
-        Raises:
-            StepStoppedError: If the work is to stop.
-        """
+        """Note progress; the work calls this after every step."""
         self.done, self.of = done, of
         if self.progress.stopped:
             raise StepStoppedError
@@ -69,12 +61,7 @@ Work = Callable[[Job], Any]
 
 
 class Jobs:
-    """Results by key. Work with the same key is done once.
-
-    Args:
-        name: Names the thread.
-        clock: Returns seconds that never go back.
-    """
+    """Results by key. Work with the same key is done once."""
 
     def __init__(self, name: str = "job", clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -90,8 +77,6 @@ class Jobs:
         """Return the work of a key, started if it is not there.
 
         Args:
-            key: Names the work.
-            work: Does it, in another thread.
             keep_seconds: A result that is older is dropped, and the work done again.
         """
         with self._lock:

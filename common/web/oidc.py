@@ -85,8 +85,6 @@ class SignIn(Generic[_T]):
     """Sign-ins at one provider. Its calls block while they ask the provider.
 
     Args:
-        section: The provider, and who may enter.
-        origin: Scheme, host and port of the console.
         person: Makes the console's person of what the provider says.
         clock: Returns seconds that never go back.
     """
@@ -116,7 +114,7 @@ class SignIn(Generic[_T]):
             NotConnectedError: If the provider cannot be reached.
         """
         begun = _Begun(*(secrets.token_urlsafe(32) for _ in range(3)))
-        provider = self._described()
+        provider = self._description()
         with self._client() as client:
             there, _ = client.create_authorization_url(
                 provider.authorization,
@@ -128,10 +126,6 @@ class SignIn(Generic[_T]):
     def end(self, cookie: str, query: Mapping[str, str]) -> tuple[_T, bool]:
         """End a sign-in with what the provider sent the browser back with.
 
-        Args:
-            cookie: The browser's cookie.
-            query: The parameters of the request.
-
         Returns:
             The person, and whether the person may decide.
 
@@ -142,13 +136,13 @@ class SignIn(Generic[_T]):
         begun = self._unseal(cookie)
         if not hmac.compare_digest(query.get("state", "").encode(), begun.state.encode()):
             raise RefusedError("this answer belongs to another sign-in", _AGAIN)
-        absent = "" if self._described().names_itself else self._section.issuer
+        absent = "" if self._description().names_itself else self._section.issuer
         if query.get("iss", absent) != self._section.issuer:
             raise RefusedError("this answer is of another provider", _AGAIN)
         if "code" not in query:
             raise RefusedError("the provider did not sign you in", _AGAIN)
-        found = self._person_of(self._claims(query["code"], begun))
-        return self._person(found), found.decides
+        signed_in = self._person_of(self._claims(query["code"], begun))
+        return self._person(signed_in), signed_in.decides
 
     def leave_address(self) -> str:
         """Return where a person signs out at the provider; empty if it says no address or is away.
@@ -157,7 +151,7 @@ class SignIn(Generic[_T]):
             OpenID Connect RP-Initiated Logout 1.0, section 2.
         """
         try:
-            there = self._described().end_session
+            there = self._description().end_session
         except TesseraError:
             return ""
         joint = "&" if "?" in there else "?"
@@ -201,13 +195,8 @@ class SignIn(Generic[_T]):
                 client.mount(scheme, exchange)
             yield client
 
-    def _described(self) -> _Provider:
-        """Return what the provider says of itself, asked once an hour however many people sign in.
-
-        Raises:
-            NotConnectedError: If it cannot be asked.
-            RefusedError: If it says something wrong.
-        """
+    def _description(self) -> _Provider:
+        """Return what the provider says of itself, asked once an hour however many people sign in."""
         with self._lock:
             now = self._clock()
             if self._provider is None or now >= self._provider[0]:
@@ -216,23 +205,24 @@ class SignIn(Generic[_T]):
                         self._provider = (now + _KNOWN_SECONDS, self._ask_description(client))
                 except (NotConnectedError, RefusedError) as error:
                     self._provider = (now + _AWAY_SECONDS, error.with_traceback(None))
-            found = self._provider[1]
-        if isinstance(found, _Provider):
-            return found
-        raise type(found)(found.message, found.hint)
+            provider = self._provider[1]
+        if isinstance(provider, _Provider):
+            return provider
+        raise type(provider)(provider.message, provider.hint)
 
     def _ask_description(self, client: Any) -> _Provider:
-        found = _ask(client, f"{self._section.issuer.rstrip('/')}/.well-known/openid-configuration")
-        if found.get("issuer") != self._section.issuer:
+        description = _ask(client, f"{self._section.issuer.rstrip('/')}/.well-known/openid-configuration")
+        if description.get("issuer") != self._section.issuer:
             raise RefusedError(
                 "the provider says that it is another one", "correct [console.oidc] issuer to what it says"
             )
         try:
-            needed = [parse_web_address(found.get(name)) for name in _NEEDED]
-            optional = [parse_web_address(found[name]) if found.get(name) else "" for name in _OPTIONAL]
+            needed = [parse_web_address(description.get(name)) for name in _NEEDED]
+            given = [description.get(name) for name in _OPTIONAL]
+            optional = [parse_web_address(address) if address else "" for address in given]
         except ValueError:
             raise RefusedError("the provider names an address that is not https", _AGAIN) from None
-        names_itself = found.get("authorization_response_iss_parameter_supported") is True
+        names_itself = description.get("authorization_response_iss_parameter_supported") is True
         return _Provider(*needed, *optional, names_itself=names_itself)
 
     def _claims(self, code: str, begun: _Begun) -> dict[str, Any]:
@@ -240,7 +230,7 @@ class SignIn(Generic[_T]):
         from authlib.integrations.base_client import OAuthError
         from requests import RequestException
 
-        provider = self._described()
+        provider = self._description()
         with self._exchange() as client:
             try:
                 token = client.fetch_token(
@@ -314,12 +304,12 @@ def _ask(client: Any, address: str, *, with_token: bool = False) -> dict[str, An
     try:
         answer = client.get(address, allow_redirects=False, withhold_token=not with_token)
         answer.raise_for_status()
-        found = answer.json()
+        document = answer.json()
     except (OAuthError, RequestException, ValueError, RecursionError) as error:
         raise _away(error) from None
-    if answer.status_code != 200 or not isinstance(found, dict):
+    if answer.status_code != 200 or not isinstance(document, dict):
         raise NotConnectedError("the sign-in provider gives an unexpected answer", "try again in a minute")
-    return found
+    return document
 
 
 def _away(error: Exception) -> NotConnectedError:

@@ -47,7 +47,6 @@ def listen(address: str, scheme: str = "http", url: str = "", proxies: Sequence[
 
     Args:
         address: "host:port", port 0 for any free one; or "unix:/path" of a socket.
-        scheme: "http" or "https".
         url: The address that browsers use; empty for that of `address`.
         proxies: Addresses or networks of proxies.
 
@@ -68,7 +67,7 @@ def listen(address: str, scheme: str = "http", url: str = "", proxies: Sequence[
             hint="choose another port, 0 for any free one; a socket needs a folder of this user",
         ) from None
     if url:
-        parts, networks = urlsplit(url), [ip_network(each) for each in proxies]
+        parts, networks = urlsplit(url), [ip_network(proxy) for proxy in proxies]
         root = parts.path.rstrip("/")
         return ConsoleAddress(listener, Address((parts.netloc,), scheme, root, networks, by_socket))
     own = listener.getsockname()[1]
@@ -121,13 +120,8 @@ def server(
     """Return a server of an application.
 
     Args:
-        application: The pages.
-        doors: Who has entered.
         tls: Certificate and private key; None for no TLS.
         limits: How many connections there may be, and how long each may take.
-
-    Raises:
-        ConfigurationError: If certificate or key cannot be used.
     """
     settings = uvicorn.Config(
         application, log_config=None, access_log=False, server_header=False, date_header=False, ws="none",
@@ -155,17 +149,7 @@ def _context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 class PageServer:
-    """Serves pages in its own thread and event loop, until it is closed.
-
-    Args:
-        application: The pages.
-        doors: Who has entered.
-        section: The table `[console]`.
-        listener: A socket that listens.
-
-    Raises:
-        ConfigurationError: If certificate or key cannot be used.
-    """
+    """Serves pages in its own thread and event loop, until it is closed."""
 
     def __init__(
         self, application: ASGIApp, doors: Doors[Any], section: ConsoleSection, listener: socket.socket
@@ -177,11 +161,8 @@ class PageServer:
             None if tls[0] is None or tls[1] is None else (tls[0], tls[1]),
             limits_for(file_limit()),
         )
-        self._thread = threading.Thread(target=self._run, args=([listener],), name="console")
+        self._thread = threading.Thread(target=self._server.run, args=([listener],), name="console")
         self._thread.start()
-
-    def _run(self, listeners: Sequence[socket.socket]) -> None:
-        self._server.run(sockets=list(listeners))
 
     async def close(self) -> None:
         """Answer no more requests, and wait until those under way have ended, at most for seconds."""
@@ -203,7 +184,6 @@ def serve_section(
     """Serve the pages that `[console]` of a daemon asks for.
 
     Args:
-        section: The table `[console]`.
         state_dir: The daemon's state folder, through which commands pass one-time links.
         read: Makes a person of what a command wrote there.
         person: Makes a person of what the provider says.
@@ -211,10 +191,6 @@ def serve_section(
 
     Returns:
         The server, until it is closed.
-
-    Raises:
-        CannotListenError: If the address cannot be listened at.
-        ConfigurationError: If certificate or key cannot be used.
     """
     place = listen(section.listen, section.scheme, section.url, section.proxies)
     try:
@@ -245,17 +221,10 @@ def offer(
 
     Args:
         whose: Whose pages they are, such as "owner north".
-        person: The person whom the links sign in.
         section: The table `[console]` of the daemon.
         state_dir: The daemon's state folder.
         application: Makes the pages of who may enter and how browsers reach them.
-        port: Port to listen at on the loopback interface; 0 for any free one.
-        by_daemon: Whether the daemon serves them.
-        opened: Whether to open the first link in the browser.
         decides: Whether the links are for somebody who may change anything.
-
-    Raises:
-        CannotListenError: If the port cannot be listened at.
     """
     if by_daemon:
         link = section.url.rstrip("/") or f"{section.scheme}://{section.listen}"

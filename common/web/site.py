@@ -84,9 +84,6 @@ class Site:
 
     Args:
         package: The package whose folder `templates` holds its templates.
-        title: What every page's title ends with.
-        menu: The entries of the menu.
-        doors: Who may enter.
         sign_in: What to do to get a new link, in a sentence.
         provider: Who says who a person is; None for one-time links.
         note: Writes to the audit log who signed in or out; called in a thread.
@@ -124,7 +121,7 @@ class Site:
             "delta": delta_text,
             "left": left_text,
             "joined": on_one_line,
-            "capitalised": capitalised,
+            "capitalised": capitalise,
         }
 
     async def note(self, entry: AuditEntry) -> None:
@@ -149,17 +146,12 @@ class Site:
 
         Args:
             values: Values of the template; every text is escaped, control characters included.
-            status: Status code.
         """
         visit = request.scope["state"]["visit"]
-        return self._rendered(template, request.url.path, visit, values or {}, status)
+        return self._render(template, request.url.path, visit, values or {}, status)
 
     def document(self, html: str) -> HTMLResponse:
-        """Return a self-contained page of `common.words.pages`: its styles are inline, and no script is run.
-
-        Args:
-            html: The page; every text in it is escaped.
-        """
+        """Return a self-contained page of `common.words.pages`: with its own styles, and no script is run."""
         policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
         return HTMLResponse(html, headers={"content-security-policy": policy})
 
@@ -169,10 +161,6 @@ class Site:
         """Return a page that says what is wrong; it needs no visit, and has the menu if there is one.
 
         Args:
-            status: Status code.
-            text: What is wrong.
-            hint: What to do.
-            visit: The visit, if there is one.
             provider: Where to sign out at the provider as well; empty for nowhere.
         """
         nobody = status == 401
@@ -182,13 +170,13 @@ class Site:
             "sign_in": nobody and self._provider is not None,
             "provider": provider,
         }
-        return self._rendered("refusal.html", "", visit, words, status)
+        return self._render("refusal.html", "", visit, words, status)
 
-    def _rendered(
+    def _render(
         self, template: str, path: str, visit: Visit[Any] | None, values: Mapping[str, Any], status: int
     ) -> HTMLResponse:
         # What no other entry of the menu leads to, the first one does.
-        section = next((each.path for each in self._menu[1:] if path.startswith(each.path)), "/")
+        section = next((entry.path for entry in self._menu[1:] if path.startswith(entry.path)), "/")
         frame = {
             "title": self._title,
             "menu": self._menu if visit else (),
@@ -204,7 +192,6 @@ class Site:
         Args:
             routes: Makes the pages, when the first is asked for by a person who has signed in: what computes
                 their contents can be large, and is not loaded before.
-            address: How browsers reach this site.
         """
         self._templates.globals["root"] = address.root
         cookie = _cookie(COOKIE, address)
@@ -223,8 +210,8 @@ class Site:
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
             yield
-            for each in self._jobs:
-                each.close()
+            for jobs in self._jobs:
+                jobs.close()
 
         def of_known_error(request: Request, error: Exception) -> Response:
             known = error if isinstance(error, TesseraError) else UsageError(str(error))
@@ -408,6 +395,6 @@ def moment(text: str | datetime | None) -> str:
     return moment_text(text) if text else "–"
 
 
-def capitalised(text: str) -> str:
+def capitalise(text: str) -> str:
     """Return a text that begins with a capital letter, as messages of errors do not; ε and δ stay small."""
     return text if text[:1] in _SYMBOLS else text[:1].upper() + text[1:]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from common.cli import console
-from common.cli.brief import PagePart, clipped, listed, page, text
+from common.cli.brief import PagePart, clip, listed, page, text
 from common.cli.sections import show as show_sections
 from common.clock import utc_now
 from common.daemon.settings import parse_duration
@@ -56,7 +56,7 @@ def brief(document: dict[str, Any]) -> list[str]:
     rule = f", by rule {document['rule']}" if document["rule"] else ""
     name = f"{document['aggregator']}/{document['release']}"
     parts = [text(f"{name}: {document['state']}{until}{rule}")]
-    parts += [clipped(key, document[key]) for key in ("reason", "purpose") if document[key]]
+    parts += [clip(key, document[key]) for key in ("reason", "purpose") if document[key]]
     if "attributes" not in document:
         return page(parts)
     verdict = document["verdict"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aggregator.cli.plan_text import brief
-from common.cli.brief import LINES, WIDTH, clipped, listed, page, rows, text
+from common.cli.brief import LINES, WIDTH, clip, listed, page, rows, text
 from common.model.plan import Linking
 from common.model.schema import Attribute, AttributeType
 from tests.fakes.releases import make_plan
@@ -60,7 +60,7 @@ def test_sentences_are_never_cut():
     """A page gives up items of its lists, never words of a sentence."""
     sentence = "every word of this stays " * 20
     lines = page(
-        [clipped("purpose", "x " * 200), text(sentence), listed("names", ["name"] * 200)], [text("end")]
+        [clip("purpose", "x " * 200), text(sentence), listed("names", ["name"] * 200)], [text("end")]
     )
     assert " ".join(lines).count("every word of this stays") == 20
     assert "--details" in " ".join(lines)

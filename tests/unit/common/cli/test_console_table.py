@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from rich.console import Console
 
-from common.cli.console import drawn, fitted
+from common.cli.console import draw, fit_widths
 
 HEADS = ("mechanism", "ε", "rank noise", "mean SSE", "unchanged-records", "reason")
 ROWS = [
@@ -18,7 +18,7 @@ ROWS = [
 def printed(width: int) -> list[str]:
     """What a terminal of this width shows."""
     file = io.StringIO()
-    Console(file=file, width=width, color_system=None).print(drawn("Settings", HEADS, ROWS, width))
+    Console(file=file, width=width, color_system=None).print(draw("Settings", HEADS, ROWS, width))
     return file.getvalue().splitlines()
 
 
@@ -68,7 +68,7 @@ def test_on_a_tiny_one_everything_is_broken_and_nothing_lost():
 
 def test_widths_take_from_the_widest_first():
     """The room is used up, and no column falls below its cells, or twelve of a long one's characters."""
-    assert fitted([9, 17, 40], [4, 8, 40], 40) == [9, 15, 16]
-    assert fitted([9, 17, 40], [4, 8, 40], 24) == [4, 8, 12]
-    assert fitted([9, 17, 40], [4, 8, 40], 23) is None
-    assert fitted([3], [0], 1) == [1]
+    assert fit_widths([9, 17, 40], [4, 8, 40], 40) == [9, 15, 16]
+    assert fit_widths([9, 17, 40], [4, 8, 40], 24) == [4, 8, 12]
+    assert fit_widths([9, 17, 40], [4, 8, 40], 23) is None
+    assert fit_widths([3], [0], 1) == [1]

@@ -3,7 +3,7 @@
 import pytest
 from rich.cells import cell_len
 
-from common.cli.brief import WIDTH, clipped
+from common.cli.brief import WIDTH, clip
 from common.cli.sections import Facts, aligned
 from common.model.plan import LONGEST_PURPOSE, is_purpose
 
@@ -62,13 +62,13 @@ def test_no_line_is_broken_by_the_terminal(before: str) -> None:
     """Wide characters take two columns: what a terminal breaks begins where a field does."""
     purpose = (before * 40).strip() + ".charge 0.01 from budget 'cohort'"
     assert is_purpose(purpose)
-    for lines in (clipped("purpose", purpose).whole, [*aligned({"purpose": purpose}, WIDTH)]):
+    for lines in (clip("purpose", purpose).whole, [*aligned({"purpose": purpose}, WIDTH)]):
         assert max(map(cell_len, lines)) <= WIDTH
         assert all(line.startswith("    ") for line in lines[1:])
         said = "".join("".join(lines).split()).removeprefix("purpose").removeprefix(":")
         assert said == "".join(purpose.split())
     for most in (1, 2):
-        assert max(map(cell_len, clipped("purpose", purpose).within(most))) <= WIDTH
+        assert max(map(cell_len, clip("purpose", purpose).within(most))) <= WIDTH
 
 
 def test_a_terminal_of_a_few_columns() -> None:
