@@ -135,11 +135,7 @@ class Way:
         return float(scale) / self.n_records
 
     def noise_scale(self, attribute: Attribute, spread: float) -> float:
-        """Return a cautious Laplace scale of the noise of a released value, in resolution units.
-
-        Args:
-            spread: Range of the released values.
-        """
+        """Return a cautious Laplace scale of the noise of a released value, in resolution units."""
         width = float(attribute.n_values)
         if self.planned.rules.by_values:
             width = min(width, max(_RANGES * spread, 1))
@@ -264,7 +260,7 @@ class MaskedValues:
         attenuation = self._attenuation
         moved = float(np.sqrt(2 * self._variance * max(1 - attenuation, 0)))
         if attribute.is_categorical and not self._labels:
-            moved = self._relabelled()
+            moved = self._share_relabelled()
         unordered = attribute.is_categorical and attribute.n_values > 2 and not attribute.ordered
         if unordered and not self._labels:
             return Distortion(noise, moved, None, None, "its labels have no order")
@@ -316,11 +312,11 @@ class MaskedValues:
         for number, (way, share) in enumerate(zip(self._ways, self._shares, strict=True)):
             # All owners' tails have the same shape; their noise is their own.
             shapes, noise = random_of(self._attribute.name), random_of(f"{self._attribute.name} {number}")
-            found = self._of_owner(way, shapes, noise)
-            straight += share * found.straight
-            masked += share * found.masked
-            tails += share * found.tails
-            within += share * found.within
+            owner_lists = self._of_owner(way, shapes, noise)
+            straight += share * owner_lists.straight
+            masked += share * owner_lists.masked
+            tails += share * owner_lists.tails
+            within += share * owner_lists.within
         lists = self._list + self._mean + (straight - masked) + (tails - masked)
         means = lists.mean(axis=1)
         if self._indicates:
@@ -334,7 +330,7 @@ class MaskedValues:
         differences = straight - masked
         differences -= differences.mean(axis=1, keepdims=True)
         return Drawn(
-            noise=self._averaged(differences, self._ends) / self._attenuation,
+            noise=self._means_between(differences, self._ends) / self._attenuation,
             lists=lists,
             means=means,
             variances=self._variance * of_noise * of_tails,
@@ -353,18 +349,18 @@ class MaskedValues:
         if not all(way.planned.rules.carrier is COUNTS for way in self._ways):
             raise ValueError("its categories were averaged or drawn, and not counted")
         counts = np.bincount(self._codes, self._counts, self._attribute.n_values)
-        found = np.zeros((N_DRAWS, counts.size))
+        noise_of_counts = np.zeros((N_DRAWS, counts.size))
         for number, (way, share) in enumerate(zip(self._ways, self._shares, strict=True)):
             noise = random_of(f"{self._attribute.name} {number}")
-            found += counts * share - from_counts(counts * share, way.count_scale, noise)
-        shares: Float64Array = np.clip((counts + found) / counts.sum(), 0, 1)
+            noise_of_counts += counts * share - from_counts(counts * share, way.count_scale, noise)
+        shares: Float64Array = np.clip((counts + noise_of_counts) / counts.sum(), 0, 1)
         return shares
 
     def _of_owner(self, way: Way, shapes: np.random.Generator, noise: np.random.Generator) -> DrawnLists:
         if way.planned.rules.carrier is COUNTS:
             share = way.n_records / self._counts.sum()
             counts = from_counts(self._counts * share, way.count_scale, noise)
-            lists = np.stack([self._binned(each) for each in counts])
+            lists = np.stack([self._list_of_counts(count_draw) for count_draw in counts])
             straight = self._list + self._mean
             return DrawnLists(straight, lists, lists, np.zeros(N_DRAWS))
         ends, summed = way.cluster_ends, way.summed_ends
@@ -374,11 +370,11 @@ class MaskedValues:
         lower, upper, n_bins = self._attribute.lower, self._attribute.upper, self._list.size
         masked = np.clip(straight_lists(noisy, summed, n_bins), lower, upper)
         tails = np.clip(with_tails(masked, noisy, ends, summed, shapes), lower, upper)
-        within = tails.var(axis=1) - self._averaged(tails, ends).var(axis=1)
+        within = tails.var(axis=1) - self._means_between(tails, ends).var(axis=1)
         straight = np.clip(straight_lists(centroids, summed, n_bins), lower, upper)
         return DrawnLists(straight, masked, tails, np.maximum(within, 0) / way.n_clusters)
 
-    def _binned(self, counts: Float64Array) -> Float64Array:
+    def _list_of_counts(self, counts: Float64Array) -> Float64Array:
         """Return the list that has some counts of the released values, by bin."""
         ends, sums = (np.append(0, np.cumsum(each)) for each in (counts, counts * self._different))
         running = np.interp(self._grid, ends / ends[-1], sums / ends[-1])
@@ -395,7 +391,7 @@ class MaskedValues:
         if not self._cluster:
             return 0.0
         places = (np.arange(self._list.size) + 0.5) / self._list.size
-        left = self._averaged(self._within(places), self._ends)
+        left = self._means_between(self._within(places), self._ends)
         return float(places.var() - left.var()) * self._cluster
 
     @property
@@ -406,14 +402,14 @@ class MaskedValues:
     def _neumann(self, lists: Float64Array) -> Float64Array:
         """Return the scores of lists, `(..., n_bins)`, before they are divided by √r."""
         if self._different.size == 2:
-            found: Float64Array = self._averaged(self._within(lists), self._ends) / self._attenuation
+            found: Float64Array = self._means_between(self._within(lists), self._ends) / self._attenuation
             return found
         if self._few:
             return self._by_code(lists) @ self._of_codes.T @ self._indicators
         found = self._within(lists)
         for _ in range(_TERMS - 1):
             rest = lists - self._expected(self._within(found))
-            found += self._averaged(self._within(rest), self._ends)
+            found += self._means_between(self._within(rest), self._ends)
         return found
 
     @property
@@ -461,19 +457,19 @@ class MaskedValues:
     def _obstacle(self) -> str:
         """Return why nothing can be derived about the assignment; empty if it can."""
         rules = [way.planned.rules for way in self._ways]
-        if not all(each.listed for each in rules):
+        if not all(rule.listed for rule in rules):
             return "every record has noise of its own, clamped to the domain"
         if self._attribute.keeps_missing:
             return "it has missing values, which have no place among the others"
         if (
-            any(each.declared_by for each in rules)
+            any(rule.declared_by for rule in rules)
             or self._attribute.taxonomy
             or self._attribute.by_frequency
         ):
             return "the order in which its categories were masked is not public"
-        if not all(each.monotone for each in rules):
+        if not all(rule.monotone for rule in rules):
             return "its noisy values do not ascend with the ranks"
-        if self._labels and not all(each.carrier is COUNTS for each in rules):
+        if self._labels and not all(rule.carrier is COUNTS for rule in rules):
             return "its categories were averaged and not counted"
         if not self._variance:
             return "all released values are equal"
@@ -513,18 +509,18 @@ class MaskedValues:
         for way, share in zip(self._ways, self._shares, strict=True):
             means = values
             if way.planned.rules.carrier is QUANTILES:
-                means = self._averaged(values, way.cluster_ends)
+                means = self._means_between(values, way.cluster_ends)
             found += share * means
         return found
 
-    def _averaged(self, values: Float64Array, ends: Float64Array) -> Float64Array:
+    def _means_between(self, values: Float64Array, ends: Float64Array) -> Float64Array:
         """Return the means between consecutive ends, by rank."""
         # The integral of the means is linear between ends.
         of_ends = _between(ends, self._grid, _running(values))
         means: Float64Array = np.diff(_between(self._grid, ends, of_ends)) * values.shape[-1]
         return means
 
-    def _relabelled(self) -> float:
+    def _share_relabelled(self) -> float:
         """Return the share of the records that got another value."""
         same = self._values[:, None] == self._values
 

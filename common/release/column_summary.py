@@ -92,8 +92,10 @@ class ColumnSummaries:
         # While they are merged they are there twice, with the order that sorts them.
         most = max(share // (3 * _COUNTED.itemsize), _FEWEST_VALUES)
         self._counts: dict[str, _Counts] = {
-            each.name: _Labels(each) if each.is_categorical else _Numbers(each, most, self._scratch)
-            for each in attributes
+            attribute.name: _Labels(attribute)
+            if attribute.is_categorical
+            else _Numbers(attribute, most, self._scratch)
+            for attribute in attributes
         }
         self._failed: set[str] = set()
 
@@ -116,25 +118,18 @@ class ColumnSummaries:
         Args:
             units: Their values by attribute, in resolution units and within the domains, each of shape
                 (n_records,).
-
-        Raises:
-            OSError: If the scratch folder cannot be used.
         """
         for name, counts in self._counts.items():
             with self._attempt(name):
                 counts.add(units[name])
 
     def finish(self) -> dict[str, ColumnSummary | None]:
-        """Return the summary of every attribute; None for one that could not be made.
-
-        Raises:
-            OSError: If the scratch folder cannot be used.
-        """
+        """Return the summary of every attribute; None for one that could not be made."""
         summaries: dict[str, ColumnSummary | None] = dict.fromkeys(self._counts)
         for name, counts in self._counts.items():
             with self._attempt(name):
                 summaries[name] = counts.summary()
-        return {name: None if name in self._failed else each for name, each in summaries.items()}
+        return {name: None if name in self._failed else summary for name, summary in summaries.items()}
 
     @contextmanager
     def _attempt(self, name: str) -> Iterator[None]:
@@ -165,13 +160,7 @@ class _Labels:
 
 
 class _Numbers:
-    """Counts of the values of a number, integer or date.
-
-    Args:
-        attribute: What was declared about it.
-        most: How many different values are held in memory.
-        scratch: Opens the file for more.
-    """
+    """Counts of the values of a number, integer or date."""
 
     def __init__(self, attribute: Attribute, most: int, scratch: Callable[[], RunFile]) -> None:
         # Edges of bins can lie where missing values have their number.
@@ -197,7 +186,7 @@ class _Numbers:
         self._n_records += len(units)
         self._recent.append(counted)
         if sum(map(len, self._recent)) > self._most:
-            merged = _merged(self._recent)
+            merged = _merge(self._recent)
             self._recent = [merged]
             if len(merged) > self._most // 2:
                 self._runs.append(self._scratch().append([merged], _COUNTED))
@@ -205,10 +194,10 @@ class _Numbers:
 
     def _ranges(self) -> Iterator[tuple[Int64Array, Int64Array]]:
         """Return all different values, ascending, and how many records have each, in pieces."""
-        self._recent = [_merged(self._recent)] if self._recent else []
-        runs = [ArrayRun(each) for each in self._recent] + self._runs
+        self._recent = [_merge(self._recent)] if self._recent else []
+        runs = [ArrayRun(counts) for counts in self._recent] + self._runs
         for blocks in in_ranges(runs, self._most, "value"):
-            merged = _merged(blocks)
+            merged = _merge(blocks)
             yield np.ascontiguousarray(merged["value"]), np.ascontiguousarray(merged["records"])
 
     def summary(self) -> ColumnSummary:
@@ -237,7 +226,7 @@ class _Numbers:
         ]
         facts = (
             ("lowest", attribute.text(lowest)),
-            *((name, attribute.text(each)) for (name, _), each in zip(_QUARTILES, quartiles, strict=True)),
+            *((name, attribute.text(value)) for (name, _), value in zip(_QUARTILES, quartiles, strict=True)),
             ("highest", attribute.text(highest)),
             ("mean", _mean(attribute, Fraction(total, self._n_records))),
             *([("missing", f"{self._missing:,}")] if self._keeps_missing else []),
@@ -253,14 +242,14 @@ class _Numbers:
     def _at(self, shares: Sequence[float]) -> list[int]:
         """Return, for ascending shares, the smallest value that so many of the records do not exceed."""
         needed = [max(1, ceil(share * self._n_records)) for share in shares]
-        found: list[int] = []
+        values: list[int] = []
         before = 0
         for units, records in self._ranges():
             running = before + np.cumsum(records)
-            while len(found) < len(needed) and len(running) and needed[len(found)] <= running[-1]:
-                found.append(int(units[np.searchsorted(running, needed[len(found)])]))
+            while len(values) < len(needed) and len(running) and needed[len(values)] <= running[-1]:
+                values.append(int(units[np.searchsorted(running, needed[len(values)])]))
             before = int(running[-1]) if len(running) else before
-        return found
+        return values
 
 
 def _starts(ordered: Int64Array) -> Int64Array:
@@ -270,7 +259,7 @@ def _starts(ordered: Int64Array) -> Int64Array:
     return np.flatnonzero(new)
 
 
-def _merged(counted: Sequence[Records]) -> Records:
+def _merge(counted: Sequence[Records]) -> Records:
     """Return counts of values as one, ascending, every value once."""
     if len(counted) == 1:
         return counted[0]

@@ -104,22 +104,22 @@ class NoisyCounts:
     def __init__(self, design: Design, measured: Measured) -> None:
         self._design, self._measured = design, measured
         self._estimated: dict[int, Parts] = {}
-        self._places = {each.name: place for place, each in enumerate(design.attributes)}
+        self._places = {attribute.name: place for place, attribute in enumerate(design.attributes)}
 
     def __repr__(self) -> str:
-        n_counts = sum(each.size for each in self._measured.sums)
+        n_counts = sum(sums.size for sums in self._measured.sums)
         return f"<{n_counts:,} noisy counts of {self._design.n_records:,} records>"
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
         """All noisy counts as they are published, a line each (`common.release.counts`)."""
-        found: pd.DataFrame = counts_table(self._design, self._measured).to_pandas()
-        return found
+        table: pd.DataFrame = counts_table(self._design, self._measured).to_pandas()
+        return table
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """Names of the pairs of attributes whose tables were counted."""
-        names = [each.name for each in self._design.attributes]
+        names = [attribute.name for attribute in self._design.attributes]
         return tuple((names[pair[0]], names[pair[1]]) for pair in self._measured.pairs)
 
     def table(self, first: str, second: str | None = None, confidence: float = 0.95) -> "pd.DataFrame":
@@ -158,8 +158,8 @@ class NoisyCounts:
 
     def proportions(self, first: str, second: str | None = None, confidence: float = 0.95) -> "pd.DataFrame":
         """Return the counts of `table` as shares of all records, in the columns `proportion` and so on."""
-        found = self.table(first, second, confidence) / self._design.n_records
-        return found.rename(columns={"count": "proportion"})
+        shares = self.table(first, second, confidence) / self._design.n_records
+        return shares.rename(columns={"count": "proportion"})
 
     def means(self, names: str | Sequence[str] = (), confidence: float = 0.95) -> "pd.DataFrame":
         """Return the means of attributes.
@@ -219,14 +219,14 @@ class NoisyCounts:
         import pandas as pd
 
         reach, places = self._reach(confidence), self._numeric(names)
-        kept = [each for each in places if not self._design.attributes[each].keeps_missing]
+        kept = [place for place in places if not self._design.attributes[place].keeps_missing]
         if names and kept != places:
             raise UsageError(
                 "an attribute has missing values, which no correlation allows for", "leave it out"
             )
         lines = {}
         for i, j in combinations(sorted(kept), 2):
-            hidden = not names and (self._binned(i) is None or self._binned(j) is None)
+            hidden = not names and (self._bins_of(i) is None or self._bins_of(j) is None)
             if (i, j) in self._measured.pairs and not hidden:
                 key = self._design.attributes[i].name, self._design.attributes[j].name
                 lines[key] = self._correlation(i, j)
@@ -239,7 +239,9 @@ class NoisyCounts:
         grouped, found, errors = np.array(list(lines.values())).T
         table = _lines(index, "correlation", found, errors, reach)
         table.insert(0, "grouped", grouped)
-        return table.assign(**{each: table[each].clip(-1, 1) for each in ("correlation", "low", "high")})
+        return table.assign(
+            **{column: table[column].clip(-1, 1) for column in ("correlation", "low", "high")}
+        )
 
     def _correlation(self, i: int, j: int) -> tuple[float, float, float]:
         """Return the correlation of bin means, of values, and the standard error of the latter."""
@@ -261,13 +263,13 @@ class NoisyCounts:
         return grouped, found, sqrt(noise) / slope
 
     def _varying(self, place: int) -> "_Binned":
-        binned = self._binned(place)
+        binned = self._bins_of(place)
         if binned is None:
             name = self._design.attributes[place].name
             raise UsageError(f"noise hides how much the values of {name} differ", "leave it out")
         return binned
 
-    def _binned(self, place: int) -> "_Binned | None":
+    def _bins_of(self, place: int) -> "_Binned | None":
         return _Binned.of(self._parts(place), self._measured.codings[place], self._design.n_records)
 
     def _parts(self, place: int) -> Parts:
@@ -277,13 +279,13 @@ class NoisyCounts:
 
     @cached_property
     def _levels(self) -> list[list[tuple[Int64Array, Int64Array, float]]]:
-        found: list[list[tuple[Int64Array, Int64Array, float]]] = [[] for _ in self._design.attributes]
+        levels: list[list[tuple[Int64Array, Int64Array, float]]] = [[] for _ in self._design.attributes]
         for asked, sums in zip(self._measured.rounds, self._measured.sums, strict=True):
             for question, counts in zip(asked, split(asked, sums), strict=True):
                 if isinstance(question, OneWay):
                     variance = self._design.variance(question.noise)
-                    found[question.attribute].append((question.edges, counts, variance))
-        return found
+                    levels[question.attribute].append((question.edges, counts, variance))
+        return levels
 
     def _table(self, i: int, j: int) -> tuple[tuple[int, int], Float64Array, float]:
         """Return the attributes of a counted table in their order, its counts, and the variance of each."""
@@ -291,13 +293,13 @@ class NoisyCounts:
         for question, noisy in zip(asked, split(asked, sums), strict=True):
             if isinstance(question, Table) and set(question.pair) == {i, j}:
                 counts = noisy + (self._design.n_records - noisy.sum()) / noisy.size
-                shape = [each.n_bins for each in question.codings]
+                shape = [coding.n_bins for coding in question.codings]
                 return (
                     question.pair,
                     counts.reshape(shape),
                     self._design.variance(question.noise, question.pair),
                 )
-        names = " and ".join(self._design.attributes[each].name for each in (i, j))
+        names = " and ".join(self._design.attributes[place].name for place in (i, j))
         raise UsageError(
             f"the table of {names} was not counted",
             "`pairs` has those that were; for others there is only what the model implies: the records",
@@ -311,8 +313,8 @@ class NoisyCounts:
     def _numeric(self, names: str | Sequence[str]) -> list[int]:
         attributes = self._design.attributes
         if not names:
-            return [place for place, each in enumerate(attributes) if _is_numeric(each)]
-        places = [self._place(each) for each in ([names] if isinstance(names, str) else names)]
+            return [place for place, attribute in enumerate(attributes) if _is_numeric(attribute)]
+        places = [self._place(name) for name in ([names] if isinstance(names, str) else names)]
         for place in places:
             if not _is_numeric(attributes[place]):
                 raise UsageError(f"attribute {attributes[place].name!r} is a category", "leave it out")
@@ -388,14 +390,14 @@ def _is_numeric(attribute: Attribute) -> bool:
 
 
 def _lines(
-    index: "pd.Index", name: str, found: Float64Array, errors: Float64Array, reach: float
+    index: "pd.Index", name: str, values: Float64Array, errors: Float64Array, reach: float
 ) -> "pd.DataFrame":
     import pandas as pd
 
     columns = {
-        name: found,
+        name: values,
         "standard_error": errors,
-        "low": found - reach * errors,
-        "high": found + reach * errors,
+        "low": values - reach * errors,
+        "high": values + reach * errors,
     }
     return pd.DataFrame(columns, index=index)

@@ -67,21 +67,16 @@ _BETWEEN = " | "
 
 
 def counts_table(design: Design, measured: Measured) -> pa.Table:
-    """Return the noisy counts of a release, `(n_numbers, 9)`.
-
-    Args:
-        design: The release.
-        measured: What all its rounds measured.
-    """
+    """Return the noisy counts of a release, `(n_numbers, 9)`."""
     asked = [
         (number, question, counts)
         for number, (questions, sums) in enumerate(zip(measured.rounds, measured.sums, strict=True), start=1)
         for question, counts in zip(questions, split(questions, sums), strict=True)
     ]
     sizes = [question.n_numbers for _, question, _ in asked]
-    described = [_described(question, design.attributes) for _, question, _ in asked]
+    described = [_describe(question, design.attributes) for _, question, _ in asked]
     deviations = [sqrt(_variance(design, question)) for _, question, _ in asked]
-    texts = [_texts(each, sizes) for each in zip(*described, strict=True)]
+    texts = [_texts(column, sizes) for column in zip(*described, strict=True)]
     return pa.table(
         [
             pa.array(np.repeat([number for number, _, _ in asked], sizes), pa.int32()),
@@ -102,7 +97,6 @@ def pair_errors(counts: pa.Table, n_records: int) -> dict[tuple[str, str], float
 
     Args:
         counts: All noisy counts of a release.
-        n_records: Number of records.
     """
     cells = counts.filter(pc.equal(pc.cast(counts.column("kind"), pa.string()), TWO_WAY))
     deviations, numbers, tables = (
@@ -122,17 +116,17 @@ _Cells = Sequence[str | None] | str | None
 """A text of each number of a table, or one of all."""
 
 
-def _described(question: Question, attributes: Sequence[Attribute]) -> tuple[_Cells, ...]:
+def _describe(question: Question, attributes: Sequence[Attribute]) -> tuple[_Cells, ...]:
     """Return kind, first attribute and its cells, second attribute and its cells."""
     if isinstance(question, OneWay):
         attribute = attributes[question.attribute]
         cells = leaf_texts(attribute, question.edges)
         return ONE_WAY, attribute.name, cells, None, None
-    one, other = (attributes[each] for each in question.pair)
+    one, other = (attributes[place] for place in question.pair)
     if isinstance(question, Score):
         return SCORE, one.name, None, other.name, None
     of_one, of_other = (
-        bin_texts(each, coding) for each, coding in zip((one, other), question.codings, strict=True)
+        bin_texts(attribute, coding) for attribute, coding in zip((one, other), question.codings, strict=True)
     )
     cells = [text for text in of_one for _ in of_other]
     kind = COARSE if isinstance(question, CoarseTable) else TWO_WAY
@@ -142,11 +136,11 @@ def _described(question: Question, attributes: Sequence[Attribute]) -> tuple[_Ce
 def _texts(tables: Sequence[_Cells], sizes: Sequence[int]) -> pa.DictionaryArray:
     """Return a column of texts from those of each table; the texts of merged bins can be long."""
     number: dict[str, int] = {}
-    found: list[int | None] = []
+    numbers: list[int | None] = []
     for cells, size in zip(tables, sizes, strict=True):
-        each = [cells] * size if cells is None or isinstance(cells, str) else cells
-        found += [None if text is None else number.setdefault(text, len(number)) for text in each]
-    return pa.DictionaryArray.from_arrays(pa.array(found, pa.int32()), pa.array(list(number), pa.string()))
+        column = [cells] * size if cells is None or isinstance(cells, str) else cells
+        numbers += [None if text is None else number.setdefault(text, len(number)) for text in column]
+    return pa.DictionaryArray.from_arrays(pa.array(numbers, pa.int32()), pa.array(list(number), pa.string()))
 
 
 def leaf_texts(attribute: Attribute, edges: Int64Array) -> list[str]:
@@ -167,17 +161,13 @@ def bin_texts(attribute: Attribute, coding: Coding) -> list[str]:
         held: list[list[str]] = [[] for _ in range(coding.n_bins)]
         for code, label in enumerate(labels.tolist()):
             held[label].append(attribute.text(attribute.lower + code))
-        return [_BETWEEN.join(each) for each in held]
+        return [_BETWEEN.join(names) for names in held]
     starts = np.searchsorted(labels, np.arange(coding.n_bins))
     return leaf_texts(attribute, np.append(edges[:-1][starts], edges[-1]))
 
 
 def measured_in(design: Design, counts: pa.Table) -> Measured:
     """Return what a table of noisy counts says that was measured; it is untrusted input.
-
-    Args:
-        design: The release.
-        counts: Of the columns above.
 
     Raises:
         IntegrityError: If it is not the table of this release, naming the first thing that is not.
@@ -218,8 +208,8 @@ def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> np.ndarray:
     if pa.types.is_dictionary(one.type):
         one, other = one.cast(pa.string()), other.cast(pa.string())
     both_null = pc.and_(pc.is_null(one), pc.is_null(other))
-    found: np.ndarray = pc.or_(pc.fill_null(pc.equal(one, other), False), both_null).to_numpy()
-    return found
+    same: np.ndarray = pc.or_(pc.fill_null(pc.equal(one, other), False), both_null).to_numpy()
+    return same
 
 
 def check_drawn(design: Design, seed: str, counts: pa.Table, codes: Iterable[Int64Array]) -> SyntheticRelease:
@@ -228,9 +218,7 @@ def check_drawn(design: Design, seed: str, counts: pa.Table, codes: Iterable[Int
     Nothing of the owners is needed for it. That the counts are those that the owners sent is another check.
 
     Args:
-        design: The release.
         seed: The stated one, hexadecimal.
-        counts: The published noisy counts.
         codes: The published records: of each attribute the codes of their values, from 0 to V - 1,
             `(n_records,)`.
 

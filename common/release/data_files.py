@@ -41,16 +41,9 @@ def read_data(path: Path, plan: Plan, n_records: int) -> pa.Table:
 def data_pieces(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
     """Read a data file that has the columns of the plan and as many records as the owners stated.
 
-    Args:
-        path: `data.parquet` or `data.csv`.
-        n_records: Number of records of the release.
-
     Yields:
         Pieces of the file as it is: from CSV, texts. How many records the file has is checked after the
         last one: what a footer states is only a claim.
-
-    Raises:
-        IntegrityError: If it has other columns, or another number of records.
     """
     try:
         if path.name == PARQUET_FILE:
@@ -58,12 +51,12 @@ def data_pieces(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
             pieces = parquet_pieces(path)
         else:
             pieces = _csv_pieces(path, plan)
-        found = 0
+        count = 0
         for piece in pieces:
-            found += piece.num_rows
-            if found <= n_records:
+            count += piece.num_rows
+            if count <= n_records:
                 yield piece
-        _check_count(path, found, n_records)
+        _check_count(path, count, n_records)
     except (pa.ArrowException, OSError, ValueError) as problem:
         # Arrow's own words can quote values.
         raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
@@ -96,9 +89,9 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     return pq.ParquetFile(path, thrift_container_size_limit=_LONGEST_LIST, pre_buffer=False)
 
 
-def _check_count(path: Path, found: int, n_records: int) -> None:
-    if found != n_records:
-        raise IntegrityError(f"{path.name} has {found} records, the owners stated {n_records}")
+def _check_count(path: Path, count: int, n_records: int) -> None:
+    if count != n_records:
+        raise IntegrityError(f"{path.name} has {count} records, the owners stated {n_records}")
 
 
 def parquet_pieces(path: Path) -> Iterator[pa.Table]:
@@ -110,7 +103,7 @@ def parquet_pieces(path: Path) -> Iterator[pa.Table]:
 
 def _csv_pieces(path: Path, plan: Plan) -> Iterator[pa.Table]:
     names = release_schema(plan).names
-    for piece in csv_tables(path, {each.name for each in plan.attributes if each.keeps_missing}):
+    for piece in csv_tables(path, {a.name for a in plan.attributes if a.keeps_missing}):
         if piece.column_names != names:
             raise IntegrityError(f"the columns of {path.name} are not those of the plan")
         yield piece
@@ -138,19 +131,11 @@ def check_descriptions(schema: pa.Schema, plan: Plan, manifest: Mapping[str, Any
 
 def label_bytes(attributes: Sequence[Attribute]) -> dict[str, int]:
     """Return how many bytes the labels of each attribute take once."""
-    return {each.name: sum(len(label.encode()) + 4 for label in each.categories) for each in attributes}
+    return {a.name: sum(len(label.encode()) + 4 for label in a.categories) for a in attributes}
 
 
 def check_sizes(path: Path, metadata: pq.FileMetaData, text_bytes: Mapping[str, int]) -> None:
-    """Check that the columns have as many values as rows, in no more bytes than these can take.
-
-    Args:
-        metadata: Its footer.
-        text_bytes: What the texts of a column take at most, by its name.
-
-    Raises:
-        IntegrityError: If they have not.
-    """
+    """Check that the columns have as many values as rows, in no more bytes than these can take."""
     with path.open("rb") as stream:
         if not _are_plausible(stream, metadata, text_bytes):
             raise IntegrityError(f"{path.name} states numbers or sizes that such columns do not have")
@@ -192,7 +177,7 @@ def check_values(pieces: Mapping[str, pa.Table], plan: Plan, start: int) -> dict
         expected = np.arange(start + 1, start + piece.num_rows + 1, dtype=np.int64)
         if not _numbers(name, piece).equals(pa.chunked_array([expected])):
             raise IntegrityError(f"the records of {name} are not numbered from 1")
-    found = {}
+    values = {}
     for attribute in plan.columns:
         first: pa.ChunkedArray | None = None
         for name, piece in pieces.items():
@@ -201,8 +186,8 @@ def check_values(pieces: Mapping[str, pa.Table], plan: Plan, start: int) -> dict
                 raise IntegrityError(f"{name} does not hold the same records as {next(iter(pieces))}")
             first = units
         if first is not None:
-            found[attribute.name] = first.to_numpy()
-    return found
+            values[attribute.name] = first.to_numpy()
+    return values
 
 
 def units_within(name: str, table: pa.Table, attribute: Attribute) -> pa.ChunkedArray:
@@ -241,11 +226,6 @@ def _units(name: str, table: pa.Table, attribute: Attribute) -> pa.ChunkedArray:
 def unit_batches(path: Path, plan: Plan, names: Sequence[str], n_records: int) -> Iterator[pa.RecordBatch]:
     """Read attributes of a release back into resolution units, some records at a time.
 
-    Args:
-        path: `data.parquet` or `data.csv`.
-        names: Attributes to read.
-        n_records: Number of records of the release.
-
     Yields:
         int64 columns without nulls.
 
@@ -253,7 +233,7 @@ def unit_batches(path: Path, plan: Plan, names: Sequence[str], n_records: int) -
         IntegrityError: If the file holds something else.
     """
     for piece in data_pieces(path, plan, n_records):
-        units = pa.table({each: _units(path.name, piece, plan.attribute(each)) for each in names})
+        units = pa.table({name: _units(path.name, piece, plan.attribute(name)) for name in names})
         if any(column.null_count for column in units.columns):
             raise IntegrityError(f"{path.name} has null values, which the plan does not allow")
         yield from units.combine_chunks().to_batches()

@@ -106,10 +106,10 @@ def means(terms: Sequence[Term], confidence: float) -> "pd.DataFrame":
     """Return the means of terms, a line each."""
     import pandas as pd
 
-    draws = np.stack([each.drawn.means for each in terms])
-    sampling = np.array([each.released.var() / len(each.released) for each in terms])
-    index = pd.Index([each.name for each in terms], name="attribute")
-    return _table(index, np.array([each.mean for each in terms]), draws, sampling, confidence)
+    draws = np.stack([term.drawn.means for term in terms])
+    sampling = np.array([term.released.var() / len(term.released) for term in terms])
+    index = pd.Index([term.name for term in terms], name="attribute")
+    return _table(index, np.array([term.mean for term in terms]), draws, sampling, confidence)
 
 
 def shares(
@@ -174,7 +174,7 @@ def linear(response: Term, regressors: Sequence[Term], confidence: float) -> "pd
     true = np.where(same, released, scores.T @ scores / len(scores))
     with_response = scores.T @ response.scores / len(scores)
     whole = np.block([[response.released.var(), with_response], [with_response[:, None], true]])
-    names = ", ".join(dict.fromkeys(each.attribute for each in regressors))
+    names = ", ".join(dict.fromkeys(regressor.attribute for regressor in regressors))
     if np.linalg.eigvalsh(whole / np.sqrt(np.outer(whole.diagonal(), whole.diagonal())))[0] <= 1e-12:
         raise UsageError(
             f"the corrected covariances of {response.attribute} and {names} contradict each other",
@@ -187,9 +187,9 @@ def linear(response: Term, regressors: Sequence[Term], confidence: float) -> "pd
     sampling = _sampling(true, moments)
     as_released = np.linalg.solve(released, values.T @ response.released / len(values)).astype(np.float64)
     among = np.stack([[covariances(a, b) for b in regressors] for a in regressors])
-    beside = np.stack([covariances(each, response) for each in regressors])
+    beside = np.stack([covariances(regressor, response) for regressor in regressors])
     draws = np.linalg.solve(among.transpose(2, 0, 1), beside.T[:, :, None])[:, :, 0].T.astype(np.float64)
-    index = pd.Index([each.name for each in regressors], name=response.name)
+    index = pd.Index([regressor.name for regressor in regressors], name=response.name)
     return _table(index, as_released, draws, sampling, confidence)
 
 
@@ -207,8 +207,8 @@ def logistic(response: Term, regressors: Sequence[Term], confidence: float) -> "
     import pandas as pd
 
     values, scores, _ = _columns(regressors)
-    as_released, _, _ = _fitted(response, values, values.T @ response.released / len(values))
-    slopes, curvature, expected = _fitted(response, values, scores.T @ response.scores / len(values))
+    as_released, _, _ = _fit(response, values, values.T @ response.released / len(values))
+    slopes, curvature, expected = _fit(response, values, scores.T @ response.scores / len(values))
     moments = np.column_stack(
         [
             response.released + response.mean - expected,
@@ -218,12 +218,12 @@ def logistic(response: Term, regressors: Sequence[Term], confidence: float) -> "
     sampling = _sampling(curvature, moments)[1:]
     draws = slopes[:, None]
     if response.drawn.means.size > 1:
-        draws = _redrawn(response, regressors[0], float(slopes[0]))[None]
-    index = pd.Index([each.name for each in regressors], name=response.name)
+        draws = _draw_log_odds(response, regressors[0], float(slopes[0]))[None]
+    index = pd.Index([regressor.name for regressor in regressors], name=response.name)
     return _table(index, as_released, draws, sampling, confidence)
 
 
-def _redrawn(response: Term, regressor: Term, slope: float) -> Float64Array:
+def _draw_log_odds(response: Term, regressor: Term, slope: float) -> Float64Array:
     """Return the log odds by draw, by Newton's method from those of the released list."""
     share = np.clip(response.drawn.means, _LEAST_SHARE, 1 - _LEAST_SHARE)
     deviations = np.sqrt(regressor.drawn.variances)
@@ -242,7 +242,7 @@ def _redrawn(response: Term, regressor: Term, slope: float) -> Float64Array:
     return found
 
 
-def _fitted(
+def _fit(
     response: Term, values: Float64Array, with_response: Float64Array
 ) -> tuple[Float64Array, Float64Array, Float64Array]:
     """Solve the equations of logistic regression.
@@ -286,10 +286,10 @@ def _fitted(
 
 def _columns(terms: Sequence[Term]) -> tuple[Float64Array, Float64Array, Float64Array]:
     """Return values and scores as columns, and which pairs of columns are of one attribute."""
-    of = np.array([each.attribute for each in terms])
+    of = np.array([term.attribute for term in terms])
     return (
-        np.stack([each.released for each in terms], axis=1),
-        np.stack([each.scores for each in terms], axis=1),
+        np.stack([term.released for term in terms], axis=1),
+        np.stack([term.scores for term in terms], axis=1),
         of[:, None] == of,
     )
 

@@ -69,9 +69,9 @@ class OwnerEvidence:
         """Read the owner's part of the manifest; see `Signed.from_document` for what it raises."""
         consent, fragment = document["consent"], document["fragment"]
         return cls(
-            Consent.from_bytes(_checked(consent)),
+            Consent.from_bytes(_check_digest(consent)),
             Signed.from_document(consent),
-            FragmentStatement.from_bytes(_checked(fragment)),
+            FragmentStatement.from_bytes(_check_digest(fragment)),
             Signed.from_document(fragment),
         )
 
@@ -103,19 +103,19 @@ class Evidence:
         """Read the evidence of a manifest; see `Signed.from_document` for what it raises."""
         plan, addendum = manifest["plan"], manifest["addendum"]
         return cls(
-            Plan.from_bytes(_checked(plan)),
+            Plan.from_bytes(_check_digest(plan)),
             Signed.from_document(plan),
-            Addendum.from_bytes(_checked(addendum)),
+            Addendum.from_bytes(_check_digest(addendum)),
             Signed.from_document(addendum),
             {owner["id"]: OwnerEvidence.from_document(owner) for owner in manifest["owners"]},
             tuple(
-                (RoundDocument.from_bytes(_checked(each)), Signed.from_document(each))
-                for each in manifest.get("rounds", ())
+                (RoundDocument.from_bytes(_check_digest(signed_round)), Signed.from_document(signed_round))
+                for signed_round in manifest.get("rounds", ())
             ),
         )
 
 
-def _checked(part: Mapping[str, Any]) -> bytes:
+def _check_digest(part: Mapping[str, Any]) -> bytes:
     """Return the canonical bytes of a part's document, whose digest must be the shown one."""
     data = canonical(part["document"])
     if digest(data) != part["digest"]:

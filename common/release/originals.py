@@ -157,7 +157,7 @@ def from_counts(counts: Float64Array, scale: float, random: np.random.Generator)
         random: Draws the noise.
     """
     noisy = counts + random.laplace(0, _STRAY * scale, (N_DRAWS, counts.size))
-    return np.stack([nearest_counts(each, float(counts.sum())) for each in noisy])
+    return np.stack([nearest_counts(draw, float(counts.sum())) for draw in noisy])
 
 
 def noisy_centroids(centroids: Float64Array, scale: float, random: np.random.Generator) -> Float64Array:
@@ -165,4 +165,4 @@ def noisy_centroids(centroids: Float64Array, scale: float, random: np.random.Gen
     from scipy.optimize import isotonic_regression
 
     noisy = centroids + random.laplace(0, scale, (N_DRAWS, centroids.size))
-    return np.stack([isotonic_regression(each).x for each in noisy])
+    return np.stack([isotonic_regression(draw).x for draw in noisy])

@@ -46,18 +46,18 @@ def unpacked_size(stream: BinaryIO, start: int, length: int, n_rows: int) -> int
 
 def _integers(stream: BinaryIO, depth: int = 0) -> dict[int, int]:
     """Read a struct, and return its own integers by the numbers of their fields."""
-    found: dict[int, int] = {}
+    integers: dict[int, int] = {}
     number = 0
     if depth > _DEEPEST:
         raise ValueError("structs within structs")
     while (head := _byte(stream)) != 0:
-        number = number + (head >> 4) if head >> 4 else _signed(_varint(stream))
+        number = number + (head >> 4) if head >> 4 else _decode_zigzag(_varint(stream))
         kind = head & 15
         if kind in _INTEGERS:
-            found[number] = _signed(_varint(stream))
+            integers[number] = _decode_zigzag(_varint(stream))
         elif kind not in _BOOLEANS:
             _skip(stream, kind, depth)
-    return found
+    return integers
 
 
 def _skip(stream: BinaryIO, kind: int, depth: int) -> None:
@@ -96,5 +96,5 @@ def _varint(stream: BinaryIO) -> int:
     raise ValueError("an integer that is too long")
 
 
-def _signed(value: int) -> int:
+def _decode_zigzag(value: int) -> int:
     return value >> 1 ^ -(value & 1)

@@ -83,11 +83,11 @@ def _counts(folder: Path, verified: Verified) -> NoisyCounts | None:
 def _table(folder: Path, verified: Verified) -> pa.Table:
     """Return the values of a release under the plan's own types and descriptions, whoever wrote the file."""
     plan, n_records = verified.plan, verified.n_records
-    (name, *_) = (each for each in DATA_FILES if each in verified.files)
-    found = read_data(folder / name, plan, n_records)
-    units = {each: to_units(each, found.column(each.name)).to_numpy() for each in plan.columns}
+    (name, *_) = (file_name for file_name in DATA_FILES if file_name in verified.files)
+    table = read_data(folder / name, plan, n_records)
+    units = {a: to_units(a, table.column(a.name)).to_numpy() for a in plan.columns}
     numbers = pa.array(np.arange(1, n_records + 1, dtype=np.int64))
-    columns = [numbers, *(from_units(each, values) for each, values in units.items())]
+    columns = [numbers, *(from_units(attribute, values) for attribute, values in units.items())]
     return pa.table(columns, schema=release_schema(plan))
 
 
@@ -159,25 +159,25 @@ class Release:
         import pandas as pd
 
         return pd.DataFrame(
-            [self._line(each) for each in self.verified.plan.attributes],
-            index=pd.Index([each.name for each in self.verified.plan.attributes], name="attribute"),
+            [self._line(attribute) for attribute in self.verified.plan.attributes],
+            index=pd.Index([attribute.name for attribute in self.verified.plan.attributes], name="attribute"),
         )
 
     def _line(self, attribute: Attribute) -> dict[str, Any]:
         if self.counts is not None:
             return {"resolution": "", **describe_domain(attribute)}
-        found, masked = self.distortions[attribute.name], [way.planned for way in self._ways(attribute)]
+        distortion, masked = self.distortions[attribute.name], [way.planned for way in self._ways(attribute)]
         scale = 1 if attribute.is_categorical else 10.0**-attribute.decimals
-        moved = found.assignment_noise
+        moved = distortion.assignment_noise
         return {
             **dict.fromkeys(("type", "domain", "resolution", "mechanism", "epsilon", "k", "rank_noise"), ""),
             **describe_domain(attribute),
             **describe_masking(masked),
-            "value_noise": found.value_noise * scale,
+            "value_noise": distortion.value_noise * scale,
             "assignment_noise": None if moved is None else moved * scale,
-            "attenuation": found.attenuation,
-            "scale_error": found.scale_error,
-            "note": found.note,
+            "attenuation": distortion.attenuation,
+            "scale_error": distortion.scale_error,
+            "note": distortion.note,
         }
 
     @cached_property
@@ -188,9 +188,12 @@ class Release:
             UsageError: If the records are synthetic.
         """
         self._check_masked()
-        return {each.name: self._masked(each).distortion for each in self.verified.plan.attributes}
+        return {
+            attribute.name: self._values_of(attribute).distortion
+            for attribute in self.verified.plan.attributes
+        }
 
-    def _masked(
+    def _values_of(
         self, attribute: Attribute, labels: Sequence[int] = (), *, ranks: bool = False
     ) -> MaskedValues:
         key = attribute.name, tuple(labels), ranks
@@ -248,7 +251,7 @@ class Release:
         if not attribute.categories:
             raise UsageError(f"attribute {name!r} is no category", "use means, or quantiles")
         try:
-            draws = self._masked(attribute).shares()
+            draws = self._values_of(attribute).shares()
         except ValueError as problem:
             raise UsageError(
                 f"attribute {name!r} has no intervals: {problem}", "count its released labels, and say so"
@@ -277,7 +280,7 @@ class Release:
         (name,) = self._different([name])
         if self.verified.plan.attribute(name).is_categorical:
             raise UsageError(f"attribute {name!r} has no quantiles: it is a category", "use shares")
-        if not at or not all(0 < each < 1 for each in at):
+        if not at or not all(0 < share < 1 for share in at):
             raise UsageError("a quantile is asked for that is none", "name shares between 0 and 1")
         return estimates.quantiles(self._term(name, corrected=True), at, confidence)
 
@@ -336,8 +339,8 @@ class Release:
         if not _is_numeric(self.verified.plan.attribute(response)):
             raise UsageError(f"the response {response!r} is a category", "use logistic, with event=...")
         terms = self._regressors(chosen, corrected=corrected)
-        found = estimates.linear(self._term(response, corrected=corrected), terms, confidence)
-        return found if corrected else found[_AS_RELEASED]
+        table = estimates.linear(self._term(response, corrected=corrected), terms, confidence)
+        return table if corrected else table[_AS_RELEASED]
 
     def logistic(
         self,
@@ -374,17 +377,17 @@ class Release:
                 "the estimates are attenuated",
             )
         happened = self._term(response, self._event(response, event), corrected=corrected)
-        found = estimates.logistic(happened, self._regressors(chosen, corrected=corrected), confidence)
-        return found if corrected else found[_AS_RELEASED]
+        table = estimates.logistic(happened, self._regressors(chosen, corrected=corrected), confidence)
+        return table if corrected else table[_AS_RELEASED]
 
     def _numeric(self, names: str | Sequence[str], confidence: float, *, ranks: bool = False) -> list[str]:
         """Return names of numeric attributes; without any, of all that can be corrected."""
         self._check_masked()
         _check_confidence(confidence)
         chosen = ([names] if isinstance(names, str) else list(names)) or [
-            each.name
-            for each in self.verified.plan.attributes
-            if _is_numeric(each) and not self._masked(each, ranks=ranks).distortion.note
+            attribute.name
+            for attribute in self.verified.plan.attributes
+            if _is_numeric(attribute) and not self._values_of(attribute, ranks=ranks).distortion.note
         ]
         for name in self._different(chosen):
             if not _is_numeric(self.verified.plan.attribute(name)):
@@ -408,7 +411,7 @@ class Release:
 
     def _different(self, names: list[str]) -> list[str]:
         self._check_masked()
-        declared = [each.name for each in self.verified.plan.attributes]
+        declared = [attribute.name for attribute in self.verified.plan.attributes]
         for name in names:
             if name not in declared:
                 raise UsageError(f"no attribute {name!r}", f"attributes: {', '.join(declared)}")
@@ -446,7 +449,7 @@ class Release:
             else:
                 codes = np.unique(self._units(attribute))[1:]
                 terms += [self._term(name, [code], corrected=False) for code in codes.tolist()]
-            if not any(each.attribute == name and each.released.any() for each in terms):
+            if not any(term.attribute == name and term.released.any() for term in terms):
                 raise UsageError(f"all records have the same {name!r}", "leave it out")
         return terms
 
@@ -464,7 +467,7 @@ class Release:
             levels = [[code] for code in alone] + ([combined] if combined else [])
             # The rarest decides first.
             if len(levels) > 1 and all(
-                not self._masked(attribute, labels).distortion.note for labels in reversed(levels)
+                not self._values_of(attribute, labels).distortion.note for labels in reversed(levels)
             ):
                 return sorted(levels)
             combined = sorted([*combined, alone.pop()])
@@ -487,7 +490,7 @@ class Release:
         as_released = estimates.Term.as_released(shown, name, values)
         if not corrected:
             return as_released
-        masked = self._masked(attribute, labels, ranks=ranks)
+        masked = self._values_of(attribute, labels, ranks=ranks)
         if note := masked.distortion.note:
             what = f"category {texts!r} of attribute {name!r}" if labels else f"attribute {name!r}"
             raise UsageError(f"{what} cannot be corrected: {note}", _UNCORRECTED)
@@ -512,12 +515,8 @@ def to_frame(table: pa.Table, attributes: Sequence[Attribute], index: "pd.Index"
     Integers become int64, numbers doubles and dates datetime64[s]; booleans stay booleans; categories become
     a Categorical with all declared categories, ordered if they are. A number whose domain has too many digits
     for a double stays an exact decimal of Arrow. Missing values become NaN, NaT or NA; such integers Int64.
-
-    Args:
-        attributes: The attributes to take, in the order of the columns.
-        index: The index of the DataFrame.
     """
     import pandas as pd
 
-    columns = {each.name: to_series(each, table.column(each.name)) for each in attributes}
+    columns = {attribute.name: to_series(attribute, table.column(attribute.name)) for attribute in attributes}
     return pd.DataFrame(columns, columns=list(columns), copy=False).set_axis(index)

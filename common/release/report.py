@@ -28,15 +28,13 @@ if TYPE_CHECKING:
 
 
 def equal_values(plan: Plan) -> tuple[str, ...]:
-    """Say of all attributes what records with the same released value share, one line per kind of carrier.
-
-    Args:
-        plan: The plan; owners can mask the same attribute in different ways, and then it is in several lines.
-    """
+    """Say of all attributes what records with the same released value share, one line per kind of carrier."""
     names: dict[str, dict[str, None]] = {}
     for task in plan.tasks:
-        for each in task.attributes:
-            names.setdefault(each.rules.equal_values(moved=bool(each.rank_noise)), {})[each.name] = None
+        for planned in task.attributes:
+            names.setdefault(planned.rules.equal_values(moved=bool(planned.rank_noise)), {})[planned.name] = (
+                None
+            )
     return tuple(line.format(names=", ".join(of_line)) for line, of_line in names.items())
 
 
@@ -70,9 +68,7 @@ def render_report(
     Args:
         document: The manifest, still without the digests of the files
             (`common.release.summary.manifest_document`).
-        evidence: What was signed while the release was made.
         summaries: The summary of every released attribute; None for one that could not be made.
-        counts: The noisy counts of a synthetic release.
 
     Returns:
         HTML, with `LEFT_OUT` in the place of a figure that cannot be made. Every text from a plan (labels,
@@ -93,7 +89,8 @@ def render_report(
             "fingerprints": _fingerprints(evidence),
             "spent": _spent(evidence),
             "attributes": [
-                _shown(each, evidence.plan, summaries[each.name]) for each in evidence.plan.attributes
+                _attribute_view(attribute, evidence.plan, summaries[attribute.name])
+                for attribute in evidence.plan.attributes
             ],
             "equal_values": equal_values(evidence.plan),
             "data_files": data_files,
@@ -122,9 +119,9 @@ def _relations(
     errors = {
         frozenset(pair): error for pair, error in pair_errors(counts, document["totals"]["records"]).items()
     }
-    names = [each.name for each in plan.attributes]
+    names = [attribute.name for attribute in plan.attributes]
 
-    def shown(one: str, other: str) -> ShownPair | None:
+    def pair_cell(one: str, other: str) -> ShownPair | None:
         error = errors.get(frozenset((one, other)))
         if error is None:
             return None
@@ -133,7 +130,7 @@ def _relations(
         return ShownPair(share, charts.heat(error / _WORST_SHOWN), text)
 
     return tuple(
-        (name, tuple(shown(name, other) for other in names[:place])) for place, name in enumerate(names)
+        (name, tuple(pair_cell(name, other) for other in names[:place])) for place, name in enumerate(names)
     )
 
 
@@ -168,12 +165,12 @@ class ShownAttribute:
     """Records with these labels."""
 
 
-def _shown(attribute: Attribute, plan: Plan, summary: ColumnSummary | None) -> ShownAttribute:
+def _attribute_view(attribute: Attribute, plan: Plan, summary: ColumnSummary | None) -> ShownAttribute:
     chart, undrawn, undrawn_records = None, 0, 0
     try:
         if summary is not None:
             drawn = _most_frequent(summary)
-            chart = _drawn(drawn, summary.edges)
+            chart = _draw(drawn, summary.edges)
             undrawn = len(summary.bins) - len(drawn) + summary.other_labels
             undrawn_records = (
                 sum(n for _, n in summary.bins) - sum(n for _, n in drawn) + summary.other_records
@@ -192,27 +189,27 @@ def _most_frequent(summary: ColumnSummary) -> tuple[tuple[str, int], ...]:
     """Return the bins that are drawn: all of a number, the most frequent labels in their order."""
     if summary.edges:
         return summary.bins
-    by_records = sorted(summary.bins, key=lambda each: -each[1])[:_MOST_LABELS_DRAWN]
-    return tuple(each for each in summary.bins if each in by_records)
+    by_records = sorted(summary.bins, key=lambda labelled: -labelled[1])[:_MOST_LABELS_DRAWN]
+    return tuple(labelled for labelled in summary.bins if labelled in by_records)
 
 
-def _drawn(bins: Sequence[tuple[str, int]], edges: Sequence[str]) -> charts.Plot | charts.Rows:
+def _draw(bins: Sequence[tuple[str, int]], edges: Sequence[str]) -> charts.Plot | charts.Rows:
     labels, records = zip(*bins, strict=True)
     if not edges:
-        return charts.rows([records], labels, [[f"{each:,}" for each in records]])
-    texts = [f"{label}: {each:,} records" for label, each in bins]
+        return charts.rows([records], labels, [[f"{count:,}" for count in records]])
+    texts = [f"{label}: {count:,} records" for label, count in bins]
     return charts.columns([records], edges, [texts])
 
 
 def _masking(ways: Sequence[PlannedAttribute]) -> str:
     """Return how owners masked an attribute, in a line."""
     settings = (
-        ("ε", [rounded_up(each.epsilon) for each in ways]),
-        ("k", [each.k for each in ways if each.k is not None]),
-        ("rank noise", [each.rank_noise for each in ways if each.rank_noise]),
+        ("ε", [rounded_up(way.epsilon) for way in ways]),
+        ("k", [way.k for way in ways if way.k is not None]),
+        ("rank noise", [way.rank_noise for way in ways if way.rank_noise]),
     )
     return ", ".join(
-        [*sorted({each.mechanism for each in ways}), *(f"{name} {span(of)}" for name, of in settings if of)]
+        [*sorted({way.mechanism for way in ways}), *(f"{name} {span(of)}" for name, of in settings if of)]
     )
 
 
@@ -234,7 +231,7 @@ def _parameters(attribute: Attribute, plan: Plan) -> tuple[tuple[str, PlannedAtt
         for planned in task.attributes:
             if planned.name == attribute.name:
                 ways.setdefault(planned, []).append(task.owner)
-    return tuple((_named(owners), planned) for planned, owners in ways.items())
+    return tuple((_names_of(owners), planned) for planned, owners in ways.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +261,7 @@ def _spent(evidence: Evidence) -> dict[str, Spent]:
     }
 
 
-def _named(owners: Sequence[str]) -> str:
+def _names_of(owners: Sequence[str]) -> str:
     rest = len(owners) - _MOST_OWNERS_NAMED
     if rest <= 0:
         return ", ".join(owners)

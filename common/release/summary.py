@@ -22,9 +22,6 @@ def summary(plan: Plan, addendum: Addendum) -> dict[str, Any]:
     """Return owners (with ε, ε_joint, k, records, attributes), totals and schema of a release.
 
     Where the plan lets owners hold the same person, the totals are those of a person as linking found it.
-
-    Returns:
-        A document with the keys `owners`, `totals` and `schema`.
     """
     multiples = multiples_of(plan, addendum)
     return {
@@ -94,19 +91,10 @@ FORMAT = 1
 def manifest_document(
     evidence: Evidence, aggregator_certificates: str, published: datetime
 ) -> dict[str, Any]:
-    """Return the manifest, still without the digests of the files.
-
-    Args:
-        evidence: The signed documents.
-        aggregator_certificates: PEM chain of the aggregator that will sign the manifest.
-        published: The moment at which the release will be judged, with a time zone.
-
-    Returns:
-        A document for `to_bytes`.
-    """
+    """Return the manifest, still without the digests of the files."""
     plan, addendum = evidence.plan, evidence.addendum
     derived = summary(plan, addendum)
-    guarantee, not_hidden = promised(evidence)
+    guarantee, not_hidden = stated_promises(evidence)
     return {
         "format": FORMAT,
         "release": plan.release,
@@ -138,13 +126,13 @@ def of_synthesis(evidence: Evidence) -> dict[str, Any]:
             **synthesis.to_document(),
             "epsilon": evidence.plan.epsilon,
             "rounds": len(rounds) - 1,
-            "relations": [list(each) for each in rounds[-1][0].relations],
+            "relations": [list(pair) for pair in rounds[-1][0].relations],
         },
         "rounds": [signed.to_document(document) for document, signed in rounds],
     }
 
 
-def promised(evidence: Evidence) -> tuple[list[str], list[str]]:
+def stated_promises(evidence: Evidence) -> tuple[list[str], list[str]]:
     """Return what follows from what was signed: the sentences of the guarantee, and of the invariants."""
     plan, multiples = evidence.plan, evidence.addendum.multiples
     as_linked = [promise_as_linked(plan, multiples)] if multiples else []

@@ -65,18 +65,16 @@ def records_table(design: Design, made: SyntheticRelease) -> pa.Table:
     cost = cost_text(design.epsilon, design.delta)
     how = f"drawn from a model of noisy counts, {cost} for the whole record"
     columns = [
-        from_units(each, codes + each.lower)
-        for each, codes in zip(design.attributes, made.codes, strict=True)
+        from_units(attribute, codes + attribute.lower)
+        for attribute, codes in zip(design.attributes, made.codes, strict=True)
     ]
-    return pa.table(columns, schema=pa.schema([described(each, how) for each in design.attributes]))
+    return pa.table(columns, schema=pa.schema([described(attribute, how) for attribute in design.attributes]))
 
 
 def report_of(design: Design, measured: Measured, zeros: Sequence[StructuralZero] = ()) -> dict[str, Any]:
     """Return what a report says of how records were made; the rest names work, owner and files.
 
     Args:
-        design: The table.
-        measured: What was measured.
         zeros: The structural zeros of the design, as they are declared.
     """
     return {
@@ -87,9 +85,9 @@ def report_of(design: Design, measured: Measured, zeros: Sequence[StructuralZero
         "delta": design.delta,
         "records": design.n_records,
         "order": "drawn",
-        "schema": [each.to_document() for each in design.attributes],
-        "attributes": [each.name for each in design.attributes],
-        **({"structural_zeros": [each.to_document() for each in zeros]} if zeros else {}),
+        "schema": [attribute.to_document() for attribute in design.attributes],
+        "attributes": [attribute.name for attribute in design.attributes],
+        **({"structural_zeros": [zero.to_document() for zero in zeros]} if zeros else {}),
         "relations": _relations(design, measured),
         "seed": measured.seed.hex(),
         "promises": [*promises(design.epsilon, design.delta), *exclusions(zeros)],
@@ -117,8 +115,8 @@ class VerifiedTable:
 
     def to_lines(self) -> tuple[str, ...]:
         """Return the lines that `verify` prints."""
-        n_counts = sum(each.size for each in self.made.measured.sums)
-        names = ", ".join(each.name for each in self.design.attributes)
+        n_counts = sum(sums.size for sums in self.made.measured.sums)
+        names = ", ".join(attribute.name for attribute in self.design.attributes)
         return (
             f"synthetic table {self.report['id']}: its records follow from {n_counts:,} noisy counts",
             f"{self.design.n_records:,} records of {names}",
@@ -151,14 +149,14 @@ def verify_table(
     with _step(report_path(path).name):
         if report["method"] != str(METHOD):
             raise IntegrityError(f"version {report['version']} drew records otherwise: verify with that one")
-        zeros = tuple(StructuralZero.from_document(each) for each in report.get("structural_zeros", ()))
+        zeros = tuple(StructuralZero.from_document(rule) for rule in report.get("structural_zeros", ()))
         design = _design_of(report, zeros)
         digests = {path: report["file"]["sha256"], counts_at: report["counts"]["sha256"]}
-    for each, expected in digests.items():
-        if not each.is_file() or each.is_symlink():
-            raise IntegrityError(f"{each.name} is missing", _HINT)
-        if file_digest(each) != expected:
-            raise IntegrityError(f"{each.name} was changed: its digest is not that of the report", _HINT)
+    for file, expected in digests.items():
+        if not file.is_file() or file.is_symlink():
+            raise IntegrityError(f"{file.name} is missing", _HINT)
+        if file_digest(file) != expected:
+            raise IntegrityError(f"{file.name} was changed: its digest is not that of the report", _HINT)
     codes = [
         units - attribute.lower
         for attribute, units in zip(design.attributes, _read_records(path, design), strict=True)
@@ -201,16 +199,16 @@ def _read_report(path: Path) -> dict[str, Any]:
 
 
 def _design_of(report: Mapping[str, Any], zeros: Sequence[StructuralZero]) -> Design:
-    attributes = tuple(Attribute.from_document(each) for each in report["schema"])
+    attributes = tuple(Attribute.from_document(attribute) for attribute in report["schema"])
     n_records = read_whole_number(report["records"])
     if not 1 <= len(attributes) <= MOST_ATTRIBUTES or not 0 < n_records <= MOST_RECORDS:
         raise IntegrityError("no synthetic table has so many attributes or records")
-    epsilon, delta = (read_decimal(report[each]) for each in ("epsilon", "delta"))
+    epsilon, delta = (read_decimal(report[name]) for name in ("epsilon", "delta"))
     if not is_share(epsilon) or not 0 <= delta < 1:
         raise IntegrityError("its ε or δ is none")
     if fault := fault_of_rules(zeros, attributes):
         raise IntegrityError(fault)
-    rules = tuple(rule_codes(each, attributes) for each in zeros)
+    rules = tuple(rule_codes(rule, attributes) for rule in zeros)
     design = Design(attributes, n_records, epsilon, delta, rules=rules)
     check_design(design)
     return design
@@ -219,20 +217,22 @@ def _design_of(report: Mapping[str, Any], zeros: Sequence[StructuralZero]) -> De
 def _read_records(path: Path, design: Design) -> list[Int64Array]:
     """Return the values of every attribute, in resolution units, `(n_records,)` each."""
     pieces = list(_record_pieces(path, design))
-    found = [
-        np.concatenate([units_within(path.name, piece, each).to_numpy() for piece in pieces])
-        for each in design.attributes
+    values = [
+        np.concatenate([units_within(path.name, piece, attribute).to_numpy() for piece in pieces])
+        for attribute in design.attributes
     ]
-    if found[0].size != design.n_records:
-        raise IntegrityError(f"{path.name} has {found[0].size} records, its report states {design.n_records}")
-    return found
+    if values[0].size != design.n_records:
+        raise IntegrityError(
+            f"{path.name} has {values[0].size} records, its report states {design.n_records}"
+        )
+    return values
 
 
 def _record_pieces(path: Path, design: Design) -> Iterator[pa.Table]:
-    names = [each.name for each in design.attributes]
+    names = [attribute.name for attribute in design.attributes]
     with _step(path.name):
         if path.suffix.lower() == ".parquet":
-            types = [release_type(each) for each in design.attributes]
+            types = [release_type(attribute) for attribute in design.attributes]
             with open_parquet(path) as file:
                 schema, metadata = file.schema_arrow, file.metadata
             if (schema.names, schema.types) != (names, types) or metadata.num_rows != design.n_records:
@@ -240,22 +240,16 @@ def _record_pieces(path: Path, design: Design) -> Iterator[pa.Table]:
             check_sizes(path, metadata, label_bytes(design.attributes))
             yield from parquet_pieces(path)
             return
-        for piece in csv_tables(path, {each.name for each in design.attributes if each.keeps_missing}):
+        for piece in csv_tables(
+            path, {attribute.name for attribute in design.attributes if attribute.keeps_missing}
+        ):
             if piece.column_names != names:
                 raise IntegrityError("its columns are not those of the report")
             yield piece
 
 
 def read_counts(path: Path, attributes: Sequence[Attribute]) -> pa.Table:
-    """Read a file of noisy counts; what it says is not checked yet.
-
-    Args:
-        path: `counts.parquet`.
-        attributes: Of the release.
-
-    Raises:
-        IntegrityError: If it is no such file.
-    """
+    """Read a file of noisy counts; what it says is not checked yet."""
     with _step(path.name):
         with open_parquet(path) as file:
             schema, metadata = file.schema_arrow, file.metadata

@@ -77,7 +77,7 @@ class _Number(_Form):
         if pa.types.is_floating(column.type):
             return _units_of_doubles(column, attribute.decimals)
         exact = pc.cast(column, pa.decimal128(38, attribute.decimals))
-        return pc.cast(pa.chunked_array(map(_unscaled, exact.chunks), pa.decimal128(38, 0)), pa.int64())
+        return pc.cast(pa.chunked_array(map(_unscale, exact.chunks), pa.decimal128(38, 0)), pa.int64())
 
     def to_series(self, _attribute: Attribute, column: pa.ChunkedArray) -> "pd.Series":
         import pandas as pd
@@ -155,7 +155,7 @@ def release_schema(plan: Plan) -> pa.Schema:
     """Return the schema of a release, with the description of every attribute as metadata of its field."""
     record = {"description": "number of the released record, from 1, in random order"}
     owner = {"description": "owner that the record came from"}
-    ways: dict[str, list[PlannedAttribute]] = {each.name: [] for each in plan.attributes}
+    ways: dict[str, list[PlannedAttribute]] = {attribute.name: [] for attribute in plan.attributes}
     for task in plan.tasks:
         for planned in task.attributes:
             ways[planned.name].append(planned)
@@ -163,10 +163,10 @@ def release_schema(plan: Plan) -> pa.Schema:
         [
             pa.field(RECORD_COLUMN, pa.int64(), nullable=False, metadata=record),
             *(
-                pa.field(each.name, release_type(each), nullable=False, metadata=owner)
-                for each in plan.owner_columns.values()
+                pa.field(column.name, release_type(column), nullable=False, metadata=owner)
+                for column in plan.owner_columns.values()
             ),
-            *(_field(each, ways[each.name]) for each in plan.attributes),
+            *(_field(attribute, ways[attribute.name]) for attribute in plan.attributes),
         ]
     )
 
@@ -181,12 +181,7 @@ def _field(attribute: Attribute, ways: Sequence[PlannedAttribute]) -> pa.Field:
 
 
 def described(attribute: Attribute, made: str, details: Mapping[str, str] | None = None) -> pa.Field:
-    """Return the field of an attribute, with its description as metadata.
-
-    Args:
-        made: How its values were made, in words.
-        details: The same as further metadata.
-    """
+    """Return the field of an attribute, with its description as metadata."""
     domain = describe_domain(attribute)
     metadata = {"description": f"{', '.join(domain.values())}; {made}", **domain, **(details or {})}
     if "decimals" in attribute.type.needs:
@@ -204,19 +199,19 @@ def describe_domain(attribute: Attribute) -> dict[str, str]:
 def describe_masking(ways: Sequence[PlannedAttribute]) -> dict[str, str]:
     """Return how owners mask an attribute: as one value, or as "least to most" where owners differ."""
     settings: dict[str, list[Decimal | int]] = {
-        "epsilon": [each.epsilon for each in ways],
-        "k": [each.k for each in ways if each.k is not None],
-        "rank_noise": [each.rank_noise for each in ways if each.rank_noise],
+        "epsilon": [way.epsilon for way in ways],
+        "k": [way.k for way in ways if way.k is not None],
+        "rank_noise": [way.rank_noise for way in ways if way.rank_noise],
     }
     return {
-        "mechanism": ", ".join(sorted({each.mechanism for each in ways})),
+        "mechanism": ", ".join(sorted({way.mechanism for way in ways})),
         **{name: span(values) for name, values in settings.items() if values},
     }
 
 
 def span(values: Iterable[Decimal | int]) -> str:
     """Return values as one, or as "least to most" where they differ."""
-    texts = [f"{each:f}" if isinstance(each, Decimal) else str(each) for each in sorted(set(values))]
+    texts = [f"{value:f}" if isinstance(value, Decimal) else str(value) for value in sorted(set(values))]
     return texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}"
 
 
@@ -287,7 +282,7 @@ def _units_of_doubles(column: pa.ChunkedArray, decimals: int) -> pa.ChunkedArray
     return pa.chunked_array([units.astype(np.int64)])
 
 
-def _unscaled(decimals: pa.Array) -> pa.Array:
+def _unscale(decimals: pa.Array) -> pa.Array:
     kind = pa.decimal128(38, 0)
     return pa.Array.from_buffers(kind, len(decimals), decimals.buffers(), offset=decimals.offset)
 
@@ -303,10 +298,10 @@ def in_pieces(tables: Iterable[pa.Table], n_records: int) -> Iterator[pa.Table]:
     for table in tables:
         rest = table
         while rest.num_rows:
-            taken = rest.slice(0, n_records - sum(each.num_rows for each in held))
+            taken = rest.slice(0, n_records - sum(piece.num_rows for piece in held))
             rest = rest.slice(taken.num_rows)
             held.append(taken)
-            if sum(each.num_rows for each in held) == n_records:
+            if sum(piece.num_rows for piece in held) == n_records:
                 yield pa.concat_tables(held)
                 held = []
     if held:
@@ -319,7 +314,7 @@ _NEEDS_QUOTES = '[",\r\n]'
 
 def write_csv_header(stream: BinaryIO, schema: pa.Schema) -> None:
     """Write the header line."""
-    header = _quoted(pa.array(schema.names, pa.string())).to_pylist()
+    header = _quote(pa.array(schema.names, pa.string())).to_pylist()
     stream.write((",".join(header) + "\r\n").encode())
 
 
@@ -327,12 +322,11 @@ def write_csv_records(stream: BinaryIO, table: pa.Table) -> None:
     """Write the lines of some records of a release.
 
     Args:
-        stream: A binary file open for writing.
         table: The records; a missing value becomes an empty field. The metadata of a field of doubles says
             how many decimal places its values have (`release_schema`).
     """
     for batch in table.to_batches(max_chunksize=_BATCH_RECORDS):
-        columns = [_cells(*each) for each in zip(batch.columns, table.schema, strict=True)]
+        columns = [_cells(*pair) for pair in zip(batch.columns, table.schema, strict=True)]
         columns[-1] = pc.binary_join_element_wise(columns[-1], "\r\n", "")
         lines = pc.binary_join_element_wise(*columns, ",")
         stream.write(_content(lines))
@@ -357,10 +351,10 @@ def _cells(column: pa.Array, field: pa.Field) -> pa.Array:
 def _text(column: pa.Array, field: pa.Field) -> pa.Array:
     kind = column.type
     if pa.types.is_dictionary(kind):
-        labels = _quoted(column.dictionary)
+        labels = _quote(column.dictionary)
         return labels.take(column.indices)
     if pa.types.is_decimal(kind):
-        return _decimal_text(pc.cast(_unscaled(column), pa.int64()), kind.scale)
+        return _decimal_text(pc.cast(_unscale(column), pa.int64()), kind.scale)
     if pa.types.is_floating(kind):
         decimals = int(field.metadata[b"decimals"])
         units = _units_of_doubles(pa.chunked_array([column]), decimals)
@@ -368,7 +362,7 @@ def _text(column: pa.Array, field: pa.Field) -> pa.Array:
     return pc.cast(column, pa.string())
 
 
-def _quoted(texts: pa.Array) -> pa.Array:
+def _quote(texts: pa.Array) -> pa.Array:
     """Quote what RFC 4180 says must be quoted."""
     doubled = pc.replace_substring(texts, pattern='"', replacement='""')
     wrapped = pc.binary_join_element_wise('"', doubled, '"', "")

@@ -27,10 +27,6 @@ def read_table(path: str | Path) -> "SyntheticTable":
 
     Args:
         path: The file of the records; noisy counts and report are beside it.
-
-    Raises:
-        IntegrityError: Naming the first thing that does not hold.
-        UsageError: If it is not a synthetic table with its report.
     """
     return SyntheticTable(verify_table(Path(path)))
 

@@ -48,7 +48,7 @@ from common.release.data_files import (
     data_pieces,
 )
 from common.release.evidence import Evidence, OwnerEvidence, Signed
-from common.release.summary import manifest_document, n_records, of_synthesis, promised, summary
+from common.release.summary import manifest_document, n_records, of_synthesis, stated_promises, summary
 from common.release.table import in_pieces
 from common.trust.identity import (
     Party,
@@ -70,11 +70,7 @@ from common.workspace import Workspace, temporary_workspace
 
 
 def check_derived(manifest: Mapping[str, Any], evidence: Evidence) -> None:
-    """Compare what a manifest shows with what follows from what was signed.
-
-    Raises:
-        IntegrityError: Naming the first thing that does not.
-    """
+    """Compare what a manifest shows with what follows from what was signed."""
     plan = evidence.plan
     derived = json.loads(canonical({**summary(plan, evidence.addendum), **of_synthesis(evidence)}))
     shown_owners = [
@@ -101,12 +97,12 @@ def check_derived(manifest: Mapping[str, Any], evidence: Evidence) -> None:
 
 
 def check_rounds(evidence: Evidence) -> None:
-    """Check that what opened the rounds of a synthetic release belongs together, and to its plan.
-
-    Raises:
-        IntegrityError: If it does not.
-    """
-    plan, addendum, documents = evidence.plan, evidence.addendum, [each for each, _ in evidence.rounds]
+    """Check that what opened the rounds of a synthetic release fits together, and its plan."""
+    plan, addendum, documents = (
+        evidence.plan,
+        evidence.addendum,
+        [document for document, _ in evidence.rounds],
+    )
     if (plan.synthesis is None) is bool(documents):
         raise IntegrityError("a synthetic release has rounds, and no other has")
     previous = ""
@@ -117,17 +113,17 @@ def check_rounds(evidence: Evidence) -> None:
         if (document.round, document.previous) != (number, previous):
             raise IntegrityError(f"round {number} does not follow the one before")
         previous = document.digest
-    if documents and [each.owner for each in documents[0].keys] != list(plan.owners):
+    if documents and [key.owner for key in documents[0].keys] != list(plan.owners):
         raise IntegrityError("the keys for sums are not those of its owners")
 
 
 def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) and each for each in value)
+    return isinstance(value, list) and all(isinstance(text, str) and text for text in value)
 
 
 def _has_derived_texts(manifest: Mapping[str, Any], evidence: Evidence) -> bool:
     """Whether guarantee, invariants and composition are, word by word, what this version derives."""
-    guarantee, not_hidden = promised(evidence)
+    guarantee, not_hidden = stated_promises(evidence)
     shown = manifest["guarantee"], manifest["invariants"], manifest["composition"]
     return bool(shown == (guarantee, not_hidden, composition(evidence.plan)))
 
@@ -194,32 +190,20 @@ class Verified:
     @property
     def caveats(self) -> tuple[str, ...]:
         """That it is a trial, then what was not checked, in plain words."""
-        return (*trial(self.plan), *self._unchecked)
+        return (*trial(self.plan), *self._unchecked_parts())
 
-    @property
-    def _unchecked(self) -> tuple[str, ...]:
-        return (
-            *self._caveat_of_words(),
-            *self._caveat_of_report(),
-            *self._caveat_of_identities(),
-        )
-
-    def _caveat_of_words(self) -> Iterator[str]:
+    def _unchecked_parts(self) -> Iterator[str]:
         if self.words_of:
             yield (
                 f"version {self.words_of} wrote manifest, report and descriptions of columns, and other "
                 f"sentences about privacy than version {__version__} derives from the plan: rely on those of "
                 "verify --json"
             )
-
-    def _caveat_of_report(self) -> Iterator[str]:
         if self.report_of:
             yield (
                 f"{REPORT_FILE} was written by version {self.report_of} and not compared with the manifest: "
                 "rely on the manifest"
             )
-
-    def _caveat_of_identities(self) -> Iterator[str]:
         if self.identities_checked:
             return
         unpinned = [owner for owner in self.plan.owners if owner not in self.pinned]
@@ -273,7 +257,7 @@ class Verified:
             self._bounds_in_words(),
             f"published {moment_text(self.published, seconds=True)} by {self.plan.aggregator}",
             f"plan {self.plan_digest}, manifest {self.manifest_digest}",
-            *(f"note: {caveat}" for caveat in self._unchecked),
+            *(f"note: {caveat}" for caveat in self._unchecked_parts()),
         )
 
 
@@ -328,10 +312,10 @@ def verify_release(
         ConfigurationError: If the CA file, a file of the release, or the scratch folder cannot be used.
     """
     with explaining_disk(), nullcontext(workspace) if workspace else temporary_workspace() as used:
-        return _verified(folder, ca, dict(owners or {}), used, progress or Progress(), written=written)
+        return _verify(folder, ca, dict(owners or {}), used, progress or Progress(), written=written)
 
 
-def _verified(
+def _verify(
     folder: Path,
     ca: Path | None,
     owners: Mapping[str, str],
@@ -370,7 +354,7 @@ def _verified(
         folder, files, evidence, manifest, workspace, progress, written=written
     )
     words_of = "" if worded and described else str(manifest["version"])
-    guarantee, not_hidden = promised(evidence)
+    guarantee, not_hidden = stated_promises(evidence)
     return Verified(
         evidence.plan, evidence.addendum, evidence.owners, digest(data), published, n_records,
         tuple(files), ca is not None, tuple(judge.pins), tuple(guarantee), tuple(not_hidden), words_of,
@@ -407,9 +391,9 @@ class _Judge:
                 raise IntegrityError("the plan was not made by an aggregator")
             self._identity(chain, party, "server", (period[1], period[1]))
         with _step("the plan's signature"):
-            self._signed(evidence.plan_signed, Domain.PLAN, plan.to_document(), party, "server", period)
+            self._check_signed(evidence.plan_signed, Domain.PLAN, plan.to_document(), party, "server", period)
         with _step("the addendum's signature"):
-            self._signed(
+            self._check_signed(
                 evidence.addendum_signed, Domain.ADDENDUM, addendum.to_document(), party, "server", period
             )
         with _step("the addendum"):
@@ -423,7 +407,7 @@ class _Judge:
         party = Party(PartyKind.OWNER, owner, Party.parse(plan.aggregator).trust_domain)
         consent, statement = signed.consent, signed.statement
         with _step(f"the consent of {owner}"):
-            self._signed(
+            self._check_signed(
                 signed.consent_signed, Domain.CONSENT, consent.to_document(), party, "client", period
             )
             if (consent.release, consent.owner, consent.plan_digest) != (plan.release, owner, plan.digest):
@@ -431,7 +415,7 @@ class _Judge:
             if consent.decision != "accept":
                 raise IntegrityError("it refuses the plan")
         with _step(f"the fragment statement of {owner}"):
-            certificate = self._signed(
+            certificate = self._check_signed(
                 signed.statement_signed, Domain.FRAGMENT, statement.to_document(), party, "client", period
             )
             if (statement.release, statement.owner, statement.plan_digest, statement.addendum_digest) != (
@@ -449,16 +433,16 @@ class _Judge:
             check_rounds(evidence)
             party = party_of_certificate(chain[0])
             for document, signed in evidence.rounds:
-                self._signed(signed, Domain.ROUND, document.to_document(), party, "server", period)
+                self._check_signed(signed, Domain.ROUND, document.to_document(), party, "server", period)
             for key in evidence.rounds[0][0].keys if evidence.rounds else ():
                 stated = SumKey(evidence.plan.release, key.owner, evidence.plan.digest, key.key)
                 by = Signed(bytes.fromhex(key.signature), key.certificate)
                 owner = Party(PartyKind.OWNER, key.owner, party.trust_domain)
-                signer = self._signed(by, Domain.SUM_KEY, stated.to_document(), owner, "client", period)
+                signer = self._check_signed(by, Domain.SUM_KEY, stated.to_document(), owner, "client", period)
                 if key.owner in self.pins and fingerprint(signer.public_key()) != self.pins[key.owner]:
                     raise IntegrityError(f"the key of {key.owner} was signed with another key than the given")
 
-    def _signed(
+    def _check_signed(
         self,
         signed: Signed,
         domain: Domain,
@@ -595,8 +579,8 @@ class _Drawn:
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         attributes = () if evidence.plan.synthesis is None else evidence.plan.attributes
-        self._lowest = {each.name: each.lower for each in attributes}
-        self._codes: dict[str, list[Int64Array]] = {each.name: [] for each in attributes}
+        self._lowest = {attribute.name: attribute.lower for attribute in attributes}
+        self._codes: dict[str, list[Int64Array]] = {attribute.name: [] for attribute in attributes}
 
     def add(self, units: Mapping[str, Int64Array]) -> None:
         """Take the next records."""
@@ -606,7 +590,7 @@ class _Drawn:
     def check(self, counts: Path) -> None:
         """Check all records against the file of the noisy counts."""
         if self._codes:
-            _check_drawn(counts, self._evidence, [np.concatenate(each) for each in self._codes.values()])
+            _check_drawn(counts, self._evidence, [np.concatenate(codes) for codes in self._codes.values()])
 
 
 def _check_drawn(path: Path, evidence: Evidence, codes: Sequence[Int64Array]) -> None:
@@ -621,7 +605,7 @@ def _check_drawn(path: Path, evidence: Evidence, codes: Sequence[Int64Array]) ->
     made = check_drawn(design, measured_in(design, counts).seed.hex(), counts, codes)
     with _step("the rounds"):
         attached = [document.attached for document, _ in evidence.rounds]
-        sums = [digest(each.astype("<i8").tobytes()) for each in made.measured.sums]
+        sums = [digest(sums_of_round.astype("<i8").tobytes()) for sums_of_round in made.measured.sums]
         expected = [evidence.addendum.digest, *sums]
         if attached != expected:
             raise IntegrityError(f"what the aggregator signed is not what {path.name} has")
