@@ -95,13 +95,10 @@ def load(path: Path | None = None) -> AggregatorConfig:
 
     Args:
         path: What `--config` named; None looks for `./aggregator.toml`, then `/etc/tessera/aggregator.toml`.
-
-    Raises:
-        ConfigurationError: If there is none, or with every problem of it.
     """
     path = locate(path, FILE_NAME)
     file = validate(_File, read(path), path, lambda document: _contradictions(document, path))
-    return AggregatorConfig(path=path, **{each.name: getattr(file, each.name) for each in fields(file)})
+    return AggregatorConfig(path=path, **{field.name: getattr(file, field.name) for field in fields(file)})
 
 
 def _contradictions(document: Mapping[str, Any], path: Path) -> Iterator[Problem]:

@@ -181,10 +181,10 @@ class AggregatorDaemon:
         notices.keep_sinks({sink.name: former for sink, former in sinks.items()})
         delivery, changed = Delivery(notices, tuple(sinks)), asyncio.Event()
 
-        def committed() -> None:
+        def note_commit() -> None:
             loop.call_soon_threadsafe(changed.set)
 
-        journal.db.committed = committed
+        journal.db.committed = note_commit
         notices.committed = delivery.wake
 
         async def watch() -> None:
@@ -207,7 +207,7 @@ class AggregatorDaemon:
     def _certificates(journal: Journal, credentials: Credentials) -> dict[str, datetime]:
         """Return when certificates end, by owner; the own under an empty text."""
         owners = journal.owners().values()
-        ends = {each.id: datetime.fromtimestamp(each.certificate_expires, UTC) for each in owners}
+        ends = {owner.id: datetime.fromtimestamp(owner.certificate_expires, UTC) for owner in owners}
         return ends | {"": credentials.current_signer().certificate.not_valid_after_utc}
 
     async def stop(self) -> None:

@@ -23,14 +23,7 @@ _ANSWER_SECONDS = 4.0
 
 
 class AggregatorMetrics:
-    """The current metrics.
-
-    Args:
-        about: The daemon.
-        conductor: The releases.
-        presence: Who is connected.
-        enrolment: Whose keys are revoked.
-    """
+    """The current metrics."""
 
     def __init__(
         self,
@@ -45,11 +38,7 @@ class AggregatorMetrics:
         self._loop = asyncio.get_running_loop()
 
     def families(self) -> list[Metric]:
-        """Return all metrics; called in any thread but that of the event loop, which owns the state.
-
-        Raises:
-            TimeoutError: If the event loop has no time to answer.
-        """
+        """Return all metrics; called in any thread but that of the event loop, which owns the state."""
         return asyncio.run_coroutine_threadsafe(self._collect(), self._loop).result(_ANSWER_SECONDS)
 
     async def _collect(self) -> list[Metric]:
@@ -72,7 +61,7 @@ class AggregatorMetrics:
     def _owners(self) -> list[Metric]:
         known, revoked = self._journal.owners(), self._enrolment.revoked_keys()
         # Nobody waits for an owner that was excluded.
-        expected = [each for each in known.values() if each.fingerprint not in revoked]
+        expected = [owner for owner in known.values() if owner.fingerprint not in revoked]
         last_seen = sorted(expected, key=lambda each: each.last_seen, reverse=True)[:_MOST_OWNERS]
         return [
             GaugeMetricFamily(
@@ -87,20 +76,20 @@ class AggregatorMetrics:
                 "tessera_aggregator_owner_connected",
                 "Whether an owner is connected, 1 or 0.",
                 ["owner"],
-                [((each.id,), self._presence.connected(each.id)) for each in last_seen],
+                [((owner.id,), self._presence.connected(owner.id)) for owner in last_seen],
             ),
             gauges(
                 "tessera_aggregator_owner_certificate_expires_timestamp_seconds",
                 "Until when the certificate is valid that an owner connected with last, in Unix time.",
                 ["owner"],
-                [((each.id,), each.certificate_expires) for each in last_seen],
+                [((owner.id,), owner.certificate_expires) for owner in last_seen],
             ),
         ]
 
     def _releases(self) -> list[Metric]:
         releases = self._conductor.releases
         states = Counter(release.state for release in releases)
-        waiting = sum(bool(self._conductor.waiting(each.id)) for each in releases if not each.ended)
+        waiting = sum(bool(self._conductor.waiting(release.id)) for release in releases if not release.ended)
         return [
             gauges(
                 "tessera_aggregator_releases",

@@ -41,14 +41,7 @@ _COMPATIBLE = "the owner node must run a compatible version"
 
 
 class Answers:
-    """Turns answers into events.
-
-    Args:
-        statements: Checks what owners sign.
-        intake: What owners have uploaded.
-        journal: Keeps the ledger heads that come with answers.
-        releases: Returns a release as it is now, by its id.
-    """
+    """Turns answers into events."""
 
     def __init__(
         self, statements: Statements, intake: Intake, journal: Journal, releases: Callable[[str], Release]
@@ -63,10 +56,7 @@ class Answers:
         """Return the event of an answer.
 
         Args:
-            release: The release; the owner takes part in it.
-            owner: Owner id, from the certificate of the call.
             request: The answer, any but a failure.
-            at: Unix time.
 
         Raises:
             ConflictError: If it answers another plan.
@@ -83,15 +73,15 @@ class Answers:
         if kind == "waiting":
             return Waiting(at=at, owner=owner)
         if kind == "consented":
-            return self._consented(release, owner, request.consented, at)
+            return self._read_consented(release, owner, request.consented, at)
         if kind == "linked":
-            return await self._linked(release, owner, request.linked, at)
+            return await self._read_linked(release, owner, request.linked, at)
         if kind == "sealed":
-            return await self._sealed(release, owner, request.sealed, at)
+            return await self._read_sealed(release, owner, request.sealed, at)
         if kind == "passed":
-            return await self._passed(release, owner, request.passed, at)
+            return await self._read_passed(release, owner, request.passed, at)
         if kind == "measured":
-            return await self._measured(release, owner, request.measured, at)
+            return await self._read_measured(release, owner, request.measured, at)
         raise ProtocolError("the answer is empty or of an unknown kind", _COMPATIBLE)
 
     async def _schema(self, release: Release, owner: str, data: bytes) -> str:
@@ -102,7 +92,7 @@ class Answers:
                 return data.decode("utf-8", "replace")
             return await asyncio.to_thread(read_schema, data)
 
-    def _consented(self, release: Release, owner: str, answer: wire.Consented, at: int) -> Consented:
+    def _read_consented(self, release: Release, owner: str, answer: wire.Consented, at: int) -> Consented:
         plan = release.the_plan()
         if plan.linking.tokens and not answer.key_check:
             raise ProtocolError("the consent lacks the key-check value of the linkage key", _COMPATIBLE)
@@ -130,7 +120,7 @@ class Answers:
         self._keep(signed, release, event)
         return event
 
-    async def _linked(self, release: Release, owner: str, answer: wire.Linked, at: int) -> Linked:
+    async def _read_linked(self, release: Release, owner: str, answer: wire.Linked, at: int) -> Linked:
         plan = release.the_plan()
         planned = most_linked(plan.assignment_of(owner))
         if not 0 < answer.n_records <= planned:
@@ -173,7 +163,7 @@ class Answers:
         )
         return key.key, chain
 
-    async def _passed(self, release: Release, owner: str, answer: wire.Passed, at: int) -> Passed:
+    async def _read_passed(self, release: Release, owner: str, answer: wire.Passed, at: int) -> Passed:
         """Take note of what an owner sent others; its bytes are here."""
         if answer.round != release.round:
             raise ProtocolError(f"round {answer.round} of release {release.id} is not open")
@@ -201,7 +191,7 @@ class Answers:
             certificate=chain,
         )
 
-    async def _measured(self, release: Release, owner: str, answer: wire.Measured, at: int) -> Measured:
+    async def _read_measured(self, release: Release, owner: str, answer: wire.Measured, at: int) -> Measured:
         if not 1 <= answer.round <= len(release.rounds):
             raise ProtocolError(f"round {answer.round} of release {release.id} is not open")
         number, plan, progress = answer.round, release.the_plan(), release.progress[owner]
@@ -221,7 +211,7 @@ class Answers:
             plan.digest,
             digest(opened[-1].document.encode()),
             chained(progress.counted, answer.answer),
-            NUMBER_BYTES * sum(each.numbers for each in opened),
+            NUMBER_BYTES * sum(opening.numbers for opening in opened),
             release.addendum.records[owner],
         )
         signed = self._statements.ledger_head(answer.ledger_head, owner)
@@ -243,7 +233,7 @@ class Answers:
             await asyncio.to_thread(self._intake.keep_answer, release.id, owner, number, bytes(answer.answer))
         return event
 
-    async def _sealed(self, release: Release, owner: str, answer: wire.Sealed, at: int) -> Sealed:
+    async def _read_sealed(self, release: Release, owner: str, answer: wire.Sealed, at: int) -> Sealed:
         plan, addendum = release.the_plan(), release.addendum
         if addendum is None:
             raise ProtocolError(f"release {release.id} is {release.state}: nothing is to be sealed yet")
@@ -284,12 +274,7 @@ class Answers:
         return event
 
     def _keep(self, signed: StoredHead, release: Release, event: OwnerEvent) -> None:
-        """Store a ledger head that comes with a new answer; repeated answers could bring any number of heads.
-
-        Raises:
-            IntegrityError: If another copy of the owner's ledger is in use.
-            ProtocolError, ConflictError: If the release does not accept the event.
-        """
+        """Store a ledger head that comes with a new answer, not those of repeated answers."""
         self._journal.heads.compare(signed.head, event.at, release.id)
         if apply(release, event) is not release:
             self._journal.heads.keep(signed, event.at, release.id)

@@ -19,7 +19,6 @@ from aggregator.drive.conductor import Conductor
 from aggregator.drive.operations import Operations
 from aggregator.drive.presence import OwnerPresence, wait
 from aggregator.protocol.release import Release
-from aggregator.protocol.states import State
 from aggregator.store.database import CannotStoreError
 from aggregator.store.intake import Intake
 from aggregator.store.journal import Journal
@@ -66,18 +65,7 @@ class About:
 
 
 class ControlService(ControlServiceServicer):
-    """The service on the Unix socket.
-
-    Args:
-        about: The daemon.
-        conductor: The releases.
-        operations: Carries out the operators' requests.
-        journal: The owners, and the operators' log.
-        presence: Who is connected.
-        intake: What has been uploaded.
-        enrolment: The register of certificates.
-        clock: The time in Unix seconds.
-    """
+    """The service on the Unix socket."""
 
     def __init__(
         self,
@@ -107,16 +95,16 @@ class ControlService(ControlServiceServicer):
             version=__version__,
             listen=self._about.listen,
             started=self._about.started,
-            connected_owners=self._connected(),
+            connected_owners=self._count_connected(),
             releases=Counter(str(release.state) for release in self._conductor.releases),
             certificate_expires=self._about.certificate_expires,
         )
 
-    def _connected(self) -> int:
+    def _count_connected(self) -> int:
         """Return how many owners are connected whose certificates are not revoked."""
         revoked, known = self._enrolment.revoked_keys(), self._journal.owners()
-        gone = {each.id for each in known.values() if each.fingerprint in revoked}
-        return self._presence.count() - sum(self._presence.connected(each) for each in gone)
+        gone = {owner.id for owner in known.values() if owner.fingerprint in revoked}
+        return self._presence.count() - sum(self._presence.connected(owner) for owner in gone)
 
     @raises
     async def ListOwners(self, request: wire.ListOwnersRequest, context: Context) -> wire.ListOwnersResponse:
@@ -137,7 +125,7 @@ class ControlService(ControlServiceServicer):
     async def Start(self, request: wire.StartRequest, context: Context) -> wire.ReleaseView:
         """Start a release, or find the one of that id and those arguments."""
         release = request.release or self._new_id(request.dataset)
-        with self._noted(context, "plan" if request.dry_run else "release", release, request) as action:
+        with self._noting(context, "plan" if request.dry_run else "release", release, request) as action:
             sent = {
                 name: getattr(request, name)
                 for name in request.DESCRIPTOR.fields_by_name
@@ -151,7 +139,7 @@ class ControlService(ControlServiceServicer):
     async def Confirm(self, request: wire.ConfirmRequest, context: Context) -> wire.ReleaseView:
         """Confirm a plan."""
         asked = request if request.anyway else None
-        with self._noted(context, "confirm", request.release, asked) as action:
+        with self._noting(context, "confirm", request.release, asked) as action:
             return self._view(self._operations.confirm(request.release, action, anyway=request.anyway))
 
     @raises
@@ -159,7 +147,7 @@ class ControlService(ControlServiceServicer):
         self, request: wire.ListReleasesRequest, context: Context
     ) -> wire.ListReleasesResponse:
         """List all releases, oldest or newest first, without the plans, a page at a time."""
-        releases, more = first_piece(self._listed(request), _most(request.most))
+        releases, more = first_piece(self._list(request), _most(request.most))
         return wire.ListReleasesResponse(releases=releases, last=releases[-1].release if more else "")
 
     @raises
@@ -183,7 +171,9 @@ class ControlService(ControlServiceServicer):
                 return
             ends = time.monotonic() + _SHORTEST_SECONDS
             await wait(ticket, _REFRESH_SECONDS)
-            while (left := ends - time.monotonic()) > 0 and self._is_in(release.state, release.id):
+            while (left := ends - time.monotonic()) > 0:
+                if self._conductor.release(release.id).state is not release.state:
+                    break
                 await wait(self._conductor.signal(release.id).ticket(), left)
 
     @raises
@@ -200,22 +190,22 @@ class ControlService(ControlServiceServicer):
         """List what happened to a release, newest first, a page at a time."""
         self._conductor.release(request.release)
         most = _most(request.most)
-        found = self._journal.newest_events(request.release, request.before, most)
-        events = [event_view(event) for _, event in found]
-        more = len(found) == most and found[-1][0] > 1
-        return wire.ListEventsResponse(events=events, last=found[-1][0] if more else 0)
+        newest = self._journal.newest_events(request.release, request.before, most)
+        events = [event_view(event) for _, event in newest]
+        more = len(newest) == most and newest[-1][0] > 1
+        return wire.ListEventsResponse(events=events, last=newest[-1][0] if more else 0)
 
     @raises
     async def ShowSchema(self, request: wire.SchemaRequest, context: Context) -> wire.SchemaView:
         """Return the newest schema that an owner has sent of a data set."""
-        found = self._conductor.described(request.owner, request.dataset)
-        if found is None:
+        described = self._conductor.described(request.owner, request.dataset)
+        if described is None:
             raise UsageError(
                 f"owner {request.owner} has not sent a schema of data set {request.dataset!r} yet",
                 "aggregator plan asks the owners for theirs, without a charge",
                 {"owner": request.owner, "dataset": request.dataset},
             )
-        release, sent = found
+        release, sent = described
         return wire.SchemaView(
             owner=request.owner, dataset=request.dataset, release=release.id, described=sent.at,
             schema=sent.schema.encode(),
@@ -224,19 +214,19 @@ class ControlService(ControlServiceServicer):
     @raises
     async def Cancel(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
         """Cancel a release."""
-        with self._noted(context, "cancel", request.release) as action:
+        with self._noting(context, "cancel", request.release) as action:
             return self._view(self._operations.cancel(request.release, action))
 
     @raises
     async def Resume(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
         """Go on with a release that is halted, or that ended after owners may have spent."""
-        with self._noted(context, "resume", request.release) as action:
+        with self._noting(context, "resume", request.release) as action:
             return self._view(self._operations.resume(request.release, action))
 
     @raises
     async def Delete(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
         """Remove the data of a release that has ended."""
-        with self._noted(context, "delete", request.release) as action:
+        with self._noting(context, "delete", request.release) as action:
             return self._view(await self._operations.delete(request.release, action))
 
     @raises
@@ -244,14 +234,14 @@ class ControlService(ControlServiceServicer):
         self, request: wire.ListActionsRequest, context: Context
     ) -> wire.ListActionsResponse:
         """List the operators' actions, oldest first, a page at a time."""
-        found = self._journal.operators.actions(request.after, _PIECE, request.release)
+        actions = self._journal.operators.actions(request.after, _PIECE, request.release)
         return wire.ListActionsResponse(
-            actions=[action_view(action) for _, action in found],
-            last=found[-1][0] if len(found) == _PIECE else 0,
+            actions=[action_view(action) for _, action in actions],
+            last=actions[-1][0] if len(actions) == _PIECE else 0,
         )
 
     @contextmanager
-    def _noted(
+    def _noting(
         self, context: Context, name: str, release: str, arguments: Message | None = None
     ) -> Iterator[Action]:
         """Make the log entry of a request; a refused one is stored with the reason."""
@@ -265,7 +255,7 @@ class ControlService(ControlServiceServicer):
                 self._journal.operators.note(replace(action, outcome=outcome))
             raise
 
-    def _listed(self, request: wire.ListReleasesRequest) -> Iterator[wire.ReleaseView]:
+    def _list(self, request: wire.ListReleasesRequest) -> Iterator[wire.ReleaseView]:
         """Yield the releases that come after one, or all, each without its plan."""
         releases = self._conductor.releases[:: -1 if request.newest_first else 1]
         begin = releases.index(self._conductor.release(request.after)) + 1 if request.after else 0
@@ -275,9 +265,6 @@ class ControlService(ControlServiceServicer):
             view = self._view(release)
             view.ClearField("plan")
             yield view
-
-    def _is_in(self, state: State, release: str) -> bool:
-        return self._conductor.release(release).state is state
 
     def _view(self, release: Release) -> wire.ReleaseView:
         waiting, halted = self._conductor.waiting(release.id), self._conductor.halted(release.id)

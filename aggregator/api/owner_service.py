@@ -57,22 +57,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class OwnerService(OwnerServiceServicer):
-    """The service on the TLS port.
-
-    Args:
-        conductor: The releases.
-        journal: Owners and ledger heads.
-        presence: Who is connected.
-        statements: Checks what owners sign.
-        answers: Turns answers into events.
-        uploads: Takes tokens and fragments.
-        enrolment: Knows which certificates are revoked.
-        renewals: Renews certificates.
-        schemas: The schema files that are offered.
-        trust_domain: The owners' trust domain.
-        signer: Signs answers.
-        clock: The time in Unix seconds.
-    """
+    """The service on the TLS port."""
 
     def __init__(
         self,
@@ -183,9 +168,9 @@ class OwnerService(OwnerServiceServicer):
         }
         due = self._conductor.work(owner) if stated else ()
         return {
-            work.release: StepEstimate(min(found.percent, 100), found.seconds_left)
+            work.release: StepEstimate(min(mask.percent, 100), mask.seconds_left)
             for _, work in due
-            if work.step == "mask" and (found := stated.get(work.release)) is not None
+            if work.step == "mask" and (mask := stated.get(work.release)) is not None
         }
 
     @raises
@@ -263,8 +248,8 @@ class OwnerService(OwnerServiceServicer):
         newest_at = self._journal.heads.newest_at(owner)
         places = self._journal.heads.places(owner)
         yield wire.RecallItem(heads=[wire.LedgerHead(sequence=place, hash=mark) for place, mark in places])
-        for release in (each for each in self._conductor.releases if not is_trial(each.id)):
-            signed = _recalled(release, owner, newest_at)
+        for release in (one for one in self._conductor.releases if not is_trial(one.id)):
+            signed = _recall(release, owner, newest_at)
             if signed is not None:
                 yield wire.RecallItem(release=signed)
         _log.warning("owner recalls its releases", extra={"owner": owner})
@@ -350,13 +335,7 @@ class OwnerService(OwnerServiceServicer):
             yield wire.DownloadChunk(data=data)
 
     async def _admit(self, context: Context, request: Message | None = None) -> x509.Certificate:
-        """Wait until a call may be taken, and check the lengths in its message; returns the certificate.
-
-        Raises:
-            ProtocolError: If a text of the message is too long.
-            IdentityError: As `_certificate`.
-            NotConnectedError: If the owner calls too often; not logged, as that could fill the disk.
-        """
+        """Wait until a call may be taken, and check the lengths in its message; returns the certificate."""
         certificate = peer_certificate(context, self._trust_domain, self._now())
         caller = self._name(certificate)
         if self._enrolment.is_revoked(certificate):
@@ -423,12 +402,10 @@ async def _read(path: Path, offset: int) -> AsyncIterator[bytes]:
                 yield data[start : start + CHUNK_BYTES]
 
 
-def _recalled(release: Release, owner: str, newest_at: int) -> wire.RecalledRelease | None:
+def _recall(release: Release, owner: str, newest_at: int) -> wire.RecalledRelease | None:
     """Return what an owner signed for a release, or None if it never accepted its plan.
 
     Args:
-        release: The release.
-        owner: Owner id, from the certificate of the call.
         newest_at: When the owner's newest ledger head came, in Unix seconds.
     """
     progress = release.progress.get(owner)

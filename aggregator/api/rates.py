@@ -17,11 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class Rates:
-    """Delays calls of owners that call too often, and refuses what it would delay too long.
-
-    Args:
-        elapsed: Monotonic seconds.
-    """
+    """Delays calls of owners that call too often, and refuses what it would delay too long."""
 
     def __init__(self, elapsed: Callable[[], float]) -> None:
         self._elapsed = elapsed

@@ -30,8 +30,6 @@ class Statements:
     Args:
         authorities: Returns the CAs that owners' certificates must lead to now.
         refuse: Raises an error for a revoked certificate.
-        trust_domain: The owners' trust domain.
-        clock: The time in Unix seconds.
     """
 
     def __init__(
@@ -49,8 +47,6 @@ class Statements:
         """Return the certificate of an owner and its whole chain as PEM text.
 
         Args:
-            pem: The certificate chain, as received.
-            owner: Owner id.
             since: When the release was planned: the certificate must have been valid at some moment since
                 then. None requires one that is valid now.
 
@@ -70,7 +66,7 @@ class Statements:
                 "every owner signs with the key of its own certificate",
             )
         self._refuse(leaf)
-        text = b"".join(each.public_bytes(Encoding.PEM) for each in (leaf, *intermediates))
+        text = b"".join(certificate.public_bytes(Encoding.PEM) for certificate in (leaf, *intermediates))
         return leaf, text.decode()
 
     def check(
@@ -84,14 +80,6 @@ class Statements:
     ) -> str:
         """Check a signed statement of an owner.
 
-        Args:
-            owner: Owner id, from the certificate of the call.
-            domain: What the signature is for.
-            statement: What must have been signed.
-            signature: DER.
-            pem: The signer's certificate chain.
-            since: As `chain`.
-
         Returns:
             The chain as PEM text.
 
@@ -104,12 +92,7 @@ class Statements:
         return text
 
     def ledger_head(self, message: wire.LedgerHead, owner: str) -> StoredHead:
-        """Return an owner's signed ledger head.
-
-        Raises:
-            ProtocolError: If it is malformed.
-            IntegrityError, IdentityError: As `check`.
-        """
+        """Return an owner's signed ledger head."""
         try:
             head = LedgerHead(owner, message.sequence, message.hash)
         except ValueError:

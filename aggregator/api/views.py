@@ -26,12 +26,7 @@ _Message = TypeVar("_Message", bound=Message)
 
 
 def first_piece(views: Iterable[_Message], most: int = MOST_AT_ONCE) -> tuple[list[_Message], bool]:
-    """Return the first of some messages, as many as one answer holds, and whether there are more.
-
-    Args:
-        views: The messages; an iterator makes them on demand.
-        most: The most to return.
-    """
+    """Return the first of some messages, as many as one answer holds, and whether there are more."""
     piece: list[_Message] = []
     room = _MOST_BYTES
     for view in views:
@@ -73,9 +68,6 @@ def release_view(
     """Return the message about a release for the command line.
 
     Args:
-        release: The release.
-        presence: Who is connected.
-        intake: How much has been uploaded.
         waiting: What the aggregator itself waits for; shown while its own step shows no progress.
         halted: The error that halted publication until an operator retries it; None if it is not halted.
         progress: How far the aggregator's own step is; empty if it runs none.

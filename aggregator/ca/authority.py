@@ -68,9 +68,7 @@ def make_ca(
     """Make a CA: a P-256 key and its self-signed certificate.
 
     Args:
-        name: Its common name.
         begins: Start of its validity, with a time zone.
-        ends: End of its validity.
     """
     key = new_key()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -115,7 +113,7 @@ class Authority:
             hint="name the CA's own certificate, and the key that belongs to it",
         )
 
-    def issued(self, certificate: x509.Certificate) -> bool:
+    def has_issued(self, certificate: x509.Certificate) -> bool:
         """Whether a certificate was issued by this CA, and by its key."""
         try:
             certificate.verify_directly_issued_by(self.certificate)
@@ -131,9 +129,6 @@ class Authority:
         """Issue a certificate.
 
         Args:
-            key: Whose certificate it is.
-            party: Whom it names.
-            now: The present moment, with a time zone.
             hosts: DNS names and IP addresses; of an aggregator, and only of one.
 
         Raises:
@@ -155,11 +150,7 @@ class Authority:
         begins: datetime,
         ends: datetime,
     ) -> x509.Certificate:
-        """Sign a certificate of any names and usages; `issue` makes those that are accepted.
-
-        Raises:
-            IdentityError: If it would end before it begins.
-        """
+        """Sign a certificate of any names and usages; `issue` makes those that are accepted."""
         if ends <= begins:
             raise IdentityError("the CA certificate has expired", "make a new CA and enrol all parties again")
         identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())

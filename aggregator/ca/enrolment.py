@@ -87,13 +87,9 @@ class Enrolment:
     # --- what the daemon asks --------------------------------------------------------------------------
 
     def check(self, certificate: x509.Certificate) -> None:
-        """Check that a certificate is not revoked.
-
-        Raises:
-            IdentityError: If it is.
-        """
+        """Check that a certificate is not revoked."""
         if self.is_revoked(certificate):
-            owner, key, serial = _named(certificate)
+            owner, key, serial = _names_of(certificate)
             raise IdentityError(
                 f"the certificate of owner {owner} is revoked",
                 "ask the aggregator's operator; to enrol again with a new key: owner-node enroll request",
@@ -102,7 +98,7 @@ class Enrolment:
 
     def is_revoked(self, certificate: x509.Certificate) -> bool:
         """Whether a certificate, its key, or all that its owner had when it was issued, is revoked."""
-        owner, key, _ = _named(certificate)
+        owner, key, _ = _names_of(certificate)
         rows = self._db.rows(
             "SELECT 1 FROM certificates WHERE fingerprint = ? AND revoked IS NOT NULL "
             "UNION SELECT 1 FROM revoked_owners WHERE owner = ? AND time >= ? AND NOT EXISTS "
@@ -136,7 +132,6 @@ class Enrolment:
         """Issue a certificate for an owner's new key.
 
         Args:
-            authority: The CA.
             present: The certificate that the owner calls with, checked.
             request: The request; only its key is used.
 
@@ -146,7 +141,7 @@ class Enrolment:
             ProtocolError: If the key is not new, or renewals come too often.
         """
         now, party = self._clock(), party_of_certificate(present)
-        if not authority.issued(present):
+        if not authority.has_issued(present):
             raise IdentityError(
                 "the certificate was issued by another CA", "have it renewed by the CA that issued it"
             )
@@ -165,7 +160,7 @@ class Enrolment:
                 raise ProtocolError("too many renewals in one day", "retry tomorrow")
             issued = authority.issue(request.key, party, now)
             self._store(tx, issued, "renewed", _digest(present))
-            self._log(tx, f"owner/{party.name}", "renew", *_named(issued))
+            self._log(tx, f"owner/{party.name}", "renew", *_names_of(issued))
         return issued
 
     # --- what operators do -----------------------------------------------------------------------------
@@ -176,10 +171,7 @@ class Enrolment:
         """Issue an owner's certificate.
 
         Args:
-            authority: The CA.
             request: The request; only its key is used.
-            party: Whom the certificate names.
-            actor: Who approves.
             replace: Whether other keys of the same owner are revoked.
 
         Raises:
@@ -207,7 +199,7 @@ class Enrolment:
                 self._revoke(tx, actor, "replace", "fingerprint = ?", other)
             issued = authority.issue(request.key, party, now)
             self._store(tx, issued, "approved")
-            self._log(tx, actor, "approve", *_named(issued))
+            self._log(tx, actor, "approve", *_names_of(issued))
         return issued
 
     def refuse(self, request: CertificateRequest, party: Party, actor: str) -> None:
@@ -248,9 +240,9 @@ class Enrolment:
     def log(self) -> list[LogEntry]:
         """Return all changes, oldest first."""
         return [
-            LogEntry(sequence, each.at, each.user, each.name.removeprefix(_PREFIX), **each.arguments)
-            for sequence, each in self._operators.actions()
-            if each.name.startswith(_PREFIX)
+            LogEntry(sequence, action.at, action.user, action.name.removeprefix(_PREFIX), **action.arguments)
+            for sequence, action in self._operators.actions()
+            if action.name.startswith(_PREFIX)
         ]
 
     # --- the database ----------------------------------------------------------------------------------
@@ -266,7 +258,7 @@ class Enrolment:
         self, tx: sqlite3.Connection, certificate: x509.Certificate, origin: str, parent: str = ""
     ) -> None:
         times = int(self._clock().timestamp()), int(certificate.not_valid_after_utc.timestamp())
-        values = (_digest(certificate), *_named(certificate), origin, *times, parent)
+        values = (_digest(certificate), *_names_of(certificate), origin, *times, parent)
         tx.execute("INSERT OR IGNORE INTO certificates VALUES (?, ?, ?, ?, ?, ?, ?, NULL, ?)", values)
 
     def _log(self, tx: sqlite3.Connection, actor: str, action: str, *named: str) -> None:
@@ -281,7 +273,7 @@ class Enrolment:
             "WHERE owner = ? AND fingerprint != ? AND revoked IS NULL AND expires > ?",
             (owner, key, now),
         )
-        return [found for (found,) in rows]
+        return [key for (key,) in rows]
 
     def _revoke(
         self, tx: sqlite3.Connection, actor: str, action: str, where: str, value: str
@@ -293,8 +285,8 @@ class Enrolment:
         ).fetchall()
         tx.execute(f"UPDATE certificates SET revoked = ? WHERE {where} AND revoked IS NULL", (now, value))  # noqa: S608
         revoked = [Enrolled(*row) for row in rows]
-        for each in revoked:
-            self._log(tx, actor, action, each.owner, each.fingerprint, each.serial)
+        for certificate in revoked:
+            self._log(tx, actor, action, certificate.owner, certificate.fingerprint, certificate.serial)
         return revoked
 
 
@@ -302,15 +294,8 @@ class Enrolment:
 def open_register(state_dir: Path, clock: Callable[[], datetime]) -> Iterator[Enrolment]:
     """Open the register beside the daemon, or without one.
 
-    Args:
-        state_dir: The aggregator's state directory, created if absent.
-        clock: Returns the time, with a time zone.
-
     Yields:
         The register.
-
-    Raises:
-        ConfigurationError: If the database cannot be used.
     """
     with AggregatorDatabase(state_dir / FILE_NAME) as db:
         yield Enrolment(db, OperatorLog(db), clock)
@@ -322,11 +307,7 @@ def serial_number(certificate: x509.Certificate) -> str:
 
 
 def parse_serial(text: str) -> str:
-    """Read a serial number as typed by a person: colons, capitals and leading zeros are accepted.
-
-    Raises:
-        UsageError: If it is no hexadecimal number.
-    """
+    """Read a serial number as typed by a person: colons, capitals and leading zeros are accepted."""
     try:
         return f"{int(text.replace(':', '').replace(' ', ''), 16):x}"
     except ValueError:
@@ -336,7 +317,7 @@ def parse_serial(text: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _named(certificate: x509.Certificate) -> tuple[str, str, str]:
+def _names_of(certificate: x509.Certificate) -> tuple[str, str, str]:
     """Return owner, fingerprint of the key, and serial number."""
     owner = party_of_certificate(certificate).name
     return owner, fingerprint(certificate.public_key()), serial_number(certificate)

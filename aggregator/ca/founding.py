@@ -81,8 +81,6 @@ def make_first_files(
     Args:
         folder: The folder for the files; created if absent.
         hosts: Names and addresses that owners dial.
-        listen: Address of its port.
-        now: The present moment.
         own_ca: Certificate and private key of a CA that exists; None makes one.
 
     Raises:

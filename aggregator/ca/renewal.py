@@ -33,7 +33,6 @@ def renew_own(tls: TlsSection, enrolment: EnrolmentSection, now: datetime) -> bo
 
     Args:
         enrolment: Where the CA's key is, and whether it may be used for this.
-        now: The present moment.
 
     Raises:
         ConfigurationError: If a file cannot be used.
@@ -47,7 +46,7 @@ def renew_own(tls: TlsSection, enrolment: EnrolmentSection, now: datetime) -> bo
     if now < renewal_begins(present):
         return False
     authority = Authority.load(identity.authorities, enrolment.ca_key)
-    if not authority.issued(present):
+    if not authority.has_issued(present):
         return False
     key = new_key()
     issued = authority.issue(key.public_key(), party, now, host_names(present))
@@ -73,10 +72,6 @@ class Renewals:
 
     def renew(self, present: x509.Certificate, request: bytes) -> bytes:
         """Issue a certificate for the new key of an owner; blocks.
-
-        Args:
-            present: The certificate of the call, checked.
-            request: PKCS #10, PEM, as received.
 
         Returns:
             The chain as PEM.

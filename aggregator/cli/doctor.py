@@ -57,35 +57,35 @@ def examination(path: Path | None) -> Iterator[Finding]:
     Yields:
         Findings as they are made.
     """
-    findings, found = load_configuration("aggregator", lambda: config.load(path))
+    findings, configuration = load_configuration("aggregator", lambda: config.load(path))
     yield from findings
-    if found is None:
+    if configuration is None:
         return
-    yield passed("configuration", f"{found.path}: aggregator {found.aggregator.name!r}")
-    yield from examine(_local(found))
-    party = Party(PartyKind.AGGREGATOR, found.aggregator.name, found.aggregator.trust_domain)
-    findings, own = identity("identity", found.tls, party, "server", utc_now())
+    yield passed("configuration", f"{configuration.path}: aggregator {configuration.aggregator.name!r}")
+    yield from examine(_local(configuration))
+    party = Party(PartyKind.AGGREGATOR, configuration.aggregator.name, configuration.aggregator.trust_domain)
+    findings, own = identity("identity", configuration.tls, party, "server", utc_now())
     yield from findings
     if own is not None:
         yield from examine([("host names", lambda: _host_names(own)), ("CA", lambda: _authorities(own))])
-    if found.enrolment.ca_key is not None:
-        key = found.enrolment.ca_key
+    if configuration.enrolment.ca_key is not None:
+        key = configuration.enrolment.ca_key
         yield from examine([("CA key", lambda: private_file("CA key", key))])
-    yield from examine([("port", lambda: _port(found, party))])
+    yield from examine([("port", lambda: _port(configuration, party))])
 
 
-def _local(found: AggregatorConfig) -> Iterator[tuple[str, Check]]:
-    section = found.aggregator
+def _local(configuration: AggregatorConfig) -> Iterator[tuple[str, Check]]:
+    section = configuration.aggregator
     yield "state", lambda: private_folder("state", section.state_dir)
     yield "releases", lambda: _release_folder(section.release_dir)
     yield "disk", lambda: free_disk("disk, state", section.state_dir)
     yield "disk", lambda: free_disk("disk, releases", section.release_dir)
-    workspace = found.engine.workspace(section.state_dir)
-    scratch = private_folder if found.engine.scratch is None else scratch_folder
+    workspace = configuration.engine.workspace(section.state_dir)
+    scratch = private_folder if configuration.engine.scratch is None else scratch_folder
     yield "scratch", lambda: scratch("scratch", workspace.scratch)
     yield "disk", lambda: free_disk("disk, scratch", workspace.scratch)
     yield "memory", lambda: _memory(workspace)
-    yield from recipients(found.audit, found.notify)
+    yield from recipients(configuration.audit, configuration.notify)
     yield "clock", kept_clock
     yield "processor", processor
     yield "database", lambda: database("database", section.state_dir / FILE_NAME)
@@ -116,26 +116,28 @@ def _host_names(own: Identity) -> Iterator[Finding]:
     if not hosts:
         yield failed("host names", "the certificate names no host", "have it issued for the names to dial")
     for host in hosts:
-        for each in name("host names", host):
+        for finding in name("host names", host):
             # Owners may know names that this machine does not.
-            known = each.exit_code is ExitCode.DONE
-            yield each if known else warned("host names", f"{each.text} from here", "owners must find it")
+            known = finding.exit_code is ExitCode.DONE
+            yield (
+                finding if known else warned("host names", f"{finding.text} from here", "owners must find it")
+            )
 
 
 def _authorities(own: Identity) -> Iterator[Finding]:
-    for each in own.authorities:
-        ends = each.not_valid_after_utc
-        text = f"until {ends:%Y-%m-%d}, fingerprint {fingerprint(each.public_key())}"
+    for certificate in own.authorities:
+        ends = certificate.not_valid_after_utc
+        text = f"until {ends:%Y-%m-%d}, fingerprint {fingerprint(certificate.public_key())}"
         if ends < utc_now():
             yield failed("CA", text, "owners need certificates of another CA", ExitCode.NOT_CONNECTED)
         else:
             yield passed("CA", text)
 
 
-def _port(found: AggregatorConfig, party: Party) -> Iterator[Finding]:
+def _port(configuration: AggregatorConfig, party: Party) -> Iterator[Finding]:
     """Shake hands with the running daemon, or see whether it could listen."""
-    host, _, number = found.aggregator.listen.rpartition(":")
-    running = _listens(found)
+    host, _, number = configuration.aggregator.listen.rpartition(":")
+    running = _listens(configuration)
     if running is not None:
         port = int(running.rpartition(":")[2])
         yield passed("daemon", f"it runs and listens on {running}")
@@ -149,22 +151,22 @@ def _port(found: AggregatorConfig, party: Party) -> Iterator[Finding]:
         try:
             probe.bind((host.strip("[]"), int(number)))
         except OSError as error:
-            text = f"{found.aggregator.listen} cannot be listened on: {error.strerror}"
+            text = f"{configuration.aggregator.listen} cannot be listened on: {error.strerror}"
             yield failed("port", text, "is another process using it? Ports below 1024 need a privilege")
         else:
-            yield passed("port", f"{found.aggregator.listen} is free")
+            yield passed("port", f"{configuration.aggregator.listen} is free")
 
 
-def _listens(found: AggregatorConfig) -> str | None:
+def _listens(configuration: AggregatorConfig) -> str | None:
     """Return the address that the running daemon reports; None if no daemon runs."""
-    with suppress(NotConnectedError), daemon(found.path) as calls:
+    with suppress(NotConnectedError), daemon(configuration.path) as calls:
         return str(calls.Status(StatusRequest()).listen)
     return None
 
 
 def _own_handshake(host: str, port: int, party: Party) -> Iterator[Finding]:
-    found, seen = reach("port", host, port)
-    yield found
+    finding, seen = reach("port", host, port)
+    yield finding
     if seen is not None:
         check_validity(seen.certificate, utc_now())
         text = f"it shows the certificate of {describe(seen.certificate)}"

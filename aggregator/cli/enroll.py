@@ -150,10 +150,10 @@ def revoke(
     with _register(settings) as register:
         revoked = register.revoke(os_user(), owner or "", parse_serial(serial) if serial else "")
     if as_json:
-        console.print_json({"revoked": [certificate_document(each) for each in revoked]})
+        console.print_json({"revoked": [certificate_document(cert) for cert in revoked]})
         return
-    for each in revoked:
-        console.print_line(f"revoked: owner {each.owner}, serial {each.serial}, key {each.fingerprint[:16]}")
+    for cert in revoked:
+        console.print_line(f"revoked: owner {cert.owner}, serial {cert.serial}, key {cert.fingerprint[:16]}")
     if not revoked:
         console.print_line("all of these certificates were revoked before")
 
@@ -165,8 +165,8 @@ def list_(config: console.ConfigOption = None, as_json: console.JsonOption = Fal
         certificates, log = register.certificates(), register.log()
     now = utc_now().timestamp()
     if as_json:
-        acts = [{**asdict(each), "time": iso(each.time)} for each in log]
-        known = [certificate_document(each) for each in certificates]
+        acts = [{**asdict(entry), "time": iso(entry.time)} for entry in log]
+        known = [certificate_document(cert) for cert in certificates]
         console.print_json({"certificates": known, "log": acts})
         return
     console.table(
@@ -174,10 +174,10 @@ def list_(config: console.ConfigOption = None, as_json: console.JsonOption = Fal
         ("owner", "serial", "key", "origin", "since", "expires", "state"),
         [
             (
-                *(each.owner, each.serial, each.fingerprint[:16], each.origin, _day(each.since)),
-                *(_day(each.expires), certificate_state(each, now)),
+                *(cert.owner, cert.serial, cert.fingerprint[:16], cert.origin, _day(cert.since)),
+                *(_day(cert.expires), certificate_state(cert, now)),
             )
-            for each in certificates
+            for cert in certificates
         ],
     )
 

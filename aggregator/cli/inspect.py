@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aggregator.cli.release import finish, interrupted, watch_until
+from aggregator.cli.release import finish, interrupt, watch_until
 from aggregator.config import load
 from aggregator.control.connection import daemon, pages, stated_user
 from aggregator.control.documents import (
@@ -93,9 +93,9 @@ def owners(config: console.ConfigOption = None, as_json: console.JsonOption = Fa
     """List every owner that has ever connected."""
     with daemon(config) as calls:
         answers = pages(calls.ListOwners, ListOwnersRequest())
-        found: list[OwnerView] = [owner for answer in answers for owner in answer.owners]
+        views: list[OwnerView] = [owner for answer in answers for owner in answer.owners]
     if as_json:
-        console.print_json({"owners": [owner_document(owner) for owner in found]})
+        console.print_json({"owners": [owner_document(owner) for owner in views]})
         return
     console.table(
         "",
@@ -109,10 +109,10 @@ def owners(config: console.ConfigOption = None, as_json: console.JsonOption = Fa
                 ),
                 owner.fingerprint[:16],
             )
-            for owner in found
+            for owner in views
         ],
     )
-    for owner in found:
+    for owner in views:
         if not owner.revoked:
             _warn_of_expiry(f"owner {owner.id}", owner.certificate_expires, OWNER_RENEWS)
 
@@ -191,7 +191,7 @@ def watch(
         try:
             view = watch_until(calls, release, is_over, as_json=as_json)
         except KeyboardInterrupt:
-            interrupted(release)
+            interrupt(release)
         finish(view, as_json=as_json)
 
 
@@ -257,19 +257,19 @@ def history(
         actions: list[ActionView] = [action for answer in answers for action in answer.actions]
         listed = pages(calls.ListReleases, ListReleasesRequest())
         states = {view.release: state(view) for answer in listed for view in answer.releases}
-    found = [action_document(each, states) for each in actions]
+    documents = [action_document(action, states) for action in actions]
     if as_json:
-        console.print_json({"actions": found})
+        console.print_json({"actions": documents})
         return
     console.table(
         "",
         ("time", "user", "action", "release", "arguments", "outcome", "release is"),
         [
             (
-                _moment(action.time), each["user"], each["action"], each["release"],
-                _text(each["arguments"]) or None, each["outcome"], each["release_state"],
+                _moment(action.time), entry["user"], entry["action"], entry["release"],
+                _text(entry["arguments"]) or None, entry["outcome"], entry["release_state"],
             )
-            for action, each in zip(actions, found, strict=True)
+            for action, entry in zip(actions, documents, strict=True)
         ],
     )  # fmt: skip
 
@@ -280,13 +280,7 @@ def _text(arguments: dict[str, Any]) -> str:
 
 
 def _warn_of_expiry(whose: str, expires: int, how: str = "renew it") -> None:
-    """Warn about a certificate that expires soon or has expired.
-
-    Args:
-        whose: The party, in words.
-        expires: Unix time.
-        how: What to do once it has expired.
-    """
+    """Warn about a certificate that expires soon or has expired."""
     warning = expiry_warning(whose, datetime.fromtimestamp(expires, UTC), utc_now(), how=how)
     if warning:
         console.note(f"warning: {warning}")

@@ -55,13 +55,13 @@ def _owners(plan: Plan) -> PagePart:
         [
             (
                 owner,
-                f"≥ {each.records_rounded}",
-                rounded_up(each.epsilon_at(plan.most_multiples)),
-                bound_cell(each.epsilon_joint_at(plan.most_multiples)),
+                f"≥ {assignment.records_rounded}",
+                rounded_up(assignment.epsilon_at(plan.most_multiples)),
+                bound_cell(assignment.epsilon_joint_at(plan.most_multiples)),
                 *((delta_text(plan.delta),) if plan.delta else ()),
-                *((span_text(a.k for a in each.attributes),) if masked else ()),
-                *((several(a.mechanism for a in each.attributes),) if masked else ()),
+                *((span_text(a.k for a in assignment.attributes),) if masked else ()),
+                *((several(a.mechanism for a in assignment.attributes),) if masked else ()),
             )
-            for owner, each in plan.assignments.items()
+            for owner, assignment in plan.assignments.items()
         ],
     )

@@ -66,15 +66,15 @@ def release(
         raise UsageError("--detach cannot ask about the plan", "add --yes")
     with daemon(config) as calls:
         if detach:
-            view = _started(calls, request)
-            finish(view, as_json=as_json) if has_ended(view) else _detached(view, as_json=as_json)
+            view = _start(calls, request)
+            finish(view, as_json=as_json) if has_ended(view) else _show_detached(view, as_json=as_json)
         else:
             _drive(calls, request, details=details, as_json=as_json)
 
 
 def _drive(calls: "ControlServiceStub", request: "StartRequest", *, details: bool, as_json: bool) -> None:
     """Start a release, ask to confirm its plan, watch it to its end."""
-    view = _started(calls, request)
+    view = _start(calls, request)
     try:
         view = watch_until(
             calls, view.release, lambda seen: has_ended(seen) or seen.state != "inviting", as_json=as_json
@@ -89,11 +89,11 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, details: boo
             console.note(f"warning: {worth.text}")
         # A plan that was confirmed in advance is shown as well, before the daemon continues from it.
         if view.state == "planned" and not view.dry_run:
-            view = _confirmed(calls, view, request)
+            view = _confirm(calls, view, request)
         if not is_over(view):
             view = watch_until(calls, view.release, is_over, as_json=as_json)
     except KeyboardInterrupt:
-        interrupted(view.release)
+        interrupt(view.release)
     except NotConnectedError as error:
         raise NotConnectedError(
             f"the daemon went away while release {view.release} was in progress",
@@ -106,7 +106,7 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, details: boo
     finish(view, as_json=as_json, out=request.out)
 
 
-def _started(calls: "ControlServiceStub", request: "StartRequest") -> "ReleaseView":
+def _start(calls: "ControlServiceStub", request: "StartRequest") -> "ReleaseView":
     try:
         view = calls.Start(request, metadata=stated_user())
     except KeyboardInterrupt:
@@ -114,14 +114,14 @@ def _started(calls: "ControlServiceStub", request: "StartRequest") -> "ReleaseVi
         where = f"aggregator show {request.release}" if request.release else "aggregator releases"
         console.note(f"the release may have been started; to see whether it was: {where}")
         raise typer.Exit(int(ExitCode.INTERRUPTED)) from None
-    away = [each.id for each in view.owners if not each.connected]
+    away = [owner.id for owner in view.owners if not owner.connected]
     if away and not has_ended(view):
         until = f" until {moment_text(until, seconds=True)}" if (until := iso(view.deadline)) else ""
         console.note(f"not connected: {', '.join(away)}; release {view.release} waits for them{until}")
     return view
 
 
-def _confirmed(calls: "ControlServiceStub", view: "ReleaseView", request: "StartRequest") -> "ReleaseView":
+def _confirm(calls: "ControlServiceStub", view: "ReleaseView", request: "StartRequest") -> "ReleaseView":
     """Confirm or cancel a plan as a person says, unless the request says it and the daemon confirms.
 
     `--yes` does not say that a worthless result is wanted. Where nobody can be asked, the plan stays open,
@@ -165,13 +165,13 @@ def watch_until(
     return calls.Show(request)
 
 
-def interrupted(release: str) -> NoReturn:
+def interrupt(release: str) -> NoReturn:
     """End the command, not the release, and print how to watch it again."""
     console.note(f"release {release} continues; to watch it: aggregator watch {release}")
     raise typer.Exit(int(ExitCode.INTERRUPTED))
 
 
-def _detached(view: "ReleaseView", *, as_json: bool) -> None:
+def _show_detached(view: "ReleaseView", *, as_json: bool) -> None:
     if as_json:
         console.print_json({"release": view.release, "state": view.state})
     else:
@@ -194,7 +194,7 @@ def finish(view: "ReleaseView", *, as_json: bool, out: str = "") -> None:
         # Bad data are the operator's own usage error at an owner's command line; here they are an owner's.
         raise typer.Exit(int(ExitCode.REFUSED) if error.code == "bad_data" else code)
     if as_json:
-        console.print_json(document(view) | {"plan": _plan(view)})
+        console.print_json(document(view) | {"plan": json.loads(view.plan) if view.plan else None})
         return
     console.table(f"release {view.release}: {state(view)}", COLUMNS, rows(view))
     if view.directory:
@@ -203,7 +203,3 @@ def finish(view: "ReleaseView", *, as_json: bool, out: str = "") -> None:
         console.print_line(view.note)
     elif out:
         console.print_line(f"copy: {out}")
-
-
-def _plan(view: "ReleaseView") -> Any:
-    return json.loads(view.plan) if view.plan else None

@@ -51,11 +51,7 @@ class Calls:
             request.after = answer.last
 
     async def watch(self, call: str, request: Any) -> AsyncIterator[Any]:
-        """Yield the answers of a call that has many, and None from time to time, until it ends.
-
-        Raises:
-            TesseraError: As `ask`.
-        """
+        """Yield the answers of a call that has many, and None from time to time, until it ends."""
         socket, stub = self._daemon()
         stream = getattr(stub, call)(request)
         reading: asyncio.Future[Any] | None = None

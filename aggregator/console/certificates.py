@@ -58,12 +58,7 @@ class WaitingRequest:
 
 
 class Certificates:
-    """The pages about certificates. They work with and without the daemon, as `aggregator enroll` does.
-
-    Args:
-        load: Reads the configuration.
-        page: Makes a page of a template.
-    """
+    """The pages about certificates. They work with and without the daemon, as `aggregator enroll` does."""
 
     def __init__(self, load: Callable[[], AggregatorConfig], page: ShowsPages) -> None:
         self._load, self._page = load, page
@@ -81,8 +76,8 @@ class Certificates:
             "waiting": list(self._waiting.values()),
             "issued": list(self._issued.items()),
             "certificates": [
-                certificate_document(each) | {"state": certificate_state(each, now)}
-                for each in known[first : first + LINES_PER_PAGE]
+                certificate_document(certificate) | {"state": certificate_state(certificate, now)}
+                for certificate in known[first : first + LINES_PER_PAGE]
             ],
             "first": first,
             "next": first + LINES_PER_PAGE if len(known) > first + LINES_PER_PAGE else None,
@@ -94,16 +89,16 @@ class Certificates:
         """Show one certificate, and the bundle for its owner if it was issued here."""
         serial, settings = parse_serial(request.path_params["serial"]), self._load()
         with open_register(settings.aggregator.state_dir, utc_now) as register:
-            found = [each for each in register.certificates() if each.serial == serial]
-        if not found:
+            matching = [cert for cert in register.certificates() if cert.serial == serial]
+        if not matching:
             raise UsageError(
                 f"no certificate has serial number {serial}", "the list has those that are known"
             )
         issued = self._issued.get(serial)
         values = {
-            "certificate": certificate_document(found[0])
-            | {"state": certificate_state(found[0], utc_now().timestamp())},
-            "key": spoken(found[0].fingerprint),
+            "certificate": certificate_document(matching[0])
+            | {"state": certificate_state(matching[0], utc_now().timestamp())},
+            "key": spoken(matching[0].fingerprint),
             "ca": None if issued is None else spoken(issued.ca),
         }
         return self._page(request, "certificate.html", values)
@@ -126,9 +121,9 @@ class Certificates:
         settings = self._load()
         enrolling.authority(settings)
         form = form_of(request)
-        found = read_request(form.get("request", "").strip().encode())
+        received = read_request(form.get("request", "").strip().encode())
         waiting = WaitingRequest(
-            found, enrolling.named_party(settings, found, form.get("owner", "").strip()), utc_now()
+            received, enrolling.named_party(settings, received, form.get("owner", "").strip()), utc_now()
         )
         while len(self._waiting) >= _MOST_REQUESTS:
             del self._waiting[next(iter(self._waiting))]
@@ -137,7 +132,7 @@ class Certificates:
 
     def approve(self, request: Request) -> Response:
         """Issue the certificate of a request whose fingerprint was compared on the telephone."""
-        waiting, form = self._decided(request), form_of(request)
+        waiting, form = self._waiting_request(request), form_of(request)
         enrolling.compare_fingerprint(waiting.request, form.get("heard", ""))
         operator = visit_of(request).person.name
         issued = enrolling.approve(
@@ -150,7 +145,7 @@ class Certificates:
 
     def refuse(self, request: Request) -> Response:
         """Drop a request, and note that in the operators' log."""
-        waiting = self._decided(request)
+        waiting = self._waiting_request(request)
         with open_register(self._load().aggregator.state_dir, utc_now) as register:
             register.refuse(waiting.request, waiting.party, visit_of(request).person.name)
         self._waiting.pop(waiting.digest, None)
@@ -163,13 +158,13 @@ class Certificates:
             form_of(request).get("confirm", "").strip(),
         )
         with open_register(self._load().aggregator.state_dir, utc_now) as register:
-            if owner not in {each.owner for each in register.certificates() if each.serial == serial}:
+            if owner not in {cert.owner for cert in register.certificates() if cert.serial == serial}:
                 raise UsageError("the owner's id that was typed is another one", "type the id of its owner")
             register.revoke(visit_of(request).person.name, serial=serial)
         return RedirectResponse(f"/certificates/{serial}", 303)
 
-    def _decided(self, request: Request) -> WaitingRequest:
-        found = self._waiting.get(request.path_params["digest"])
-        if found is None:
+    def _waiting_request(self, request: Request) -> WaitingRequest:
+        waiting = self._waiting.get(request.path_params["digest"])
+        if waiting is None:
             raise UsageError("that request does not wait any more", "paste it again to decide about it")
-        return found
+        return waiting

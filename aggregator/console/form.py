@@ -11,8 +11,8 @@ from common.wire.v1.control_pb2 import StartRequest
 
 _NO_TEXT = ("owners", "formats", "out")
 """Arguments without a text of their own: owners and formats are ticked one by one, a copy is not offered."""
-_TEXTS = [name for name, each in ARGUMENTS.items() if each.kind is not Kind.FLAG and name not in _NO_TEXT]
-_FLAGS = [name for name, each in ARGUMENTS.items() if each.kind is Kind.FLAG]
+_TEXTS = [name for name, arg in ARGUMENTS.items() if arg.kind is not Kind.FLAG and name not in _NO_TEXT]
+_FLAGS = [name for name, arg in ARGUMENTS.items() if arg.kind is Kind.FLAG]
 _PLACED = frozenset(
     {"dataset", "layout", "product", "epsilon", "delta", "attributes", "purpose", "groups", "release"}
 )
@@ -62,19 +62,17 @@ class Form:
 def fitting_groups(schemas: Mapping[str, Mapping[str, Any]]) -> tuple[Layout, str]:
     """Return the layout that fits what owners hold, and for a mixed one the owners by group.
 
-    Args:
-        schemas: Schemas by owner, as `aggregator.console.views.schema_document` returns them.
-
     Returns:
         Vertical or mixed where groups of owners hold different attributes altogether, and can be linked; else
         horizontal, as the groups are "": the same attributes, or some of them, of different records.
     """
     groups: dict[frozenset[str], list[str]] = {}
     for owner, schema in schemas.items():
-        groups.setdefault(frozenset(each["name"] for each in schema["attributes"]), []).append(owner)
+        names = frozenset(attribute["name"] for attribute in schema["attributes"])
+        groups.setdefault(names, []).append(owner)
     n_names = len(frozenset().union(*groups))
     apart = len(groups) > 1 and sum(map(len, groups)) == n_names
-    if not apart or not all(each["identifier"] for each in schemas.values()):
+    if not apart or not all(schema["identifier"] for schema in schemas.values()):
         return Layout.HORIZONTAL, ""
     if all(len(owners) == 1 for owners in groups.values()):
         return Layout.VERTICAL, ""
@@ -90,11 +88,9 @@ def empty_form(
         day: The day, such as "2026-03-01".
         mark: Some random letters or digits, so that the suggested id is a new one. A form that is sent twice
             then starts one release.
-        layout: The layout that fits (`fitting_groups`).
-        groups: Its owners by group, for a mixed one.
     """
-    name = "".join(each if each in _NAME_LETTERS else "-" for each in dataset.lower())[:_LONGEST_NAME]
-    texts = {each: str(next(iter(ARGUMENTS[each].choices), "")) for each in _TEXTS}
+    name = "".join(letter if letter in _NAME_LETTERS else "-" for letter in dataset.lower())[:_LONGEST_NAME]
+    texts = {name: str(next(iter(ARGUMENTS[name].choices), "")) for name in _TEXTS}
     texts |= {"dataset": dataset, "release": f"{day}-{name}-{mark}", "layout": str(layout), "groups": groups}
     return Form(texts, frozenset(), frozenset(FORMATS))
 
@@ -122,9 +118,6 @@ def request_of(form: Form) -> StartRequest:
     """Return the request of a form; the daemon checks it as it checks that of the command line.
 
     A release waits for its plan to be confirmed.
-
-    Raises:
-        UsageError: As `start_request`.
     """
     mixed = form.texts["layout"] == Layout.MIXED
     texts: dict[str, Any] = {name: text for name, text in form.texts.items() if name != "groups"}

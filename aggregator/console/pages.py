@@ -67,13 +67,7 @@ class _Events(NamedTuple):
 
 
 class Pages:
-    """The pages of an aggregator.
-
-    Args:
-        load: Reads the configuration; called once per request.
-        site: Makes pages of templates.
-        doors: Who may enter.
-    """
+    """The pages of an aggregator."""
 
     def __init__(self, load: Callable[[], AggregatorConfig], site: Site, doors: Doors[Any]) -> None:
         self._load, self._site, self._doors = load, site, doors
@@ -131,8 +125,8 @@ class Pages:
             status, views, older, under_way = None, stored[::-1][:LINES_PER_PAGE], "", []
         values = {
             "status": status,
-            "under_way": [release_document(each, now) for each in under_way],
-            "releases": [release_document(each, now) for each in views],
+            "under_way": [release_document(view, now) for view in under_way],
+            "releases": [release_document(view, now) for view in views],
             "first": not after,
             "after": after,
             "older": older,
@@ -178,15 +172,15 @@ class Pages:
         """Show what happened to a release and what operators did with it, newest first."""
         view = await self._view(request)
         before = number_of(request, "before")
-        found = await self._events(view.release, LINES_PER_PAGE, before)
+        events = await self._events(view.release, LINES_PER_PAGE, before)
         answers = self._calls.all("ListActions", ListActionsRequest(release=view.release))
-        actions = [action_line(each) async for answer in answers for each in answer.actions]
+        actions = [action_line(action) async for answer in answers for action in answer.actions]
         values = {
             "id": view.release,
-            "events": found.lines,
+            "events": events.lines,
             "actions": actions[::-1][:LINES_PER_PAGE],
             "newest": not before,
-            "older": found.last,
+            "older": events.last,
         }
         return self._site.page(request, "history.html", values)
 
@@ -197,7 +191,7 @@ class Pages:
     async def _events(self, release: str, most: int, before: int = 0) -> "_Events":
         asked = ListEventsRequest(release=release, before=before, most=most)
         answer = await self._calls.ask("ListEvents", asked)
-        return _Events([event_line(each) for each in answer.events], answer.last)
+        return _Events([event_line(event) for event in answer.events], answer.last)
 
     # --- live ----------------------------------------------------------------------------------------
 
@@ -252,18 +246,18 @@ class Pages:
             raise UsageError(f"release {view.release} has no folder to verify", "only published ones have")
         folder, settings = Path(view.directory), self._load()
         key = ("verify", view.release, view.manifest_digest)
-        job = self._jobs.start(key, lambda job: _verified(folder, settings, job), _KEPT_SECONDS)
+        job = self._jobs.start(key, lambda job: _verify(folder, settings, job), _KEPT_SECONDS)
         return self._site.page(request, "verification.html", {"id": view.release, "found": job.result})
 
     async def report(self, request: Request) -> Response:
         """Show the report of a published release."""
-        path = _published(await self._view(request), "report.html")
+        path = _published_file(await self._view(request), "report.html")
         return self._site.document(await run_in_threadpool(path.read_text, "utf-8"))
 
     async def file(self, request: Request) -> Response:
         """Download a file of a published release."""
         name = request.path_params["name"]
-        path = await run_in_threadpool(_published, await self._view(request), name)
+        path = await run_in_threadpool(_published_file, await self._view(request), name)
         return FileResponse(
             path, media_type="application/octet-stream", filename=f"{path.parent.name}-{name}"
         )
@@ -274,20 +268,20 @@ class Pages:
         """Show every owner that has ever connected, a page at a time."""
         asked = ListOwnersRequest(after=request.query_params.get("after", ""), most=LINES_PER_PAGE)
         answer = await self._calls.ask("ListOwners", asked)
-        listed = [owner_document(each) for each in answer.owners]
+        listed = [owner_document(owner) for owner in answer.owners]
         values = {"owners": listed, "after": asked.after, "next": answer.last}
         return self._site.page(request, "owners.html", values)
 
     async def owner(self, request: Request) -> Response:
         """Show an owner: connection, certificate, and the schemas and limits that it has sent."""
         name = request.path_params["owner"]
-        found = (await self._calls.ask("ListOwners", ListOwnersRequest(only=name))).owners
-        if not found:
+        owners = (await self._calls.ask("ListOwners", ListOwnersRequest(only=name))).owners
+        if not owners:
             raise UsageError(
                 f"owner {name} never connected to this aggregator", "aggregator owners lists them"
             )
-        known = {each: await self._schema(name, each) for each in found[0].datasets}
-        return self._site.page(request, "owner.html", {"owner": owner_document(found[0]), "schemas": known})
+        known = {dataset: await self._schema(name, dataset) for dataset in owners[0].datasets}
+        return self._site.page(request, "owner.html", {"owner": owner_document(owners[0]), "schemas": known})
 
     async def _schema(self, owner: str, dataset: str) -> dict[str, Any] | None:
         """Return the newest schema that an owner has sent of a data set; None if it has sent none."""
@@ -301,7 +295,7 @@ class Pages:
 
     async def new(self, request: Request) -> Response:
         """Show the data sets that owners offer, or the form for a release of one."""
-        offered = await self._offered()
+        offered = await self._owners_by_dataset()
         dataset = request.query_params.get("dataset", "")
         if dataset not in offered:
             return self._site.page(request, "datasets.html", {"offered": offered})
@@ -313,18 +307,18 @@ class Pages:
         try:
             view = await self._calls.ask("Start", request_of(form), visit_of(request).person.name)
         except UsageError as error:
-            offered = await self._offered()
+            offered = await self._owners_by_dataset()
             return await self._form(request, form, offered.get(form.texts["dataset"], []), error)
         return _see(view.release)
 
-    async def _offered(self) -> dict[str, list["OwnerView"]]:
+    async def _owners_by_dataset(self) -> dict[str, list["OwnerView"]]:
         """Return the owners of every data set that is offered."""
-        found: dict[str, list[OwnerView]] = {}
+        owners: dict[str, list[OwnerView]] = {}
         async for answer in self._calls.all("ListOwners", ListOwnersRequest()):
             for owner in answer.owners:
                 for dataset in owner.datasets:
-                    found.setdefault(dataset, []).append(owner)
-        return dict(sorted(found.items()))
+                    owners.setdefault(dataset, []).append(owner)
+        return dict(sorted(owners.items()))
 
     async def _form(
         self,
@@ -345,7 +339,7 @@ class Pages:
         values = {
             "form": form,
             "error": error,
-            "owners": [owner_document(each) for each in owners],
+            "owners": [owner_document(owner) for owner in owners],
             "schemas": schemas,
             "fits": layout if len(schemas) > 1 else "",
             "attributes": shared_attributes(list(schemas.values())),
@@ -402,14 +396,14 @@ def _files(directory: str) -> list[tuple[str, int]]:
         return []
 
 
-def _published(view: "ReleaseView", name: str) -> Path:
+def _published_file(view: "ReleaseView", name: str) -> Path:
     """Return a file of a published release; no other name of its folder, and nothing outside it."""
     if name not in dict(_files(view.directory)):
         raise UsageError(f"release {view.release} has no file {name}", "its page lists those that are there")
     return Path(view.directory) / name
 
 
-def _verified(folder: Path, settings: AggregatorConfig, job: Job) -> dict[str, Any]:
+def _verify(folder: Path, settings: AggregatorConfig, job: Job) -> dict[str, Any]:
     """Return what verifying a folder says, as texts: an error would hold what the verification held."""
     from common.release.verification import verify_release
 

@@ -41,8 +41,6 @@ def application(
 
     Args:
         load: Reads the configuration; called once per request, so that pages show what commands show.
-        doors: Who may enter.
-        address: How browsers reach this console.
         provider: Who says who a person is; None for one-time links.
     """
     title, hint = f"Tessera aggregator {load().aggregator.name}", "aggregator console prints a new link."

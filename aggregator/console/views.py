@@ -120,7 +120,7 @@ def release_document(view: "ReleaseView", now: datetime) -> dict[str, Any]:
 def _steps(view: "ReleaseView") -> list[tuple[str, str]]:
     """Return the steps, each "past", "current" or "next"; none for a release that was broken off."""
     product = Plan.from_bytes(view.plan).product if view.plan else Product.MASKED
-    others = {name for each, of in _OF_PRODUCT.items() if each is not product for name in of}
+    others = {name for other, of in _OF_PRODUCT.items() if other is not product for name in of}
     names = [name for name in STEPS if name not in others][: 2 if view.dry_run else None]
     if view.state not in names:
         return []
@@ -199,8 +199,8 @@ def schema_document(view: "SchemaView") -> dict[str, Any]:
         "max_records_per_person": schema.max_records_per_person,
         "rank_noise": schema.rank_noise,
         "attributes": [
-            {"name": each.name, "resolution": "", **describe_domain(each), "labels": each.categories}
-            for each in schema.attributes
+            {"name": a.name, "resolution": "", **describe_domain(a), "labels": a.categories}
+            for a in schema.attributes
         ],
         "limits": {
             "Smallest k": limits.min_k,
@@ -224,24 +224,24 @@ def _or_any(value: Decimal | Sequence[str] | None) -> str:
 
 def shared_attributes(schemas: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the attributes of several schemas, each declaration once, with the owners that have it so."""
-    found: dict[tuple[str, ...], list[str]] = {}
+    owners_of: dict[tuple[str, ...], list[str]] = {}
     for schema in schemas:
-        for each in schema["attributes"]:
-            key = (each["name"], each["type"], each["domain"], each["resolution"])
-            found.setdefault(key, []).append(schema["owner"])
-    names = Counter(key[0] for key in found)
+        for attribute in schema["attributes"]:
+            key = (attribute["name"], attribute["type"], attribute["domain"], attribute["resolution"])
+            owners_of.setdefault(key, []).append(schema["owner"])
+    names = Counter(key[0] for key in owners_of)
     return [
         {"name": name, "type": kind, "domain": domain, "resolution": resolution, "owners": owners,
          "differs": names[name] > 1}
-        for (name, kind, domain, resolution), owners in found.items()
+        for (name, kind, domain, resolution), owners in owners_of.items()
     ]  # fmt: skip
 
 
 def published_files(folder: Path) -> list[tuple[str, int]]:
     """Return names and sizes of the regular files of a release folder, the report first."""
-    found = [
-        (each.name, each.lstat().st_size)
-        for each in sorted(folder.iterdir())
-        if S_ISREG(each.lstat().st_mode)
+    files = [
+        (file.name, file.lstat().st_size)
+        for file in sorted(folder.iterdir())
+        if S_ISREG(file.lstat().st_mode)
     ]
-    return sorted(found, key=lambda each: each[0] != "report.html")
+    return sorted(files, key=lambda file: file[0] != "report.html")

@@ -22,6 +22,6 @@ def test_owners_that_are_away_are_named_at_once(capsys, connected, deadline, sai
     owners = [OwnerProgress(id=name, connected=each) for name, each in zip("ab", connected, strict=True)]
     view = ReleaseView(release="r1", state="inviting", deadline=deadline, owners=owners)
     calls: Any = SimpleNamespace(Start=lambda *_, **__: view)
-    assert release._started(calls, StartRequest()) is view
+    assert release._start(calls, StartRequest()) is view
     assert capsys.readouterr().err.strip().endswith(said)
     assert ("not connected" in said) is (not all(connected))

@@ -5,7 +5,7 @@ import tempfile
 import pytest
 
 from aggregator.config import AggregatorConfig, AggregatorSection
-from aggregator.console.pages import _verified
+from aggregator.console.pages import _verify
 from common.progress import StepStoppedError
 from common.settings import TlsSection
 from common.web.jobs import Job
@@ -33,7 +33,7 @@ def settings(made, tmp_path):
 def test_the_configured_scratch_is_used(made, settings, tmp_path, monkeypatch):
     """A folder for temporary files can be small, and in memory; here it is not there."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
-    assert _verified(made.folder, settings, Job())["lines"]
+    assert _verify(made.folder, settings, Job())["lines"]
 
 
 def test_it_can_be_stopped(made, settings):
@@ -41,11 +41,11 @@ def test_it_can_be_stopped(made, settings):
     job = Job()
     job.stop()
     with pytest.raises(StepStoppedError):
-        _verified(made.folder, settings, job)
+        _verify(made.folder, settings, job)
 
 
 def test_a_problem_is_kept_as_texts(made, settings, tmp_path):
     """Of an error nothing stays but what the page shows."""
-    found = _verified(tmp_path, settings, Job())
+    found = _verify(tmp_path, settings, Job())
     assert "is not a release folder" in found["problem"]["message"]
     assert found["problem"]["hint"]
