@@ -55,10 +55,6 @@ def scenario(name: str, seed: int) -> dict[str, OwnerFiles]:
 def make_parties(parties: Path, owners: Mapping[str, OwnerFiles]) -> bool:
     """Fill the volumes of all parties, unless they are complete.
 
-    Args:
-        parties: Folder of the volumes, which are there.
-        owners: Files of each owner.
-
     Returns:
         Whether files were created.
 

@@ -34,7 +34,7 @@ def wait_connected(place: Path, owners: Sequence[str], seconds: float = CONNECTE
         NotConnectedError: On time-out.
     """
     until = time.monotonic() + seconds
-    while missing := sorted(set(owners) - _connected(place)):
+    while missing := sorted(set(owners) - _connected_owners(place)):
         if time.monotonic() > until:
             raise NotConnectedError(
                 f"not connected within {seconds:.0f} s: {', '.join(missing)}",
@@ -43,7 +43,7 @@ def wait_connected(place: Path, owners: Sequence[str], seconds: float = CONNECTE
         time.sleep(_POLL_SECONDS)
 
 
-def _connected(place: Path) -> set[str]:
+def _connected_owners(place: Path) -> set[str]:
     """Return the owners that are connected; none while the aggregator does not run."""
     asked = subprocess.run(
         ["aggregator", "owners", "--json"], cwd=place, capture_output=True, text=True, check=False
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("/releases"))
     options, others = parser.parse_known_args(arguments)
     release = options.id or f"release-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    owners = [each.strip() for each in options.owners.split(",") if each.strip()]
+    owners = [name.strip() for name in options.owners.split(",") if name.strip()]
     try:
         code = make_release(options.place, owners, [*others, "--owners", options.owners], release)
         made = options.place / "releases" / release

@@ -67,14 +67,11 @@ def fresh_folder(folder: Path) -> None:
 def prepare(folder: Path, seed: int) -> dict[str, tuple[OwnerData, ...]]:
     """Make data, certificates, configurations and linkage keys of both scenarios.
 
-    Args:
-        folder: An empty folder.
-
     Returns:
         The owners of each scenario.
     """
     scenarios = {"hospitals": hospitals(seed), "departments": departments(seed)}
-    owners = [owner for each in scenarios.values() for owner in each]
+    owners = [owner for scenario in scenarios.values() for owner in scenario]
     make_setup(folder, {owner.owner: owner.settings for owner in owners})
     for owner in owners:
         owner.write(folder / "owners")
@@ -91,13 +88,6 @@ def make_release(
     release_id: str = "",
 ) -> Path:
     """Make a release of one scenario and print its table; returns the release folder.
-
-    Args:
-        cluster: The daemons.
-        scenario: What is released.
-        owners: Whose.
-        arguments: What kind of release.
-        release_id: Its id; empty for the name of the scenario.
 
     Raises:
         TesseraError: The error of a failed release.
@@ -125,11 +115,7 @@ def make_release(
 
 
 def verify(cluster: LocalCluster, release: Path, owners: Sequence[str]) -> None:
-    """Check a release as the aggregator and as each of its owners, several at a time.
-
-    Raises:
-        TesseraError: The first failed check.
-    """
+    """Check a release as the aggregator and as each of its owners, several at a time."""
     ca = cluster.folder / "tls" / "ca.pem"
     checks = [("aggregator", ""), *(("owner-node", owner) for owner in owners)]
     # Processes end with the thread that started them, so they are started here, and threads only wait for
@@ -164,9 +150,9 @@ def demonstrate(options: argparse.Namespace) -> None:
     fresh_folder(folder)
     console.note("making data, certificates, configurations and linkage keys")
     scenarios = prepare(folder, options.seed)
-    names = {scenario: [owner.owner for owner in each] for scenario, each in scenarios.items()}
+    names = {scenario: [owner.owner for owner in owners] for scenario, owners in scenarios.items()}
     releases = []
-    with LocalCluster(folder, [name for each in names.values() for name in each]) as cluster:
+    with LocalCluster(folder, [name for group in names.values() for name in group]) as cluster:
         console.note(f"starting an aggregator and {len(cluster.owners)} owner nodes; logs: {folder / 'logs'}")
         cluster.start()
         console.note("all owners are connected")

@@ -164,13 +164,13 @@ def _people(random: np.random.Generator) -> "pd.DataFrame":
         "admitted": _dates(random),
         "stay": _decimals(np.floor(np.exp(random.normal(1.1, 0.5, n) + 0.35 * illness)), 0),
         "ward": _wards(random, age),
-        "severity": _graded(illness, _SEVERITIES, (0.0, 1.0, 2.0)),
+        "severity": _grade(illness, _SEVERITIES, (0.0, 1.0, 2.0)),
         "emergency": _booleans(emergency),
         "creatinine": _decimals(creatinine, 2),
         "haemoglobin": _decimals(random.normal(13.8, 1.4, n) - 0.5 * illness, 1),
         "temperature": _decimals(36.7 + 0.5 * inflammation + random.normal(0, 0.2, n), 1),
-        "insurance": _drawn(random, _INSURANCES, np.tile([0.72, 0.23, 0.05], (n, 1))),
-        "risk": _graded(illness + 0.5 * inflammation, _RISKS, (0.8, 2.0)),
+        "insurance": _draw(random, _INSURANCES, np.tile([0.72, 0.23, 0.05], (n, 1))),
+        "risk": _grade(illness + 0.5 * inflammation, _RISKS, (0.8, 2.0)),
         "medicines": _decimals(medicines.astype(np.float64), 0),
         "cost": _decimals(cost, 2),
         "route": _routes(random, illness),
@@ -207,17 +207,17 @@ def _wards(random: np.random.Generator, age: Floats) -> Texts:
         ],
         axis=1,
     )
-    return _drawn(random, _WARDS, weights)
+    return _draw(random, _WARDS, weights)
 
 
 def _routes(random: np.random.Generator, illness: Floats) -> Texts:
     """Return how most medicines are given: the more ill, the more often by vein."""
     vein = _logistic(illness - 1.5)
     rest = 1 - vein
-    return _drawn(random, _ROUTES, np.stack([0.75 * rest, vein, 0.1 * rest, 0.15 * rest], axis=1))
+    return _draw(random, _ROUTES, np.stack([0.75 * rest, vein, 0.1 * rest, 0.15 * rest], axis=1))
 
 
-def _drawn(random: np.random.Generator, labels: tuple[str, ...], weights: Floats) -> Texts:
+def _draw(random: np.random.Generator, labels: tuple[str, ...], weights: Floats) -> Texts:
     """Return a label per person, drawn with the weights of shape (n_people, n_labels)."""
     ends = np.cumsum(weights / weights.sum(axis=1, keepdims=True), axis=1)
     position = (random.random((len(weights), 1)) > ends[:, :-1]).sum(axis=1)
@@ -225,7 +225,7 @@ def _drawn(random: np.random.Generator, labels: tuple[str, ...], weights: Floats
     return drawn
 
 
-def _graded(score: Floats, labels: tuple[str, ...], limits: tuple[float, ...]) -> Texts:
+def _grade(score: Floats, labels: tuple[str, ...], limits: tuple[float, ...]) -> Texts:
     return np.array(labels)[np.searchsorted(np.array(limits), score)]
 
 

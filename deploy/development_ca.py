@@ -61,7 +61,6 @@ class DevelopmentCa:
     """A CA that lives in memory until it is written.
 
     Args:
-        trust_domain: The trust domain of every certificate it issues.
         not_before: Start of the CA certificate's validity; default five minutes ago.
         not_after: Its end; default ten years from now.
     """
@@ -118,13 +117,9 @@ class DevelopmentCa:
         """Issue a certificate with a new key.
 
         Args:
-            hosts: DNS names and IP addresses.
             usages: Extended key usages; none leaves the extension out.
             not_before: Start of validity; default five minutes ago.
             not_after: End of validity; default 90 days from now.
-
-        Returns:
-            The certificate and its key.
         """
         now, key = datetime.now(UTC), new_key()
         names = [*map(x509.UniformResourceIdentifier, uris), *map(general_name, hosts)]
@@ -158,7 +153,7 @@ def _make(options: argparse.Namespace) -> None:
     authority = DevelopmentCa(options.trust_domain)
     until = datetime.now(UTC) + timedelta(days=options.days)
     made = {"aggregator": authority.aggregator(options.aggregator, options.san, not_after=until)}
-    made |= {f"owner-{each}": authority.owner(each, not_after=until) for each in options.owner}
+    made |= {f"owner-{owner}": authority.owner(owner, not_after=until) for owner in options.owner}
     directory = private_directory(options.out)
     authority.issued.write(directory, "ca")
     print(_WARNING)

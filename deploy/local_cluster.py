@@ -1,4 +1,4 @@
-"""An aggregator and its owners as real processes on this machine, from one folder of configurations.
+"""An aggregator and its owners as real processes on this machine, from one folder of configs.
 
     with LocalCluster(folder) as cluster:
         cluster.start()
@@ -56,10 +56,10 @@ class LocalCluster:
 
     def __init__(self, folder: Path, owners: Iterable[str] | None = None) -> None:
         self.folder = folder.resolve()
-        found = {path.parent.name: path for path in sorted(self.folder.glob("owners/*/owner.toml"))}
-        names = list(found if owners is None else owners)
+        configs = {path.parent.name: path for path in sorted(self.folder.glob("owners/*/owner.toml"))}
+        names = list(configs if owners is None else owners)
         config = self.folder / "aggregator" / "aggregator.toml"
-        if not names or not found.keys() >= set(names) or not config.is_file():
+        if not names or not configs.keys() >= set(names) or not config.is_file():
             raise UsageError(
                 f"{folder} lacks aggregator/aggregator.toml or an owners/ID/owner.toml",
                 "make it with deploy.local_setup",
@@ -68,7 +68,7 @@ class LocalCluster:
         logs.mkdir(exist_ok=True)
         self.aggregator = LocalDaemon("aggregator", "aggregator", config, logs / "aggregator.log")
         self.owners = {
-            name: LocalDaemon("owner-node", name, found[name], logs / f"owner-{name}.log") for name in names
+            name: LocalDaemon("owner-node", name, configs[name], logs / f"owner-{name}.log") for name in names
         }
         """The owners' daemons by id."""
         self._commands: list[subprocess.Popen[str]] = []
@@ -86,11 +86,7 @@ class LocalCluster:
         self.stop()
 
     def start(self) -> None:
-        """Start everything and return when every owner is connected.
-
-        Raises:
-            LocalProcessError: If a daemon ends or is not ready in time.
-        """
+        """Start everything and return when every owner is connected."""
         self.aggregator.start()
         self.aggregator.wait_for("ready")
         for owner in self.owners.values():
@@ -115,8 +111,6 @@ class LocalCluster:
         """Start a command of either program in the folder of its configuration.
 
         Args:
-            program: "aggregator" or "owner-node".
-            owner: For "owner-node": whose.
             show: Whether it inherits the output of this program instead of writing to pipes.
 
         Returns:

@@ -47,10 +47,6 @@ class LocalProcessError(TesseraError):
 def program_path(program: str, programs: Path | None = None) -> Path:
     """Return the path of an installed program.
 
-    Args:
-        program: "aggregator" or "owner-node".
-        programs: The folder of the programs; None: the one that `PROGRAMS` names, or this interpreter's.
-
     Raises:
         LocalProcessError: If it is not installed.
     """
@@ -73,8 +69,6 @@ def start_program(
 
     Args:
         program: "aggregator" or "owner-node".
-        folder: Folder to run it in.
-        programs: As in `program_path`.
         stdout: As in `subprocess.Popen`; None shows what it prints.
         stderr: The same for standard error.
 
@@ -154,8 +148,6 @@ class LocalDaemon:
     """One daemon, which can be started, stopped, killed and restarted, while its log is followed.
 
     Args:
-        program: "aggregator" or "owner-node".
-        name: Name for messages.
         log_file: File of its log; every start appends to it.
     """
 
@@ -177,11 +169,7 @@ class LocalDaemon:
 
     @property
     def pid(self) -> int:
-        """Process id of the latest start.
-
-        Raises:
-            LocalProcessError: If it was never started.
-        """
+        """Process id of the latest start."""
         if self._process is None:
             raise LocalProcessError(f"{self.name} was never started")
         return self._process.pid
@@ -213,7 +201,6 @@ class LocalDaemon:
 
         Args:
             after: Number of lines to skip from the beginning, a length of `entries`.
-            timeout: Seconds to wait.
             fields: Further fields of the line, for example `release="r1"`.
 
         Returns:
@@ -279,13 +266,13 @@ class LocalDaemon:
                 for line in pipe:
                     log.write(line)
                     log.flush()
-                    self._heard(line.rstrip("\n"))
+                    self._hear(line.rstrip("\n"))
         finally:
             with self._changed:
                 self._silent = True
                 self._changed.notify_all()
 
-    def _heard(self, line: str) -> None:
+    def _hear(self, line: str) -> None:
         try:
             entry = json.loads(line)
         except ValueError:

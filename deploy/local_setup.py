@@ -51,7 +51,7 @@ def section(heading: str, values: Mapping[str, object]) -> str:
 
 def dataset(values: Mapping[str, object], attributes: Mapping[str, Mapping[str, object]]) -> str:
     """Return a `[[dataset]]` of owner.toml with its attributes."""
-    declared = [section(f"[dataset.attributes.{toml(name)}]", each) for name, each in attributes.items()]
+    declared = [section(f"[dataset.attributes.{toml(name)}]", values) for name, values in attributes.items()]
     return "\n".join([section("[[dataset]]", values), *declared])
 
 
@@ -66,9 +66,7 @@ def make_setup(
     """Write certificates and configurations of an aggregator and its owners.
 
     Args:
-        folder: Folder to write to; created if absent.
         owners: Policy and data set sections of owner.toml, by owner id.
-        trust_domain: Trust domain of all parties.
         port: Port of the aggregator; 0 chooses a free one.
         deadlines: `[deadlines]` of aggregator.toml, for example `{"consent": "60s"}`.
     """

@@ -52,7 +52,7 @@ def programs(kept: Path = KEPT) -> Path:
         WheelError: If the wheel cannot be built, or not be installed.
     """
     kept.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=kept, prefix="source-") as source, _locked(kept / "lock"):
+    with tempfile.TemporaryDirectory(dir=kept, prefix="source-") as source, _lock(kept / "lock"):
         _copy_sources(Path(source))
         made = kept / f"programs-{_digest(Path(source))}"
         _use(made)
@@ -70,13 +70,9 @@ def programs_of(wheel: Path, kept: Path = KEPT) -> Path:
     Args:
         wheel: The wheel; its dependencies are those of the present lock file, and of one beside the wheel,
             which has its name and the suffix `.lock`, where it needs more.
-        kept: Where environments are kept.
-
-    Raises:
-        WheelError: If it cannot be installed.
     """
     kept.mkdir(parents=True, exist_ok=True)
-    with _locked(kept / "lock"):
+    with _lock(kept / "lock"):
         dependencies = _dependencies(kept)
         further = [lock for lock in [wheel.with_suffix(".lock")] if lock.is_file()]
         made = kept / f"programs-{_digest(wheel, PROJECT / 'requirements.lock', *further)}"
@@ -90,11 +86,7 @@ def programs_of(wheel: Path, kept: Path = KEPT) -> Path:
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build the wheel of the present sources, the same bytes on every machine with the same build tools.
-
-    Raises:
-        WheelError: If it cannot be built.
-    """
+    """Build the wheel of the present sources, the same bytes on every machine with the same build tools."""
     with tempfile.TemporaryDirectory() as source:
         _copy_sources(Path(source))
         return _build(Path(source), folder.resolve())
@@ -107,7 +99,7 @@ def built_wheel(bin_folder: Path) -> tuple[Path, frozenset[str]]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Iterator[None]:
     """Hold a lock, so that only one of several processes makes an environment."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -213,7 +205,7 @@ def _run(*command: str | Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment["SOURCE_DATE_EPOCH"] = _FIRST_MOMENT
     ended = subprocess.run(
-        [str(each) for each in command],
+        [str(argument) for argument in command],
         # Not in the checkout, where the folder `build` would shadow the module of that name.
         cwd=KEPT.anchor,
         env=environment,

@@ -198,14 +198,14 @@ class ControlService(ControlServiceServicer):
     @raises
     async def ShowSchema(self, request: wire.SchemaRequest, context: Context) -> wire.SchemaView:
         """Return the newest schema that an owner has sent of a data set."""
-        described = self._conductor.described(request.owner, request.dataset)
-        if described is None:
+        newest_schema = self._conductor.newest_schema(request.owner, request.dataset)
+        if newest_schema is None:
             raise UsageError(
                 f"owner {request.owner} has not sent a schema of data set {request.dataset!r} yet",
                 "aggregator plan asks the owners for theirs, without a charge",
                 {"owner": request.owner, "dataset": request.dataset},
             )
-        release, sent = described
+        release, sent = newest_schema
         return wire.SchemaView(
             owner=request.owner, dataset=request.dataset, release=release.id, described=sent.at,
             schema=sent.schema.encode(),

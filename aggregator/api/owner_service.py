@@ -23,7 +23,7 @@ from aggregator.ca.enrolment import Enrolment
 from aggregator.ca.renewal import Renewals
 from aggregator.drive.conductor import Conductor
 from aggregator.drive.deadlines import elapsed
-from aggregator.drive.messages import bounded, work_message
+from aggregator.drive.messages import fit_into_message, work_message
 from aggregator.drive.presence import LoopTurns, OwnerPresence, wait
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import ENDS, State
@@ -142,7 +142,7 @@ class OwnerService(OwnerServiceServicer):
         with self._presence.polling(owner):
             while True:
                 ticket = self._presence.signal(owner).ticket()
-                due = bounded(
+                due = fit_into_message(
                     work_message(release, work, self._conductor.document(release.id))
                     for release, work in self._conductor.work(owner)
                     if (work.release, work.name) not in busy

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from aggregator.drive.deadlines import Deadlines
-from aggregator.drive.endings import ended_by, expired, failed_at_owner
+from aggregator.drive.endings import ended_by, expiry, failed_at_owner
 from aggregator.drive.messages import SharedDocument, document_of
 from aggregator.drive.presence import OwnerPresence, Signal
 from aggregator.drive.rounds import opened_round
@@ -59,19 +59,7 @@ _log = logging.getLogger(__name__)
 
 
 class Conductor:
-    """The releases of this aggregator.
-
-    Args:
-        journal: Where events are stored.
-        presence: Who is connected.
-        intake: What owners have uploaded.
-        signer: The aggregator's key.
-        release_dir: Where release folders appear.
-        ca: PEM file of the CAs that all identities of a release must lead to.
-        workspace: Memory and scratch folder of the heavy steps.
-        clock: The time in Unix seconds.
-        elapsed: Monotonic seconds (`aggregator.drive.deadlines.elapsed`).
-    """
+    """The releases of this aggregator."""
 
     def __init__(
         self,
@@ -106,7 +94,7 @@ class Conductor:
         self._progress: dict[str, Progress] = {}
         self._linking, self._publishing = asyncio.Lock(), asyncio.Lock()
         self._stopping = False
-        self._steps = Steps(self.fail, self._keeps, self._changed)
+        self._steps = Steps(self.fail, self._keeps, self._wake_watchers)
 
     # --- queries -------------------------------------------------------------------------------------
 
@@ -121,11 +109,7 @@ class Conductor:
         return tuple(self._releases.values())
 
     def release(self, release: str) -> Release:
-        """Return a release.
-
-        Raises:
-            UsageError: If no release has this id.
-        """
+        """Return a release."""
         try:
             return self._releases[release]
         except KeyError:
@@ -141,19 +125,19 @@ class Conductor:
         """Return the signal of a release's changes."""
         return self._signals.setdefault(release, Signal())
 
-    def described(self, owner: str, dataset: str) -> tuple[Release, Described] | None:
+    def newest_schema(self, owner: str, dataset: str) -> tuple[Release, Described] | None:
         """Return the newest schema that an owner has sent of a data set, and the release that it was for."""
         sent = [
             (release, answer)
-            for each in self._of_owner.get(owner, ())
-            if (release := self._releases[each]).request.dataset == dataset
+            for name in self._of_owner.get(owner, ())
+            if (release := self._releases[name]).request.dataset == dataset
             and (answer := release.progress[owner].described) is not None
         ]
-        return max(sent, key=lambda found: found[1].at, default=None)
+        return max(sent, key=lambda sent_schema: sent_schema[1].at, default=None)
 
     def work(self, owner: str) -> list[tuple[Release, Work]]:
         """Return everything that an owner should do now."""
-        mine = [self._releases[each] for each in sorted(self._of_owner.get(owner, ()))]
+        mine = [self._releases[name] for name in sorted(self._of_owner.get(owner, ()))]
         due = [(release, work_for(release, owner)) for release in mine]
         return [(release, work) for release, work in due if work is not None]
 
@@ -193,15 +177,7 @@ class Conductor:
     # --- events --------------------------------------------------------------------------------
 
     def begin(self, started: Started, action: Action) -> Release:
-        """Store a new release, then act on it.
-
-        Args:
-            started: Its first event.
-            action: The operator's request, for the log.
-
-        Raises:
-            CannotStoreError: If it could not be stored; then there is no such release.
-        """
+        """Store a new release, then act on it; if it cannot be stored, there is no such release."""
         self._journal.append(started.request.release, started, action)
         self._adopt(begin(started))
         return self._after(started.request.release, started)
@@ -258,20 +234,20 @@ class Conductor:
         owner = {"owner": event.owner} if isinstance(event, OwnerEvent) else {}
         _log.info(event.name, extra={"release": release, "state": str(after.state)} | owner)
         if before is None or (after.state, after.rounds) != (before.state, before.rounds):
-            self._entered(after)
+            self._enter(after)
         elif isinstance(event, Passed):
             for name in after.request.owners:
                 self._presence.signal(name).fire()
         self._go_on(self._releases[release])
-        self._changed(release)
+        self._wake_watchers(release)
         return self._releases[release]
 
-    def _changed(self, release: str) -> None:
+    def _wake_watchers(self, release: str) -> None:
         """Wake whoever watches a release."""
         self.signal(release).fire()
         self.anything.fire()
 
-    def _entered(self, release: Release) -> None:
+    def _enter(self, release: Release) -> None:
         """Act on a new state: wake all owners, watch the deadline, remove files that are no longer needed."""
         step = "" if release.ended else str(release.state)
         self._stopwatch.enter(release.id, step, ago=self.now - release.entered)
@@ -344,7 +320,7 @@ class Conductor:
         known = self._releases[release]
         if known.state is not State.LINKING:
             return
-        with self._shown(release, State.LINKING) as progress:
+        with self._show_progress(release, State.LINKING) as progress:
             event = await asyncio.to_thread(
                 signed_addendum,
                 known,
@@ -375,7 +351,7 @@ class Conductor:
         if known.state is not State.JOINING:
             return
         moment = datetime.fromtimestamp(self.now, UTC)
-        with self._shown(release, State.JOINING) as progress:
+        with self._show_progress(release, State.JOINING) as progress:
             digest = await asyncio.to_thread(
                 publish_release,
                 known,
@@ -396,7 +372,7 @@ class Conductor:
         )
 
     @contextmanager
-    def _shown(self, release: str, state: State) -> Iterator[Progress]:
+    def _show_progress(self, release: str, state: State) -> Iterator[Progress]:
         """Show the progress of a step; stop it when the release leaves the state, or the daemon stops."""
 
         def is_due() -> bool:
@@ -412,10 +388,7 @@ class Conductor:
         known = self._releases[release]
         # The release may have gone on to its next step while storing failed.
         if self._deadlines.over(release):
-            self.record(release, expired(self.now, known, self._presence.connected))
-
-    async def _remove(self, release: str) -> None:
-        await asyncio.to_thread(self.remove_data, release)
+            self.record(release, expiry(self.now, known, self._presence.connected))
 
     def remove_data(self, release: str) -> None:
         """Remove the data of a deleted release; blocks.
@@ -444,10 +417,10 @@ class Conductor:
         for release in self._journal.replay().values():
             self._adopt(release)
         for release in self.releases:
-            self._entered(release)
+            self._enter(release)
             self._go_on(release)
             if release.deleted is not None:
-                self._steps.take(release.id, partial(self._remove, release.id))
+                self._steps.take(release.id, partial(asyncio.to_thread, self.remove_data, release.id))
 
     async def stop(self) -> None:
         """Stop. Waits for a step that runs in a thread: it ends soon, and is repeated at the next start."""

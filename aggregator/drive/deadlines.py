@@ -26,8 +26,6 @@ class Deadlines:
 
     Args:
         passed: Called with the id of a release whose deadline has passed.
-        clock: The time in Unix seconds.
-        elapsed: Monotonic seconds, from any origin.
     """
 
     def __init__(

@@ -44,14 +44,8 @@ def ended_by(at: int, error: TesseraError, owner: str, state: State) -> Ending:
     return kind(at=at, owner=owner, code=error.code, message=error.message, hint=error.hint, details=details)
 
 
-def expired(at: int, release: Release, connected: Callable[[str], bool]) -> Ending:
-    """Return the event that ends a release because a deadline has passed.
-
-    Args:
-        at: Unix time.
-        release: The release.
-        connected: Whether an owner is connected.
-    """
+def expiry(at: int, release: Release, connected: Callable[[str], bool]) -> Ending:
+    """Return the event that ends a release because a deadline has passed."""
     if release.state is State.PLANNED:
         return Expired(
             at=at,

@@ -36,11 +36,7 @@ class SharedDocument:
 
 
 def document_of(release: Release) -> SharedDocument | None:
-    """Return the document that the work of a release's state names; None if it names none.
-
-    Raises:
-        UsageError: If what all owners have consented to is too large.
-    """
+    """Return the document that the work of a release's state names; None if it names none."""
     if release.state is State.CONSENTING and release.planned is not None:
         data = release.planned.plan.encode()
     elif release.state is State.LINKING:
@@ -68,7 +64,7 @@ def _too_many_owners(release: Release, size: int) -> UsageError:
     )
 
 
-def bounded(messages: Iterable[wire.Work]) -> list[wire.Work]:
+def fit_into_message(messages: Iterable[wire.Work]) -> list[wire.Work]:
     """Return as much work as fits into one message; the rest is sent with the next poll."""
     taken: list[wire.Work] = []
     size = 0
@@ -99,7 +95,7 @@ def work_message(release: Release, work: Work, document: SharedDocument | None) 
         message.encrypt.CopyFrom(_pass(release, document))
     elif work.step == "add":
         message.add.CopyFrom(_pass(release, document))
-        message.add.parcels.extend(_parcels(each.passed_rows for each in release.progress.values()))
+        message.add.parcels.extend(_parcels(progress.passed_rows for progress in release.progress.values()))
     else:
         state, reason, manifest = conclusion(release)
         # A conflict lists whatever owners declare differently.
@@ -161,12 +157,12 @@ def _pass(release: Release, document: SharedDocument | None) -> wire.Pass:
 
 
 def _parcels(passed: Iterable[Passed | None]) -> Iterator[wire.Parcel]:
-    for each in passed:
-        if each is not None:
+    for statement in passed:
+        if statement is not None:
             yield wire.Parcel(
-                statement=each.statement.encode(),
-                signature=bytes.fromhex(each.signature),
-                certificate=each.certificate.encode(),
+                statement=statement.statement.encode(),
+                signature=bytes.fromhex(statement.signature),
+                certificate=statement.certificate.encode(),
             )
 
 
@@ -179,5 +175,5 @@ def _measure(release: Release, document: SharedDocument | None) -> wire.Measure:
         opening_digest=document.digest,
         signature=bytes.fromhex(opened.signature),
         certificate=opened.certificate.encode(),
-        parcels=_parcels(each.passed_sums for each in release.progress.values()),
+        parcels=_parcels(progress.passed_sums for progress in release.progress.values()),
     )

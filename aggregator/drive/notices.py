@@ -35,11 +35,8 @@ def note_due(
     """Record every notice to operators, once each.
 
     Args:
-        notices: Takes it.
-        releases: All releases.
         halted: Returns what halted the publication of a release, by its id; None if nothing did.
         certificates: When certificates end, by owner; the aggregator's own under an empty text.
-        now: The present moment.
     """
     seconds = int(now.timestamp())
     for release in releases:

@@ -32,7 +32,7 @@ def check_start(request: ReleaseArguments, known: Mapping[str, KnownOwner], fold
     unknown = [owner for owner in request.owners if owner not in known]
     if unknown:
         raise UsageError(
-            f"{_named('owner', unknown)} never connected to this aggregator",
+            f"{_names_text('owner', unknown)} never connected to this aggregator",
             f"known owners: {', '.join(known) or 'none'}",
             {"unknown": unknown, "known": list(known)},
         )
@@ -40,7 +40,7 @@ def check_start(request: ReleaseArguments, known: Mapping[str, KnownOwner], fold
     if lacking:
         offered = "; ".join(f"{owner}: {', '.join(known[owner].datasets) or 'none'}" for owner in lacking)
         raise UsageError(
-            f"no data set {request.dataset!r} is offered by {_named('owner', lacking)}",
+            f"no data set {request.dataset!r} is offered by {_names_text('owner', lacking)}",
             f"data sets offered: {offered}",
             {"owners": lacking, "dataset": request.dataset},
         )
@@ -66,18 +66,12 @@ def allowed_seconds(deadlines: DeadlineSettings) -> dict[str, int]:
     return {str(state): max(1, int(duration.total_seconds())) for state, duration in durations.items()}
 
 
-def _named(what: str, names: list[str]) -> str:
+def _names_text(what: str, names: list[str]) -> str:
     return f"{what}{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
 class Operations:
-    """Carries out the operators' requests.
-
-    Args:
-        conductor: The releases.
-        journal: The owners, and the operators' log.
-        deadlines: How long each step may take, for releases that start from now on.
-    """
+    """Carries out the operators' requests."""
 
     def __init__(self, conductor: Conductor, journal: Journal, deadlines: DeadlineSettings) -> None:
         self._conductor = conductor
@@ -90,8 +84,6 @@ class Operations:
         One that is halted, or that ended after owners may have spent, continues.
 
         Args:
-            request: The arguments.
-            action: The operator's request, for the log.
             confirmed: Whether the operator agrees to the plan without seeing it.
 
         Raises:
@@ -113,7 +105,7 @@ class Operations:
             )
         _check_has_data(existing)
         if confirmed and _open_plan(existing):
-            return self._confirmed(existing, action, anyway=request.anyway)
+            return self._confirm(existing, action, anyway=request.anyway)
         return self._again(existing, action)
 
     def resume(self, release: str, action: Action) -> Release:
@@ -151,8 +143,6 @@ class Operations:
         """Confirm a plan. Idempotent.
 
         Args:
-            release: Id of the release.
-            action: The operator's request, for the log.
             anyway: Whether the operator wants the result also if it is expected to be worthless.
 
         Raises:
@@ -160,13 +150,13 @@ class Operations:
         """
         known = self._conductor.release(release)
         if _open_plan(known):
-            return self._confirmed(known, action, anyway=anyway)
+            return self._confirm(known, action, anyway=anyway)
         if not known.confirmed or known.state is State.PLANNED:
             raise UsageError(f"release {release} is {known.state}: there is no plan to confirm", "see show")
         self._journal.operators.note(replace(action, outcome=UNCHANGED))
         return known
 
-    def _confirmed(self, release: Release, action: Action, *, anyway: bool) -> Release:
+    def _confirm(self, release: Release, action: Action, *, anyway: bool) -> Release:
         if release.needs_anyway and not anyway:
             raise worthless_plan(release)
         return self._conductor.record(release.id, Confirmed(at=action.at), action)

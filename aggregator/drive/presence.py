@@ -30,7 +30,6 @@ async def wait(ticket: asyncio.Event, seconds: float | None) -> bool:
     """Wait for a change.
 
     Args:
-        ticket: From `Signal.ticket`.
         seconds: The longest wait; None for as long as it takes.
 
     Returns:
@@ -69,7 +68,6 @@ class OwnerPresence:
 
     Args:
         clock: The time in Unix seconds, for display.
-        elapsed: Monotonic seconds (`aggregator.drive.deadlines.elapsed`).
     """
 
     def __init__(self, clock: Callable[[], float], elapsed: Callable[[], float]) -> None:

@@ -27,8 +27,6 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
     Args:
         release: A release whose owners have all answered the open round, or that has none yet.
         intake: Where the answers are.
-        signer: The aggregator's key.
-        at: Unix time.
 
     Raises:
         UnusableDataError: If there are too many records for a synthetic release; nothing is spent.
@@ -41,7 +39,7 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
     if addendum is None:
         raise InternalError(f"release {release.id} has not linked")
     if before:
-        total = _added(release, intake)
+        total = _add_up(release, intake)
         sums.append(total)
         attached = total.astype("<i8").tobytes()
     else:
@@ -57,7 +55,7 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
         digest(before[-1].document.encode()) if before else "",
         digest(attached),
         () if before else _keys(release),
-        tuple(tuple(plan.attributes[each].name for each in pair) for pair in pairs),
+        tuple(tuple(plan.attributes[place].name for place in pair) for pair in pairs),
     ).to_bytes()
     key = signer.current_signer()
     return Opened(
@@ -82,7 +80,7 @@ def design_and_sums(release: Release) -> "tuple[Design, list[Int64Array]]":
         raise InternalError(f"release {release.id} has not linked")
     plan = release.the_plan()
     attached = [b64decode(opened.attached) for opened in release.rounds[1:]]
-    sums = [np.frombuffer(each, dtype="<i8").astype(np.int64) for each in attached]
+    sums = [np.frombuffer(numbers, dtype="<i8").astype(np.int64) for numbers in attached]
     return design_of(plan, n_records(plan, release.addendum)), sums
 
 
@@ -102,7 +100,7 @@ def _check(design: "Design") -> None:
     check_design(design)
 
 
-def _added(release: Release, intake: Intake) -> "Int64Array":
+def _add_up(release: Release, intake: Intake) -> "Int64Array":
     """Return the sums of the answers to the open round."""
     from common.synthesis.sums import add_answers
 
@@ -113,8 +111,8 @@ def _added(release: Release, intake: Intake) -> "Int64Array":
             answers[owner] = intake.answer(release.id, owner, release.round).read_bytes()
         except FileNotFoundError:
             answers[owner] = b""
-        found = chained(progress.counted, answers[owner])
-        if statement is None or found != statement.fragment_digest:
+        chain = chained(progress.counted, answers[owner])
+        if statement is None or chain != statement.fragment_digest:
             raise IntegrityError(
                 f"the answer of {owner} to round {release.round} is not on the disk as it arrived",
                 "check the aggregator's disk, and who may write to its state directory",
@@ -148,7 +146,7 @@ def _senders(
 def _keys(release: Release) -> tuple[SignedKey, ...]:
     linked = {owner: progress.linked for owner, progress in release.progress.items()}
     return tuple(
-        SignedKey(owner, each.sum_key, each.signature, each.certificate)
-        for owner, each in linked.items()
-        if each is not None
+        SignedKey(owner, answer.sum_key, answer.signature, answer.certificate)
+        for owner, answer in linked.items()
+        if answer is not None
     )

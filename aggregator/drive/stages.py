@@ -80,10 +80,10 @@ def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
         for owner, progress in release.progress.items()
         if progress.described is not None
     }
-    schemas = {owner: Schema.from_document(json.loads(each.schema)) for owner, each in described.items()}
-    found = conflicts(release.request, schemas)
-    if found:
-        raise conflict_error(found)
+    schemas = {owner: Schema.from_document(json.loads(answer.schema)) for owner, answer in described.items()}
+    differences = conflicts(release.request, schemas)
+    if differences:
+        raise conflict_error(differences)
     if len(schemas) > LARGEST_DOCUMENT // _SMALLEST_CONSENT:
         raise UsageError(
             f"the consents of the {len(schemas)} owners fit no document",
@@ -92,8 +92,9 @@ def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
         )
     created = datetime.fromtimestamp(at, UTC).isoformat()
     key = signer.current_signer()
-    software = {owner: each.software for owner, each in described.items()}
-    protocol = common_protocol("the aggregator", {f"owner {owner}": each for owner, each in software.items()})
+    software = {owner: answer.software for owner, answer in described.items()}
+    parties = {f"owner {owner}": stated for owner, stated in software.items()}
+    protocol = common_protocol("the aggregator", parties)
     plan = make_plan(release.request, schemas, aggregator=key.party.uri, created=created, version=__version__)
     plan = replace(plan, protocol=protocol)
     check_features(features_of(plan), software)
@@ -111,20 +112,16 @@ def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
 
 
 def compare_keys(release: Release) -> None:
-    """Check that all owners used the same linkage key.
-
-    Raises:
-        ConflictError: Naming the owners whose key differs.
-    """
+    """Check that all owners used the same linkage key."""
     from aggregator.release.linking import KeyCheck, compare_key_checks
 
     if release.the_plan().linking.tokens:
-        consents = {owner: each.consented for owner, each in release.progress.items()}
+        consents = {owner: progress.consented for owner, progress in release.progress.items()}
         compare_key_checks(
             {
-                owner: KeyCheck(each.key_check, each.key_generation)
-                for owner, each in consents.items()
-                if each is not None
+                owner: KeyCheck(consent.key_check, consent.key_generation)
+                for owner, consent in consents.items()
+                if consent is not None
             }
         )
 
@@ -137,10 +134,6 @@ def signed_addendum(
     Args:
         release: A release whose owners have all linked.
         intake: Where their token lists are.
-        signer: The aggregator's key.
-        at: Unix time.
-        workspace: Memory and scratch folder.
-        progress: How far it is.
 
     Raises:
         ConflictError, UnusableDataError, ProtocolError: As `aggregator.release.linking.link_runs`.
@@ -156,7 +149,8 @@ def signed_addendum(
 
     compare_keys(release)
     plan = release.the_plan()
-    records = {owner: each.linked.records for owner, each in release.progress.items() if each.linked}
+    answers = release.progress.items()
+    records = {owner: answer.linked.records for owner, answer in answers if answer.linked}
     paths = {owner: intake.path(release.id, owner, BlobKind.TOKENS) for owner in plan.owners}
     tokens: dict[str, FileRun] = {}
     kind = np.dtype(f"S{TOKEN_BYTES}")
@@ -227,11 +221,7 @@ class LostFragmentError(IntegrityError):
 
 
 def fragment_check(release: Release, owner: str) -> "FragmentCheck":
-    """Return what checks every byte of an owner's fragment as it arrives.
-
-    Raises:
-        IntegrityError: If no fragment of this owner has the size that it stated.
-    """
+    """Return what checks every byte of an owner's fragment as it arrives."""
     statement, plan = release.statement(owner), release.the_plan()
     if statement is None:
         raise InternalError(f"owner {owner} has not sealed")
@@ -253,12 +243,8 @@ def publish_release(
     Args:
         release: A release whose fragments have all arrived.
         intake: Where they are.
-        release_dir: Where the release folder appears.
-        signer: Signs the manifest.
         ca: PEM file of the CAs that all identities in the release must lead to.
         now: The moment that the release will be judged at, with a time zone.
-        workspace: Memory and scratch folder.
-        progress: How far it is.
 
     Returns:
         The manifest's digest.
@@ -282,7 +268,7 @@ def publish_release(
         sums = [b64decode(opened.attached) for opened in release.rounds[1:]]
         return Material(plan, counts, n_released, fragments, sums)
 
-    def joined() -> "Generator[pa.Table]":
+    def join_pieces() -> "Generator[pa.Table]":
         missing = _missing_room(workspace, product.needed_room(plan, counts, n_released, workspace))
         if missing:
             raise OSError(errno.ENOSPC, missing, str(workspace.scratch))
@@ -291,7 +277,7 @@ def publish_release(
         yield from product.join(material(), workspace, progress.advance)
 
     # After a crash the folder may be there, and the fragments may be gone: then nothing is joined.
-    with closing(joined()) as pieces:
+    with closing(join_pieces()) as pieces:
         return folder_of(release, release_dir).publish(
             evidence, pieces, signer.current_signer(), now, release.request.formats, ca,
             counts=lambda: product.noisy_counts(material()), workspace=workspace, progress=progress,
@@ -325,14 +311,14 @@ def _fragment(release: Release, owner: str, intake: Intake) -> Path:
     path = intake.path(release.id, owner, BlobKind.FRAGMENT)
     try:
         with path.open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
+            arrived = hashlib.file_digest(stream, "sha256").hexdigest()
     except FileNotFoundError:
-        found = "none"
-    if found != statement.fragment_digest:
+        arrived = "none"
+    if arrived != statement.fragment_digest:
         raise LostFragmentError(
             f"the fragment of {owner} is not on the aggregator's disk as it arrived",
             "check that disk, and who may write to its state directory",
-            {"owner": owner, "sealed": statement.fragment_digest, "found": found},
+            {"owner": owner, "sealed": statement.fragment_digest, "found": arrived},
         )
     return path
 

@@ -27,7 +27,6 @@ class Steps:
     Args:
         failed: Called with the error that ended a step; may raise storage errors.
         keeps: Whether a release stays where it is despite an error; then its step halts.
-        changed: Called when the reason that a release waits for has changed.
     """
 
     def __init__(
@@ -48,7 +47,6 @@ class Steps:
         """Run a step in the background, with retries.
 
         Args:
-            release: Release id.
             step: Makes one attempt. It does nothing if it is no longer due. After a failure it has changed
                 nothing, or the next attempt resumes where this one stopped.
         """
@@ -83,7 +81,8 @@ class Steps:
             try:
                 halted = await self._attempt(release, step)
             except (OSError, CannotStoreError) as error:
-                self._note(release, _reason(error))
+                reason = error.message if isinstance(error, CannotStoreError) else disk_reason(error)
+                self._note(release, reason)
                 await wait(self._stopping, backoff)
                 backoff = min(2 * backoff, _LONGEST_BACKOFF_SECONDS)
             else:
@@ -123,7 +122,3 @@ class Steps:
         else:
             del self._waiting[release]
         self._changed(release)
-
-
-def _reason(error: OSError | CannotStoreError) -> str:
-    return error.message if isinstance(error, CannotStoreError) else disk_reason(error)

@@ -190,11 +190,7 @@ class Release:
 
 
 def begin(event: Event) -> Release:
-    """Return the release that its first event makes.
-
-    Raises:
-        InternalError: If it is not the event that releases begin with.
-    """
+    """Return the release that its first event makes."""
     if not isinstance(event, Started):
         raise InternalError(f"a release begins with 'started', not {event.name!r}")
     progress = {owner: OwnerAnswers() for owner in event.request.owners}
@@ -226,28 +222,28 @@ def apply(release: Release, event: Event) -> Release:
         ConflictError: If an owner answers something else than it has answered before.
     """
     if isinstance(event, OwnerEvent):
-        return _answered(release, event)
+        return _answer(release, event)
     if isinstance(event, Resumed | Opened):
-        return _resumed(release, event) if isinstance(event, Resumed) else _opened(release, event)
+        return _resume(release, event) if isinstance(event, Resumed) else _open_round(release, event)
     state = next_state(release.state, event.name)
     if isinstance(event, Addended) and release.measures:
         state = next_state(release.state, f"{event.name}_to_measure")
     if isinstance(event, Planned):
         plan = Plan.from_bytes(event.plan.encode())
-        return _moved(replace(release, planned=event, plan=plan), state, event)
+        return _move(replace(release, planned=event, plan=plan), state, event)
     if isinstance(event, Addended):
         addendum = Addendum.from_bytes(event.addendum.encode())
-        return _moved(replace(release, addended=event, addendum=addendum), state, event)
+        return _move(replace(release, addended=event, addendum=addendum), state, event)
     if isinstance(event, Published):
-        return _moved(replace(release, published=event), state, event)
+        return _move(replace(release, published=event), state, event)
     if isinstance(event, Ending):
-        return _ended(release, state, event)
+        return _end(release, state, event)
     if isinstance(event, Deleted):
-        return _deleted(release, event)
-    return _moved(replace(release, confirmed=True), state, event)
+        return _delete(release, event)
+    return _move(replace(release, confirmed=True), state, event)
 
 
-def _answered(release: Release, event: OwnerEvent) -> Release:
+def _answer(release: Release, event: OwnerEvent) -> Release:
     progress = release.progress.get(event.owner)
     if progress is None:
         raise ProtocolError(f"owner {event.owner} takes no part in release {release.id}")
@@ -276,29 +272,29 @@ def _answered(release: Release, event: OwnerEvent) -> Release:
     after = replace(release, progress={**release.progress, event.owner: replace(progress, **changes)})
     barrier = f"{event.name}_by_all"
     last = barrier in _BARRIERS and not after.missing(event.name)
-    return _moved(after, next_state(release.state, barrier if last else event.name), event)
+    return _move(after, next_state(release.state, barrier if last else event.name), event)
 
 
 _BARRIERS = frozenset({"consented_by_all", "sealed_by_all", "received_by_all"})
 
 
-def _opened(release: Release, event: Opened) -> Release:
+def _open_round(release: Release, event: Opened) -> Release:
     """Open the next round, whose answers are others; the time for it begins."""
     state = next_state(release.state, event.name if event.numbers else f"{event.name}_none")
     progress = {
         owner: replace(
-            each,
+            answers,
             measured=None,
             passed_sums=None,
-            counted=each.statement.fragment_digest if each.statement else "",
+            counted=answers.statement.fragment_digest if answers.statement else "",
         )
-        for owner, each in release.progress.items()
+        for owner, answers in release.progress.items()
     }
     rounds = (*release.rounds, event)
     return replace(release, state=state, rounds=rounds, progress=progress, entered=event.at)
 
 
-def _ended(release: Release, state: State, event: Ending) -> Release:
+def _end(release: Release, state: State, event: Ending) -> Release:
     """End a release. Among several refusals, one that is not for balance is reported."""
     after = release
     if isinstance(event, Refused) and event.owner in release.progress:
@@ -307,16 +303,16 @@ def _ended(release: Release, state: State, event: Ending) -> Release:
     reported = release.ending
     if reported is None or (reported.code == "balance" and event.code != "balance"):
         reported = event
-    return _moved(replace(after, ending=reported), state, event)
+    return _move(replace(after, ending=reported), state, event)
 
 
-def _deleted(release: Release, event: Deleted) -> Release:
+def _delete(release: Release, event: Deleted) -> Release:
     if not release.ended:
         raise ProtocolError(f"release {release.id} has not ended, nothing of it can be deleted")
     return release if release.deleted else replace(release, deleted=event)
 
 
-def _resumed(release: Release, event: Resumed) -> Release:
+def _resume(release: Release, event: Resumed) -> Release:
     """Go on after an end: statements about fragments stay, and all fragments are sent again."""
     if release.measures:
         name = f"{event.name}_to_measure"
@@ -326,13 +322,13 @@ def _resumed(release: Release, event: Resumed) -> Release:
     if not release.resumable:
         raise ProtocolError(f"release {release.id} is {release.state} and cannot go on")
     progress = {
-        owner: replace(each, received=None, measured=None, acknowledged=None)
-        for owner, each in release.progress.items()
+        owner: replace(answers, received=None, measured=None, acknowledged=None)
+        for owner, answers in release.progress.items()
     }
-    return _moved(replace(release, progress=progress, ending=None), state, event)
+    return _move(replace(release, progress=progress, ending=None), state, event)
 
 
-def _moved(release: Release, state: State, event: Event) -> Release:
+def _move(release: Release, state: State, event: Event) -> Release:
     if state is release.state:
         return release
     return replace(release, state=state, entered=event.at)

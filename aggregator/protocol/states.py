@@ -125,11 +125,7 @@ TRANSITIONS: Mapping[State, Mapping[str, State]] = {
 
 
 def next_state(state: State, event: str) -> State:
-    """Return the state that an event leads to.
-
-    Raises:
-        ProtocolError: If the table has no such event in this state.
-    """
+    """Return the state that an event leads to."""
     try:
         return TRANSITIONS[state][event]
     except KeyError:

@@ -45,12 +45,7 @@ _STEPS: dict[State, tuple[str, Step]] = {
 
 
 def work_for(release: Release, owner: str) -> Work | None:
-    """Return what an owner should do now, or None if there is nothing.
-
-    Args:
-        release: The release.
-        owner: A participant's id; for any other id there is no work.
-    """
+    """Return what an owner should do now, or None if there is nothing."""
     progress = release.progress.get(owner)
     if progress is None:
         return None
@@ -72,10 +67,10 @@ def _in_round(release: Release, owner: str) -> Work | None:
     if owner in opened.rows and progress.passed_rows is None:
         return Work(release.id, "encrypt", release.round)
     if owner in opened.sums and progress.passed_sums is None:
-        without = any(release.progress[each].passed_rows is None for each in opened.rows)
+        without = any(release.progress[other].passed_rows is None for other in opened.rows)
         return None if without else Work(release.id, "add", release.round)
     if progress.measured is not None or any(
-        release.progress[each].passed_sums is None for each in opened.sums
+        release.progress[other].passed_sums is None for other in opened.sums
     ):
         return None
     return Work(release.id, "measure", release.round)

@@ -39,25 +39,19 @@ def assemble(
     """Join fragments and put their records into a uniformly random order.
 
     Args:
-        plan: The plan.
         fragments: The batches of every owner's fragment (`common.wire.decoding.decode_batches`), by owner.
         counts: The number of records of every fragment.
         n_records: How many records the release has.
-        workspace: Memory and scratch folder.
         advance: Called with the number of records of fragments that were read, again and again.
 
     Yields:
         Joined records (`aggregator.release.records.joined_type`) in their released order.
-
-    Raises:
-        IntegrityError: If a fragment cannot be used, or they do not fit together.
-        OSError: If the scratch folder cannot be used.
     """
     whole: dict[str, Records] = {}
     if plan.n_groups > 1 and sum(counts.values()) <= _at_once(plan, workspace):
         whole = {o: np.empty(counts[o], fragment_type(plan, a)) for o, a in plan.assignments.items()}
     packed = {
-        owner: _counted(pack(plan, assignment, fragments[owner], whole.get(owner)), advance)
+        owner: _count(pack(plan, assignment, fragments[owner], whole.get(owner)), advance)
         for owner, assignment in plan.assignments.items()
     }
     with ExitStack() as open_files:
@@ -78,14 +72,7 @@ def needed_in_memory(plan: Plan) -> int:
 
 
 def needed_on_disk(plan: Plan, counts: Mapping[str, int], n_records: int, workspace: Workspace) -> int:
-    """Return the bytes that `assemble` writes to the scratch folder.
-
-    Args:
-        plan: The plan.
-        counts: The number of records of every fragment, by owner.
-        n_records: How many records the release has.
-        workspace: Memory and scratch folder.
-    """
+    """Return the bytes that `assemble` writes to the scratch folder."""
     needed = 0
     if plan.n_groups > 1 and sum(counts.values()) > _at_once(plan, workspace):
         needed += sum(counts[o] * fragment_type(plan, a).itemsize for o, a in plan.assignments.items())
@@ -93,7 +80,7 @@ def needed_on_disk(plan: Plan, counts: Mapping[str, int], n_records: int, worksp
     return needed + (n_records * width if n_buckets(n_records, width, workspace.memory) > 1 else 0)
 
 
-def _counted(pieces: Iterable[Records], advance: Callable[[int], None]) -> Iterator[Records]:
+def _count(pieces: Iterable[Records], advance: Callable[[int], None]) -> Iterator[Records]:
     for piece in pieces:
         yield piece
         advance(len(piece))
@@ -102,7 +89,7 @@ def _counted(pieces: Iterable[Records], advance: Callable[[int], None]) -> Itera
 def _at_once(plan: Plan, workspace: Workspace) -> int:
     """Return how many records of all fragments are held at once."""
     types = [fragment_type(plan, assignment) for assignment in plan.assignments.values()]
-    largest = max(each.itemsize for each in (*types, joined_type(plan)))
+    largest = max(kind.itemsize for kind in (*types, joined_type(plan)))
     return max(workspace.memory // _SHARE_OF_MEMORY // (_COPIES * largest), 1)
 
 

@@ -26,10 +26,6 @@ _LONGEST_LABEL = 100
 def differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
     """Compare two declarations of one attribute.
 
-    Args:
-        expected: The declaration that others are compared with.
-        seen: Another owner's.
-
     Yields:
         One text per setting that differs, ending so that "at OWNER" can follow.
     """
@@ -63,14 +59,14 @@ def _category_differences(expected: Attribute, seen: Attribute) -> Iterator[str]
             yield f'missing = "category" is {text}'
     twins = {unicode_form(label): label for label in lacking}
     if alike := {label: twin for label in more if (twin := twins.get(unicode_form(label)))}:
-        ours, theirs = (_listed(list(labels), written=ascii) for labels in (alike, alike.values()))
+        ours, theirs = (_list_labels(list(labels), written=ascii) for labels in (alike, alike.values()))
         yield f"categories {ours} look the same, and are {theirs}"
         lacking = [label for label in lacking if label not in set(alike.values())]
         more = [label for label in more if label not in alike]
     if lacking:
-        yield f"categories {_listed(lacking)} are not declared, but"
+        yield f"categories {_list_labels(lacking)} are not declared, but"
     if more:
-        yield f"categories {_listed(more)} are declared, but not"
+        yield f"categories {_list_labels(more)} are declared, but not"
     if set(expected.categories) == set(seen.categories) and expected.categories != seen.categories:
         yield "categories are in another order than"
     if expected.ordered != seen.ordered:
@@ -87,7 +83,7 @@ def _digest_text(taxonomy: str) -> str:
     return f"the hierarchy with digest {taxonomy[:12]}" if taxonomy else "not declared"
 
 
-def _listed(labels: list[str], most: int = 8, written: Callable[[str], str] = repr) -> str:
+def _list_labels(labels: list[str], most: int = 8, written: Callable[[str], str] = repr) -> str:
     shown = ", ".join(
         written(label if len(label) <= _LONGEST_LABEL else f"{label[:_LONGEST_LABEL]}…")
         for label in labels[:most]
@@ -100,23 +96,19 @@ def missing_identifiers(
 ) -> Iterator[tuple[str, str, str]]:
     """Compare how the owners' identifiers become comparable.
 
-    Args:
-        rules: Identifier rules by owner id; None where no identifier is declared.
-        needed: Whether records have to be aligned between groups.
-
     Yields:
         Owner, what differs, what would resolve it.
     """
-    declared = {owner: each for owner, each in rules.items() if each is not None}
+    declared = {owner: rule for owner, rule in rules.items() if rule is not None}
     if not declared and not needed:
         return
     reference = next(iter(declared), None)
     why = "records of different groups are aligned by it" if needed else f"{reference} declares one"
-    for owner, each in rules.items():
-        if each is None:
+    for owner, rule in rules.items():
+        if rule is None:
             yield owner, f"no identifier is declared, but {why}", "declare the identifier of the data set"
-        elif reference is not None and each != declared[reference]:
-            yield from _differing(owner, each, reference, declared[reference])
+        elif reference is not None and rule != declared[reference]:
+            yield from _differing(owner, rule, reference, declared[reference])
 
 
 def _differing(
@@ -138,14 +130,14 @@ def _differing(
             f"match keys have version {rules.version}, {expected.version} at {reference}",
             ("use the same version of the software everywhere"),
         )
-    ours, theirs = ({each.name: each for each in side.passes} for side in (rules, expected))
-    for name in [*theirs, *(each for each in ours if each not in theirs)]:
+    ours, theirs = ({one.name: one for one in side.passes} for side in (rules, expected))
+    for name in [*theirs, *(name for name in ours if name not in theirs)]:
         if name not in ours:
             yield owner, f"pass {name!r} of match keys is not declared, but at {reference}", fix
         elif name not in theirs:
             yield owner, f"pass {name!r} of match keys is declared, but not at {reference}", fix
         elif ours[name] != theirs[name]:
-            keys = [", ".join(each.keys) for each in (ours[name], theirs[name])]
+            keys = [", ".join(one.keys) for one in (ours[name], theirs[name])]
             yield owner, f"pass {name!r} compares {keys[0]}, and {keys[1]} at {reference}", fix
     if set(ours) == set(theirs) and list(ours) != list(theirs):
         yield owner, f"the passes of match keys are in another order than at {reference}", fix
@@ -188,10 +180,6 @@ class Conflict:
 def conflicts(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> tuple[Conflict, ...]:
     """Compare the owners' schemas.
 
-    Args:
-        request: The arguments of the release.
-        schemas: Every owner's schema by owner id.
-
     Returns:
         Every conflict; empty if the schemas fit.
     """
@@ -206,19 +194,20 @@ def conflicts(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> tuple
             )
             for name in unknown
         )  # fmt: skip
-    if len(request.groups) == 1 and 1 < len(request.owners) <= len(held) == _n_declared(request, schemas):
+    n_declared = sum(len(schemas[owner].names) for owner in request.owners)
+    if len(request.groups) == 1 and 1 < len(request.owners) <= len(held) == n_declared:
         what = "every owner holds other attributes, and in the horizontal layout all hold the same"
         return (Conflict("", "", what, "ask for --layout vertical, or correct --dataset"),)
     homes = groups_of_attributes(request.groups, holders(request, schemas))
-    found: list[Conflict] = []
+    faults: list[Conflict] = []
     for group, owners in enumerate(request.groups):
         wanted = [name for name, home in homes.items() if group in home]
-        found += _within(owners, wanted, schemas)
+        faults += _within(owners, wanted, schemas)
         if request.product is Product.SYNTHETIC:
-            found += _other_rules(owners, wanted, schemas)
-    found += _between(request, homes, schemas)
-    found += _several_records(request, schemas)
-    found += [
+            faults += _other_rules(owners, wanted, schemas)
+    faults += _between(request, homes, schemas)
+    faults += _several_records(request, schemas)
+    faults += [
         Conflict(owner, "", what, fix)
         for owner, what, fix in missing_identifiers(
             {owner: schemas[owner].identifier for owner in request.owners}, needed=len(request.groups) > 1
@@ -226,34 +215,30 @@ def conflicts(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> tuple
     ]
     if request.max_overlap > 1 and not any(schemas[owner].identifier for owner in request.owners):
         what = "no identifier is declared, and persons at several owners are found by it"
-        found.append(Conflict("", "", what, "declare it at every owner, or leave --max-overlap out"))
-    return tuple(dict.fromkeys(found))
+        faults.append(Conflict("", "", what, "declare it at every owner, or leave --max-overlap out"))
+    return tuple(dict.fromkeys(faults))
 
 
-def _n_declared(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> int:
-    return sum(len(schemas[owner].names) for owner in request.owners)
-
-
-def conflict_error(found: Sequence[Conflict]) -> ConflictError:
+def conflict_error(faults: Sequence[Conflict]) -> ConflictError:
     """Return the error that reports all conflicts, as far as a message holds them."""
-    shown, room = [found[0]], _MOST_CHARACTERS
-    for each in found[1:]:
-        room -= len(str(each))
+    shown, room = [faults[0]], _MOST_CHARACTERS
+    for conflict in faults[1:]:
+        room -= len(str(conflict))
         if room < 0:
             break
-        shown.append(each)
+        shown.append(conflict)
     lines = "".join(f"\n  {conflict}" for conflict in shown)
-    if len(shown) < len(found):
-        lines += f"\n  and {len(found) - len(shown)} more"
+    if len(shown) < len(faults):
+        lines += f"\n  and {len(faults) - len(shown)} more"
     return ConflictError(
-        f"the owners' data sets do not fit together, {len(found)} conflicts:{lines}"
-        if len(found) > 1
-        else f"the owners' data sets do not fit together: {found[0]}",
+        f"the owners' data sets do not fit together, {len(faults)} conflicts:{lines}"
+        if len(faults) > 1
+        else f"the owners' data sets do not fit together: {faults[0]}",
         "settle them in the owners' configurations, or choose attributes with --attributes",
         {
             "conflicts": [
-                {"owner": each.owner, "attribute": each.attribute, "what": each.what, "fix": each.fix}
-                for each in shown
+                {"owner": one.owner, "attribute": one.attribute, "what": one.what, "fix": one.fix}
+                for one in shown
             ]
         },
     )
@@ -279,13 +264,13 @@ def _several_records(request: ReleaseArguments, schemas: Mapping[str, Schema]) -
 def _within(owners: Sequence[str], wanted: Sequence[str], schemas: Mapping[str, Schema]) -> list[Conflict]:
     """Return the conflicts within a group: its owners hold the same attributes, declared alike."""
     held = {owner: schemas[owner].by_name for owner in owners}
-    found = [
+    faults = [
         Conflict("", name, "the name is taken by the release's own column", "rename it at the owners")
         for name in wanted
         if name in RESERVED_NAMES
     ]
     if not wanted:
-        return found + [
+        return faults + [
             Conflict(
                 owner, "", "none of its attributes takes part", "leave the owner out, or name one of its"
             )
@@ -294,23 +279,23 @@ def _within(owners: Sequence[str], wanted: Sequence[str], schemas: Mapping[str, 
     alike = [
         name
         for name in wanted
-        if name not in RESERVED_NAMES and _alike([each.get(name) for each in held.values()])
+        if name not in RESERVED_NAMES and _alike([own.get(name) for own in held.values()])
     ]
     leave_out = f"or leave it out: --attributes {','.join(alike)}" if alike else "at all owners"
     for name in wanted:
         having = [owner for owner in owners if name in held[owner]]
         reference = having[0]
-        found += [
+        faults += [
             Conflict(owner, name, f"{_absent(name, held[owner])} at {reference}", f"declare it, {leave_out}")
             for owner in owners
             if owner not in having
         ]
-        found += [
+        faults += [
             Conflict(owner, name, f"{what} at {reference}", f"declare it alike, {leave_out}")
             for owner in having[1:]
             for what in differences(held[reference][name], held[owner][name])
         ]
-    return found
+    return faults
 
 
 def _other_rules(
@@ -320,22 +305,22 @@ def _other_rules(
     of = {owner: rules_of(schemas[owner].structural_zeros, wanted) for owner in owners}
     reference = owners[0]
     fix = "declare the same structural_zeros everywhere"
-    found = []
+    faults = []
     for owner in owners[1:]:
-        lacking = [each for each in of[reference] if each not in of[owner]]
-        more = [each for each in of[owner] if each not in of[reference]]
+        lacking = [rule for rule in of[reference] if rule not in of[owner]]
+        more = [rule for rule in of[owner] if rule not in of[reference]]
         for rules, text in ((lacking, "not declared, but"), (more, "declared, but not")):
-            found += [
-                Conflict(owner, "", f'the structural zero "{each}" is {text} at {reference}', fix)
-                for each in rules
+            faults += [
+                Conflict(owner, "", f'the structural zero "{rule}" is {text} at {reference}', fix)
+                for rule in rules
             ]
-    return found
+    return faults
 
 
 def _absent(name: str, held: Iterable[str]) -> str:
     """Return what an owner has instead of an attribute, so that "at OWNER" can follow."""
     form = unicode_form(name)
-    twin = next((each for each in held if unicode_form(each) == form), None)
+    twin = next((other for other in held if unicode_form(other) == form), None)
     return f"is {twin!a}, which looks the same as {name!a}" if twin else "is not there, but"
 
 
@@ -347,21 +332,21 @@ def _between(
     request: ReleaseArguments, homes: Mapping[str, Sequence[int]], schemas: Mapping[str, Schema]
 ) -> list[Conflict]:
     """Return the conflicts between groups: each attribute belongs to one, and only its owners hold it."""
-    found = []
+    faults = []
     for name, (first, *others) in homes.items():
         known = request.groups[first]
         if others:
-            found += [
-                _shared(_holder(name, more, known, schemas), _holder(name, known, more, schemas), name)
+            faults += [
+                _overlap(_holder(name, more, known, schemas), _holder(name, known, more, schemas), name)
                 for more in (request.groups[other] for other in others)
             ]
         else:
-            found += [
-                _shared(owner, known[0], name)
+            faults += [
+                _overlap(owner, known[0], name)
                 for owner in request.owners
                 if owner not in known and name in schemas[owner].by_name
             ]
-    return found
+    return faults
 
 
 def _holder(name: str, owners: Sequence[str], besides: Sequence[str], schemas: Mapping[str, Schema]) -> str:
@@ -370,7 +355,7 @@ def _holder(name: str, owners: Sequence[str], besides: Sequence[str], schemas: M
     return next((owner for owner in holders if owner not in besides), holders[0])
 
 
-def _shared(owner: str, known: str, name: str) -> Conflict:
+def _overlap(owner: str, known: str, name: str) -> Conflict:
     return Conflict(
         owner,
         name,

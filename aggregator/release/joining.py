@@ -28,7 +28,6 @@ def stack(plan: Plan, fragments: Mapping[str, Iterable[Records]]) -> Iterator[Re
     """Put the records of all owners of a release with one group one below the other.
 
     Args:
-        plan: The plan.
         fragments: The records of every owner (`aggregator.release.records.pack`), by owner id.
 
     Yields:
@@ -49,7 +48,6 @@ def align(plan: Plan, runs: Mapping[str, Run], n_records: int) -> Iterator[Recor
     """Join the groups of a release on tokens.
 
     Args:
-        plan: The plan.
         runs: The records of every owner in the order of their tokens, by owner id.
         n_records: About how many records of all fragments are held at once.
 
@@ -71,7 +69,7 @@ def _join(plan: Plan, blocks: Mapping[str, Records]) -> Records:
         group: np.concatenate([blocks[owner][TOKEN_COLUMN] for owner in plan.owners_of(group)])
         for group in groups
     }
-    positions = _aligned(tokens, plan.most_multiples)
+    positions = _align(tokens, plan.most_multiples)
     first = positions[0]
     joined = np.empty(len(tokens[0]) if first is None else len(first), dtype=joined_type(plan))
     for group, column in plan.owner_columns.items():
@@ -90,7 +88,7 @@ def _chosen(column: Records, positions: Int64Array | None) -> Records:
     return column if positions is None else column[positions]
 
 
-def _aligned(
+def _align(
     tokens: Mapping[int, SortableArray], most_multiples: Sequence[int]
 ) -> Mapping[int, Int64Array | None]:
     """Return, per group, the positions of its records in the order of the persons, each as often as released.
@@ -98,12 +96,9 @@ def _aligned(
     Args:
         tokens: By group: the tokens of its records, one owner after the other.
         most_multiples: By group: how many records of one person it may have.
-
-    Raises:
-        IntegrityError: If the groups do not agree, or a person is held by more owners than agreed.
     """
     first = tokens[0]
-    if all(_equal(first, each) for each in tokens.values()) and bool(np.all(first[1:] > first[:-1])):
+    if all(_equal(first, other) for other in tokens.values()) and bool(np.all(first[1:] > first[:-1])):
         return dict.fromkeys(tokens)
     persons: SortableArray | None = None
     orders: dict[int, Int64Array] = {}
@@ -122,7 +117,7 @@ def _aligned(
         if persons is not None and not np.array_equal(persons, ordered):
             raise IntegrityError("the groups of the release do not hold the same records")
         persons = ordered
-    return orders if not counts or persons is None else _repeated(orders, counts, len(persons))
+    return orders if not counts or persons is None else _repeat(orders, counts, len(persons))
 
 
 def _equal(first: SortableArray, second: SortableArray) -> bool:
@@ -130,7 +125,7 @@ def _equal(first: SortableArray, second: SortableArray) -> bool:
     return np.array_equal(first.view(np.uint64), second.view(np.uint64))
 
 
-def _repeated(
+def _repeat(
     orders: Mapping[int, Int64Array], counts: Mapping[int, Int64Array], n_persons: int
 ) -> dict[int, Int64Array]:
     """Return these positions where persons have several records, each as often as it is released.
@@ -138,7 +133,6 @@ def _repeated(
     Args:
         orders: By group: positions that sort its records by person.
         counts: By group: how many records of each person it has; absent where that is one.
-        n_persons: Number of persons.
     """
     ones = np.ones(n_persons, dtype=np.int64)
     most = np.maximum.reduce([ones, *counts.values()])

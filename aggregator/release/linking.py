@@ -50,10 +50,10 @@ def compare_key_checks(reported: Mapping[str, KeyCheck]) -> None:
         ConflictError: Naming the owners and generation of each key, and who should export to whom: the others
             import the newest generation; of equal generations, the one that most owners have.
     """
-    keys = {each.value: each.generation for each in reported.values()}
+    keys = {check.value: check.generation for check in reported.values()}
     if len(keys) <= 1:
         return
-    camps = {key: sorted(owner for owner, each in reported.items() if each.value == key) for key in keys}
+    camps = {key: sorted(owner for owner, check in reported.items() if check.value == key) for key in keys}
     ranked = sorted(camps, key=lambda key: (-keys[key], -len(camps[key]), camps[key]))
     newest, older = camps[ranked[0]], sorted(owner for key in ranked[1:] for owner in camps[key])
     listed = " | ".join(_text(camps[key], keys[key]) for key in ranked)
@@ -64,7 +64,7 @@ def compare_key_checks(reported: Mapping[str, KeyCheck]) -> None:
         {
             "different": older,
             "same": [camps[key] for key in ranked],
-            "generations": {owner: each.generation for owner, each in reported.items()},
+            "generations": {owner: check.generation for owner, check in reported.items()},
         },
     )
 
@@ -77,16 +77,16 @@ def _text(owners: list[str], generation: int) -> str:
 def distinct(tokens: SortableArray) -> SortableArray:
     """Return the distinct tokens of a sorted list, without copying where all are distinct."""
     first = _first(tokens)
-    found: SortableArray = tokens if first.all() else tokens[first]
-    return found
+    unique: SortableArray = tokens if first.all() else tokens[first]
+    return unique
 
 
 def union(lists: Sequence[SortableArray]) -> SortableArray:
     """Return the distinct tokens of sorted lists."""
-    return distinct(lists[0] if len(lists) == 1 else _merged(lists))
+    return distinct(lists[0] if len(lists) == 1 else _merge(lists))
 
 
-def _merged(lists: Sequence[SortableArray]) -> SortableArray:
+def _merge(lists: Sequence[SortableArray]) -> SortableArray:
     """Return all tokens of sorted lists, sorted; the stable sort merges sorted runs instead of sorting."""
     merged: SortableArray = np.concatenate(lists)
     merged.sort(kind="stable")
@@ -102,7 +102,7 @@ def count_holders(lists: Sequence[SortableArray]) -> tuple[SortableArray, Int64A
     Returns:
         Tokens, sorted, of shape (n_persons,), and numbers of lists, of the same shape.
     """
-    merged = _merged([distinct(each) for each in lists])
+    merged = _merge([distinct(tokens) for tokens in lists])
     begins = np.flatnonzero(_first(merged))
     return merged[begins], np.diff(begins, append=len(merged)).astype(np.int64, copy=False)
 
@@ -117,10 +117,10 @@ def intersection(sets: Sequence[SortableArray]) -> SortableArray:
 def is_member(tokens: SortableArray, wanted: SortableArray) -> NDArray[np.bool_]:
     """Return for each token whether it is in a sorted set; shape of `tokens`."""
     places = np.searchsorted(wanted, tokens)
-    found: NDArray[np.bool_] = np.zeros(len(tokens), dtype=np.bool_)
+    members: NDArray[np.bool_] = np.zeros(len(tokens), dtype=np.bool_)
     inside = places < len(wanted)
-    found[inside] = wanted[places[inside]] == tokens[inside]
-    return found
+    members[inside] = wanted[places[inside]] == tokens[inside]
+    return members
 
 
 def shared_by_pairs(lists: Sequence[SortableArray]) -> dict[tuple[int, int], int]:
@@ -131,7 +131,7 @@ def shared_by_pairs(lists: Sequence[SortableArray]) -> dict[tuple[int, int], int
     """
     sets = [distinct(tokens) for tokens in lists]
     merged = np.concatenate(sets)
-    holder = np.repeat(np.arange(len(sets), dtype=np.int32), [len(each) for each in sets])
+    holder = np.repeat(np.arange(len(sets), dtype=np.int32), [len(tokens) for tokens in sets])
     order = np.argsort(merged, kind="stable")
     merged, holder = merged[order], holder[order]
     del order
@@ -170,7 +170,7 @@ def match_groups(groups: Mapping[int, Sequence[tuple[str, SortableArray]]]) -> t
     """
     chosen = sorted(groups)
     cells = [(group, owner) for group in chosen for owner, _ in groups[group]]
-    person, cell = _numbered([tokens for group in chosen for _, tokens in groups[group]])
+    person, cell = _number_persons([tokens for group in chosen for _, tokens in groups[group]])
     group_of = np.array([chosen.index(group) for group, _ in cells])[cell]
     members, lacking = [], []
     for place in range(len(chosen)):
@@ -192,14 +192,14 @@ def match_groups(groups: Mapping[int, Sequence[tuple[str, SortableArray]]]) -> t
     )
 
 
-def _numbered(lists: Sequence[SortableArray]) -> tuple[Int64Array, Int64Array]:
+def _number_persons(lists: Sequence[SortableArray]) -> tuple[Int64Array, Int64Array]:
     """Return the number of the person and of the list for every entry of all lists, shape (n_entries,)."""
     merged = np.concatenate(lists)
     order = np.argsort(merged, kind="stable")
     merged = merged[order]
     person = np.zeros(len(merged), dtype=np.int64)
     np.cumsum(merged[1:] != merged[:-1], out=person[1:])
-    return person, np.repeat(np.arange(len(lists)), [len(each) for each in lists])[order]
+    return person, np.repeat(np.arange(len(lists)), [len(tokens) for tokens in lists])[order]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,12 +229,10 @@ def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[str, TokenArray
     """Compare the token lists of a release that are in memory; see `link_runs`.
 
     Args:
-        plan: The plan.
-        records: The number of records that each owner declared.
         tokens: Sorted token lists by owner id, each of shape (n_records, 16); empty where the plan wants
             none.
     """
-    runs = {owner: ArrayRun(sortable(each)) for owner, each in tokens.items()}
+    runs = {owner: ArrayRun(sortable(owner_tokens)) for owner, owner_tokens in tokens.items()}
     return link_runs(plan, records, runs, sum(run.n_records for run in runs.values()))
 
 
@@ -248,8 +246,6 @@ def link_runs(
     """Compare the token lists of a release, one range of tokens after the other.
 
     Args:
-        plan: The plan.
-        records: The number of records that each owner declared.
         runs: Sorted tokens of 16 bytes by owner id; empty where the plan wants none.
         n_tokens: About how many tokens of all lists are compared at once, `LINKING_BYTES` of memory each.
         advance: Called with a number of tokens that were read, once each time that they are.
@@ -274,19 +270,13 @@ def link_runs(
             yield dict(zip(plan.owners, lists, strict=True))
             advance(sum(map(len, lists)))
 
-    return _compared(plan, ranges)
+    return _compare(plan, ranges)
 
 
 def link_persons(plan: Plan, records: Mapping[str, int], persons: "TokenLists") -> LinkingResult:
-    """Compare the persons of a release that match keys linked; see `link_runs`.
-
-    Args:
-        plan: The plan.
-        records: The number of records that each owner declared.
-        persons: The persons of each owner, sorted, each of shape (n_records,).
-    """
+    """Compare the persons of a release that match keys linked; see `link_runs`."""
     _check_k(plan, records)
-    return _compared(plan, lambda: iter([persons]))
+    return _compare(plan, lambda: iter([persons]))
 
 
 TokenLists: TypeAlias = Mapping[str, SortableArray]
@@ -331,9 +321,9 @@ def _tally(plan: Plan, ranges: Iterable[TokenLists]) -> _Tally:
             # With one group there is no other to compare with, so nobody needs the union of its parts.
             sets = [union([lists[owner] for owner in owners]) for owners in plan.groups]
             everybody = union(sets)
-            tally.groups.update({group: len(each) for group, each in enumerate(sets)})
+            tally.groups.update({group: len(tokens) for group, tokens in enumerate(sets)})
             tally.everybody += len(everybody)
-            differ = any(len(each) < len(everybody) for each in sets)
+            differ = any(len(tokens) < len(everybody) for tokens in sets)
             tally.common += len(intersection(sets)) if differ else len(everybody)
             if not differ and plan.linking.max_overlap > 1:
                 # A person has as many records as the group that has most of it (`joining`).
@@ -357,24 +347,24 @@ def _count_group(plan: Plan, group: int, lists: TokenLists, tally: _Tally) -> In
     return holders
 
 
-def _compared(plan: Plan, ranges: _Ranges) -> LinkingResult:
+def _compare(plan: Plan, ranges: _Ranges) -> LinkingResult:
     """Compare the sorted persons of all owners."""
     tally = _tally(plan, ranges())
     overlaps = _overlaps(plan, tally)
     if plan.n_groups == 1:
         if overlaps:
             raise _conflict(plan, overlaps, [], (), 0)
-        return _found(plan, tally, ())
+        return _result(plan, tally, ())
     lacking = _lacking(plan, tally)
     if lacking and plan.linking.intersects:
-        return _intersected(plan, ranges, tally)
+        return _intersect(plan, ranges, tally)
     if overlaps or lacking:
         matches = _matches(plan, ranges, tally) if lacking else ()
         raise _conflict(plan, overlaps, lacking, matches, tally.common if lacking else 0)
-    return _found(plan, tally, _all_match(plan, tally.everybody))
+    return _result(plan, tally, _all_match(plan, tally.everybody))
 
 
-def _intersected(plan: Plan, ranges: _Ranges, everything: _Tally) -> LinkingResult:
+def _intersect(plan: Plan, ranges: _Ranges, everything: _Tally) -> LinkingResult:
     """Reduce all owners to the persons that all groups hold."""
     matches, common = _matches(plan, ranges, everything), everything.common
     least = plan.linking.min_common
@@ -383,27 +373,27 @@ def _intersected(plan: Plan, ranges: _Ranges, everything: _Tally) -> LinkingResu
             f"{common} persons are common to all groups, at least {least} are agreed; "
             f"{describe_mismatches(matches)}",
             f"{likely_cause(matches)}; nothing was spent",
-            {"common": common, "min_common": least, "matches": [each.to_document() for each in matches]},
+            {"common": common, "min_common": least, "matches": [match.to_document() for match in matches]},
         )
     selections = {owner: _Bits() for owner in plan.owners}
 
-    def kept() -> Iterator[TokenLists]:
+    def common_lists() -> Iterator[TokenLists]:
         for lists in ranges():
             sets = [union([lists[owner] for owner in owners]) for owners in plan.groups]
             wanted = intersection(sets)
-            chosen = {owner: is_member(each, wanted) for owner, each in lists.items()}
+            chosen = {owner: is_member(tokens, wanted) for owner, tokens in lists.items()}
             for owner, bits in chosen.items():
                 selections[owner].append(bits)
-            yield {owner: each[chosen[owner]] for owner, each in lists.items()}
+            yield {owner: tokens[chosen[owner]] for owner, tokens in lists.items()}
 
-    tally = _tally(plan, kept())
+    tally = _tally(plan, common_lists())
     _check_k(plan, tally.records, "common records")
     overlaps = _overlaps(plan, tally)
     if overlaps:
         raise _conflict(plan, overlaps, [], (), common)
-    found = _found(plan, tally, matches)
-    packed = {owner: bits.packed() for owner, bits in selections.items()}
-    return replace(found, kind="intersected", common=common, selections=packed)
+    result = _result(plan, tally, matches)
+    packed = {owner: bits.pack() for owner, bits in selections.items()}
+    return replace(result, kind="intersected", common=common, selections=packed)
 
 
 class _Bits:
@@ -420,12 +410,12 @@ class _Bits:
         self._bytes += np.packbits(bits[:whole]).tobytes()
         self._rest = bits[whole:]
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """Return all of them, filled up with zeros to a whole byte."""
         return bytes(self._bytes) + np.packbits(self._rest).tobytes()
 
 
-def _found(plan: Plan, tally: _Tally, matches: tuple[Match, ...]) -> LinkingResult:
+def _result(plan: Plan, tally: _Tally, matches: tuple[Match, ...]) -> LinkingResult:
     """Return the result of linking where the token lists allow the release."""
     records = {owner: tally.records[owner] for owner in plan.owners}
     kind: LinkingFound = "equal" if plan.n_groups > 1 else "disjoint"
@@ -447,7 +437,7 @@ def _check_k(plan: Plan, records: Mapping[str, int], what: str = "records") -> N
             short.append({"owner": owner, "records": records[owner], "k": k})
     if short:
         short_text = "; ".join(
-            f"{each['owner']} has {each['records']} {what}, k = {each['k']}" for each in short
+            f"{lack['owner']} has {lack['records']} {what}, k = {lack['k']}" for lack in short
         )
         raise UnusableDataError(
             f"{short_text}: at least k are needed",
@@ -459,21 +449,21 @@ def _check_k(plan: Plan, records: Mapping[str, int], what: str = "records") -> N
 def _check_list(plan: Plan, owner: str, run: Run | None, n_records: int, n_tokens: int) -> None:
     """Check an owner's list as untrusted input, reading some tokens at once."""
     if run is None:
-        raise _malformed(owner, "is absent")
+        raise _list_error(owner, "is absent")
     if run.n_records != n_records:
-        raise _malformed(owner, f"has {run.n_records} tokens, {n_records} records were declared")
+        raise _list_error(owner, f"has {run.n_records} tokens, {n_records} records were declared")
     # Groups are aligned record by record, so there a token names one record whatever g is.
     g = plan.max_records_per_person if plan.n_groups == 1 else 1
     for start in range(0, n_records, max(n_tokens, 1)):
         # The tokens before, too, with which these are compared.
         view = run.read(max(start - g, 0), min(start + max(n_tokens, 1), n_records))
         if np.any(view[1:] < view[:-1]):
-            raise _malformed(owner, "is not sorted")
+            raise _list_error(owner, "is not sorted")
         if np.any(view[g:] == view[: max(len(view) - g, 0)]):
-            raise _malformed(owner, f"has a token more than {g} times")
+            raise _list_error(owner, f"has a token more than {g} times")
 
 
-def _malformed(owner: str, what: str) -> ProtocolError:
+def _list_error(owner: str, what: str) -> ProtocolError:
     return ProtocolError(
         f"the token list of {owner} {what}",
         "the owner node must run a compatible version",
@@ -487,7 +477,7 @@ def _overlaps(plan: Plan, tally: _Tally) -> list[dict[str, Any]]:
     If the plan allows one owner: the number of shared persons for every pair of owners that share any.
     Otherwise, by group: the number of persons that too many owners hold.
     """
-    found: list[dict[str, Any]] = [
+    overlaps: list[dict[str, Any]] = [
         {"group": group, "owners": [plan.groups[group][first], plan.groups[group][second]], "shared": count}
         for (group, first, second), count in sorted(tally.shared.items())
     ]
@@ -495,8 +485,8 @@ def _overlaps(plan: Plan, tally: _Tally) -> list[dict[str, Any]]:
         if tally.too_many[group]:
             most = tally.multiples[group]
             shared = tally.too_many[group]
-            found.append({"group": group, "owners": list(owners), "shared": shared, "holders": most})
-    return found
+            overlaps.append({"group": group, "owners": list(owners), "shared": shared, "holders": most})
+    return overlaps
 
 
 def _lacking(plan: Plan, tally: _Tally) -> list[dict[str, Any]]:
@@ -538,17 +528,17 @@ def _conflict(
     plan: Plan, overlaps: list[dict[str, Any]], lacking: list[dict[str, Any]], matches: tuple[Match, ...],
     common: int,
 ) -> ConflictError:  # fmt: skip
-    found = [_overlap_text(plan, each) for each in overlaps]
-    found += [
-        f"{' and '.join(each['owners'])} {'lack' if len(each['owners']) > 1 else 'lacks'} "
-        f"{each['lacking']} records that others have"
-        for each in lacking
+    texts = [_overlap_text(plan, overlap) for overlap in overlaps]
+    texts += [
+        f"{' and '.join(group['owners'])} {'lack' if len(group['owners']) > 1 else 'lacks'} "
+        f"{group['lacking']} records that others have"
+        for group in lacking
     ]
     if matches:
-        found.append(describe_mismatches(matches))
+        texts.append(describe_mismatches(matches))
     hints = []
     if overlaps:
-        more = max((each.get("holders", 2) for each in overlaps), default=2)
+        more = max((overlap.get("holders", 2) for overlap in overlaps), default=2)
         hints.append(
             "remove shared persons from all owners but one: a person's budget holds for one part; or, where "
             f"every owner's policy allows it, charge them several times (--max-overlap {more})"
@@ -561,15 +551,15 @@ def _conflict(
             "intersect; fewer than --min-common N, by default the largest k, would end the release"
         )
     return ConflictError(
-        "; ".join(found),
+        "; ".join(texts),
         "; ".join([*hints, "nothing was spent"]),
         {"overlaps": overlaps, "lacking": lacking, "matches": [match.to_document() for match in matches]},
     )
 
 
-def _overlap_text(plan: Plan, found: Mapping[str, Any]) -> str:
-    owners = " and ".join(found["owners"])
-    if "holders" not in found:
-        return f"{owners} share {found['shared']} persons"
+def _overlap_text(plan: Plan, overlap: Mapping[str, Any]) -> str:
+    owners = " and ".join(overlap["owners"])
+    if "holders" not in overlap:
+        return f"{owners} share {overlap['shared']} persons"
     most = plan.linking.max_overlap
-    return f"{found['shared']} persons are at more than {most} of {owners}, up to {found['holders']}"
+    return f"{overlap['shared']} persons are at more than {most} of {owners}, up to {overlap['holders']}"

@@ -46,14 +46,7 @@ class Masked:
         return needed_in_memory(plan)
 
     def needed_room(self, plan: Plan, counts: Mapping[str, int], n_records: int, workspace: Workspace) -> int:
-        """Return the bytes that `join` writes to the scratch folder.
-
-        Args:
-            plan: The plan.
-            counts: The number of records of every fragment, by owner.
-            n_records: How many records the release has.
-            workspace: Memory and scratch folder.
-        """
+        """Return the bytes that `join` writes to the scratch folder."""
         return needed_on_disk(plan, counts, n_records, workspace)
 
     def most_bytes(self, assignment: Assignment, n_records: int) -> int:
@@ -61,11 +54,7 @@ class Masked:
         return size_limit(assignment, n_records)
 
     def check(self, plan: Plan, assignment: Assignment, n_records: int, size: int) -> FragmentCheck:
-        """Return what checks every byte of a fragment as it arrives.
-
-        Raises:
-            IntegrityError: If no fragment of this owner has that size.
-        """
+        """Return what checks every byte of a fragment as it arrives."""
         return FragmentCheck(plan, assignment, n_records, size)
 
     def noisy_counts(self, _material: Material) -> pa.Table | None:
@@ -76,11 +65,6 @@ class Masked:
         self, material: Material, workspace: Workspace, advance: Callable[[int], None]
     ) -> Generator[pa.Table]:
         """Join fragments into the released table, in random order.
-
-        Args:
-            material: The fragments.
-            workspace: Memory and scratch folder.
-            advance: Called with the number of records that were read, again and again.
 
         Yields:
             Pieces of the table in release types.

@@ -38,8 +38,6 @@ def link_by_passes(
     """Link the persons of a release by match keys.
 
     Args:
-        plan: The plan, with passes.
-        records: The number of records that each owner declared.
         blobs: Token lists by owner id (`common.matching.lists`), each of shape (size,).
         shuffled: Returns a permutation of so many numbers from secure randomness.
         advance: Called after every pass with the number of records of all owners.
@@ -53,7 +51,7 @@ def link_by_passes(
         ConflictError: As `linking.link_runs`; or if the estimated quality of the links is below what the plan
             asks for.
     """
-    names = [each.name for each in plan.passes]
+    names = [key_pass.name for key_pass in plan.passes]
     lists = [decode_lists(blobs[owner], len(names), records[owner], owner) for owner in plan.owners]
     linked = link_passes(lists, [records[owner] for owner in plan.owners], advance)
     quality = match_quality(names, lists, linked)
@@ -61,22 +59,18 @@ def link_by_passes(
     ends = np.cumsum([records[owner] for owner in plan.owners])[:-1]
     # In the order of their handles.
     persons: dict[str, NDArray[Any]] = dict(zip(plan.owners, np.split(linked.person, ends), strict=True))
-    ordered = {owner: np.sort(each) for owner, each in persons.items()}
-    found = replace(link_persons(plan, records, ordered), match_quality=quality)
+    ordered = {owner: np.sort(owner_persons) for owner, owner_persons in persons.items()}
+    result = replace(link_persons(plan, records, ordered), match_quality=quality)
     if not plan.numbers_persons:
-        return found
+        return result
     kept = intersection([union([ordered[owner] for owner in owners]) for owners in plan.groups])
     numbers = shuffled(len(kept))
-    sent = {owner: _numbers(each, kept, numbers) for owner, each in persons.items()}
-    return replace(found, selections=sent)
+    sent = {owner: _numbers(owner_persons, kept, numbers) for owner, owner_persons in persons.items()}
+    return replace(result, selections=sent)
 
 
 def check_memory(plan: Plan, n_records: int, memory: int) -> None:
-    """Check, before any memory is taken, that linking so many records fits into it.
-
-    Raises:
-        UsageError: If it does not; the release ends with nothing spent.
-    """
+    """Check, before any memory is taken, that linking so many records fits into it."""
     needed = n_records * (_BYTES_OF_PERSON + _BYTES_OF_PASS * len(plan.passes))
     if needed > memory:
         raise UsageError(
@@ -100,7 +94,7 @@ def _check_quality(plan: Plan, quality: MatchQuality) -> None:
 
 def _numbers(persons: NDArray[Any], kept: NDArray[Any], numbers: Int64Array) -> bytes:
     """Return the numbers of an owner's persons, in their order, as they are sent."""
-    found = np.full(len(persons), _LEFT_OUT, dtype=">u4")
+    sent = np.full(len(persons), _LEFT_OUT, dtype=">u4")
     inside = is_member(persons, kept)
-    found[inside] = numbers[np.searchsorted(kept, persons[inside])]
-    return found.tobytes()
+    sent[inside] = numbers[np.searchsorted(kept, persons[inside])]
+    return sent.tobytes()

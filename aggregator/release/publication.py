@@ -52,13 +52,12 @@ def to_bytes(document: Mapping[str, Any], files: Mapping[str, ReleasedFile]) -> 
     """Return the bytes of `manifest.json`: numbers as strings, keys sorted, indented for people.
 
     Args:
-        document: From `manifest_document`.
         files: Every other file of the folder but `manifest.sig`, by name.
 
     Returns:
         UTF-8, ending in a line feed.
     """
-    listed = {name: {"digest": each.digest, "size": each.size} for name, each in files.items()}
+    listed = {name: {"digest": file.digest, "size": file.size} for name, file in files.items()}
     plain = json.loads(canonical({**document, "files": listed}))
     return json.dumps(plain, ensure_ascii=False, indent=2, sort_keys=True).encode() + b"\n"
 
@@ -69,12 +68,7 @@ _log = logging.getLogger(__name__)
 
 
 class ReleaseFolder:
-    """Where a release appears, whole or not at all.
-
-    Args:
-        path: The folder; it is called as the release.
-        plan_digest: Digest of the plan that the release answers.
-    """
+    """Where a release appears, whole or not at all."""
 
     def __init__(self, path: Path, plan_digest: str) -> None:
         self.path, self._plan_digest = path, plan_digest
@@ -95,9 +89,6 @@ class ReleaseFolder:
 
     def manifest_digest(self, workspace: Workspace | None = None) -> str | None:
         """Return the manifest's digest if the release is published already, or None.
-
-        Args:
-            workspace: Memory and scratch folder; as `verify_release`.
 
         Raises:
             IntegrityError: If the folder exists and is not this release, whole and unchanged.
@@ -136,15 +127,10 @@ class ReleaseFolder:
         """Write the folder, unless it is there; without a report if that cannot be made (`note`).
 
         Args:
-            evidence: What was signed while the release was made.
             pieces: The released records in order (`aggregator.release.records.to_release`). Each piece
                 becomes a row group of the Parquet file. They are read only if the folder has to be written.
-            signer: The aggregator's key.
-            published: Now, with a time zone.
-            formats: Any of `FORMATS`.
             ca: PEM file of the CAs that all identities must lead to; None leaves them unchecked.
             counts: Returns the noisy counts that the records were drawn from; None where they were masked.
-            workspace: Memory and scratch folder.
             progress: Advanced by the records that are written; verifying them is a step of its own.
 
         Returns:
@@ -167,7 +153,7 @@ class ReleaseFolder:
             if (table := counts()) is not None:
                 _write_counts(folder, table)
             _write_report(folder, document, evidence, summaries, formats, table)
-            manifest = to_bytes(document, _listed(folder))
+            manifest = to_bytes(document, _digest_files(folder))
             _write(folder / MANIFEST_FILE, manifest)
             _write(folder / SIGNATURE_FILE, signer.sign(Domain.MANIFEST, manifest))
             _check(folder, ca, workspace, progress)
@@ -201,12 +187,7 @@ class ReleaseFolder:
 
 
 def copy_release(folder: Path, out: Path) -> None:
-    """Put a copy of a release folder into an empty or absent folder, whole or not at all.
-
-    Raises:
-        UsageError: If `out` is not empty by now.
-        OSError: If it cannot be written.
-    """
+    """Put a copy of a release folder into an empty or absent folder, whole or not at all."""
     check_out(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_folder(out) as beside:
@@ -266,9 +247,7 @@ def _write_data(
                 parquet.write_table(piece.replace_schema_metadata(schema.metadata))
             if csv is not None:
                 write_csv_records(csv, piece)
-            summaries.add(
-                {each.name: to_units(each, piece.column(each.name)).to_numpy() for each in plan.attributes}
-            )
+            summaries.add({a.name: to_units(a, piece.column(a.name)).to_numpy() for a in plan.attributes})
             progress.advance(piece.num_rows)
         return summaries.finish()
 
@@ -292,7 +271,7 @@ def _write_report(
 ) -> None:
     from common.release.report import render_report
 
-    data_files = [_FILES[each] for each in FORMATS if each in formats]
+    data_files = [_FILES[kind] for kind in FORMATS if kind in formats]
     try:
         report = render_report(document, evidence, summaries, data_files, counts).encode()
     except Exception as fault:  # noqa: BLE001 - owners have spent for the data: no report keeps them back
@@ -301,7 +280,7 @@ def _write_report(
     _write(folder / REPORT_FILE, report)
 
 
-def _listed(folder: Path) -> dict[str, ReleasedFile]:
+def _digest_files(folder: Path) -> dict[str, ReleasedFile]:
     listed = {}
     for path in sorted(folder.iterdir()):
         with path.open("rb") as stream:

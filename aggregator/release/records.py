@@ -29,7 +29,7 @@ _VALUE_BYTES = 48
 def record_type(attributes: Sequence[Attribute], *, tokens: bool) -> np.dtype[Any]:
     """Return the type of records with some attributes."""
     fields: list[tuple[str, Any]] = [(TOKEN_COLUMN, f"S{TOKEN_BYTES}")] if tokens else []
-    return np.dtype(fields + [(each.name, _field_type(each)) for each in attributes])
+    return np.dtype(fields + [(attribute.name, _field_type(attribute)) for attribute in attributes])
 
 
 def _field_type(attribute: Attribute) -> type[np.integer[Any]]:
@@ -45,7 +45,7 @@ def joined_type(plan: Plan) -> np.dtype[Any]:
 
 def fragment_type(plan: Plan, assignment: Assignment) -> np.dtype[Any]:
     """Return the type of the records of a fragment."""
-    attributes = [plan.attribute(each.name) for each in assignment.attributes]
+    attributes = [plan.attribute(planned.name) for planned in assignment.attributes]
     return record_type(attributes, tokens=has_tokens(plan))
 
 
@@ -55,8 +55,6 @@ def pack(
     """Turn the batches of a fragment into records.
 
     Args:
-        plan: The plan.
-        assignment: What the fragment's owner masks.
         batches: Its batches (`common.wire.decoding.decode_batches`).
         whole: Takes all its records, one batch after the other; None: every batch gets its own memory.
 
@@ -64,7 +62,7 @@ def pack(
         The records of each batch, of `fragment_type`.
     """
     dtype = fragment_type(plan, assignment)
-    attributes = [plan.attribute(each.name) for each in assignment.attributes]
+    attributes = [plan.attribute(planned.name) for planned in assignment.attributes]
     start = 0
     for batch in batches:
         stop = start + batch.num_rows
@@ -72,9 +70,9 @@ def pack(
         start = stop
         if has_tokens(plan):
             records[TOKEN_COLUMN] = sortable(token_view(batch.column(TOKEN_COLUMN)))
-        for each in attributes:
-            units = batch.column(each.name).to_numpy()
-            records[each.name] = units if dtype[each.name] == np.int64 else units - each.lower
+        for attribute in attributes:
+            units = batch.column(attribute.name).to_numpy()
+            records[attribute.name] = units if dtype[attribute.name] == np.int64 else units - attribute.lower
         yield records
 
 
@@ -96,7 +94,6 @@ def to_release(plan: Plan, records: Iterable[Records], memory: int) -> Iterator[
     """Turn joined records into the released table.
 
     Args:
-        plan: The plan.
         records: Of `joined_type`, in the order in which they are released.
         memory: Bytes that a piece may take while it is published.
 

@@ -34,13 +34,7 @@ _BLOCK_RECORDS = 1 << 17
 
 
 def n_buckets(n_records: int, record_bytes: int, memory: int) -> int:
-    """Return the number of buckets, a power of two.
-
-    Args:
-        n_records: Number of records.
-        record_bytes: Bytes of one.
-        memory: Bytes that the shuffle shares with what reads its result.
-    """
+    """Return the number of buckets, a power of two."""
     needed = n_records * (2 * record_bytes + _ORDER_BYTES)
     buckets = 1
     while buckets * (memory // _SHARE_OF_MEMORY) < needed and buckets < min(n_records, _MOST_BUCKETS):
@@ -55,10 +49,6 @@ def shuffle(
 
     Yields:
         The records in the new order, in blocks. Nothing is yielded before all records were read.
-
-    Raises:
-        IntegrityError: If they are more or fewer.
-        OSError: If the scratch folder cannot be used.
     """
     buckets = n_buckets(n_records, dtype.itemsize, workspace.memory)
     if buckets == 1:
@@ -76,10 +66,10 @@ def shuffle(
             bucket = np.frombuffer(os.urandom(2 * len(chunk)), dtype=np.uint16) & np.uint16(buckets - 1)
             order = np.argsort(bucket, kind="stable")
             offsets.append(spool.append([np.take(chunk, order)], dtype).offset)
-            found = np.bincount(bucket, minlength=buckets)
-            begins.append(np.concatenate(([0], np.cumsum(found))).astype(np.uint32))
+            counts = np.bincount(bucket, minlength=buckets)
+            begins.append(np.concatenate(([0], np.cumsum(counts))).astype(np.uint32))
         for place in range(buckets):
-            sizes = [int(each[place + 1]) - int(each[place]) for each in begins]
+            sizes = [int(begin[place + 1]) - int(begin[place]) for begin in begins]
             bucketed = np.empty(sum(sizes), dtype=dtype)
             end = 0
             for offset, begin, size in zip(offsets, begins, sizes, strict=True):

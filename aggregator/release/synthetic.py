@@ -41,26 +41,26 @@ class Synthetic(Masked):
 
     def noisy_counts(self, material: Material) -> pa.Table | None:
         """Return the noisy counts that are released beside the records."""
-        return counts_table(*_measured(material))
+        return counts_table(*_measurement(material))
 
     def join(
         self, material: Material, _workspace: Workspace, advance: Callable[[int], None]
     ) -> Generator[pa.Table]:
         """Fit the model and draw the records; they come in one piece."""
-        design, measured = _measured(material)
+        design, measured = _measurement(material)
         made = synthesise(design, measured)
         advance(sum(material.counts.values()))
         numbers = pa.array(np.arange(1, design.n_records + 1))
         columns = [
-            from_units(each, codes + each.lower)
-            for each, codes in zip(design.attributes, made.codes, strict=True)
+            from_units(attribute, codes + attribute.lower)
+            for attribute, codes in zip(design.attributes, made.codes, strict=True)
         ]
         yield pa.table([numbers, *columns], schema=release_schema(material.plan))
 
 
-def _measured(material: Material) -> tuple[Design, Measured]:
+def _measurement(material: Material) -> tuple[Design, Measured]:
     design = design_of(material.plan, material.n_records)
-    sums = [np.frombuffer(each, dtype="<i8").astype(np.int64) for each in material.sums]
+    sums = [np.frombuffer(numbers, dtype="<i8").astype(np.int64) for numbers in material.sums]
     measured = next_round(design, sums)
     if not isinstance(measured, Measured):
         raise InternalError("a synthetic release is published before all rounds are answered")

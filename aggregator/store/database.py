@@ -52,14 +52,7 @@ _CERTIFICATES = (
 
 
 class AggregatorDatabase(SqliteDatabase):
-    """The aggregator's database.
-
-    Args:
-        path: The database file, created if absent.
-
-    Raises:
-        ConfigurationError: If it is no database of this software, or another version wrote it.
-    """
+    """The aggregator's database."""
 
     schema = (*_RELEASES, *_OWNERS, *_OPERATORS, *_CERTIFICATES)
 

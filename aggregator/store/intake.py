@@ -63,10 +63,6 @@ class PartFile:
 
         Args:
             batch: The bytes; they bypass the cache if they begin on a block boundary and fill whole blocks.
-            last: Whether the file is complete now and must be flushed to the disk.
-
-        Raises:
-            OSError: If the disk is full or fails.
         """
         self._set_direct(wanted=self._position % BLOCK_BYTES == 0 == len(batch) % BLOCK_BYTES)
         while batch:
@@ -132,11 +128,7 @@ class Blob:
 
 
 class Intake:
-    """The folder of uploads that have not been joined yet.
-
-    Args:
-        directory: The folder; created for this user alone.
-    """
+    """The folder of uploads that have not been joined yet."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = private_directory(directory)
@@ -213,12 +205,12 @@ class Intake:
         if final.exists() and held == blob.size:
             if (await asyncio.to_thread(_replay, final, check)).hexdigest() != blob.digest:
                 final.unlink()
-                raise _damaged(blob)
+                raise _damage_error(blob)
             return final
         _prepare(final, blob, held)
         if await _append(part, blob, held, chunks, check) != blob.digest:
             part.unlink()
-            raise _damaged(blob)
+            raise _damage_error(blob)
         part.replace(final)
         sync_directory(final.parent)
         want.unlink(missing_ok=True)
@@ -284,7 +276,6 @@ class _Writer:
     receiving side releases it.
 
     Args:
-        part: The file to write to.
         running: The running digest of the bytes that the part holds already.
         check: Called with every batch while it is written.
     """
@@ -384,7 +375,7 @@ async def _append(
     return str(running.hexdigest())
 
 
-def _damaged(blob: Blob) -> IntegrityError:
+def _damage_error(blob: Blob) -> IntegrityError:
     return IntegrityError(
         f"the {blob.kind} of {blob.owner} arrived damaged: its digest is not the declared one",
         "upload it again from the beginning",

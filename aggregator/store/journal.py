@@ -36,14 +36,7 @@ class KnownOwner:
 
 
 class Journal:
-    """The parts of the aggregator's database that releases and owners need.
-
-    Args:
-        path: The database file, created if absent.
-
-    Raises:
-        ConfigurationError: If it is no database of this software, or a newer version wrote it.
-    """
+    """The parts of the aggregator's database that releases and owners need."""
 
     def __init__(self, path: Path) -> None:
         self.db = AggregatorDatabase(path)
@@ -68,14 +61,7 @@ class Journal:
                     self.operators.announce()
 
     def append(self, release: str, event: Event, action: Action | None = None) -> None:
-        """Store the next event of a release; it is on the disk when this returns.
-
-        Args:
-            action: The operator's action that caused the event, if one did.
-
-        Raises:
-            CannotStoreError: If it could not be stored; then nothing has changed.
-        """
+        """Store the next event of a release; it is on the disk when this returns."""
         with self.db.transaction() as tx:
             tx.execute(
                 "INSERT INTO events "
@@ -94,12 +80,7 @@ class Journal:
             return [from_json(document) for (document,) in rows]
 
     def newest_events(self, release: str, before: int, most: int) -> list[tuple[int, Event]]:
-        """Return events of a release with their numbers, newest first.
-
-        Args:
-            before: Number of the event after the first; 0 to begin with the newest.
-            most: The most events to return.
-        """
+        """Return events of a release with their numbers, newest first."""
         rows = self.db.rows(
             "SELECT sequence, document FROM events WHERE release = ? AND (? = 0 OR sequence < ?) "
             "ORDER BY sequence DESC LIMIT ?",
@@ -132,11 +113,7 @@ class Journal:
             )
 
     def owners(self, after: str = "") -> dict[str, KnownOwner]:
-        """Return every owner that has ever connected, by id.
-
-        Args:
-            after: Only those whose ids come after this one.
-        """
+        """Return every owner that has ever connected, by id."""
         rows = self.db.rows("SELECT * FROM owners WHERE id > ? ORDER BY id", (after,))
         with self.db.decoding():
             return {

@@ -40,17 +40,15 @@ class LedgerHeads:
     def newest(self, owner: str) -> StoredHead | None:
         """Return the newest ledger head that an owner has signed, or None."""
         if owner not in self._newest:
-            self._newest[owner] = self._read_newest(owner)
+            rows = self._db.rows(
+                "SELECT sequence, hash, signature, certificate FROM ledger_heads WHERE owner = ? "
+                "ORDER BY sequence DESC LIMIT 1",
+                (owner,),
+            )
+            with self._db.decoding():
+                head = StoredHead(LedgerHead(owner, *rows[0][:2]), *rows[0][2:]) if rows else None
+            self._newest[owner] = head
         return self._newest[owner]
-
-    def _read_newest(self, owner: str) -> StoredHead | None:
-        rows = self._db.rows(
-            "SELECT sequence, hash, signature, certificate FROM ledger_heads WHERE owner = ? "
-            "ORDER BY sequence DESC LIMIT 1",
-            (owner,),
-        )
-        with self._db.decoding():
-            return StoredHead(LedgerHead(owner, *rows[0][:2]), *rows[0][2:]) if rows else None
 
     def newest_at(self, owner: str) -> int:
         """Return when the newest head of an owner arrived, in Unix seconds; 0 if it has none."""
@@ -71,11 +69,6 @@ class LedgerHeads:
     def compare(self, head: LedgerHead, at: int, release: str = "") -> None:
         """Compare a ledger head with the stored ones. Stores nothing, except a fork in the operators' log.
 
-        Args:
-            head: A head whose signature has been checked.
-            at: Unix time.
-            release: Id of the release that it came with.
-
         Raises:
             IntegrityError: If this owner has signed another entry with the same sequence number.
         """
@@ -92,16 +85,7 @@ class LedgerHeads:
             )
 
     def keep(self, signed: StoredHead, at: int, release: str = "") -> None:
-        """Store a ledger head. An older one may arrive late and changes nothing.
-
-        Args:
-            signed: A head whose signature has been checked.
-            at: Unix time.
-            release: Id of the release that it came with.
-
-        Raises:
-            IntegrityError: As `compare`.
-        """
+        """Store a ledger head. An older one may arrive late and changes nothing."""
         head = signed.head
         newest = self.newest(head.owner)
         if newest is not None and newest.head == head:

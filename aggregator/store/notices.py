@@ -14,12 +14,7 @@ FILE_NAME = "notices.db"
 
 
 class NoticeList(SqliteDatabase):
-    """The list; an `AuditSource` for `common.daemon.audit`.
-
-    Args:
-        path: The file, created if absent.
-        now: Unix time.
-    """
+    """The list; an `AuditSource` for `common.daemon.audit`."""
 
     schema = (
         """CREATE TABLE notices (
@@ -33,7 +28,7 @@ class NoticeList(SqliteDatabase):
     def __init__(self, path: Path, aggregator: str, now: int) -> None:
         super().__init__(path)
         self._aggregator = aggregator
-        self._noted = {each[0] for each in self.rows("SELECT what FROM notices")}
+        self._noted = {row[0] for row in self.rows("SELECT what FROM notices")}
         if not (begun := self.rows("SELECT time FROM begun")):
             with self.transaction() as tx:
                 tx.execute("INSERT INTO begun VALUES (?)", (now,))
@@ -44,10 +39,7 @@ class NoticeList(SqliteDatabase):
         """Add an event unless it is there.
 
         Args:
-            now: Unix time.
             when: What tells it from another of the same name, release and owner.
-            release: The release that it is about; empty for none.
-            owner: The owner that it is about; empty for none.
         """
         what = f"{event}/{release}/{owner}/{when}"
         if what in self._noted:

@@ -89,13 +89,7 @@ class OperatorLog:
         self.announce()
 
     def actions(self, after: int = 0, most: int = -1, release: str = "") -> list[tuple[int, Action]]:
-        """Return entries with their numbers, oldest first.
-
-        Args:
-            after: Number of the entry before the first.
-            most: The most entries to return; -1 for all.
-            release: Only those about this release; empty for all.
-        """
+        """Return entries with their numbers, oldest first."""
         rows = self._db.rows(
             "SELECT sequence, time, user, action, release, details, outcome FROM operator_log "
             "WHERE sequence > ? AND (? = '' OR release = ?) ORDER BY sequence LIMIT ?",

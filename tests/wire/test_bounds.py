@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from aggregator.api import answers
-from aggregator.drive.messages import bounded
+from aggregator.drive.messages import fit_into_message
 from common.canonical import canonical
 from common.errors import UsageError
 from common.model.plan import Plan
@@ -92,9 +92,9 @@ async def test_large_plans_are_sent_once_each(launch, records):
 def test_a_single_piece_of_work_is_always_told():
     """What is as large as a message may be is told by itself, and never left out."""
     large, small = wire.Work(plan_digest="x" * (4 << 20)), wire.Work(release="r")
-    assert bounded([large, small]) == [large]
-    assert bounded([small, large]) == [small]
-    assert bounded([small] * 3) == [small] * 3
+    assert fit_into_message([large, small]) == [large]
+    assert fit_into_message([small, large]) == [small]
+    assert fit_into_message([small] * 3) == [small] * 3
 
 
 @pytest.mark.parametrize("changed", ["records_rounded", "max_records_per_person", "min_k"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aggregator.api.views import error_view
-from aggregator.drive.endings import ended_by, expired, failed_at_owner, operator_error, spent_by
+from aggregator.drive.endings import ended_by, expiry, failed_at_owner, operator_error, spent_by
 from aggregator.drive.stages import signed_plan
 from aggregator.protocol.events import (
     Conflicted,
@@ -73,9 +73,9 @@ def test_an_owners_words_are_one_line():
 def test_absent_owners_are_named_as_not_connected():
     """At the invitation, an owner that is away is "not connected"; one that is there missed a deadline."""
     release = apply(new_release("a", "b", "c"), answer(new_release("a", "b", "c"), "a", "describe"))
-    away = expired(9, release, lambda owner: owner != "c")
+    away = expiry(9, release, lambda owner: owner != "c")
     assert (type(away), away.code, away.details["owners"]) == (Failed, "not_connected", ["c"])
-    slow = expired(9, release, lambda _: True)
+    slow = expiry(9, release, lambda _: True)
     assert (type(slow), slow.code, slow.details["owners"]) == (Expired, "deadline", ["b", "c"])
 
 
@@ -83,7 +83,7 @@ def test_absent_owners_are_named_as_not_connected():
 def test_later_deadlines_name_who_did_not_answer(state):
     """Past the invitation every deadline is exit 8, whoever is connected."""
     release = replace(new_release("a", "b"), state=State(state))
-    event = expired(9, release, lambda _: False)
+    event = expiry(9, release, lambda _: False)
     assert (type(event), event.code) == (Expired, "deadline")
     assert state == "planned" or event.details["owners"] == ["a", "b"]
 
@@ -93,7 +93,7 @@ def test_a_deadline_while_the_aggregator_works_blames_no_owner():
     release = new_release("a", "b")
     for owner in "ab":
         release = apply(release, answer(release, owner, "describe"))
-    event = expired(9, release, lambda _: True)
+    event = expiry(9, release, lambda _: True)
     assert (type(event), event.details["owners"]) == (Expired, [])
     assert event.message == (
         "the deadline of inviting passed; all owners had answered, the aggregator was not done"

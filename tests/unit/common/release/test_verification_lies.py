@@ -221,7 +221,7 @@ def republished(made, directory, evidence, signer=None, when=None):
             folder, made.plan, document, [table], formats, workspace, Progress()
         )
     publication._write_report(folder, document, evidence, summaries, formats, None)
-    manifest = to_bytes(document, publication._listed(folder))
+    manifest = to_bytes(document, publication._digest_files(folder))
     (folder / "manifest.json").write_bytes(manifest)
     (folder / "manifest.sig").write_bytes(key.sign(Domain.MANIFEST, manifest))
     return folder
