@@ -1,4 +1,4 @@
-"""An aggregator and its owners as real processes on this machine, from one folder of configs.
+"""An aggregator and its owners as real processes on this machine, from one folder of configurations.
 
     with LocalCluster(folder) as cluster:
         cluster.start()
