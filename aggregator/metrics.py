@@ -76,7 +76,7 @@ class AggregatorMetrics:
                 "tessera_aggregator_owner_connected",
                 "Whether an owner is connected, 1 or 0.",
                 ["owner"],
-                [((owner.id,), self._presence.connected(owner.id)) for owner in last_seen],
+                [((owner.id,), self._presence.is_connected(owner.id)) for owner in last_seen],
             ),
             gauges(
                 "tessera_aggregator_owner_certificate_expires_timestamp_seconds",

@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import Field, fields
+from dataclasses import fields
 from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -187,11 +187,11 @@ _reader: Callable[[Any], Callable[[Any, Any], Any]] = cache(_make_reader)
 
 
 def _overrides(kind: Any) -> dict[str, Any]:
-    return {field.name: _override(field) for field in fields(kind) if field.init and field.metadata}
-
-
-def _override(field: Field[Any]) -> Any:
-    return override(omit_if_default=field.metadata.get("omitted"), rename=field.metadata.get("name"))
+    return {
+        field.name: override(omit_if_default=field.metadata.get("omitted"), rename=field.metadata.get("name"))
+        for field in fields(kind)
+        if field.init and field.metadata
+    }
 
 
 def _is_document(kind: Any) -> bool:

@@ -104,7 +104,7 @@ class SqliteDatabase:
                 self._connection.close()
                 raise
 
-    def damaged(self, reason: str) -> TesseraError:
+    def damage_error(self, reason: str) -> TesseraError:
         """Return the error for a file that is no intact database; `reason` is the name of SQLite's code."""
         details = {"file": str(self.path), "sqlite": reason}
         return IntegrityError(f"{self.path} is damaged", "restore the newest backup", details)
@@ -149,7 +149,7 @@ class SqliteDatabase:
         try:
             yield
         except (ValueError, TypeError, LookupError, ArithmeticError, zlib.error):
-            raise self.damaged("a value cannot be read") from None
+            raise self.damage_error("a value cannot be read") from None
 
     def changes(self) -> int:
         """Return a number that is another one once any other connection has written."""
@@ -247,7 +247,11 @@ class SqliteDatabase:
 
     def _convert(self, version: int) -> None:
         """Convert a database of an older version, in one transaction, and leave a copy of it beside."""
-        self._exclude_others(version)
+        if not self._left_alone():
+            raise ConfigurationError(
+                f"{self.path} has to be converted from schema {version}, and another process uses it",
+                hint="stop the daemon of the older version first",
+            )
         copy = self.path.with_name(f"{self.path.name}.before-{self._newest}")
         part = self.path.with_name(f"{self.path.name}.part")
         part.unlink(missing_ok=True)
@@ -262,13 +266,6 @@ class SqliteDatabase:
         self._connection.execute("PRAGMA journal_mode = WAL")
         about = {"file": self.path.name, "from_schema": version, "to_schema": self._newest, "copy": str(copy)}
         _log.warning("database converted", extra=about)
-
-    def _exclude_others(self, version: int) -> None:
-        if not self._left_alone():
-            raise ConfigurationError(
-                f"{self.path} has to be converted from schema {version}, and another process uses it",
-                hint="stop the daemon of the older version first",
-            )
 
     def _left_alone(self) -> bool:
         """Leave WAL mode, which SQLite allows only to the only connection; who opens it now waits."""
@@ -292,11 +289,11 @@ class SqliteDatabase:
             raise self._explain(str(getattr(error, "sqlite_errorname", type(error).__name__))) from None
         except UnicodeDecodeError:
             # SQLite quotes damaged text in its messages.
-            raise self.damaged("SQLITE_CORRUPT") from None
+            raise self.damage_error("SQLITE_CORRUPT") from None
 
     def _explain(self, name: str) -> TesseraError:
         if name.startswith(_DAMAGED):
-            return self.damaged(name)
+            return self.damage_error(name)
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             return CannotStoreError(
                 f"{self.path} is in use by another process", hint="try again when that has ended"

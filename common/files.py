@@ -278,9 +278,6 @@ def check_writable(folder: Path) -> None:
     """Check, before work whose result goes into a folder, that a file can be made there.
 
     A file without a name is made: to modes and users alone, a folder of the system looks writable for root.
-
-    Raises:
-        UsageError: If the folder is not there, or no file can be made in it.
     """
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}", "create it, or name a file in another folder")
@@ -294,11 +291,7 @@ def check_writable(folder: Path) -> None:
 
 
 def check_out(out: Path) -> None:
-    """Check before anything is started that a finished copy can be put into a folder.
-
-    Raises:
-        UsageError: If it is there and not an empty folder, or cannot be made.
-    """
+    """Check before anything is started that a finished copy can be put into a folder."""
     hint = "name a folder that is empty or absent"
     if out.is_symlink() or out.exists():
         if not out.is_dir():
@@ -376,9 +369,6 @@ def file_digest(path: Path) -> str:
 
 def read_chunks(path: Path, offset: int = 0, chunk_bytes: int = CHUNK_BYTES) -> Iterator[memoryview]:
     """Read a file from an offset to its end.
-
-    Args:
-        chunk_bytes: Size of a chunk.
 
     Yields:
         Chunks, never an empty one. All are read into one buffer: each is valid until the next is read.

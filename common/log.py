@@ -192,7 +192,7 @@ class CountingHandler(logging.StreamHandler[TextIO]):
         super().__init__(stream)
         self._clock = clock
         # In this order: equal lines that are left out use up nothing of their kind.
-        self._counts: dict[LineLimit, dict[str, _Counted]] = {SAME_LINES: {}, SAME_KIND: {}}
+        self._counts: dict[LineLimit, dict[str, _LineCount]] = {SAME_LINES: {}, SAME_KIND: {}}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line, or count it."""
@@ -221,7 +221,7 @@ class CountingHandler(logging.StreamHandler[TextIO]):
                 if now - alike.begun < limit.seconds and len(counts) < _MOST_COUNTED:
                     break
                 self._report(limit, oldest)
-            alike = counts.setdefault(json.dumps(limit.alike(record)), _Counted(now))
+            alike = counts.setdefault(json.dumps(limit.alike(record)), _LineCount(now))
             alike.number += 1
             if alike.number > limit.most:
                 return False
@@ -236,7 +236,7 @@ class CountingHandler(logging.StreamHandler[TextIO]):
 
 
 @dataclass(slots=True)
-class _Counted:
+class _LineCount:
     """Lines that are alike."""
 
     begun: float

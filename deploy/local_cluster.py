@@ -28,7 +28,7 @@ _INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def ignore_interrupts() -> Iterator[None]:
     """Ignore a second Ctrl-C while processes are ended; only the main thread receives signals."""
     try:
         before = {number: signal.signal(number, signal.SIG_IGN) for number in _INTERRUPTING}
@@ -147,7 +147,7 @@ class LocalCluster:
 
     def stop(self) -> None:
         """End every command and daemon, owners before the aggregator; those that linger are killed."""
-        with undisturbed():
+        with ignore_interrupts():
             for process in self._commands:
                 end_process(process)
             self._commands.clear()

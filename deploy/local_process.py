@@ -45,11 +45,7 @@ class LocalProcessError(TesseraError):
 
 
 def program_path(program: str, programs: Path | None = None) -> Path:
-    """Return the path of an installed program.
-
-    Raises:
-        LocalProcessError: If it is not installed.
-    """
+    """Return the path of an installed program."""
     path = (programs or Path(os.environ.get(PROGRAMS) or Path(sys.executable).parent)) / program
     if not path.is_file():
         raise LocalProcessError(f"{path.parent} has no {program}", "install the project there: make setup")
@@ -68,15 +64,11 @@ def start_program(
     """Start one of the programs, without a terminal for questions.
 
     Args:
-        program: "aggregator" or "owner-node".
         stdout: As in `subprocess.Popen`; None shows what it prints.
         stderr: The same for standard error.
 
     Returns:
         The process, leader of its own process group. It ends with the calling thread.
-
-    Raises:
-        LocalProcessError: If the program is not installed.
     """
     launch = [
         sys.executable,
@@ -120,11 +112,7 @@ def run_program(
 
 
 def run_json(program: str, arguments: Sequence[str | Path], folder: Path) -> Any:
-    """Run one of the programs with `--json`, which must succeed; returns its document.
-
-    Raises:
-        LocalProcessError: If it ends with another exit code than 0.
-    """
+    """Run one of the programs with `--json`, which must succeed; returns its document."""
     ended = run_program(program, [*arguments, "--json"], folder)
     if ended.returncode:
         words = " ".join([program, *map(str, arguments)])

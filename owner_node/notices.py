@@ -41,9 +41,9 @@ NOTICES = Notices(
 class NoticeFeed(AuditFeed):
     """The history for people: a sink that is new begins with what happens from now on."""
 
-    def delivered(self, sink: str) -> int:
+    def position(self, sink: str) -> int:
         """As `AuditFeed.delivered`; the end of the history for a new sink."""
-        known = super().delivered(sink)
+        known = super().position(sink)
         if known == 0 and (known := self._history.head().sequence):
             self.note_delivered(sink, known)
         return known

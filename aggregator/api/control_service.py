@@ -104,7 +104,7 @@ class ControlService(ControlServiceServicer):
         """Return how many owners are connected whose certificates are not revoked."""
         revoked, known = self._enrolment.revoked_keys(), self._journal.owners()
         gone = {owner.id for owner in known.values() if owner.fingerprint in revoked}
-        return self._presence.count() - sum(self._presence.connected(owner) for owner in gone)
+        return self._presence.count() - sum(self._presence.is_connected(owner) for owner in gone)
 
     @raises
     async def ListOwners(self, request: wire.ListOwnersRequest, context: Context) -> wire.ListOwnersResponse:

@@ -44,7 +44,7 @@ def owner_view(owner: KnownOwner, presence: OwnerPresence, *, revoked: bool) -> 
     """
     return wire.OwnerView(
         id=owner.id,
-        connected=presence.connected(owner.id) and not revoked,
+        connected=presence.is_connected(owner.id) and not revoked,
         since=presence.since(owner.id) or owner.last_seen,
         version=owner.version,
         datasets=owner.datasets,
@@ -145,7 +145,9 @@ def error_view(error: TesseraError) -> wire.ErrorView:
 def _owner(
     release: Release, owner: str, assignment: Assignment | None, presence: OwnerPresence, intake: Intake
 ) -> wire.OwnerProgress:
-    progress = wire.OwnerProgress(id=owner, state=release.session(owner), connected=presence.connected(owner))
+    progress = wire.OwnerProgress(
+        id=owner, state=release.session(owner), connected=presence.is_connected(owner)
+    )
     if assignment is not None:
         progress.records = assignment.records_rounded
         progress.epsilon = format(assignment.epsilon, "f")

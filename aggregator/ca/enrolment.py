@@ -78,7 +78,6 @@ class Enrolment:
 
     Args:
         operators: Takes what was done with certificates, in the same transaction.
-        clock: Returns the time, with a time zone.
     """
 
     def __init__(self, db: AggregatorDatabase, operators: OperatorLog, clock: Callable[[], datetime]) -> None:

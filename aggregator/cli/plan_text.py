@@ -2,7 +2,7 @@
 
 from aggregator.control.plan_sections import plan_sections, several
 from common.cli import console
-from common.cli.brief import PagePart, clip, listed, page, rows, text
+from common.cli.brief import PagePart, clip, list_items, page, rows, text
 from common.cli.sections import Facts, show
 from common.model.plan import Plan
 from common.words.guarantee import essentials
@@ -41,7 +41,7 @@ def brief(plan: Plan) -> list[str]:
             *([clip("purpose", plan.purpose)] if plan.purpose else []),
             text("every owner still decides, by its policy and balance; its stated limits are met"),
             _owners(plan),
-            *([listed(f"expected error ({OF_UNIFORM})", errors)] if errors else []),
+            *([list_items(f"expected error ({OF_UNIFORM})", errors)] if errors else []),
             *(text(line, "- ") for line in essentials(plan)),
         ],
         [text(f"plan digest: {plan.digest}"), text("everything: --details")],

@@ -388,7 +388,7 @@ class Conductor:
         known = self._releases[release]
         # The release may have gone on to its next step while storing failed.
         if self._deadlines.over(release):
-            self.record(release, expiry(self.now, known, self._presence.connected))
+            self.record(release, expiry(self.now, known, self._presence.is_connected))
 
     def remove_data(self, release: str) -> None:
         """Remove the data of a deleted release; blocks.

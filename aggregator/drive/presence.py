@@ -82,7 +82,7 @@ class OwnerPresence:
 
     def heard(self, owner: str) -> None:
         """Note that an owner has called."""
-        if not self.connected(owner):
+        if not self.is_connected(owner):
             self._since[owner] = self._clock()
         self._note(owner)
         self._gone.discard(owner)
@@ -106,7 +106,7 @@ class OwnerPresence:
             self._held[owner] -= 1
             self._note(owner)
 
-    def connected(self, owner: str) -> bool:
+    def is_connected(self, owner: str) -> bool:
         """Whether an owner is connected."""
         if self._held.get(owner, 0) > 0:
             return True
@@ -119,16 +119,16 @@ class OwnerPresence:
 
     def progress(self, owner: str, release: str) -> StepEstimate | None:
         """Return how far the masking of a connected owner was when it last polled."""
-        return self._progress.get(owner, {}).get(release) if self.connected(owner) else None
+        return self._progress.get(owner, {}).get(release) if self.is_connected(owner) else None
 
     def since(self, owner: str) -> int:
         """Return since when an owner is connected, or the time of its last call; 0 if none in this run."""
-        times = self._since if self.connected(owner) else self._heard
+        times = self._since if self.is_connected(owner) else self._heard
         return int(times.get(owner, 0))
 
     def count(self) -> int:
         """Return how many owners are connected."""
-        return sum(self.connected(owner) for owner in self._heard)
+        return sum(self.is_connected(owner) for owner in self._heard)
 
     def signal(self, owner: str) -> Signal:
         """Return the signal that wakes an owner's poll."""

@@ -56,7 +56,7 @@ class AggregatorDatabase(SqliteDatabase):
 
     schema = (*_RELEASES, *_OWNERS, *_OPERATORS, *_CERTIFICATES)
 
-    def damaged(self, reason: str) -> ConfigurationError:
+    def damage_error(self, reason: str) -> ConfigurationError:
         """Return the error for a file that is no intact database."""
         return ConfigurationError(
             f"{self.path} cannot be used as the aggregator's database ({reason})",

@@ -162,7 +162,6 @@ class Intake:
         """Write a blob from an offset to its end.
 
         Args:
-            blob: What is uploaded.
             offset: Offset of the first chunk; must equal `offset(blob)`.
             check: Called in a thread with all bytes of the blob in order, including those held already.
 

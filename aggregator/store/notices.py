@@ -89,7 +89,7 @@ class NoticeList(SqliteDatabase):
             gone = [(name,) for (name,) in known if name not in former_names]
             tx.executemany("DELETE FROM sinks WHERE name = ?", gone)
 
-    def delivered(self, sink: str) -> int:
+    def position(self, sink: str) -> int:
         """Return the number up to which a sink has everything; a new one begins with what comes."""
         rows = self.rows("SELECT sequence FROM sinks WHERE name = ?", (sink,))
         if rows:

@@ -108,7 +108,7 @@ class OperatorLog:
             for sequence, action in self.actions(after, most)
         ]
 
-    def delivered(self, sink: str) -> int:
+    def position(self, sink: str) -> int:
         """Return the number of the entry up to which an audit sink has everything."""
         rows = self._db.rows("SELECT sequence FROM audit_sinks WHERE name = ?", (sink,))
         return int(rows[0][0]) if rows else 0

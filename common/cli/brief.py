@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from common.cli.console import Cell, aligned
+from common.cli.console import Cell, align
 from common.log import one_line
 
 LINES, WIDTH = 25, 80
@@ -53,7 +53,7 @@ def clip(name: str, value: str) -> PagePart:
     return PagePart(within)
 
 
-def listed(name: str, items: Iterable[str]) -> PagePart:
+def list_items(name: str, items: Iterable[str]) -> PagePart:
     """Return short items one after another, separated by commas."""
     kept = [_shorten(one_line(item), _LONGEST_ITEM) for item in items]
 
@@ -76,7 +76,7 @@ def rows(columns: Sequence[str], lines: Sequence[Sequence[Cell]]) -> PagePart:
     width = WIDTH
     while True:
         cells = [[_shorten(c, width) if isinstance(c, str) else c for c in line] for line in lines]
-        table = list(aligned(columns, cells))
+        table = list(align(columns, cells))
         if max(map(cell_len, table)) <= WIDTH or width < 2:
             break
         width -= 1

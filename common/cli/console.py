@@ -94,7 +94,7 @@ def fit_widths(natural: Sequence[int], cells: Sequence[int], room: int) -> list[
     return sizes
 
 
-def aligned(columns: Sequence[str], rows: Rows) -> Iterator[str]:
+def align(columns: Sequence[str], rows: Rows) -> Iterator[str]:
     """Return the lines of a table as text without lines."""
     texts = [list(columns), *map(_texts, rows)]
     widths, right_aligned = _widths(texts), numeric(len(columns), rows)
@@ -194,7 +194,6 @@ def run(command: Any, name: str, argv: Sequence[str] | None = None) -> int:
     `raise typer.Exit(code)`, and badly by raising a `TesseraError`.
 
     Args:
-        name: The program's name, for usage lines.
         argv: Arguments without the program's name; those of the process unless given.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -343,17 +342,13 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) ->
         return
     if title:
         print_line(title)
-    for line in aligned(columns, lines):
+    for line in align(columns, lines):
         print_line(line)
 
 
 @contextmanager
 def web_packages() -> Iterator[None]:
-    """Import what web pages need within this block.
-
-    Raises:
-        UsageError: If a package is not installed.
-    """
+    """Import what web pages need within this block."""
     try:
         yield
     except ModuleNotFoundError as missing:
@@ -385,9 +380,7 @@ def require_yes(question: str, *, yes: bool, otherwise: str, hint: str = _CONTIN
     """End the command with exit code 4 unless `--yes` was given or a person agrees.
 
     Args:
-        question: As `confirm`.
         otherwise: What is said if the person does not agree, such as "nothing was changed".
-        hint: As `confirm`.
     """
     if not (yes or confirm(question, hint)):
         note(otherwise)
@@ -401,9 +394,7 @@ def progress(
     """Show a table that changes, on standard error: live on a terminal, one line per changed row elsewhere.
 
     Args:
-        title: A line above the table.
         columns: Headings; the first column names the row.
-        silent: Show nothing, for `--json`.
 
     Yields:
         A function to call with the whole table whenever something may have changed.

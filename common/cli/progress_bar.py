@@ -44,9 +44,9 @@ def shown_progress(*, silent: bool = False) -> Iterator[Progress]:
         from rich.progress import TaskProgressColumn
 
         with _bar(TaskProgressColumn()) as bar:
-            yield _Drawn(bar)
+            yield _ProgressOnBar(bar)
     else:
-        yield _Noted()
+        yield _ProgressInLines()
 
 
 def _bar(column: Any) -> Any:
@@ -71,14 +71,14 @@ class _Tenths:
             console.note(f"{self._title}: {done} of {of}")
 
 
-class _Noted(Progress):
+class _ProgressInLines(Progress):
     """Prints a line a minute."""
 
     def report(self) -> None:
         console.note(self.text())
 
 
-class _Drawn(Progress):
+class _ProgressOnBar(Progress):
     """Draws a bar, the one of the present step; between steps the terminal is free for questions."""
 
     def __init__(self, bar: Any) -> None:

@@ -73,7 +73,7 @@ def show(sections: Iterable[Section]) -> None:
         first = False
         if isinstance(section, Facts):
             width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-            lines = list(aligned(section.known, width))
+            lines = list(align_facts(section.known, width))
         elif isinstance(section, SectionTable):
             console.table(section.title, section.columns, section.rows)
             lines = list(section.notes)
@@ -83,7 +83,7 @@ def show(sections: Iterable[Section]) -> None:
             console.print_line(line)
 
 
-def aligned(facts: Mapping[str, str], columns: int) -> Iterator[str]:
+def align_facts(facts: Mapping[str, str], columns: int) -> Iterator[str]:
     """Lay out names and values; a value that takes several lines stays in its column.
 
     Texts of other parties, such as a purpose, therefore never start where a name would.

@@ -254,7 +254,7 @@ class AuditSource(Protocol):
     def audit_records(self, after: int, most: int) -> Sequence[tuple[int, Mapping[str, Any]]]:
         """Return at most so many records after a sequence number, with their numbers, oldest first."""
 
-    def delivered(self, sink: str) -> int:
+    def position(self, sink: str) -> int:
         """Return the sequence number up to which a sink has taken everything; 0 for a new one."""
 
     def note_delivered(self, sink: str, sequence: int) -> None:
@@ -333,7 +333,7 @@ class Delivery:
         return len(records) == sink.most
 
     def _next_records(self, sink: AuditSink) -> Sequence[tuple[int, Mapping[str, Any]]]:
-        return self._source.audit_records(self._source.delivered(sink.name), sink.most)
+        return self._source.audit_records(self._source.position(sink.name), sink.most)
 
 
 @contextmanager

@@ -120,7 +120,7 @@ class _Handler(WSGIRequestHandler):
         """Log no requests."""
 
 
-class _Server(ThreadingWSGIServer):
+class _MetricsServer(ThreadingWSGIServer):
     """The library's server, with a time limit for every request and nothing written to standard error."""
 
     request_queue_size = 128
@@ -179,9 +179,6 @@ class Endpoint:
     Args:
         listen: "host:port"; port 0 lets the system choose.
         snapshot: Returns the metrics of the moment; called in a thread for every request.
-
-    Raises:
-        CannotListenError: If the address cannot be listened on.
     """
 
     def __init__(
@@ -193,7 +190,7 @@ class Endpoint:
         for collector in (_Snapshot(snapshot), *counted):
             registry.register(collector)
         try:
-            self._server = _Server(host.strip("[]"), int(port))
+            self._server = _MetricsServer(host.strip("[]"), int(port))
         except OSError as error:
             raise CannotListenError(
                 f"[metrics] {listen} cannot be listened on: {error.strerror}",

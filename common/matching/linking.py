@@ -56,7 +56,7 @@ class PassResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Linked:
+class LinkedEntries:
     """The result of all passes."""
 
     person: Int32Array
@@ -70,7 +70,7 @@ def link_passes(
     lists: Sequence[Sequence[PassList]],
     n_records: Sequence[int],
     advance: Callable[[int], None] = lambda _n_records: None,
-) -> Linked:
+) -> LinkedEntries:
     """Link the persons of several owners.
 
     Args:
@@ -96,7 +96,7 @@ def link_passes(
         results.append(_link_pass(person, owner, len(n_records), shared))
         numbers.append(shared.numbers)
         advance(n_persons)
-    return Linked(person, tuple(results), tuple(numbers))
+    return LinkedEntries(person, tuple(results), tuple(numbers))
 
 
 def shared_tokens(lists: Sequence[PassList], firsts: Int64Array, n_persons: int) -> SharedTokens:
@@ -148,7 +148,7 @@ def _link_pass(person: Int32Array, owner: Int32Array, n_owners: int, shared: Sha
     held = np.bincount(person, minlength=len(person)) if n_owners > 1 else np.zeros(0, dtype=np.int64)
     compared = np.flatnonzero((shared.numbers != NOT_SENT) & (held[person] < n_owners))
     n_open = np.bincount(owner[compared], minlength=n_owners)
-    entries, token = _undecided(person, shared)
+    entries, token = _undecided_entries(person, shared)
     if not len(entries):
         none = np.zeros(0, dtype=np.int32)
         return PassResult((none, none), np.zeros(n_owners, dtype=np.int64), n_open, 0)
@@ -170,7 +170,7 @@ def _link_pass(person: Int32Array, owner: Int32Array, n_owners: int, shared: Sha
     )
 
 
-def _undecided(person: Int32Array, shared: SharedTokens) -> tuple[Int32Array, Int64Array]:
+def _undecided_entries(person: Int32Array, shared: SharedTokens) -> tuple[Int32Array, Int64Array]:
     """Return the entries of tokens whose entries are not one person yet.
 
     Returns:

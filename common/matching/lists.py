@@ -72,13 +72,13 @@ def decode_lists(blob: NDArray[np.uint8], n_passes: int, n_records: int, owner: 
     """
     start = n_passes * _HEADER_BYTES
     if len(blob) < start:
-        raise _malformed(owner, "are cut off")
+        raise _list_error(owner, "are cut off")
     counts = blob[:start].view(">u8").reshape(n_passes, _COUNTS)
     # Checked before they are summed: numbers from a stranger could overflow.
     if np.any(counts > n_records) or np.any(counts[:, 0] + 2 * counts[:, 2] > counts[:, 1]):
-        raise _malformed(owner, "have impossible numbers of tokens")
+        raise _list_error(owner, "have impossible numbers of tokens")
     if len(blob) != start + (TOKEN_BYTES + HANDLE_BYTES) * int(counts[:, 0].sum()):
-        raise _malformed(owner, "have another size than their numbers of tokens give")
+        raise _list_error(owner, "have another size than their numbers of tokens give")
     lists = []
     for n_sent, complete, twice in counts.tolist():
         end = start + TOKEN_BYTES * n_sent
@@ -86,18 +86,18 @@ def decode_lists(blob: NDArray[np.uint8], n_passes: int, n_records: int, owner: 
         start = end + HANDLE_BYTES * n_sent
         handles = blob[end:start].view(">u4").astype(np.uint32)
         if np.any(tokens[1:] <= tokens[:-1]):
-            raise _malformed(owner, "are not sorted, or repeat a token")
+            raise _list_error(owner, "are not sorted, or repeat a token")
         seen = np.zeros(n_records, dtype=np.bool_)
         if handles.max(initial=0) >= n_records:
-            raise _malformed(owner, "have a handle out of range")
+            raise _list_error(owner, "have a handle out of range")
         seen[handles] = True
         if np.count_nonzero(seen) != n_sent:
-            raise _malformed(owner, "repeat a handle within a pass")
+            raise _list_error(owner, "repeat a handle within a pass")
         lists.append(PassList(tokens, handles, complete, twice))
     return tuple(lists)
 
 
-def _malformed(owner: str, what: str) -> ProtocolError:
+def _list_error(owner: str, what: str) -> ProtocolError:
     return ProtocolError(
         f"the token lists of {owner} {what}",
         "the owner node must run a compatible version",

@@ -18,7 +18,7 @@ from decimal import Decimal
 import numpy as np
 
 from common.arrays import Float64Array, Int64Array
-from common.matching.linking import NOT_SENT, Linked, PassResult
+from common.matching.linking import NOT_SENT, LinkedEntries, PassResult
 from common.matching.lists import PassList
 from common.model.match_quality import MatchQuality, PassQuality, least_share, wilson_interval
 
@@ -39,7 +39,9 @@ class FalseLinks:
     """Upper end of it."""
 
 
-def match_quality(names: Sequence[str], lists: Sequence[Sequence[PassList]], linked: Linked) -> MatchQuality:
+def match_quality(
+    names: Sequence[str], lists: Sequence[Sequence[PassList]], linked: LinkedEntries
+) -> MatchQuality:
     """Return what the passes linked and how many of the links are estimated to be false."""
     passes = tuple(
         _of_pass(name, of_owners, linked, number)
@@ -59,7 +61,7 @@ def match_quality(names: Sequence[str], lists: Sequence[Sequence[PassList]], lin
     return MatchQuality(passes, shares[1], shares[0], shares[2])
 
 
-def _of_pass(name: str, lists: Sequence[PassList], linked: Linked, number: int) -> PassQuality:
+def _of_pass(name: str, lists: Sequence[PassList], linked: LinkedEntries, number: int) -> PassQuality:
     result = linked.passes[number]
     n_pairs = len(result.pairs[0])
     agreeing, disagreeing = _agreement(linked, number)
@@ -88,7 +90,7 @@ def _of_pass(name: str, lists: Sequence[PassList], linked: Linked, number: int) 
     )
 
 
-def _agreement(linked: Linked, number: int) -> tuple[int, int]:
+def _agreement(linked: LinkedEntries, number: int) -> tuple[int, int]:
     """Return how many pairs of a pass a later pass links as well, and how many all that compare them do not.
 
     Earlier passes cannot agree: they would have linked the pair.

@@ -92,9 +92,9 @@ class ColumnSummaries:
         # While they are merged they are there twice, with the order that sorts them.
         most = max(share // (3 * _COUNTED.itemsize), _FEWEST_VALUES)
         self._counts: dict[str, _Counts] = {
-            attribute.name: _Labels(attribute)
+            attribute.name: _LabelCounts(attribute)
             if attribute.is_categorical
-            else _Numbers(attribute, most, self._scratch)
+            else _NumberCounts(attribute, most, self._scratch)
             for attribute in attributes
         }
         self._failed: set[str] = set()
@@ -144,7 +144,7 @@ class ColumnSummaries:
             self._failed.add(name)
 
 
-class _Labels:
+class _LabelCounts:
     """Counts of labels."""
 
     def __init__(self, attribute: Attribute) -> None:
@@ -159,7 +159,7 @@ class _Labels:
         return _of_labels(self._attribute, units, self._records[units])
 
 
-class _Numbers:
+class _NumberCounts:
     """Counts of the values of a number, integer or date."""
 
     def __init__(self, attribute: Attribute, most: int, scratch: Callable[[], RunFile]) -> None:

@@ -34,7 +34,7 @@ from common.release.data_files import (
     parquet_pieces,
     units_within,
 )
-from common.release.table import described, from_units, release_type
+from common.release.table import describe_field, from_units, release_type
 from common.synthesis.course import METHOD, Design, Measured, SyntheticRelease, check_design
 from common.synthesis.rounds import MOST_ATTRIBUTES
 from common.synthesis.sample import MOST_RECORDS
@@ -68,7 +68,9 @@ def records_table(design: Design, made: SyntheticRelease) -> pa.Table:
         from_units(attribute, codes + attribute.lower)
         for attribute, codes in zip(design.attributes, made.codes, strict=True)
     ]
-    return pa.table(columns, schema=pa.schema([described(attribute, how) for attribute in design.attributes]))
+    return pa.table(
+        columns, schema=pa.schema([describe_field(attribute, how) for attribute in design.attributes])
+    )
 
 
 def report_of(design: Design, measured: Measured, zeros: Sequence[StructuralZero] = ()) -> dict[str, Any]:
@@ -88,15 +90,11 @@ def report_of(design: Design, measured: Measured, zeros: Sequence[StructuralZero
         "schema": [attribute.to_document() for attribute in design.attributes],
         "attributes": [attribute.name for attribute in design.attributes],
         **({"structural_zeros": [zero.to_document() for zero in zeros]} if zeros else {}),
-        "relations": _relations(design, measured),
+        "relations": [[design.attributes[i].name for i in pair] for pair in measured.pairs],
         "seed": measured.seed.hex(),
         "promises": [*promises(design.epsilon, design.delta), *exclusions(zeros)],
         "invariants": list(invariants(design.n_records)),
     }
-
-
-def _relations(design: Design, measured: Measured) -> list[list[str]]:
-    return [[design.attributes[i].name for i in pair] for pair in measured.pairs]
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,13 +174,13 @@ def release_schema(plan: Plan) -> pa.Schema:
 def _field(attribute: Attribute, ways: Sequence[PlannedAttribute]) -> pa.Field:
     """Return the field of an attribute, from how each of its owners masks it."""
     if not ways:
-        return described(attribute, DRAWN)
+        return describe_field(attribute, DRAWN)
     masking = describe_masking(ways)
     words = ", ".join(f"{name} {value}" for name, value in masking.items())
-    return described(attribute, f"masked with {words}", masking)
+    return describe_field(attribute, f"masked with {words}", masking)
 
 
-def described(attribute: Attribute, made: str, details: Mapping[str, str] | None = None) -> pa.Field:
+def describe_field(attribute: Attribute, made: str, details: Mapping[str, str] | None = None) -> pa.Field:
     """Return the field of an attribute, with its description as metadata."""
     domain = describe_domain(attribute)
     metadata = {"description": f"{', '.join(domain.values())}; {made}", **domain, **(details or {})}

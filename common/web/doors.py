@@ -175,7 +175,6 @@ def put_key(folder: Path, person: Mapping[str, Any], *, decides: bool = True) ->
 
     Args:
         folder: A folder that this user alone can enter; made if it is absent.
-        decides: Whether the person may change anything.
     """
     for old in private_directory(folder).iterdir():
         with suppress(FileNotFoundError):

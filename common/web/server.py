@@ -49,9 +49,6 @@ def listen(address: str, scheme: str = "http", url: str = "", proxies: Sequence[
         address: "host:port", port 0 for any free one; or "unix:/path" of a socket.
         url: The address that browsers use; empty for that of `address`.
         proxies: Addresses or networks of proxies.
-
-    Raises:
-        CannotListenError: If it cannot be listened at.
     """
     host, _, port = address.rpartition(":")
     by_socket = address.startswith(UNIX)
@@ -186,8 +183,6 @@ def serve_section(
     Args:
         state_dir: The daemon's state folder, through which commands pass one-time links.
         read: Makes a person of what a command wrote there.
-        person: Makes a person of what the provider says.
-        application: Makes the pages.
 
     Returns:
         The server, until it is closed.
@@ -221,10 +216,6 @@ def offer(
 
     Args:
         whose: Whose pages they are, such as "owner north".
-        section: The table `[console]` of the daemon.
-        state_dir: The daemon's state folder.
-        application: Makes the pages of who may enter and how browsers reach them.
-        decides: Whether the links are for somebody who may change anything.
     """
     if by_daemon:
         link = section.url.rstrip("/") or f"{section.scheme}://{section.listen}"

@@ -195,7 +195,7 @@ def _moves(plan: Plan) -> str:
     # Here and below, as numpy would take a quarter of the start of every command.
     from common.model.ranks import mean_move
 
-    shares = sorted({each.rank_noise for each in _noisy(plan)})
+    shares = sorted({planned.rank_noise for planned in _noisy(plan)})
     by_share = [f"{100 * mean_move(share):.2g} % with {share:f}" for share in shares[:_MOST_NAMES]]
     return f"So a record's rank changes by this share of all ranks, on average: {', '.join(by_share)}."
 

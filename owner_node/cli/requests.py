@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from common.cli import console
-from common.cli.brief import PagePart, clip, listed, page, text
+from common.cli.brief import PagePart, clip, list_items, page, text
 from common.cli.sections import show as show_sections
 from common.clock import utc_now
 from common.daemon.settings import parse_duration
@@ -73,9 +73,9 @@ def brief(document: dict[str, Any]) -> list[str]:
         text(f"charge: {charge_text(document)}"),
     ]
     if verdict["co_owners"]:
-        parts.append(listed("with", verdict["co_owners"]))
+        parts.append(list_items("with", verdict["co_owners"]))
     if distorted := warnings((document.get("preview") or {}).get("distortions", ())):
-        parts.append(listed("distorted by masking", distorted))
+        parts.append(list_items("distorted by masking", distorted))
     parts += [text(line, "- ") for line in document["essentials"]]
     commands = [f"everything: owner-node show {name} --details"]
     if waits:
@@ -116,7 +116,7 @@ def _leaves(document: dict[str, Any]) -> PagePart:
     """Return the attributes that leave with their expected errors, this owner's own where they are known."""
     forecast = document["forecast"]
     if document["product"] == Product.SYNTHETIC:
-        return listed(
+        return list_items(
             "leaves, as noisy counts of", [attribute["name"] for attribute in document["attributes"]]
         )
     if forecast is None:
@@ -124,13 +124,13 @@ def _leaves(document: dict[str, Any]) -> PagePart:
             f"{attribute['name']} {error_text(attribute['expected_error'])}"
             for attribute in document["attributes"]
         )
-        return listed(f"leaves, with the expected error ({OF_UNIFORM})", planned)
+        return list_items(f"leaves, with the expected error ({OF_UNIFORM})", planned)
     errors = (
         attribute["name"]
         + (" " + error_text(Decimal(attribute["error"])) if attribute["error"] else " does not vary")
         for attribute in forecast["attributes"]
     )
-    return listed(f"leaves, with the expected error ({OF_YOUR_DATA})", errors)
+    return list_items(f"leaves, with the expected error ({OF_YOUR_DATA})", errors)
 
 
 def show_request(document: dict[str, Any], *, details: bool) -> None:

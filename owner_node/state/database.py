@@ -153,8 +153,8 @@ class OwnerDatabase(SqliteDatabase):
         super().__init__(state_dir / FILE_NAME, create=make)
         self.state_dir = state_dir
 
-    def damaged(self, reason: str) -> TesseraError:
+    def damage_error(self, reason: str) -> TesseraError:
         """Return the error for a file that is no intact database, with what a ledger needs after a loss."""
-        error = super().damaged(reason)
+        error = super().damage_error(reason)
         error.hint = "put the newest backup back, then charge what it lacks: owner-node ledger recover"
         return error

@@ -187,7 +187,7 @@ class AuditFeed:
             for line in self._history.after(after, most)
         ]
 
-    def delivered(self, sink: str) -> int:
+    def position(self, sink: str) -> int:
         """Return the sequence number up to which a sink has received the history; 0 for a new one."""
         rows = self._db.rows("SELECT sequence FROM audit_sinks WHERE sink = ?", (sink,))
         return int(rows[0]["sequence"]) if rows else 0

@@ -19,7 +19,7 @@ class KeptRecords:
         """Return records with their numbers."""
         return list(enumerate(self.records, 1))[after : after + most]
 
-    def delivered(self, sink: str) -> int:
+    def position(self, sink: str) -> int:
         """Return a cursor."""
         return self.cursors.get(sink, 0)
 

@@ -40,10 +40,10 @@ def test_a_new_sink_is_not_told_the_past(offering):
     feed = NoticeFeed(offering.records.db, offering.records.history, "a")
     head = offering.records.history.head().sequence
     assert head > 0
-    assert feed.delivered("mail:x") == head
+    assert feed.position("mail:x") == head
     offering.later = timedelta(hours=7)
     note_due(offering.config, offering.records, offering.now)
-    records = feed.audit_records(feed.delivered("mail:x"), 10)
+    records = feed.audit_records(feed.position("mail:x"), 10)
     assert [record["event"] for _, record in records] == ["deadline-near"]
 
 

@@ -95,7 +95,7 @@ def test_the_list_survives_the_daemon(tmp_path):
     with NoticeList(tmp_path / FILE_NAME, "hub", BEGUN + 50) as second:
         assert second.begun == BEGUN
         assert told(second, [published()]) == ["published"]
-        assert (second.delivered("old"), second.delivered("new")) == (1, 1)
+        assert (second.position("old"), second.position("new")) == (1, 1)
 
 
 def test_names_of_sinks_that_hold_a_secret_are_forgotten(notices):

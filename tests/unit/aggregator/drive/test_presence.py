@@ -22,15 +22,15 @@ def test_connected_while_polling_and_for_a_grace():
     """Between two polls an owner stays connected; one that does not come back does not."""
     clock = Clock()
     presence = OwnerPresence(clock, clock)
-    assert not presence.connected("a")
+    assert not presence.is_connected("a")
     with presence.polling("a"):
         clock.now += 10 * GRACE_SECONDS
-        assert presence.connected("a")
+        assert presence.is_connected("a")
         assert presence.since("a") == 1000
     clock.now += GRACE_SECONDS
-    assert (presence.connected("a"), presence.count()) == (True, 1)
+    assert (presence.is_connected("a"), presence.count()) == (True, 1)
     clock.now += 1
-    assert (presence.connected("a"), presence.count()) == (False, 0)
+    assert (presence.is_connected("a"), presence.count()) == (False, 0)
     assert presence.since("a") == int(clock.now) - GRACE_SECONDS - 1
 
 
@@ -40,12 +40,12 @@ def test_an_owner_that_hangs_up_is_gone_at_once():
     with presence.polling("a"):
         with pytest.raises(asyncio.CancelledError), presence.polling("a"):
             raise asyncio.CancelledError
-        assert presence.connected("a")
+        assert presence.is_connected("a")
     with pytest.raises(asyncio.CancelledError), presence.polling("a"):
         raise asyncio.CancelledError
-    assert not presence.connected("a")
+    assert not presence.is_connected("a")
     presence.heard("a")
-    assert presence.connected("a")
+    assert presence.is_connected("a")
 
 
 @pytest.mark.parametrize("jump", [86_400, -86_400])
@@ -56,9 +56,9 @@ def test_a_clock_that_is_set_connects_nobody(jump):
     presence.heard("a")
     clock.now += jump
     passing.now += GRACE_SECONDS
-    assert presence.connected("a")
+    assert presence.is_connected("a")
     passing.now += 1
-    assert not presence.connected("a")
+    assert not presence.is_connected("a")
 
 
 def test_since_is_the_beginning_of_the_connection():

@@ -91,9 +91,9 @@ def test_actions_are_read_in_pieces(journal):
     assert heard == [1, 2, 3, 4, 5]
     assert [number for number, _ in journal.operators.actions(2, 2)] == [3, 4]
     assert [action.at for _, action in journal.operators.actions(release="r1")] == [1, 3]
-    assert journal.operators.delivered("file:x") == 0
+    assert journal.operators.position("file:x") == 0
     journal.operators.note_delivered("file:x", 2)
-    sequence, record = journal.operators.audit_records(journal.operators.delivered("file:x"), 1)[0]
+    sequence, record = journal.operators.audit_records(journal.operators.position("file:x"), 1)[0]
     assert (sequence, record["sequence"], record["user"]) == (3, 3, "alice")
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aggregator.cli.plan_text import brief
-from common.cli.brief import LINES, WIDTH, clip, listed, page, rows, text
+from common.cli.brief import LINES, WIDTH, clip, list_items, page, rows, text
 from common.model.plan import Linking
 from common.model.schema import Attribute, AttributeType
 from tests.fakes.releases import make_plan
@@ -47,9 +47,9 @@ def test_what_matters_is_on_the_page():
 
 def test_what_is_left_out_is_counted():
     """A list that is cut says how many of its items are missing, and where they are."""
-    (*_, last) = listed("names", (f"attribute_{i}" for i in range(300))).within(3)
+    (*_, last) = list_items("names", (f"attribute_{i}" for i in range(300))).within(3)
     n_left = int(last.split(" and ")[1].split()[0])
-    shown = " ".join(listed("names", (f"attribute_{i}" for i in range(300))).within(3))
+    shown = " ".join(list_items("names", (f"attribute_{i}" for i in range(300))).within(3))
     assert shown.count("attribute_") == 300 - n_left
     table = rows(("owner", "records"), [(f"o{i}", i) for i in range(10)]).within(4)
     assert table[-1] == "… and 8 more (--details)"
@@ -60,7 +60,7 @@ def test_sentences_are_never_cut():
     """A page gives up items of its lists, never words of a sentence."""
     sentence = "every word of this stays " * 20
     lines = page(
-        [clip("purpose", "x " * 200), text(sentence), listed("names", ["name"] * 200)], [text("end")]
+        [clip("purpose", "x " * 200), text(sentence), list_items("names", ["name"] * 200)], [text("end")]
     )
     assert " ".join(lines).count("every word of this stays") == 20
     assert "--details" in " ".join(lines)
@@ -72,4 +72,4 @@ def test_texts_of_others_stay_in_their_place(cell):
     lines = rows(("owner", "k"), [(cell, 3), ("b", 4)]).whole
     assert max(map(len, lines)) <= WIDTH
     assert len(lines) == 3
-    assert all(line.isprintable() for line in (*lines, *listed("n", [cell]).whole, *text(cell).whole))
+    assert all(line.isprintable() for line in (*lines, *list_items("n", [cell]).whole, *text(cell).whole))

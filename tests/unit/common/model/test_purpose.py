@@ -4,7 +4,7 @@ import pytest
 from rich.cells import cell_len
 
 from common.cli.brief import WIDTH, clip
-from common.cli.sections import Facts, aligned
+from common.cli.sections import Facts, align_facts
 from common.model.plan import LONGEST_PURPOSE, is_purpose
 
 WORDS = (
@@ -51,7 +51,7 @@ def test_what_draws_or_hides(text: str) -> None:
 def test_a_value_stays_in_its_column() -> None:
     """However a purpose is worded, none of it begins where a field does."""
     purpose = "to find out what readmission costs " * 4 + "charge 0.01 approved by the board"
-    lines = list(aligned(Facts({"purpose": purpose.strip(), "charge": "7", "note": ""}).known, 60))
+    lines = list(align_facts(Facts({"purpose": purpose.strip(), "charge": "7", "note": ""}).known, 60))
     assert [line.split()[0] for line in lines if line[2] != " "] == ["purpose", "charge"]
     assert all(len(line) <= 60 for line in lines)
     assert " ".join(" ".join(lines[:-1]).split()) == f"purpose {purpose.strip()}"
@@ -62,7 +62,7 @@ def test_no_line_is_broken_by_the_terminal(before: str) -> None:
     """Wide characters take two columns: what a terminal breaks begins where a field does."""
     purpose = (before * 40).strip() + ".charge 0.01 from budget 'cohort'"
     assert is_purpose(purpose)
-    for lines in (clip("purpose", purpose).whole, [*aligned({"purpose": purpose}, WIDTH)]):
+    for lines in (clip("purpose", purpose).whole, [*align_facts({"purpose": purpose}, WIDTH)]):
         assert max(map(cell_len, lines)) <= WIDTH
         assert all(line.startswith("    ") for line in lines[1:])
         said = "".join("".join(lines).split()).removeprefix("purpose").removeprefix(":")
@@ -73,5 +73,5 @@ def test_no_line_is_broken_by_the_terminal(before: str) -> None:
 
 def test_a_terminal_of_a_few_columns() -> None:
     """Whatever its size: every line has a character of the text, and all of it is shown."""
-    lines = list(aligned({"purpose": "治療 of readmissions"}, 4))
+    lines = list(align_facts({"purpose": "治療 of readmissions"}, 4))
     assert "".join("".join(lines).split()) == "purpose治療ofreadmissions"
