@@ -42,7 +42,7 @@ class NoticeFeed(AuditFeed):
     """The history for people: a sink that is new begins with what happens from now on."""
 
     def position(self, sink: str) -> int:
-        """As `AuditFeed.delivered`; the end of the history for a new sink."""
+        """As `AuditFeed.position`; the end of the history for a new sink."""
         known = super().position(sink)
         if known == 0 and (known := self._history.head().sequence):
             self.note_delivered(sink, known)

@@ -40,15 +40,17 @@ class LedgerHeads:
     def newest(self, owner: str) -> StoredHead | None:
         """Return the newest ledger head that an owner has signed, or None."""
         if owner not in self._newest:
-            rows = self._db.rows(
-                "SELECT sequence, hash, signature, certificate FROM ledger_heads WHERE owner = ? "
-                "ORDER BY sequence DESC LIMIT 1",
-                (owner,),
-            )
-            with self._db.decoding():
-                head = StoredHead(LedgerHead(owner, *rows[0][:2]), *rows[0][2:]) if rows else None
-            self._newest[owner] = head
+            self._newest[owner] = self._read_newest(owner)
         return self._newest[owner]
+
+    def _read_newest(self, owner: str) -> StoredHead | None:
+        rows = self._db.rows(
+            "SELECT sequence, hash, signature, certificate FROM ledger_heads WHERE owner = ? "
+            "ORDER BY sequence DESC LIMIT 1",
+            (owner,),
+        )
+        with self._db.decoding():
+            return StoredHead(LedgerHead(owner, *rows[0][:2]), *rows[0][2:]) if rows else None
 
     def newest_at(self, owner: str) -> int:
         """Return when the newest head of an owner arrived, in Unix seconds; 0 if it has none."""
