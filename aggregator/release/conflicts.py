@@ -46,6 +46,9 @@ def differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
                 yield f"{end} is {seen.text(theirs)}, {expected.text(ours)}"
     if expected.keeps_missing != seen.keeps_missing:
         yield f'missing = "category" is {"declared, but not" if seen.keeps_missing else "not declared, but"}'
+    if expected.spikes != seen.spikes:
+        here, there = (", ".join(map(each.text, each.spikes)) or "none" for each in (seen, expected))
+        yield f"spikes are {here}, {there}"
     if expected.outside != seen.outside:
         yield f"outside is {seen.outside!r}, {expected.outside!r}"
 

@@ -39,6 +39,7 @@ FEATURES: Mapping[str, Feature] = {
     "overlap": Feature("0.1.0", lambda plan: plan.linking.max_overlap > 1),
     "owner-column": Feature("0.1.0", lambda plan: plan.owner_column),
     "rank-noise": Feature("0.1.0", lambda plan: plan.has_rank_noise),
+    "spikes": Feature("0.2.0", lambda plan: any(each.spikes for each in plan.attributes)),
     "synthetic": Feature("0.2.0", lambda plan: plan.synthesis is not None),
     "taxonomy": Feature("0.1.0", lambda plan: any(each.taxonomy for each in plan.attributes)),
 }

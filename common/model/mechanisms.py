@@ -28,13 +28,15 @@ from common.model.largest import (
     trim_changed,
     trim_none,
 )
-from common.model.privacy import NO_RANK_NOISE, SMALLEST_K, multiply, plain, rank_loss
+from common.model.privacy import NO_RANK_NOISE, SMALLEST_K, multiply, plain, rank_loss, share
 from common.model.schema import Attribute, TaxonomyMethod, most_records
 
 INDIVIDUAL = "individual differential privacy"
 GLOBAL = "differential privacy"
 MOST_HISTOGRAM_VALUES = 2**22
 """The largest number of possible values of an attribute that is counted."""
+_SPIKES_PART = 10
+"""The counts of spikes get one part in so many of ε (docs/decisions.md)."""
 _SIX_DIGITS = Context(prec=6)
 _TWENTY_DIGITS = Context(prec=20)
 
@@ -82,6 +84,8 @@ class Carrier:
     """Whether it releases a list in rank order, separate from the assignment of records to its entries."""
     any_order: bool = False
     """Whether the list is the same in any order of the values, so that the declared order is used."""
+    loses_spikes: bool = False
+    """Whether it loses how many records have a declared spike, unless this is counted."""
 
 
 RECORDS = Carrier(
@@ -107,6 +111,7 @@ QUANTILES = Carrier(
     "of the rank noise and the random order within clusters, records with the same value need not have had "
     f"the same original one. {_DIFFERENT}",
     clustered=True,
+    loses_spikes=True,
 )
 COUNTS = Carrier(
     "counts",
@@ -339,6 +344,15 @@ class Mechanism:
         """Whether an attribute is declared for this mechanism, or for none and this needs no declaration."""
         declared = declared_mechanism(attribute)
         return declared == self.id or (declared is None and not self.declared_by)
+
+    def epsilon_of_spikes(self, attribute: Attribute, epsilon: Decimal) -> Decimal:
+        """Return the part of an attribute's ε that the noisy counts of its spikes get; 0 if none is needed.
+
+        Raises:
+            UsageError: If nothing is left of that part at 12 decimal places.
+        """
+        counted = bool(attribute.spikes) and self.carrier.loses_spikes
+        return share(epsilon, _SPIKES_PART) if counted else Decimal(0)
 
     def smallest_k(self, g: int) -> int | None:
         """Return the smallest k: 3, or more where centroids are trimmed; None if it takes no k."""
@@ -664,4 +678,5 @@ def carrier_reason(attribute: Attribute, name: str, public: PublicNumbers) -> st
     if has_no_order(attribute):
         return f"{carrier}{asked}: its categories have no order"
     most = most_counted_values(public)
-    return f"{carrier}{asked}: {public.n_values} possible values, counts are better up to {most}"
+    spikes = "; its spikes are counted" if rules.epsilon_of_spikes(attribute, public.epsilon) else ""
+    return f"{carrier}{asked}: {public.n_values} possible values, counts are better up to {most}{spikes}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 from unicodedata import category, normalize
 
@@ -46,11 +47,14 @@ _MOST_RECORDS = 2**34
 _MOST_PER_PERSON = 2**20
 _INT64 = 2**63
 MISSING_CATEGORY = "(missing)"
+MOST_SPIKES = 8
+"""Most declared spikes of an attribute."""
 RESERVED_NAMES = ("record", "token")
 """Names of columns that releases and fragments have in any case: no attribute can have them."""
 MOST_DECIMALS = 18
 """Most decimal places that a number can declare."""
 _MOST_DIGITS = 40
+_SPIKES_APART = 2
 _EPOCH = date(1970, 1, 1).toordinal()
 _SHA256 = re.compile("[0-9a-f]{64}")
 
@@ -149,6 +153,8 @@ class Attribute(Document):
     """How masking uses the taxonomy."""
     keeps_missing: bool = False
     """Whether a missing number, integer or date is a value of its own: the one after `upper`."""
+    spikes: tuple[int, ...] = ()
+    """Values that many records are known to have, ascending; where values are averaged, each is counted."""
     derived: ClassVar[tuple[str, ...]] = ("min", "max")
 
     def __post_init__(self) -> None:
@@ -166,6 +172,20 @@ class Attribute(Document):
             raise ValueError(f"attribute {self.name!r}: a taxonomy has an order of its own")
         if self.keeps_missing and self.is_categorical:
             raise ValueError(f"attribute {self.name!r}: categories have a label for missing values")
+        if self.spikes and (fault := self._fault_of_spikes()):
+            raise ValueError(f"attribute {self.name!r}: {fault}")
+
+    def _fault_of_spikes(self) -> str | None:
+        if self.is_categorical:
+            return "labels have no spikes: each is counted"
+        if len(self.spikes) > MOST_SPIKES:
+            return f"{len(self.spikes)} spikes, at most {MOST_SPIKES} are possible"
+        if not (self.lower <= self.spikes[0] and self.spikes[-1] <= self.upper):
+            return f"a spike is outside the domain, {self.min} to {self.max}"
+        # Between two spikes there is a value that is none.
+        if any(after - before < _SPIKES_APART for before, after in pairwise(self.spikes)):
+            return "spikes are in order, with at least one value between two"
+        return None
 
     @property
     def min(self) -> str:
@@ -204,7 +224,8 @@ class Attribute(Document):
             return f"{self.n_values} categories{', ordered' if self.ordered else ''}"
         if self.is_categorical:
             return ", ".join(self.labels)
-        return f"{self.min} to {self.max}{', or missing' if self.keeps_missing else ''}"
+        spikes = f", spikes at {' and '.join(map(self.text, self.spikes))}" if self.spikes else ""
+        return f"{self.min} to {self.max}{', or missing' if self.keeps_missing else ''}{spikes}"
 
     @property
     def resolution(self) -> str:
@@ -262,6 +283,8 @@ class Attribute(Document):
             document["decimals"] = str(self.decimals)
         if self.keeps_missing:
             document["missing"] = "category"
+        if self.spikes:
+            document["spikes"] = [self.text(each) for each in self.spikes]
         return document
 
     @classmethod
@@ -288,7 +311,8 @@ class Attribute(Document):
         decimals = int(document.get("decimals", "0"))
         lower, upper = (to_units(kind, document[end], decimals) for end in ("min", "max"))
         keeps_missing = "missing" in document and bool(_one_of(document["missing"], ("category",)))
-        return cls(name, kind, lower, upper, decimals, outside, keeps_missing=keeps_missing)
+        spikes = tuple(to_units(kind, each, decimals) for each in document.get("spikes", ()))
+        return cls(name, kind, lower, upper, decimals, outside, keeps_missing=keeps_missing, spikes=spikes)
 
 
 def to_units(kind: AttributeType, text: str, decimals: int = 0) -> int:

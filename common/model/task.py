@@ -36,12 +36,19 @@ class PlannedAttribute(Document):
     rank_loss: Decimal | None = field(default=NO_RANK_NOISE, metadata=OMITTED)
     """2g/w, the bound on the privacy loss of the record-to-rank assignment; 0 without rank noise, None where
     the order of the values comes from the data, so that there is no bound."""
+    epsilon_spikes: Decimal = field(default=Decimal(0), metadata=OMITTED)
+    """The part of ε that the noisy counts of declared spikes get; 0 where they are not counted."""
     derived: ClassVar[tuple[str, ...]] = ("epsilon_table",)
 
     @property
     def rules(self) -> Mechanism:
         """The public half of its mechanism."""
         return rules_of(self.mechanism)
+
+    @property
+    def epsilon_list(self) -> Decimal:
+        """The part of ε that its list gets: all, but for the counts of spikes."""
+        return self.epsilon - self.epsilon_spikes
 
     @property
     def counts_clusters(self) -> bool:
@@ -82,6 +89,8 @@ class PlannedAttribute(Document):
             raise ValueError("k goes with mechanisms that make clusters, and only with them")
         if found.k is not None and not 0 < found.k < LARGEST_COUNT:
             raise ValueError("k is a positive number of records")
+        if not 0 <= found.epsilon_spikes < found.epsilon:
+            raise ValueError("the counts of spikes get a part of epsilon")
         if bool(found.rank_noise) is (found.rank_loss == 0):
             raise ValueError("a rank loss goes with rank noise, and only with it")
         return found

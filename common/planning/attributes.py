@@ -57,7 +57,8 @@ def plan_attribute(
     public = PublicNumbers(records_rounded, attribute.n_values, epsilon, g)
     fewest = records_rounded if fewest_records is None else fewest_records
     chosen = resolve(attribute, mechanism, replace(public, n_records=fewest))
-    size = (k if chosen.clustered else None) or chosen.choose_k(public, least_k)
+    of_list = replace(public, epsilon=epsilon - chosen.epsilon_of_spikes(attribute, epsilon))
+    size = (k if chosen.clustered else None) or chosen.choose_k(of_list, least_k)
     return stated(
         attribute, chosen, size, public, rank_noise.of(attribute.name, chosen.id, owners_rank_noise)
     )
@@ -80,15 +81,18 @@ def stated(
         rank_noise: w.
     """
     by_frequency = attribute.by_frequency
+    spikes = mechanism.epsilon_of_spikes(attribute, public.epsilon)
+    of_list = replace(public, epsilon=public.epsilon - spikes)
     return PlannedAttribute(
         attribute.name,
         mechanism.id,
         public.epsilon,
         k,
         mechanism.epsilon_joint(public.epsilon, k, public.n_records, frequency_order=by_frequency),
-        mechanism.expected_error(k, public, rank_noise),
+        mechanism.expected_error(k, of_list, rank_noise),
         rank_noise,
         mechanism.rank_loss(rank_noise, public.g, frequency_order=by_frequency),
+        spikes,
     )
 
 
@@ -144,7 +148,7 @@ def _check_sums(tasks: Sequence[Task], schemas: Mapping[str, Schema]) -> None:
         for each in task.attributes:
             n_values = schemas[task.owner].by_name[each.name].n_values
             if not each.rules.sums_fit(
-                each.k, PublicNumbers(task.records_rounded, n_values, each.epsilon, g)
+                each.k, PublicNumbers(task.records_rounded, n_values, each.epsilon_list, g)
             ):
                 wide[each.name] = n_values
     if wide:

@@ -139,7 +139,7 @@ class Way:
         width = float(attribute.n_values)
         if self.planned.rules.by_values:
             width = min(width, max(_RANGES * spread, 1))
-        return width * self.g / ((self.planned.k or 1) * float(self.planned.epsilon))
+        return width * self.g / ((self.planned.k or 1) * float(self.planned.epsilon_list))
 
 
 @dataclass(frozen=True, slots=True)

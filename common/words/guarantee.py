@@ -335,6 +335,7 @@ def promises(plan: Plan) -> tuple[str, ...]:
         *trial(plan),
         *_meanings(plan),
         *_attribute_promises(plan),
+        *_counted_spikes(plan),
         *_in_arbitrary_order(plan),
         _total(plan),
         *rank_promises(plan, _notions(plan)[0]),
@@ -625,6 +626,22 @@ def _sentence(kind: _Kind, names: list[str], owners: tuple[str, ...]) -> str:
     text = promise.format(notion=rules.notion, epsilon=bound_text(kind.epsilon), joint=bound_text(kind.joint))
     given = f" All of this {SCALES_GIVEN}." if rules.individual else ""
     return f"{', '.join(names)} of {', '.join(owners)} ({kind.mechanism}): {text}{given}"
+
+
+def _counted_spikes(plan: Plan) -> Iterator[str]:
+    """Say of every attribute with spikes that are counted what their counts cost."""
+    epsilons: dict[str, set[Decimal]] = {}
+    for task in plan.tasks:
+        for each in task.attributes:
+            if each.epsilon_spikes:
+                epsilons.setdefault(each.name, set()).add(each.epsilon_spikes)
+    for name, found in epsilons.items():
+        attribute = plan.attribute(name)
+        spikes = " and ".join(map(attribute.text, attribute.spikes))
+        yield (
+            f"{name}: how many released values are {spikes} comes from noisy counts of the records that have "
+            f"them: {GLOBAL} with ε = {bound_text(max(found))}, which is part of the ε of the attribute."
+        )
 
 
 def _total(plan: Plan) -> str:

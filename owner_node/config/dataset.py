@@ -55,6 +55,7 @@ _GOES_WITH = {
     "min": _RANGED,
     "max": _RANGED,
     "decimals": ("number",),
+    "spikes": _RANGED,
     "categories": ("category",),
     "ordered": ("category",),
     "order": ("category",),
@@ -102,7 +103,14 @@ def _excluded(value: object) -> tuple[tuple[str, str], ...]:
     raise ValueError('expected values, such as ["yes", "no"], or a range, such as { max = 15 }')
 
 
+def _bounds(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ValueError("expected values of the attribute, such as [0]")
+    return tuple(map(_bound, value))
+
+
 Bound = Annotated[str, PlainValidator(_bound)]
+Bounds = Annotated[tuple[str, ...], PlainValidator(_bounds)]
 Excluded = Annotated[tuple[tuple[str, str], ...], PlainValidator(_excluded)]
 Missing = Literal["error", "drop", "category"]
 """Treatment of a missing value: an error, dropping the record, or a category."""
@@ -126,6 +134,9 @@ class AttributeTable(Section):
     """What happens to a missing value: "error", "drop", or "category", which keeps it: as a label of
     a category, or as a null of a number or date, whose values are then counted. Without it as the data set
     says."""
+    spikes: Bounds = ()
+    """Values of numbers, integers or dates that many records are known to have, such as `[0]`. Where
+    releases average values, the records that have them are counted, so that their share is kept."""
     categories: Annotated[Names, Field(min_length=1)] | None = None
     """Labels in their declared order; required for categories without a taxonomy."""
     ordered: bool = False
@@ -194,6 +205,14 @@ class AttributeTable(Section):
             )
         elif units["min"] < _SMALLEST or units["max"] > _LARGEST or units["max"] - units["min"] >= _LARGEST:
             yield "", "the domain from min to max has more values than 64-bit integers can count"
+        else:
+            yield from self._spikes()
+
+    def _spikes(self) -> Iterator[tuple[str, str]]:
+        try:
+            self.attribute("spikes")
+        except ValueError as problem:
+            yield "spikes", str(problem).removeprefix("attribute 'spikes': ")
 
     def _units(self, text: str) -> int:
         kind, expected = self.type, f"expected {self.type.accepted}"
@@ -234,9 +253,15 @@ class AttributeTable(Section):
         if not kind.accepted:
             return Attribute(name, kind, 0, 1)
         lower, upper = (self._units(end or "") for end in (self.min, self.max))
-        keeps_missing = self.missing == "category"
         return Attribute(
-            name, kind, lower, upper, self.decimals or 0, self.outside, keeps_missing=keeps_missing
+            name,
+            kind,
+            lower,
+            upper,
+            self.decimals or 0,
+            self.outside,
+            keeps_missing=self.missing == "category",
+            spikes=tuple(sorted(map(self._units, self.spikes))),
         )
 
 

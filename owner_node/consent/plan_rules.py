@@ -260,6 +260,7 @@ def bounds(request: Request) -> Iterator[Objection]:
             ("epsilon_joint", correct.epsilon_joint, planned.epsilon_joint),
             ("rank_loss", correct.rank_loss, planned.rank_loss),
             ("expected_error", correct.expected_error, planned.expected_error),
+            ("epsilon_spikes", correct.epsilon_spikes, planned.epsilon_spikes),
         ):
             if number != said:
                 yield Objection(

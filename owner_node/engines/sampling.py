@@ -69,4 +69,7 @@ def _at_share(task: AttributeTask, share: Decimal) -> AttributeTask:
     least = task.rules.smallest_k(task.max_records_per_person)
     k = None if task.k is None or least is None else max(least, round(task.k * share))
     exact = share if k is None or task.k is None else Decimal(k) / task.k
-    return replace(task, k=k, epsilon=(task.epsilon / exact).quantize(_DIGITS, ROUND_HALF_EVEN))
+    epsilon, spikes = (
+        (each / exact).quantize(_DIGITS, ROUND_HALF_EVEN) for each in (task.epsilon, task.epsilon_spikes)
+    )
+    return replace(task, k=k, epsilon=epsilon, epsilon_spikes=spikes)

@@ -20,7 +20,7 @@ same code as in memory. The masked column is read in the order of the records, w
 import logging
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -323,6 +323,8 @@ class _OrderedFrame:
             return self._counts(frame)
         statistics = self._of_clusters(frame, Clusters(self._n_records, setting.k), depth)
         tail = mechanism.tail(setting, self._n_records)
+        if setting.spikes:
+            found = replace(found, at_spikes=self._at_spikes(frame, setting.spikes))
         if not tail:
             return statistics
         smallest, largest = (self._between(frame, first, tail) for first in (0, self._n_records - tail))
@@ -336,6 +338,15 @@ class _OrderedFrame:
             values[positions - first] = batch_values
         shutil.rmtree(path, ignore_errors=True)
         return values
+
+    def _at_spikes(self, frame: Any, spikes: Sequence[int]) -> Int64Array:
+        listed = ", ".join(f"{each}L" for each in spikes)
+        counts = dict.fromkeys(spikes, 0)
+        path = self._cluster.written(frame.where(f"value IN ({listed})").groupBy("value").count())
+        for values, found in _batches(path, self._engine.desk.batch_records, "value", "count"):
+            counts |= dict(zip(values.tolist(), found.tolist(), strict=True))
+        shutil.rmtree(path, ignore_errors=True)
+        return np.array(list(counts.values()), dtype=np.int64)
 
     def _counts(self, frame: Any) -> Int64Array:
         counts = np.zeros(self._task.attribute.n_values, dtype=np.int64)

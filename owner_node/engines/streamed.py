@@ -313,7 +313,9 @@ class _Statistics:
         depth, tail = mechanism.depth(setting), mechanism.tail(setting, n_records)
         self._counts = np.zeros(task.attribute.n_values if depth is None else 0, dtype=np.int64)
         self._clusters = (
-            None if depth is None else StreamedStatistics(Clusters(n_records, setting.k), depth, tail)
+            None
+            if depth is None
+            else StreamedStatistics(Clusters(n_records, setting.k), depth, tail, setting.spikes)
         )
 
     def add(self, values: Int64Array) -> None:

@@ -15,7 +15,7 @@ References:
     Del Vasto-Terrientes et al. 2025, Algorithm 1 (individual ranking).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -119,10 +119,17 @@ class ClusterStatistics:
     """The smallest values of all records, ascending, `(tail,)`."""
     largest: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """The largest values of all records, ascending, `(tail,)`."""
+    at_spikes: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """How many records have each declared spike, `(n_spikes,)`."""
 
     @classmethod
     def of(
-        cls, sorted_values: Int64Array, clusters: Clusters, depth: int, tail: int = 0
+        cls,
+        sorted_values: Int64Array,
+        clusters: Clusters,
+        depth: int,
+        tail: int = 0,
+        spikes: Sequence[int] = (),
     ) -> "ClusterStatistics":
         """Compute the statistics of sorted values.
 
@@ -131,6 +138,7 @@ class ClusterStatistics:
             clusters: How they are divided.
             depth: m, at most k.
             tail: How many of the smallest and of the largest values of all records are kept.
+            spikes: The declared spikes, in resolution units above L.
         """
         rows = sorted_values[: clusters.last_start].reshape(-1, clusters.k)
         last = sorted_values[clusters.last_start :].reshape(1, -1)
@@ -142,6 +150,7 @@ class ClusterStatistics:
             np.concatenate([each[:, each.shape[1] - depth :] for each in parts]),
             sorted_values[:tail],
             sorted_values[sorted_values.size - tail :],
+            count_spikes(sorted_values, spikes),
         )
 
     def trimmed_sums(self, h: int) -> Int64Array:
@@ -180,14 +189,16 @@ class ClusterStatistics:
 class StreamedStatistics:
     """Computes `ClusterStatistics` of sorted values that come some at a time."""
 
-    def __init__(self, clusters: Clusters, depth: int, tail: int = 0) -> None:
+    def __init__(self, clusters: Clusters, depth: int, tail: int = 0, spikes: Sequence[int] = ()) -> None:
         """Start at the first rank.
 
         Args:
             clusters: How the values are divided.
             depth: m, at most k.
             tail: As in `ClusterStatistics.of`.
+            spikes: As in `ClusterStatistics.of`.
         """
+        self._spikes, self._at_spikes = spikes, np.zeros(len(spikes), dtype=np.int64)
         shape = (clusters.n_clusters, depth)
         self._clusters, self._depth, self._next = clusters, depth, 0
         self._sums = np.zeros(clusters.n_clusters, dtype=np.int64)
@@ -199,6 +210,7 @@ class StreamedStatistics:
         k, last = self._clusters.k, self._clusters.n_clusters - 1
         first, after = self._next, self._next + values.size
         self._next = after
+        self._at_spikes += count_spikes(values, self._spikes)
         low, high = min(first // k, last), min((after - 1) // k, last)
         numbers = np.arange(low, high + 1)
         starts = numbers * k
@@ -217,8 +229,20 @@ class StreamedStatistics:
     def result(self) -> ClusterStatistics:
         """Return the statistics, once all values were added."""
         return ClusterStatistics(
-            self._clusters, self._sums, self._lowest, self._highest, self._smallest, self._largest
+            self._clusters,
+            self._sums,
+            self._lowest,
+            self._highest,
+            self._smallest,
+            self._largest,
+            self._at_spikes,
         )
+
+
+def count_spikes(ascending: Int64Array, spikes: Sequence[int]) -> Int64Array:
+    """Count the values that are spikes, `(n_spikes,)`."""
+    found: Int64Array = np.searchsorted(ascending, spikes, "right") - np.searchsorted(ascending, spikes)
+    return found.astype(np.int64, copy=False)
 
 
 MOST_FRACTION_BITS = 20
@@ -235,7 +259,7 @@ class Setting:
     n_values: int
     """V, the number of values of the domain; the values are 0 to V - 1."""
     epsilon: Decimal
-    """The attribute's share of the budget."""
+    """The attribute's share of the budget, without that of the counts of spikes."""
     k: int
     """Minimum cluster size; 1 where the mechanism makes no clusters."""
     g: int = 1
@@ -246,6 +270,10 @@ class Setting:
     """Whether the order of its values means something."""
     keeps_missing: bool = False
     """Whether V - 1 stands for a missing value, which has no place in the order."""
+    spikes: tuple[int, ...] = ()
+    """Values that are counted for themselves, ascending, from 0 to V - 1."""
+    epsilon_spikes: Decimal = Decimal(0)
+    """What the counts of spikes get, beside `epsilon`."""
 
     def __post_init__(self) -> None:
         if not self.epsilon.is_finite() or self.epsilon <= 0:

@@ -124,7 +124,8 @@ def statistics_of(
         return np.diff(np.searchsorted(sorted_values, np.arange(setting.n_values + 1)))
     if depth is None:
         return np.bincount(sorted_values, minlength=setting.n_values)
-    return ClusterStatistics.of(sorted_values, Clusters(sorted_values.size, setting.k), depth, tail)
+    clusters = Clusters(sorted_values.size, setting.k)
+    return ClusterStatistics.of(sorted_values, clusters, depth, tail, setting.spikes)
 
 
 def clusters_in(statistics: Statistics) -> ClusterStatistics:

@@ -17,6 +17,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from common.errors import UnusableDataError
+from common.model.counts import nearest_counts, whole_counts
 from common.model.largest import TAIL, ScaleBound, Trim
 from common.model.mechanisms import MECHANISMS as RULES
 from common.model.tails import Tails
@@ -25,6 +27,7 @@ from owner_node.masking.clusters import (
     Clusters,
     ClusterStatistics,
     Setting,
+    count_spikes,
     fraction_bits,
     multiply_up,
 )
@@ -42,15 +45,24 @@ from owner_node.masking.lists import (
     round_centroids,
     round_to_domain,
 )
-from owner_node.masking.noise import add_saturating, discrete_laplace, own_laplace, uniform_below
+from owner_node.masking.noise import (
+    LARGEST_SCALE,
+    add_saturating,
+    discrete_laplace,
+    own_laplace,
+    shared_laplace,
+    uniform_below,
+)
 from owner_node.masking.quantiles import (
     LinearList,
+    Stretch,
     at_middles,
     joined,
     linear_blocks,
     linear_list,
     rotated,
     shuffled_blocks,
+    stretches_of,
 )
 from owner_node.masking.tails import inner_sizes, inner_sums, smooth_range
 
@@ -391,6 +403,13 @@ class QuantileMechanism(ListMechanism):
     def check(self, setting: Setting) -> None:
         """Refuse a domain whose noisy sums would not be exact."""
         self.sums.check(setting)
+        if setting.spikes and self._scale_of_spikes(setting) > LARGEST_SCALE:
+            raise UnusableDataError(
+                f"attribute {setting.attribute!r}: the noise of the counts of its spikes does not fit into "
+                "63 bits",
+                "ask for a larger epsilon",
+                {"attribute": setting.attribute},
+            )
 
     def depth(self, setting: Setting) -> int:
         """As for its centroids."""
@@ -405,7 +424,8 @@ class QuantileMechanism(ListMechanism):
     ) -> ReleasedList:
         """Draw the noise, and return the entry of every place, in random order within each cluster's."""
         clusters = clusters_in(statistics).clusters
-        linear = linear_blocks(self._centroids(statistics, setting, bits), clusters, setting.n_values)
+        centroids, stretches = self._drawn(statistics, setting, bits)
+        linear = linear_blocks(centroids, clusters, setting.n_values, stretches)
         entries = joined(shuffled_blocks(linear, clusters, shuffles), clusters)
         return ReleasedList(entries, np.broadcast_to(np.int64(1), entries.size))
 
@@ -413,14 +433,51 @@ class QuantileMechanism(ListMechanism):
         self, statistics: Statistics, setting: Setting, bits: BitSource, shuffles: BitSource
     ) -> StreamedList:
         """Draw the noise of the centroids; entries are computed and shuffled as they are needed."""
-        centroids, clusters = self._centroids(statistics, setting, bits), clusters_in(statistics).clusters
-        return StreamedList(LinearList(centroids, clusters, setting.n_values).entries_from, shuffles)
+        clusters = clusters_in(statistics).clusters
+        centroids, stretches = self._drawn(statistics, setting, bits)
+        linear = LinearList(centroids, clusters, setting.n_values, stretches)
+        return StreamedList(linear.entries_from, shuffles)
 
-    def _centroids(self, statistics: Statistics, setting: Setting, bits: BitSource) -> Float64Array:
+    def _drawn(
+        self, statistics: Statistics, setting: Setting, bits: BitSource
+    ) -> tuple[Float64Array, list[Stretch]]:
+        """Draw the noise of the centroids and of the counts of spikes, and return what makes the list."""
         found = clusters_in(statistics)
         exact = self.sums.calibrated(found, setting)
         centroids = ascending_centroids(exact.noisy(bits), exact.divisors)
-        return at_middles(centroids, found.clusters, found.smallest.size)
+        centroids = at_middles(centroids, found.clusters, found.smallest.size)
+        noise = self._noise_of_spikes(setting, bits)
+        return centroids, self._stretches(found.at_spikes, noise, centroids, found.clusters, setting)
+
+    def _scale_of_spikes(self, setting: Setting) -> int:
+        """Return the scale of the noise of the counts, in records, rounded up.
+
+        g changed records move one count by g, and several by 2g in total, whatever the data are.
+        """
+        return ceil(min(len(setting.spikes), 2) * setting.g / Fraction(setting.epsilon_spikes))
+
+    def _noise_of_spikes(self, setting: Setting, bits: BitSource) -> Int64Array:
+        if not setting.spikes:
+            return np.zeros(0, dtype=np.int64)
+        return shared_laplace(len(setting.spikes), self._scale_of_spikes(setting), bits, np.int64)
+
+    def _stretches(
+        self,
+        counts: Int64Array,
+        noise: Int64Array,
+        centroids: Float64Array,
+        clusters: Clusters,
+        setting: Setting,
+    ) -> list[Stretch]:
+        """Return where spikes are put in the list, by free post-processing of their noisy counts."""
+        if not setting.spikes:
+            return []
+        noisy = np.minimum(add_saturating(counts, noise, 0), clusters.n_records)
+        if noisy.sum() > clusters.n_records:
+            noisy = whole_counts(
+                nearest_counts(noisy.astype(np.float64), clusters.n_records), clusters.n_records
+            )
+        return stretches_of(setting.spikes, noisy, centroids, clusters, setting.n_values)
 
     def expect(
         self,
@@ -439,15 +496,19 @@ class QuantileMechanism(ListMechanism):
             self.sums.exact_sums(sorted_values, setting),
             Clusters(sorted_values.size, setting.k),
         )
-        tail = self.tail(setting, sorted_values.size)
+        tail, counts = self.tail(setting, sorted_values.size), count_spikes(sorted_values, setting.spikes)
         found = DrawnExpectation(assigned.size, n_pairs)
         noises = chain.from_iterable(exact.repeated_noise(bits, n_pairs))
         for pair, noise in enumerate(noises):
             turns = uniform_below(np.full(2, clusters.k), bits)
-            for signed, turn in zip((noise, -noise), turns.tolist(), strict=True):
+            of_spikes = self._noise_of_spikes(setting, bits)
+            for sign, turn in zip((1, -1), turns.tolist(), strict=True):
+                signed = sign * noise
                 noisy = add_saturating(exact.sums, signed, exact.tail)
                 centroids = at_middles(ascending_centroids(noisy, exact.divisors), clusters, tail)
-                entries = rotated(linear_list(centroids, clusters, setting.n_values), clusters, turn)
+                stretches = self._stretches(counts, sign * of_spikes, centroids, clusters, setting)
+                entries = linear_list(centroids, clusters, setting.n_values, stretches)
+                entries = rotated(entries, clusters, turn)
                 moved = entries - assigned
                 found.add_squares(pair, float(np.square(moved, dtype=np.float64).sum()))
                 found.add_same(pair, slice(None), moved == 0)

@@ -27,7 +27,7 @@ References:
     Dwork and Roth 2014, Proposition 2.1 (post-processing).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,18 +43,33 @@ MOST_IN_SHORT_KEYS = 2**10
 """Most places of a cluster whose order is drawn with 32 bits per place."""
 
 
-def linear_list(centroids: Float64Array, clusters: Clusters, n_values: int) -> Int64Array:
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The places of a list whose entries are a spike."""
+
+    value: int
+    """The spike, from 0 to V - 1."""
+    start: int
+    """Its first place."""
+    stop: int
+    """The place after its last one."""
+
+
+def linear_list(
+    centroids: Float64Array, clusters: Clusters, n_values: int, stretches: Sequence[Stretch] = ()
+) -> Int64Array:
     """Return the list that is linear between the centroids, at every place, `(n_records,)`.
 
     Args:
         centroids: Ascending, in resolution units above L, `(n_clusters,)`.
         clusters: Which places belong to each.
         n_values: V; the domain is 0 to V - 1.
+        stretches: Where spikes are, ascending.
 
     Returns:
         Values from 0 to V - 1, ascending.
     """
-    return joined(linear_blocks(centroids, clusters, n_values), clusters)
+    return joined(linear_blocks(centroids, clusters, n_values, stretches), clusters)
 
 
 def at_middles(centroids: Float64Array, clusters: Clusters, tail: int) -> Float64Array:
@@ -89,22 +104,84 @@ def middle_places(clusters: Clusters) -> Float64Array:
     return middles
 
 
+def stretches_of(
+    spikes: Sequence[int], counts: Int64Array, centroids: Float64Array, clusters: Clusters, n_values: int
+) -> list[Stretch]:
+    """Return where spikes are put: each takes the places whose entries are nearest to it.
+
+    A spike at an end of the domain takes that end of the list.
+
+    Args:
+        spikes: Ascending, from 0 to V - 1.
+        counts: How many places each gets, `(n_spikes,)`; at most n_records in total.
+        centroids: As in `linear_list`.
+        clusters: As in `linear_list`.
+        n_values: As in `linear_list`.
+    """
+    middles = middle_places(clusters)
+    slopes = np.diff(centroids) / np.diff(middles) if clusters.n_clusters > 1 else np.zeros(1)
+
+    def entry(place: int) -> float:
+        knot = min(max(int(np.searchsorted(middles, place)) - 1, 0), slopes.size - 1)
+        return float(centroids[knot] + slopes[knot] * (place - middles[knot]))
+
+    found: list[Stretch] = []
+    first, left = 0, int(counts.sum())
+    for spike, count in zip(spikes, counts.tolist(), strict=True):
+        low, high = first, clusters.n_records - left
+        if spike == 0:
+            high = low
+        elif spike == n_values - 1:
+            low = high
+        while low < high:
+            place = (low + high) // 2
+            if spike - entry(place) > entry(place + count) - spike:
+                low = place + 1
+            else:
+                high = place
+        found.append(Stretch(spike, low, low + count))
+        first, left = low + count, left - count
+    return found
+
+
+def with_stretches(entries: Int64Array, first: int, stretches: Sequence[Stretch], n_values: int) -> None:
+    """Put spikes into entries; no other entry is a spike.
+
+    Args:
+        entries: At the places from `first` on, ascending, `(n_places,)`; changed.
+        first: Their first place.
+        stretches: Where spikes are, ascending.
+        n_values: V.
+    """
+    for each in stretches:
+        start, stop = (min(max(place - first, 0), entries.size) for place in (each.start, each.stop))
+        np.minimum(entries[:start], max(each.value - 1, 0), out=entries[:start])
+        entries[start:stop] = each.value
+        np.maximum(entries[stop:], min(each.value + 1, n_values - 1), out=entries[stop:])
+
+
 def linear_blocks(
-    centroids: Float64Array, clusters: Clusters, n_values: int, begin: int = 0
+    centroids: Float64Array,
+    clusters: Clusters,
+    n_values: int,
+    stretches: Sequence[Stretch] = (),
+    begin: int = 0,
 ) -> Iterator[Int64Array]:
     """Return the list of `linear_list` from a cluster on: some clusters at a time, `(n_clusters, size)`."""
     slopes = np.diff(centroids) / np.diff(middle_places(clusters))
     if slopes.size == 0:
         slopes = np.zeros(1)
     before, after = np.append(slopes[:1], slopes), np.append(slopes, slopes[-1:])
-    for block, _, shape in clusters.blocks(PLACES_PER_BLOCK, begin):
+    for block, places, shape in clusters.blocks(PLACES_PER_BLOCK, begin):
         offsets = np.arange(shape[1]) - (shape[1] - 1) / 2
         half = shape[1] // 2
         found = np.empty(shape)
         np.multiply(before[block, None], offsets[:half], out=found[:, :half])
         np.multiply(after[block, None], offsets[half:], out=found[:, half:])
         found += centroids[block, None]
-        yield round_to_domain(found, n_values)
+        entries = round_to_domain(found, n_values)
+        with_stretches(entries.reshape(-1), places.start, stretches, n_values)
+        yield entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +194,8 @@ class LinearList:
     """Which places belong to each."""
     n_values: int
     """V; the domain is 0 to V - 1."""
+    stretches: Sequence[Stretch] = ()
+    """Where spikes are."""
 
     def entries_from(self, place: int, shuffles: BitSource) -> Iterator[Int64Array]:
         """Return the entries at the places from one on, some at a time.
@@ -128,7 +207,7 @@ class LinearList:
         begin = min(place // self.clusters.k, self.clusters.n_clusters - 1)
         first = begin * self.clusters.k
         bits = shuffles.of(Purpose.SHUFFLE, first)
-        blocks = linear_blocks(self.centroids, self.clusters, self.n_values, begin)
+        blocks = linear_blocks(self.centroids, self.clusters, self.n_values, self.stretches, begin)
         for entries in shuffled_blocks(blocks, self.clusters, bits):
             yield entries[max(place - first, 0) :]
             first += entries.size

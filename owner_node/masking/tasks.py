@@ -85,6 +85,8 @@ class AttributeTask:
     """The taxonomy of its categories; None if the attribute has none."""
     rank_noise: Decimal = NO_RANK_NOISE
     """w, the scale of the noise on ranks as a share of the number of records; 0 for none."""
+    epsilon_spikes: Decimal = Decimal(0)
+    """The part of epsilon that the counts of its spikes get; 0 where they are not counted."""
 
     @property
     def rules(self) -> Mechanism:
@@ -96,15 +98,18 @@ class AttributeTask:
         """The settings that its mechanism needs."""
         attribute, g = self.attribute, self.max_records_per_person
         ordered = not has_no_order(attribute)
+        spikes = [each - attribute.lower for each in attribute.spikes if self.epsilon_spikes]
         return Setting(
             attribute.name,
             attribute.n_values,
-            self.epsilon,
+            self.epsilon - self.epsilon_spikes,
             self.k or 1,
             g,
             self.taxonomy,
             ordered,
             attribute.keeps_missing,
+            tuple(spikes),
+            self.epsilon_spikes,
         )
 
 
@@ -285,6 +290,7 @@ def mask_tasks(
             plan.max_records_per_person,
             taxonomies.get(each.name),
             each.rank_noise,
+            each.epsilon_spikes,
         )
         for each in attributes
     )

@@ -113,6 +113,8 @@ def _settings_text(attribute: Attribute) -> str:
         settings.append("clamps")
     if attribute.keeps_missing:
         settings.append("keeps missing values, by counts")
+    if attribute.spikes:
+        settings.append(f"spikes at {' and '.join(map(attribute.text, attribute.spikes))}")
     if attribute.ordered:
         settings.append("ordered")
     if attribute.order is CategoryOrder.FREQUENCY:
@@ -154,7 +156,8 @@ def _check_sums(owner: OwnerConfig, dataset: DatasetConfig, schema: Schema) -> N
 
     def with_decimals(task: AttributeTask, decimals: int) -> AttributeTask:
         upper = task.attribute.n_values // 10 ** (task.attribute.decimals - decimals)
-        return replace(task, attribute=replace(task.attribute, lower=0, upper=upper, decimals=decimals))
+        narrower = replace(task.attribute, lower=0, upper=upper, decimals=decimals, spikes=())
+        return replace(task, attribute=narrower)
 
     if not schema.attributes:
         return  # a plan needs one; the configuration's warnings say that there is none

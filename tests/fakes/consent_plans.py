@@ -86,7 +86,7 @@ def _stated(plan: Plan, task: Task, records: int) -> Task:
                     PublicNumbers(
                         records,
                         plan.attribute(each.name).n_values,
-                        each.epsilon,
+                        each.epsilon_list,
                         plan.max_records_per_person,
                     ),
                     each.rank_noise,

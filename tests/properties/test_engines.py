@@ -34,7 +34,7 @@ TAXONOMY = taxonomy_of(
     read_hierarchy("red;warm;any\ngreen;cold;any\nblue;cold;any\nviolet;cold;any\n"), COLOURS
 )
 AGE = Attribute("age", AttributeType.INTEGER, -3, 9)
-PAY = Attribute("pay", AttributeType.NUMBER, 0, 10**9, 2)
+PAY = Attribute("pay", AttributeType.NUMBER, 0, 10**9, 2, spikes=(0, 50_000))
 FAR = Attribute("far", AttributeType.INTEGER, -(2**40), 2**40)
 BORN = Attribute("born", AttributeType.DATE, 0, 20000)
 LAB = Attribute("lab", AttributeType.NUMBER, 0, 400, 1, keeps_missing=True)
@@ -57,7 +57,7 @@ BY_RECORD = ("dp", "idp")
 
 RECORDS = st.tuples(
     st.integers(-3, 9),
-    st.decimals(0, 10**7, places=2),
+    st.decimals(0, 10**7, places=2) | st.sampled_from((Decimal(0), Decimal(500))),
     st.integers(-(2**40), 2**40),
     st.dates(min_value=date(1970, 1, 1), max_value=date(2020, 1, 1)),
     st.sampled_from(("", "0", "7.5", "40")),
@@ -108,6 +108,9 @@ def tasks(draw: Any) -> tuple[AttributeTask, ...]:
                 mechanism,
                 taxonomy=TAXONOMY if attribute.name == "drawn" else None,
                 rank_noise=Decimal(draw(st.sampled_from(("0", "0.01", "0.5")))) if listed else Decimal(0),
+                epsilon_spikes=Decimal("0.01")
+                if attribute.spikes and mechanism.endswith("-quantiles")
+                else Decimal(0),
             )
         )
     return tuple(found)

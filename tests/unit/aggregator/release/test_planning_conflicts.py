@@ -46,6 +46,7 @@ def test_all_conflicts_together():
         ({"lower": -1}, "min"),
         ({"upper": 5}, "max"),
         ({"outside": "clamp"}, "outside"),
+        ({"spikes": (0, 9)}, "spikes are 0, 9, none"),
     ],
 )
 def test_each_setting_counts(changed, word):

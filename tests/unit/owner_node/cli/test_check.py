@@ -200,7 +200,7 @@ def test_an_unknown_data_set(folder, capsys):
 
 def test_sums_that_cannot_fit_name_the_attribute_and_what_fits(folder, capsys):
     """A domain too fine for exact sums is found here, not by every release; the suggestion works."""
-    fine = OWNER.replace("decimals = 1", "decimals = 14")
+    fine = OWNER.replace("decimals = 1", "decimals = 14\nspikes = [500]")
     (folder / "owner.toml").write_text(fine)
     assert run() == 2
     error = capsys.readouterr().err

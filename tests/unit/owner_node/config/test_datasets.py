@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import ConfigurationError
+from common.model.schema import Attribute
 from owner_node.config import DatasetConfig, load
 from owner_node.config.database import parse_database_url
 from owner_node.sources import load as load_data
@@ -294,3 +295,39 @@ def test_wrong_structural_zeros_are_named(tmp_path, rule, problem):
     found = problems(tmp_path, text(f'source = "people.csv"\nstructural_zeros = [{rule}]\n'))
     assert len(found) == 1
     assert problem in found[0]
+
+
+def test_spikes_are_values_of_the_domain(tmp_path):
+    """In any order; the schema and its document have them as they are declared, and none where none are."""
+    plain = text('source = "people.csv"\n')
+    (attribute,) = schema_of(read(tmp_path, plain + "spikes = [65, 0]\n")["people"], None, 10).attributes
+    assert attribute.spikes == (0, 65)
+    assert attribute.to_document()["spikes"] == ["0", "65"]
+    assert Attribute.from_document(attribute.to_document()) == attribute
+    (without,) = schema_of(read(tmp_path, plain)["people"], None, 10).attributes
+    assert "spikes" not in without.to_document()
+
+
+@pytest.mark.parametrize(
+    ("spikes", "problem"),
+    [
+        ("[121]", "a spike is outside the domain, 0 to 120"),
+        ("[0, 1]", "with at least one value between two"),
+        ("[7, 7]", "with at least one value between two"),
+        ("[0, 2, 4, 6, 8, 10, 12, 14, 16]", "9 spikes, at most 8 are possible"),
+        ('["a"]', "expected a whole number"),
+        ("0", "expected values of the attribute, such as [0]"),
+    ],
+)
+def test_wrong_spikes_are_named(tmp_path, spikes, problem):
+    """With the attribute and the key."""
+    (found,) = problems(tmp_path, text('source = "people.csv"\n') + f"spikes = {spikes}\n")
+    assert found.startswith("dataset[people].attributes.age.spikes")
+    assert problem in found
+
+
+def test_labels_have_no_spikes(tmp_path):
+    """Each label is counted anyway."""
+    ward = '[dataset.attributes.ward]\ntype = "category"\ncategories = ["A", "B"]\nspikes = ["A"]\n'
+    (found,) = problems(tmp_path, text('source = "people.csv"\n') + ward)
+    assert "spikes: goes with type integer or number or date, not with category" in found

@@ -10,7 +10,7 @@ import pytest
 
 from common.model.plan import BudgetSplit, Layout, Plan
 from common.model.schema import TaxonomyMethod
-from common.model.task import Task
+from common.model.task import PlannedAttribute, Task
 from owner_node.config import PolicyConfig
 from owner_node.consent.judge import Accept, Refuse, Verdict
 from owner_node.consent.plan_rules import Request, composition
@@ -87,6 +87,22 @@ def test_wrong_joint_bound(changes: dict[str, Any], found: str, told: str) -> No
     verdict = judged(with_attribute(**changes))
     assert isinstance(verdict, Refuse)
     assert verdict.rule == f"epsilon_joint of 'age' is {found}, the plan says {told}"
+
+
+def test_another_share_for_the_counts_of_spikes() -> None:
+    """It follows from the attribute's share: no plan can take it from the list, or give it to the list."""
+    spiked = replace(AGE, spikes=(0,))
+    own, plan = schema(attributes=(spiked, WARD)), replace(PLAN, attributes=(spiked, WARD))
+    of_age = planned("age", mechanism="dp-quantiles", epsilon_spikes=Decimal("0.05"))
+
+    def with_age(age: PlannedAttribute) -> Plan:
+        tasks = [replace(each, attributes=(age, planned("ward"))) for each in plan.tasks]
+        return replace(plan, tasks=tuple(tasks))
+
+    assert isinstance(judged(with_age(of_age), schema=own), Accept)
+    verdict = judged(with_age(replace(of_age, epsilon_spikes=Decimal("0.4"))), schema=own)
+    assert isinstance(verdict, Refuse)
+    assert "epsilon_spikes of 'age' is 0.05, the plan says 0.4" in verdict.error.details["rules"]
 
 
 def test_joint_bound_of_a_frequency_order() -> None:

@@ -186,9 +186,11 @@ def test_a_sort_that_runs_is_interrupted(workspace):
 
 def test_a_sample_keeps_the_number_of_clusters_and_their_noise(dataset, workspace):
     """The product of k and epsilon stays, and so does the share of the records that a cluster has."""
+    spiked = replace(TASK, k=100, epsilon_spikes=Decimal("0.1"))
     with closing(in_scratch(dataset, workspace).records) as records:
-        sample, (task,) = sampled(records.engine, [replace(TASK, k=100)], most=2000)
+        sample, (task,) = sampled(records.engine, [spiked], most=2000)
     assert sample.n_records == 2000
+    assert task.epsilon_spikes == task.epsilon / 10
     assert task.k == 20
     assert task.k * task.epsilon == 100
     assert np.all(np.diff(np.sort(sample.columns["age"])) >= 0)

@@ -12,13 +12,23 @@ from common.errors import UsageError
 from common.model.mechanisms import MECHANISMS
 from common.model.schema import Attribute, AttributeType
 from owner_node.masking.clusters import Clusters
-from owner_node.masking.quantiles import at_middles, joined, linear_list, rotated, shuffled_blocks
+from owner_node.masking.lists import statistics_of
+from owner_node.masking.mechanisms import MECHANISMS as PRIVATE
+from owner_node.masking.quantiles import (
+    at_middles,
+    joined,
+    linear_list,
+    rotated,
+    shuffled_blocks,
+    stretches_of,
+)
 from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
 from tests.fakes.records import mask_attribute
 from tests.oracles import masking as oracle
 
 PAY = Attribute("pay", AttributeType.INTEGER, 0, 10**6)
+SPIKED = Attribute("pay", AttributeType.INTEGER, -5, 10**6, spikes=(-5, 100, 10**6))
 
 
 @given(st.integers(1, 9), st.integers(1, 70), st.data())
@@ -109,3 +119,73 @@ def test_k_leaves_room_for_trimming_as_many_records_as_a_person_has(g, least):
     mask_attribute(values, AttributeTask(PAY, Decimal(1), least, "idp-quantiles", g), SeededBits(4))
     with pytest.raises(UsageError, match=f"takes k of at least {least}"):
         mask_attribute(values, AttributeTask(PAY, Decimal(1), least - 1, "idp-quantiles", g), SeededBits(4))
+
+
+@given(st.integers(2, 9), st.integers(1, 70), st.data())
+def test_spikes_have_as_many_places_as_they_are_given(k, n_records, data):
+    """Wherever the list is: it ascends, stays in the domain, and nothing else is a spike."""
+    if n_records < k:
+        return
+    clusters, n_values = Clusters(n_records, k), data.draw(st.integers(12, 60))
+    ends = st.floats(-40, 100)
+    centroids = sorted(data.draw(st.lists(ends, min_size=n_records // k, max_size=n_records // k)))
+    places = data.draw(st.lists(st.integers(0, n_values - 1), min_size=1, max_size=3))
+    spikes = [
+        each
+        for number, each in enumerate(sorted(places))
+        if not number or each > sorted(places)[number - 1] + 1
+    ]
+    counts, left = [], n_records
+    for _ in spikes:
+        counts.append(data.draw(st.integers(0, left)))
+        left -= counts[-1]
+    numbers = np.array(centroids)
+    stretches = stretches_of(spikes, np.array(counts), numbers, clusters, n_values)
+    found = linear_list(numbers, clusters, n_values, stretches)
+    assert [int(np.count_nonzero(found == each)) for each in spikes] == counts
+    assert np.all(np.diff(found) >= 0)
+    assert found.min() >= 0
+    assert found.max() < n_values
+
+
+def test_a_spike_takes_the_nearest_places():
+    """In the list 0, 10, ... 110, three places are given to 52: those of 50, 60 and 40."""
+    clusters, centroids = Clusters(12, 6), np.array([25.0, 85.0])
+    stretches = stretches_of([52], np.array([3]), centroids, clusters, 1000)
+    found = linear_list(centroids, clusters, 1000, stretches)
+    assert found.tolist() == [0, 10, 20, 30, 52, 52, 52, 70, 80, 90, 100, 110]
+
+
+@pytest.mark.parametrize("mechanism", ["idp-quantiles", "dp-quantiles"])
+@pytest.mark.parametrize("rank_noise", ["0", "0.05"])
+def test_the_share_of_declared_spikes_is_kept(mechanism, rank_noise):
+    """Nine tenths at one end, a top code at the other, and a spike between: within a few records."""
+    draw = np.random.default_rng(5)
+    values = np.concatenate([[-5] * 9000, [100] * 300, draw.integers(-4, 10**6, 600), [10**6] * 100])
+    task = AttributeTask(
+        SPIKED, Decimal(10), 200, mechanism, rank_noise=Decimal(rank_noise), epsilon_spikes=Decimal(1)
+    )
+    masked = mask_attribute(values, task, SeededBits(6)).by_record()
+    for spike in SPIKED.spikes:
+        assert abs(np.count_nonzero(masked == spike) - np.count_nonzero(values == spike)) < 30
+    assert masked.min() >= SPIKED.lower
+    assert masked.max() <= SPIKED.upper
+
+
+@pytest.mark.parametrize(
+    ("spikes", "g", "scale"), [((300,), 1, 5), ((300,), 2, 10), ((0, 300), 1, 10), ((0, 300), 2, 20)]
+)
+def test_counts_of_spikes_have_the_stated_noise(spikes, g, scale):
+    """Mean distance of a discrete Laplace variable, of scale g/ε of one spike and 2g/ε of several."""
+    attribute = Attribute("pay", AttributeType.INTEGER, 0, 1000, spikes=spikes)
+    task = AttributeTask(attribute, Decimal(100), 200, "dp-quantiles", g, epsilon_spikes=Decimal("0.2"))
+    values = np.sort(np.concatenate([np.arange(1000), [300] * 1000]))
+    statistics = statistics_of(values, task.setting, 1)
+    bits, counts = SeededBits(7), []
+    for _ in range(1500):
+        found = PRIVATE["dp-quantiles"].release_from(statistics, task.setting, bits, bits)
+        counts.append(np.count_nonzero(found.by_place == 300))
+    away = np.abs(np.array(counts) - np.count_nonzero(values == 300))
+    q = np.exp(-1 / scale)
+    # The standard deviation of a distance is about the scale.
+    assert abs(away.mean() - 2 * q / (1 - q * q)) < 4.5 * scale / 1500**0.5
