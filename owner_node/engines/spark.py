@@ -324,7 +324,7 @@ class _OrderedFrame:
         statistics = self._of_clusters(frame, Clusters(self._n_records, setting.k), depth)
         tail = mechanism.tail(setting, self._n_records)
         if setting.spikes:
-            found = replace(found, at_spikes=self._at_spikes(frame, setting.spikes))
+            statistics = replace(statistics, at_spikes=self._at_spikes(frame, setting.spikes))
         if not tail:
             return statistics
         smallest, largest = (self._between(frame, first, tail) for first in (0, self._n_records - tail))
