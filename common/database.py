@@ -115,9 +115,6 @@ class SqliteDatabase:
 
         Never wait for anything else inside (a network, another coroutine): every other writer waits too.
 
-        Yields:
-            The connection to write with.
-
         Raises:
             CannotStoreError: If the disk cannot be written, or another process keeps the file locked.
             InternalError: If this thread has a transaction open already.

@@ -122,15 +122,12 @@ def is_leftover(path: Path) -> bool:
 
 
 def remove_leftovers(directory: Path) -> int:
-    """Delete what interrupted writes left in a folder.
+    """Delete what interrupted writes left in a folder; returns how many files.
 
     Only for a folder whose lock the caller holds: a file that is being written looks the same.
 
     Args:
         directory: The folder; folders inside it are left alone.
-
-    Returns:
-        How many files were deleted.
     """
     leftovers = list(directory.glob(f".*{_PARTIAL_SUFFIX}"))
     for leftover in leftovers:
@@ -141,13 +138,10 @@ def remove_leftovers(directory: Path) -> int:
 
 
 def private_directory(path: Path) -> Path:
-    """Make a folder that only its user can enter, or check that it is one.
+    """Make a folder that only its user can enter, or check that it is one; returns it.
 
     Args:
         path: The folder. Absent parents are made private as well: one can be a folder that has to be.
-
-    Returns:
-        `path`.
 
     Raises:
         ConfigurationError: If it exists and is no folder, or others can enter it.
@@ -332,9 +326,6 @@ def whole_folder(final: Path) -> Iterator[Path]:
     """Make a folder that takes its name only when the block ends without an error.
 
     Anybody may read it, and its user alone may write, whatever the umask is.
-
-    Yields:
-        The folder to fill.
     """
     remove_leftover(final)
     folder = _beside(final)

@@ -160,10 +160,6 @@ def _lock(folder: Path, how: int = 0) -> Iterator[None]:
 
 @contextmanager
 def temporary_workspace() -> Iterator[Workspace]:
-    """Make a workspace for commands without a configuration: half of the memory, and a temporary folder.
-
-    Yields:
-        The workspace; its folder is removed afterwards.
-    """
+    """Make a workspace for commands: half of the memory, and a folder that is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix=PREFIX) as name:
         yield Workspace(machine_memory() // 2, Path(name), processors())

@@ -53,10 +53,7 @@ def scenario(name: str, seed: int) -> dict[str, OwnerFiles]:
 
 
 def make_parties(parties: Path, owners: Mapping[str, OwnerFiles]) -> bool:
-    """Fill the volumes of all parties, unless they are complete.
-
-    Returns:
-        Whether files were created.
+    """Fill the volumes of all parties, unless they are complete; returns whether that was needed.
 
     Raises:
         UsageError: If a volume is absent, or only some are complete, which would mix two sets of keys.

@@ -65,11 +65,7 @@ def fresh_folder(folder: Path) -> None:
 
 
 def prepare(folder: Path, seed: int) -> dict[str, tuple[OwnerData, ...]]:
-    """Make data, certificates, configurations and linkage keys of both scenarios.
-
-    Returns:
-        The owners of each scenario.
-    """
+    """Make data, certificates, configurations and linkage keys; returns the owners of each scenario."""
     scenarios = {"hospitals": hospitals(seed), "departments": departments(seed)}
     owners = [owner for scenario in scenarios.values() for owner in scenario]
     make_setup(folder, {owner.owner: owner.settings for owner in owners})

@@ -191,9 +191,6 @@ class LocalDaemon:
             after: Number of lines to skip from the beginning, a length of `entries`.
             fields: Further fields of the line, for example `release="r1"`.
 
-        Returns:
-            The first such line.
-
         Raises:
             LocalProcessError: If the process ends before, or on time-out.
         """

@@ -78,10 +78,7 @@ class Statements:
         pem: bytes,
         since: datetime | None = None,
     ) -> str:
-        """Check a signed statement of an owner.
-
-        Returns:
-            The chain as PEM text.
+        """Check a signed statement of an owner; returns the chain of its signer as PEM text.
 
         Raises:
             IntegrityError: If the signature does not hold.

@@ -291,11 +291,7 @@ class Enrolment:
 
 @contextmanager
 def open_register(state_dir: Path, clock: Callable[[], datetime]) -> Iterator[Enrolment]:
-    """Open the register beside the daemon, or without one.
-
-    Yields:
-        The register.
-    """
+    """Open the register beside the daemon, or without one."""
     with AggregatorDatabase(state_dir / FILE_NAME) as db:
         yield Enrolment(db, OperatorLog(db), clock)
 

@@ -71,10 +71,7 @@ class Renewals:
         self._warned: datetime | None = None
 
     def renew(self, present: x509.Certificate, request: bytes) -> bytes:
-        """Issue a certificate for the new key of an owner; blocks.
-
-        Returns:
-            The chain as PEM.
+        """Issue a certificate for the new key of an owner, and return its chain as PEM; blocks.
 
         Raises:
             UsageError: If this aggregator renews no certificates, or it is not time yet.

@@ -52,11 +52,7 @@ _LOCAL_HOSTS = {"0.0.0.0": "127.0.0.1", "[::]": "::1", "::": "::1"}
 
 
 def examination(path: Path | None) -> Iterator[Finding]:
-    """Check everything that an aggregator needs, whether its daemon runs or not.
-
-    Yields:
-        Findings as they are made.
-    """
+    """Check everything that an aggregator needs, whether its daemon runs or not."""
     findings, configuration = load_configuration("aggregator", lambda: config.load(path))
     yield from findings
     if configuration is None:

@@ -27,13 +27,10 @@ class Signal:
 
 
 async def wait(ticket: asyncio.Event, seconds: float | None) -> bool:
-    """Wait for a change.
+    """Wait for a change; returns whether there was one.
 
     Args:
         seconds: The longest wait; None for as long as it takes.
-
-    Returns:
-        Whether something has changed.
     """
     try:
         async with asyncio.timeout(seconds):

@@ -238,16 +238,13 @@ def publish_release(
     workspace: Workspace,
     progress: Progress,
 ) -> str:
-    """Join the fragments of a release and publish it.
+    """Join the fragments of a release and publish it; returns the manifest's digest.
 
     Args:
         release: A release whose fragments have all arrived.
         intake: Where they are.
         ca: PEM file of the CAs that all identities in the release must lead to.
         now: The moment that the release will be judged at, with a time zone.
-
-    Returns:
-        The manifest's digest.
 
     Raises:
         StepStoppedError: If `progress` says so; another attempt begins anew.

@@ -181,11 +181,7 @@ class Conflict:
 
 
 def conflicts(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> tuple[Conflict, ...]:
-    """Compare the owners' schemas.
-
-    Returns:
-        Every conflict; empty if the schemas fit.
-    """
+    """Return the conflicts between the owners' schemas; none if they fit."""
     held = {name for owner in request.owners for name in schemas[owner].names}
     unknown = [name for name in request.attributes if name not in held]
     if unknown:

@@ -158,15 +158,12 @@ MOST_GROUPS = 32
 
 
 def match_groups(groups: Mapping[int, Sequence[tuple[str, SortableArray]]]) -> tuple[Match, ...]:
-    """Compare every two groups of owners.
+    """Compare every two groups of owners; one match per pair, in their order.
 
     The sorted lists are merged once and the persons numbered; the rest is counting.
 
     Args:
         groups: Owner ids with their distinct tokens, sorted, each of shape (n_persons,), by group.
-
-    Returns:
-        One match per pair of groups, in their order.
     """
     chosen = sorted(groups)
     cells = [(group, owner) for group in chosen for owner, _ in groups[group]]

@@ -66,9 +66,6 @@ class Masked:
     ) -> Generator[pa.Table]:
         """Join fragments into the released table, in random order.
 
-        Yields:
-            Pieces of the table in release types.
-
         Raises:
             IntegrityError: If a fragment cannot be used, or they do not fit together.
             OSError: If the scratch folder cannot be used.

@@ -89,11 +89,7 @@ def failed_with(check: str, error: TesseraError) -> Finding:
 
 
 def examine(checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
-    """Run checks one after the other, whether they fail or not.
-
-    Yields:
-        Findings as they are made.
-    """
+    """Run checks one after the other, whether they fail or not."""
     for name, check in checks:
         error: TesseraError | OSError | None = None
         try:

@@ -33,11 +33,7 @@ def progress_bar(title: str, *, silent: bool = False) -> Iterator[Callable[[int,
 
 @contextmanager
 def shown_progress(*, silent: bool = False) -> Iterator[Progress]:
-    """Show the progress of long steps: where there is no terminal, a line a minute.
-
-    Yields:
-        The progress, to be advanced by the work.
-    """
+    """Show the progress of long steps: where there is no terminal, a line a minute."""
     if silent:
         yield Progress()
     elif sys.stderr.isatty():

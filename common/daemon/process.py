@@ -82,11 +82,7 @@ def file_limit() -> int:
 
 
 def raise_file_limit(wanted: int) -> int:
-    """Raise the number of files that this process may have open, as far as the system allows.
-
-    Returns:
-        The number that may be open from now on.
-    """
+    """Raise the number of files that this process may have open as far as possible, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted

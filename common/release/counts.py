@@ -222,9 +222,6 @@ def check_drawn(design: Design, seed: str, counts: pa.Table, codes: Iterable[Int
         codes: The published records: of each attribute the codes of their values, from 0 to V - 1,
             `(n_records,)`.
 
-    Returns:
-        The release, made again.
-
     Raises:
         IntegrityError: Naming the first thing that does not follow: counts, seed, or an attribute and record.
     """

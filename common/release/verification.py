@@ -303,9 +303,6 @@ def verify_release(
         workspace: Memory and scratch folder; None for half of the machine's memory and a temporary folder.
         progress: Shows how many records have been checked.
 
-    Returns:
-        What was found to hold.
-
     Raises:
         IntegrityError: Naming the first thing that does not hold.
         UsageError: If there is no such folder, or it holds no file of a release.

@@ -170,14 +170,11 @@ def expiry_warning(
     *,
     how: str = "renew it",
 ) -> str:
-    """Say that a certificate has ended or ends soon.
+    """Say that a certificate has ended or ends soon; empty if there is time.
 
     Args:
         warned_before: How long before its end it should have been renewed.
         how: What to do once it has ended.
-
-    Returns:
-        One sentence; empty if there is time.
     """
     if now > ends:
         return f"the certificate of {whose} expired on {ends:%Y-%m-%d}: {how}"

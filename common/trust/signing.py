@@ -131,11 +131,7 @@ class Signer:
         check_validity(self.certificate, at)
 
     def sign(self, domain: Domain, payload: bytes) -> bytes:
-        """Sign bytes for a purpose.
-
-        Returns:
-            The signature, DER.
-        """
+        """Sign bytes for a purpose; the signature is DER."""
         return self._key.sign(signed_bytes(domain, payload), _ALGORITHM)
 
     def sign_document(self, domain: Domain, document: Mapping[str, Any]) -> bytes:

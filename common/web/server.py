@@ -183,9 +183,6 @@ def serve_section(
     Args:
         state_dir: The daemon's state folder, through which commands pass one-time links.
         read: Makes a person of what a command wrote there.
-
-    Returns:
-        The server, until it is closed.
     """
     place = listen(section.listen, section.scheme, section.url, section.proxies)
     try:
