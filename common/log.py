@@ -183,9 +183,6 @@ class CountingHandler(logging.StreamHandler[TextIO]):
 
     The last one, with the field `left_out` and those that the lines had in common, is written before the
     first line that follows after the time of the limit, or at the end.
-
-    Args:
-        clock: Monotonic seconds.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = monotonic) -> None:

@@ -43,12 +43,7 @@ class StepEstimate:
 
 
 class Progress:
-    """The progress of one piece of work, step by step. It is advanced by the work and read anywhere.
-
-    Args:
-        elapsed: Monotonic seconds.
-        is_due: Whether the work is to continue.
-    """
+    """The progress of one piece of work, step by step. It is advanced by the work and read anywhere."""
 
     def __init__(
         self,

@@ -75,11 +75,7 @@ def read_at(stream: BinaryIO, offset: int, records: Records) -> None:
 
 
 class RunFile:
-    """Appends runs to a scratch file.
-
-    Args:
-        stream: The file, unbuffered and empty (`common.workspace.Workspace.file`).
-    """
+    """Appends runs to a scratch file, which is unbuffered and empty."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream

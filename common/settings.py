@@ -113,10 +113,7 @@ class Contradictions(ValueError):
 
 
 def locate(config: Path | None, name: str) -> Path:
-    """Return the configuration file to use.
-
-    Args:
-        config: What `--config` named, or None to look in the usual places.
+    """Return the configuration file to use: what `--config` named, or one in the usual places.
 
     Raises:
         ConfigurationError: If there is none, saying where it was looked for.

@@ -53,10 +53,7 @@ class Answers:
         self._reading = asyncio.Lock()
 
     async def event(self, release: Release, owner: str, request: wire.AnswerRequest, at: int) -> OwnerEvent:
-        """Return the event of an answer.
-
-        Args:
-            request: The answer, any but a failure.
+        """Return the event of an answer, any but a failure.
 
         Raises:
             ConflictError: If it answers another plan.

@@ -25,12 +25,7 @@ _LONGEST_CHAIN = 64 * 1024
 
 
 class Statements:
-    """Verifies owners' statements.
-
-    Args:
-        authorities: Returns the CAs that owners' certificates must lead to now.
-        refuse: Raises an error for a revoked certificate.
-    """
+    """Verifies owners' statements."""
 
     def __init__(
         self,

@@ -65,11 +65,7 @@ def general_name(host: str) -> x509.GeneralName:
 def make_ca(
     name: str, begins: datetime, ends: datetime
 ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    """Make a CA: a P-256 key and its self-signed certificate.
-
-    Args:
-        begins: Start of its validity, with a time zone.
-    """
+    """Make a CA: a P-256 key and its self-signed certificate."""
     key = new_key()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = (

@@ -74,11 +74,7 @@ class LogEntry:
 
 
 class Enrolment:
-    """The aggregator's register of certificates. Any number of processes may use it.
-
-    Args:
-        operators: Takes what was done with certificates, in the same transaction.
-    """
+    """The aggregator's register of certificates. Any number of processes may use it."""
 
     def __init__(self, db: AggregatorDatabase, operators: OperatorLog, clock: Callable[[], datetime]) -> None:
         self._db, self._operators, self._clock = db, operators, clock
@@ -128,11 +124,7 @@ class Enrolment:
     def renew(
         self, authority: Authority, present: x509.Certificate, request: CertificateRequest
     ) -> x509.Certificate:
-        """Issue a certificate for an owner's new key.
-
-        Args:
-            present: The certificate that the owner calls with, checked.
-            request: The request; only its key is used.
+        """Issue a certificate for an owner's new key, and take nothing else of the request.
 
         Raises:
             IdentityError: If the present certificate is revoked, or was issued by another CA.
@@ -167,10 +159,9 @@ class Enrolment:
     def approve(
         self, authority: Authority, request: CertificateRequest, party: Party, actor: str, *, replace: bool
     ) -> x509.Certificate:
-        """Issue an owner's certificate.
+        """Issue an owner's certificate for the key of a request, and take nothing else of it.
 
         Args:
-            request: The request; only its key is used.
             replace: Whether other keys of the same owner are revoked.
 
         Raises:

@@ -31,9 +31,6 @@ def renew_own(tls: TlsSection, enrolment: EnrolmentSection, now: datetime) -> bo
 
     Its names stay. A certificate that another CA issued is not renewed here.
 
-    Args:
-        enrolment: Where the CA's key is, and whether it may be used for this.
-
     Raises:
         ConfigurationError: If a file cannot be used.
         IdentityError: If no party would accept the new certificate.

@@ -24,10 +24,7 @@ class Calls:
         self._opened: tuple[Path, ControlServiceStub] | None = None
 
     async def ask(self, call: str, request: Any, operator: str = "") -> Any:
-        """Return the answer to a call.
-
-        Args:
-            operator: Who asks for a change; empty for calls that change nothing.
+        """Return the answer to a call; calls that change something name the operator.
 
         Raises:
             TesseraError: What the daemon answered instead, or that it is not running.

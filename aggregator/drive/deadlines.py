@@ -22,11 +22,7 @@ def elapsed() -> float:
 
 
 class Deadlines:
-    """Watches the deadlines of releases; needs a running event loop.
-
-    Args:
-        passed: Called with the id of a release whose deadline has passed.
-    """
+    """Calls `passed` with the id of a release whose deadline is over; needs a running event loop."""
 
     def __init__(
         self, passed: Callable[[str], object], clock: Callable[[], float], elapsed: Callable[[], float]

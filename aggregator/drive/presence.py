@@ -27,11 +27,7 @@ class Signal:
 
 
 async def wait(ticket: asyncio.Event, seconds: float | None) -> bool:
-    """Wait for a change; returns whether there was one.
-
-    Args:
-        seconds: The longest wait; None for as long as it takes.
-    """
+    """Wait for a change, with None as long as it takes; returns whether there was one."""
     try:
         async with asyncio.timeout(seconds):
             await ticket.wait()
@@ -61,11 +57,7 @@ GRACE_SECONDS = 30
 
 
 class OwnerPresence:
-    """Which owners are connected, from their calls.
-
-    Args:
-        clock: The time in Unix seconds, for display.
-    """
+    """Which owners are connected, from their calls."""
 
     def __init__(self, clock: Callable[[], float], elapsed: Callable[[], float]) -> None:
         self._clock, self._elapsed = clock, elapsed

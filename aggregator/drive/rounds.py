@@ -26,7 +26,6 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
 
     Args:
         release: A release whose owners have all answered the open round, or that has none yet.
-        intake: Where the answers are.
 
     Raises:
         UnusableDataError: If there are too many records for a synthetic release; nothing is spent.

@@ -129,11 +129,7 @@ def compare_keys(release: Release) -> None:
 def signed_addendum(
     release: Release, intake: Intake, signer: SignerSource, at: int, workspace: Workspace, progress: Progress
 ) -> Addended:
-    """Compare the token lists of all owners, and sign what that finds.
-
-    Args:
-        release: A release whose owners have all linked.
-        intake: Where their token lists are.
+    """Compare the token lists of all owners, who have all linked, and sign what that finds.
 
     Raises:
         ConflictError, UnusableDataError, ProtocolError: As `aggregator.release.linking.link_runs`.
@@ -242,7 +238,6 @@ def publish_release(
 
     Args:
         release: A release whose fragments have all arrived.
-        intake: Where they are.
         ca: PEM file of the CAs that all identities in the release must lead to.
         now: The moment that the release will be judged at, with a time zone.
 

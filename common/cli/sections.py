@@ -87,9 +87,6 @@ def align_facts(facts: Mapping[str, str], columns: int) -> Iterator[str]:
     """Lay out names and values; a value that takes several lines stays in its column.
 
     Texts of other parties, such as a purpose, therefore never start where a name would.
-
-    Args:
-        columns: Characters of a line.
     """
     width = max(map(len, facts), default=0) + 4
     for name, value in facts.items():

@@ -164,9 +164,6 @@ class SyslogSink:
 
     UDP confirms nothing. TCP (RFC 6587, octet counting) confirms a connection; messages in flight when it
     breaks are lost. Neither is encrypted.
-
-    Args:
-        address: As `parse_syslog` returns it.
     """
 
     most = _MOST

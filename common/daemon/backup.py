@@ -87,7 +87,6 @@ def make(holdings: Holdings, database: SqliteDatabase, target: Path, now: dateti
     """Write a backup.
 
     Args:
-        holdings: What belongs to it.
         target: The file to write, 0600; must not exist.
 
     Raises:

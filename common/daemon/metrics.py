@@ -75,11 +75,7 @@ def gauges(
 
 
 class Stopwatch:
-    """Measures how long each of many things is in each of its steps.
-
-    Args:
-        seconds: Histogram with the label `step`.
-    """
+    """Measures how long each of many things is in each of its steps."""
 
     def __init__(self, seconds: Histogram, elapsed: Callable[[], float]) -> None:
         self._seconds, self._elapsed = seconds, elapsed

@@ -77,12 +77,7 @@ class _Counts(Protocol):
 
 
 class ColumnSummaries:
-    """Summaries of attributes of a release; used as a context, which closes the scratch file.
-
-    Args:
-        attributes: What was declared about them.
-        workspace: Memory for the different values, and the folder for those that do not fit.
-    """
+    """Summaries of attributes of a release; used as a context, which closes the scratch file."""
 
     def __init__(self, attributes: Sequence[Attribute], workspace: Workspace) -> None:
         self._workspace = workspace

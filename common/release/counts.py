@@ -94,9 +94,6 @@ def pair_errors(counts: pa.Table, n_records: int) -> dict[tuple[str, str], float
 
     A cell is off by the smaller of the mean deviation of its noise and of what it holds. The records are
     mostly nearer, for the model reconciles all counts.
-
-    Args:
-        counts: All noisy counts of a release.
     """
     cells = counts.filter(pc.equal(pc.cast(counts.column("kind"), pa.string()), TWO_WAY))
     deviations, numbers, tables = (

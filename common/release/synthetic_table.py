@@ -74,11 +74,7 @@ def records_table(design: Design, made: SyntheticRelease) -> pa.Table:
 
 
 def report_of(design: Design, measured: Measured, zeros: Sequence[StructuralZero] = ()) -> dict[str, Any]:
-    """Return what a report says of how records were made; the rest names work, owner and files.
-
-    Args:
-        zeros: The structural zeros of the design, as they are declared.
-    """
+    """Return what a report says of how records were made; the rest names work, owner and files."""
     return {
         "product": str(Product.SYNTHETIC),
         "version": __version__,

@@ -132,10 +132,7 @@ def read_identity(tls: TlsSection) -> Identity:
 
 
 class Credentials:
-    """A daemon's identity, as its files have it now.
-
-    Args:
-        party: The party that they must name.
+    """A daemon's identity, as its files have it now; they must name its party.
 
     Raises:
         ConfigurationError: If a file cannot be used, or the certificate is another party's.

@@ -69,7 +69,6 @@ class Signer:
     """A party's private key with the certificate chain that says whose it is.
 
     Args:
-        key: The P-256 private key.
         chain: Its certificate first, then those between it and the CA.
 
     Raises:
@@ -143,10 +142,6 @@ def verify(certificate: x509.Certificate, domain: Domain, payload: bytes, signat
     """Check a signature.
 
     Whether the certificate may be believed is another question: `common.trust.identity.verify_chain`.
-
-    Args:
-        domain: What the signature is said to be for.
-        payload: The bytes that are said to be signed.
 
     Raises:
         IntegrityError: If the signature does not hold.

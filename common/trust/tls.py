@@ -153,9 +153,6 @@ def peer_certificate(context: CallContext, trust_domain: str, now: datetime) -> 
 
     TLS has checked when the connection was made that it leads to the CA and that its holder has its key.
 
-    Args:
-        now: The moment of the call, with a time zone.
-
     Returns:
         A certificate that is valid now, for a client, and names one owner of the trust domain.
 

@@ -55,7 +55,6 @@ class Guard:
     """ASGI middleware; puts `visit` and `form` (of a POST) into the state of a request.
 
     Args:
-        address: How browsers reach this console.
         refusal: Makes the page that says why a request is refused, from a status and a sentence.
     """
 

@@ -82,12 +82,7 @@ class _Provider:
 
 
 class SignIn(Generic[_T]):
-    """Sign-ins at one provider. Its calls block while they ask the provider.
-
-    Args:
-        person: Makes the console's person of what the provider says.
-        clock: Returns seconds that never go back.
-    """
+    """Sign-ins at one provider. Its calls block while they ask the provider."""
 
     def __init__(
         self,

@@ -114,12 +114,7 @@ def server(
     tls: tuple[Path, Path] | None = None,
     limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - an immutable value
 ) -> uvicorn.Server:
-    """Return a server of an application.
-
-    Args:
-        tls: Certificate and private key; None for no TLS.
-        limits: How many connections there may be, and how long each may take.
-    """
+    """Return a server of an application."""
     settings = uvicorn.Config(
         application, log_config=None, access_log=False, server_header=False, date_header=False, ws="none",
         http=LimitedConnection, timeout_graceful_shutdown=2, lifespan="on",

@@ -142,11 +142,7 @@ class Site:
     def page(
         self, request: Request, template: str, values: Mapping[str, Any] | None = None, status: int = 200
     ) -> HTMLResponse:
-        """Return a page of a visit.
-
-        Args:
-            values: Values of the template; every text is escaped, control characters included.
-        """
+        """Return a page of a visit; every text of the values is escaped, control characters included."""
         visit = request.scope["state"]["visit"]
         return self._render(template, request.url.path, visit, values or {}, status)
 

@@ -56,7 +56,6 @@ class FragmentCheck:
     """Checks a fragment piece by piece.
 
     Args:
-        n_records: How many records the owner stated.
         tokens: Whether it has tokens; None: as the plan says. Owners drop theirs after publication.
     """
 
@@ -157,10 +156,6 @@ class _Messages:
 
     Neither pyarrow nor another installed library reports compression and lengths before it allocates or
     decompresses, so the few fields that state them are read from the flatbuffers by their fixed layout.
-
-    Args:
-        n_records: How many records its batches must have together.
-        n_columns: Most columns, and so most dictionaries.
     """
 
     def __init__(self, n_records: int, batch_records: int, n_columns: int) -> None:

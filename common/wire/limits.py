@@ -38,10 +38,7 @@ LONGEST: Mapping[str, int] = {
 
 
 def check_lengths(message: Message, besides: Container[str] = ()) -> None:
-    """Check the length of every field of a message, at any depth.
-
-    Args:
-        besides: Names of its fields that are not checked.
+    """Check the length of every field of a message, but for some by name, at any depth.
 
     Raises:
         ProtocolError: Naming the first field that is too long.

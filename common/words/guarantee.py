@@ -57,11 +57,7 @@ _MOST_FEW = 128
 
 
 def rank_promises(plan: Plan, notion: str) -> tuple[str, ...]:
-    """Say what is promised about who has which value; nothing where no attribute has rank noise.
-
-    Args:
-        notion: The notion of privacy that all its attributes together have.
-    """
+    """Say what is promised about who has which value; nothing where no attribute has rank noise."""
     if not plan.has_rank_noise:
         return ()
     return (

@@ -18,10 +18,7 @@ _COMMAND = re.compile("`([^`]+)`")
 
 
 def render(package: str, template: str, values: Mapping[str, Any]) -> str:
-    """Return a page.
-
-    Args:
-        package: The package whose folder `templates` holds the page's template.
+    """Return a page made of a template in the folder `templates` of a package.
 
     Returns:
         HTML that loads nothing else: styles and drawings are inline, and a content security policy forbids
