@@ -18,12 +18,12 @@ from deploy.local_cluster import LocalCluster
 from deploy.local_process import PROGRAMS
 from deploy.wheel_environment import PROJECT, programs
 from tests.browser import Browser, Page, browser
-from tests.consoles import OWNERS, decide, hospitals_that_decide, link_of, start_release
+from tests.consoles import OWNERS, SYNTHETIC, decide, hospitals_that_decide, link_of, start_release
 from tests.needs import missing_data
 from tests.tutorial import walk_through
 
 PICTURES = PROJECT / "docs" / "images"
-WIDTH, NARROW, COLOURS, TALLEST, REPORT = 1100, 360, 256, 2400, 1180
+WIDTH, NARROW, COLOURS, TALLEST, PLAN, REPORT = 1100, 360, 256, 2400, 1700, 1180
 PREFIX = "tessera-"
 SETTLED = "!document.querySelector('progress, [hx-trigger=load]')"
 """Whether nothing of a page is still to come."""
@@ -131,6 +131,26 @@ def of_aggregator(cluster: LocalCluster, chromium: Browser, pictures: Path) -> N
     save(page, pictures / "report.png", REPORT)
 
 
+def of_synthetic(cluster: LocalCluster, chromium: Browser, pictures: Path) -> None:
+    """Take the pages of a synthetic release: its plan at an owner, its page at the aggregator, its report."""
+    people = [(owner, chromium.open(link_of(cluster, "owner-node", owner))) for owner in OWNERS]
+    release = "table-2026-1"
+    start_release(cluster, release, "1", product=SYNTHETIC)
+    owner, page = people[0]
+    cluster.owner(owner).wait_for("waiting for a person", release=release)
+    plan = f"{page.evaluate('location.origin')}/plans/central/{release}"
+    take(page, plan, "synthetic-plan", pictures)
+    for owner, page in people:
+        decide(cluster, owner, page, release)
+    for owner in OWNERS:
+        cluster.owner(owner).wait_for("concluded", release=release)
+    page = chromium.open(link_of(cluster, "aggregator"))
+    shown = f"{page.evaluate('location.origin')}/releases/{release}"
+    take(page, shown, "synthetic-release", pictures, tallest=PLAN)
+    page.go((cluster.folder / "releases" / release / "report.html").as_uri())
+    save(page, pictures / "synthetic-report.png")
+
+
 def of_tutorial(folder: Path, data: Path, pictures: Path) -> list[str]:
     """Go through the tutorial in a folder, approve on the page as it says, and take its pictures.
 
@@ -158,6 +178,7 @@ def of_tutorial(folder: Path, data: Path, pictures: Path) -> list[str]:
 SETS: dict[str, Callable[[LocalCluster, Browser, Path], None]] = {
     "owner": of_owner,
     "aggregator": of_aggregator,
+    "synthetic": of_synthetic,
 }
 """Who takes which pictures of two hospitals, by the beginning of their names."""
 TUTORIAL = "tutorial"

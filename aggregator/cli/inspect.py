@@ -1,6 +1,5 @@
 """`aggregator status|owners|releases|show|watch|cancel|delete|history`: the daemon, owners and releases."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from aggregator.control.documents import (
     COLUMNS,
     action_document,
     document,
+    document_with_plan,
     error_of,
     has_ended,
     is_over,
@@ -149,7 +149,7 @@ def show(
     with daemon(config) as calls:
         view = calls.Show(ReleaseRequest(release=release))
     if as_json:
-        console.print_json(document(view) | {"plan": json.loads(view.plan) if view.plan else None})
+        console.print_json(document_with_plan(view))
         return
     console.table(f"release {view.release}: {state(view)}", COLUMNS, rows(view))
     error = error_of(view) if view.HasField("error") else None

@@ -1,6 +1,5 @@
 """`aggregator plan` and `aggregator release`: start a release and watch it to its end."""
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -9,7 +8,16 @@ import typer
 from aggregator.cli.plan_text import show_plan
 from aggregator.control.asking import start_request
 from aggregator.control.connection import daemon, stated_user
-from aggregator.control.documents import COLUMNS, document, error_of, has_ended, is_over, iso, rows, state
+from aggregator.control.documents import (
+    COLUMNS,
+    document_with_plan,
+    error_of,
+    has_ended,
+    is_over,
+    iso,
+    rows,
+    state,
+)
 from common.cli import console
 from common.cli.release_options import takes_release_arguments
 from common.errors import ExitCode, NotConnectedError, UsageError
@@ -194,7 +202,7 @@ def finish(view: "ReleaseView", *, as_json: bool, out: str = "") -> None:
         # Bad data are the operator's own usage error at an owner's command line; here they are an owner's.
         raise typer.Exit(int(ExitCode.REFUSED) if error.code == "bad_data" else code)
     if as_json:
-        console.print_json(document(view) | {"plan": json.loads(view.plan) if view.plan else None})
+        console.print_json(document_with_plan(view))
         return
     console.table(f"release {view.release}: {state(view)}", COLUMNS, rows(view))
     if view.directory:

@@ -80,7 +80,7 @@ _EVENT_SAID = {
     "linked": "loaded its data and sent what linking needs",
     "addended": "Linking succeeded, and its result was signed",
     "sealed": "masked its records",
-    "opened": "A round was opened, or all of them are answered",
+    "opened": "A round began, or the last one ended",
     "measured": "counted and answered a round",
     "received": "uploaded its fragment",
     "published": "The release was published",

@@ -90,6 +90,16 @@ def _state(view: "ReleaseView", owner: Any) -> str:
     return str(owner.state)
 
 
+def document_with_plan(view: "ReleaseView") -> dict[str, Any]:
+    """Return `document` with the plan as it was signed, and what matters most about it."""
+    # Commands that show no plan start without it.
+    from common.words.guarantee import essentials
+
+    lines = essentials(Plan.from_bytes(view.plan)) if view.plan else ()
+    plan = json.loads(view.plan) if view.plan else None
+    return document(view) | {"plan": plan, "essentials": list(lines)}
+
+
 def document(view: "ReleaseView") -> dict[str, Any]:
     """Return the document of the `--json` contract; `delta` is there if there is one."""
     delta = _delta(view)

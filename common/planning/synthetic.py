@@ -11,11 +11,12 @@ from statistics import fmean
 import numpy as np
 
 from common.errors import UsageError
-from common.model.plan import Plan
+from common.model.plan import Plan, Synthesis
 from common.model.privacy import plain
 from common.model.schema import most_records, rule_codes
+from common.model.task import Modelled
 from common.planning.arguments import check_countable
-from common.synthesis.accounting import FLOOR, zcdp_rho
+from common.synthesis.accounting import FLOOR, ROUNDS, default_colluding, zcdp_rho
 from common.synthesis.course import Design, check_design, n_numbers, next_round, one_way_noises
 from common.synthesis.rounds import MOST_ATTRIBUTES, MOST_BINS, most_bins
 from common.synthesis.sample import MOST_RECORDS
@@ -72,6 +73,29 @@ def noise_share(design: Design) -> float:
         return 0.0
     deviation = sqrt(design.pair_variance)
     return _SMALL_TABLE * MEAN_DEVIATION / 2 * deviation / design.n_records
+
+
+def has_enough_records(design: Design) -> bool:
+    """Return whether there are enough records for a model: a table of 4 x 4 shows relations despite noise."""
+    return noise_share(design) <= WARNED
+
+
+def alternative_design(plan: Plan) -> Design | None:
+    """Return the design of a synthetic release of what a plan masks, with its ε; None if it would not fit.
+
+    Whether policies allow it, and what rules owners declare, a plan of a masked release does not say.
+    """
+    if len(plan.attributes) < 2:
+        return None
+    tasks = [replace(each, attributes=(), modelled=Modelled(each.names, plan.epsilon)) for each in plan.tasks]
+    colluding = default_colluding(max(map(len, plan.groups)))
+    other = replace(plan, tasks=tuple(tasks), synthesis=Synthesis(colluding, ROUNDS))
+    try:
+        check_synthetic(other)
+    except UsageError:
+        return None
+    design = design_of(other)
+    return design if has_enough_records(design) else None
 
 
 def noise_share_with_delta(design: Design) -> float | None:

@@ -361,7 +361,14 @@ def essentials(plan: Plan) -> tuple[str, ...]:
         return (*trial(plan), *lines, "Not hidden: numbers of records, and facts about many.")
     if linking.intersects:
         lines.append(f"Only persons of all groups are masked, at least {linking.min_common}.")
-    return (*trial(plan), *lines, _promise_in_short(plan), _ranks_in_short(plan), _not_hidden_in_short(plan))
+    return (
+        *trial(plan),
+        *lines,
+        _promise_in_short(plan),
+        _ranks_in_short(plan),
+        _not_hidden_in_short(plan),
+        *synthetic.alternative(plan),
+    )
 
 
 def _not_read(plan: Plan) -> Iterator[str]:

@@ -64,9 +64,9 @@ def expected_noise(design: "Design") -> str:
     """Say what to expect of relations between attributes, from public numbers; empty for one attribute."""
     from common.planning.synthetic import (
         DELTA,
-        WARNED,
         epsilon_needed,
         expected_errors,
+        has_enough_records,
         noise_share,
         noise_share_with_delta,
         records_needed,
@@ -81,17 +81,35 @@ def expected_noise(design: "Design") -> str:
     if less is not None and less < 1:
         moved += f" ({percent_text(less)} with a δ of {delta_text(DELTA)}, where policies allow it)"
     moved += f"; expected total variation: {errors.one_way:.2g} of one attribute, {errors.two_way:.2g} of two"
-    if share <= WARNED:
+    if has_enough_records(design):
         return moved
     more = records_needed(design)
     # A model has room for so many.
     would_do = [f"about {more:,} records"] if more <= MOST_RECORDS else []
     if (needed := epsilon_needed(design)) is not None:
         would_do.insert(0, f"an epsilon of {needed:f}")
-    if less is not None and less <= WARNED:
+    if less is not None and has_enough_records(replace(design, delta=DELTA)):
         would_do.insert(0, f"a δ of {delta_text(DELTA)}")
     better = ", or ".join(["masked records fit better", *would_do])
     return f"{moved}: too few records for a model; {better}"
+
+
+def alternative(plan: Plan) -> tuple[str, ...]:
+    """Say what a synthetic release of masked attributes would be, if it has enough records for a model."""
+    from common.planning.synthetic import alternative_design, expected_errors
+
+    design = alternative_design(plan)
+    if design is None:
+        return ()
+    errors = expected_errors(design)
+    return (
+        (
+            f"A synthetic table would fit, where policies allow it: ε = {bound_text(design.epsilon)} for the "
+            f"whole record; expected total variation: {errors.one_way:.2g} of one attribute, "
+            f"{errors.two_way:.2g} of two. Masked records keep more of extremes, and of numbers with many "
+            "values."
+        ),
+    )
 
 
 def promises_of(plan: Plan) -> tuple[str, ...]:

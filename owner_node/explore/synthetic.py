@@ -14,7 +14,7 @@ import numpy as np
 
 from common.errors import UsageError
 from common.model.schema import rule_codes
-from common.planning.synthetic import WARNED, ExpectedErrors, check_delta, expected_errors, noise_share
+from common.planning.synthetic import ExpectedErrors, check_delta, expected_errors, has_enough_records
 from common.synthesis.course import Design, check_design
 from common.synthesis.rounds import MOST_ATTRIBUTES
 from common.words.synthetic import expected_noise
@@ -112,7 +112,7 @@ def try_tables(
             TriedTable(
                 design.epsilon, expected_errors(design), one, two, pairs,
                 {pair: n / repetitions for pair, n in counted.most_common()}, expected_noise(design),
-                noise_share(design) <= WARNED,
+                has_enough_records(design),
             )
         )  # fmt: skip
     return tried
