@@ -69,7 +69,7 @@ _LARGEST_HEADER = 2**16
 _AHEAD = 8
 """Pieces of work that are under way."""
 _MOST_PROCESSES = 4
-"""Each of them takes 120 MB."""
+"""Each of them takes 100 MB."""
 _LEAST_PERSONS = 10_000
 """With fewer, one process is done before others have started."""
 

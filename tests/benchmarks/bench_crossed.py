@@ -9,9 +9,8 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from decimal import Decimal
-from multiprocessing import get_context
 from typing import TypeVar
 
 import numpy as np
@@ -22,7 +21,7 @@ from common.synthesis.course import Design, Measured, Round, next_round
 from common.synthesis.roles import Roles
 from owner_node.masking.arrays import SystemBits
 from owner_node.synthesis.counts import exact_answer
-from owner_node.synthesis.crossed import add_rows, encrypted_rows, noisy_sums, open_sums
+from owner_node.synthesis.crossed import add_rows, encrypted_rows, noisy_sums, open_sums, processes
 from owner_node.synthesis.paillier import MODULUS_BYTES, Encryption, PrivateKey, new_key
 from owner_node.synthesis.together import VerticalOwner
 from tests.benchmarks.result import Result
@@ -99,7 +98,8 @@ def _processor_seconds() -> float:
 def _in_processes(work: Callable[[Executor], _Done]) -> tuple[_Done, float]:
     """Return what work in new processes returns, and the processor seconds of all."""
     begun = _processor_seconds()
-    with ProcessPoolExecutor(PROCESSORS, mp_context=get_context("spawn")) as pool:
+    with processes(N_PERSONS, PROCESSORS) as pool:
+        assert pool is not None
         list(pool.map(abs, range(PROCESSORS)))
         done = work(pool)
     return done, _processor_seconds() - begun

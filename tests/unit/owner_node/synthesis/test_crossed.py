@@ -242,7 +242,11 @@ def test_processes_end_with_the_one_that_started_them(tmp_path):
     program = tmp_path / "working.py"
     program.write_text(f"if __name__ == '__main__':\n{textwrap.indent(WORKING, '    ')}")
     with subprocess.Popen(
-        [sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     ) as started:
         assert started.stdout is not None
         watched = [os.pidfd_open(int(each)) for each in started.stdout.readline().split()]
