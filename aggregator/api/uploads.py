@@ -277,7 +277,8 @@ def _check_parcel(release: Release, blob: Blob) -> bool:
                 f"owner {blob.owner} has sent other {blob.kind} before", "the first ones count"
             )
         return True
-    opened = release.rounds[-1] if release.round else None
+    # After the end, nobody would delete it.
+    opened = release.rounds[-1] if release.state is State.MEASURING and release.round else None
     senders = () if opened is None else opened.rows if blob.kind is BlobKind.ROWS else opened.sums
     if blob.owner not in senders or release.addendum is None:
         raise ProtocolError(

@@ -18,10 +18,11 @@ from common.canonical import canonical
 from common.errors import NotConnectedError
 from common.model.rounds import CIPHERTEXT_BYTES
 from common.model.schema import Attribute, AttributeType
+from common.progress import Progress
 from common.release.verification import verify_release
 from common.wire.v1 import control_pb2 as control
 from owner_node.config import OwnerConfig
-from owner_node.connection.client import AggregatorClient
+from owner_node.connection.client import AggregatorClient, NotTakenError
 from owner_node.release import crossing
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.rounds import Rounds
@@ -196,6 +197,42 @@ async def test_a_person_can_stop_what_takes_long(
         await aggregator.calls.Cancel(control.ReleaseRequest(release="r1"))
         await heard.wait_for("stopped")
     assert not list(configs[0].owner.state_dir.glob("outbox/*rows*"))
+
+
+async def test_rows_that_come_after_the_end_are_refused(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An owner that learns late that a release was cancelled leaves nothing at the aggregator."""
+    aggregator = await launch()
+    configs = [part(tmp_path, each, aggregator.daemon.address, certificates) for each in "ab"]
+    share_key(configs)
+    upload, ready, over = AggregatorClient.upload_parcel, asyncio.Event(), asyncio.Event()
+    said: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def late(self: Any, release: str, plan: str, answer: Any, _progress: Any) -> None:
+        ready.set()
+        await over.wait()
+        try:
+            await upload(self, release, plan, answer, Progress())
+        except NotTakenError as error:
+            said.set_result(str(error))
+            raise
+        said.set_result("taken")
+
+    monkeypatch.setattr(AggregatorClient, "upload_parcel", late)
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+        await begin(aggregator, *"ab", layout="vertical")
+        async with asyncio.timeout(120):
+            await ready.wait()
+            await aggregator.calls.Cancel(control.ReleaseRequest(release="r1"))
+            over.set()
+            assert "no rows of owner" in await said
+    assert not list(aggregator.config.aggregator.state_dir.glob("incoming/r1"))
 
 
 def weak(header: dict[str, Any]) -> dict[str, Any]:
