@@ -180,18 +180,21 @@ def draw(seed: int) -> Schedule:
     engines = dict(zip(OWNERS, of_engines.choices(tuple(ENGINES), tuple(ENGINES.values()), k=2), strict=True))
     kind = draws.choices(tuple(Kind), (16, 4, 1))[0]
     layout, of_product = draws.choice(LAYOUTS), random.Random(f"product {seed}")
-    synthetic = layout == "horizontal" and of_product.random() < _SHARE_OF_SYNTHETIC
+    synthetic = of_product.random() < _SHARE_OF_SYNTHETIC
     product = Product.SYNTHETIC if synthetic else Product.MASKED
+    linking = draws.choices(tuple(Linking), (3, 1, 3))[0]
+    # Owners count together what one identifier links, if they have the same persons.
+    across = synthetic and layout == "vertical"
     return Schedule(
         seed=seed,
         layout=layout,
         product=product,
-        linking=draws.choices(tuple(Linking), (3, 1, 3))[0],
+        linking=Linking.STRICT if across else linking,
         kind=kind,
         answer=draws.choices(tuple(Answer), (9, 3, 1))[0],
         hesitates=draws.uniform(0, 1.5),
         blows=tuple(_blow(draws, kind, product, engines) for _ in range(draws.choice((1, 1, 2, 2, 3, 4)))),
-        by_keys=draws.random() < 0.4,
+        by_keys=draws.random() < 0.4 and not across,
         engines=engines,
         patience=_SPARK_PATIENCE if EngineKind.SPARK in engines.values() else 1,
     )

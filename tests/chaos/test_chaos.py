@@ -60,9 +60,7 @@ def test_a_seed_is_a_schedule():
     assert {blow.deed for blow in blows} == set(Deed)
     assert {tuple(each.engines.values()) for each in drawn} == set(product(ENGINES, repeat=2))
     assert {*Work, *Round} <= {blow.moment.state for blow in blows}
-    assert {(each.layout, each.product) for each in drawn} == {
-        ("horizontal", Product.MASKED), ("horizontal", Product.SYNTHETIC), ("vertical", Product.MASKED),
-    }  # fmt: skip
+    assert {(each.layout, each.product) for each in drawn} == set(product(LAYOUTS, Product))
     assert max(len(blow.parties) for blow in blows) == 3
 
 
