@@ -160,7 +160,7 @@ class Budget:
             UsageError: If nothing is left of a part.
         """
         whole = sum(weights, Decimal(0))
-        return tuple(Budget(self.kind, weighted_share(self.amount, each, whole)) for each in weights)
+        return tuple(Budget(self.kind, weighted_share(self.amount, weight, whole)) for weight in weights)
 
     def noise(
         self, sensitivity: Sensitivity, n_answers: int, honest: int = 1, unit: int = 1, *, floor: bool = True

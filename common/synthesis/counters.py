@@ -35,8 +35,8 @@ def counter_width(n_persons: int, noises: Sequence[Noise]) -> int:
             "release a part of the records",
         )
     reach = max(
-        _LAPLACE_REACH * each.size if each.kind is Kind.LAPLACE else _GAUSSIAN_REACH * (isqrt(each.size) + 1)
-        for each in noises
+        _LAPLACE_REACH * one.size if one.kind is Kind.LAPLACE else _GAUSSIAN_REACH * (isqrt(one.size) + 1)
+        for one in noises
     )
     return 1 + (n_persons + reach).bit_length()
 
@@ -73,7 +73,7 @@ def traffic(design: Design) -> Traffic:
         bits[owner] += (n_bins + min(n_bins, groups)) * width + GUARD_BITS
     # Whoever has most bins encrypts nothing; all others send theirs to those that have more.
     room = 8 * CIPHERTEXT_BYTES // 2 - GUARD_BITS
-    numbers = [ceil(each / room) for each in sorted(bits.values())]
-    rows = [CIPHERTEXT_BYTES * design.n_records * each for each in numbers[:-1]]
-    passed_on = sum(each * (len(rows) - place) for place, each in enumerate(rows))
+    numbers = [ceil(n_bits / room) for n_bits in sorted(bits.values())]
+    rows = [CIPHERTEXT_BYTES * design.n_records * number for number in numbers[:-1]]
+    passed_on = sum(size * (len(rows) - place) for place, size in enumerate(rows))
     return Traffic(sum(rows), passed_on, _SECONDS * design.n_records * max(numbers[:-1], default=0))

@@ -108,7 +108,7 @@ class Design:
 
     def is_across(self, pair: Attributes) -> bool:
         """Whether two owners hold a pair of attributes; both then add the whole noise."""
-        return len({self.holders[each] for each in pair}) > 1 if self.holders else False
+        return len({self.holders[place] for place in pair}) > 1 if self.holders else False
 
     @property
     def most_table_noise(self) -> Noise:
@@ -227,21 +227,21 @@ def question_digest(question: Question) -> str:
     if isinstance(question, OneWay):
         about, arrays = (question.attribute,), [question.edges]
     else:
-        about = (*question.pair, *(each.n_bins for each in question.codings))
-        arrays = [part for each in question.codings for part in (each.leaves.edges, each.labels)]
+        about = (*question.pair, *(coding.n_bins for coding in question.codings))
+        arrays = [part for coding in question.codings for part in (coding.leaves.edges, coding.labels)]
         if isinstance(question, Score):
-            arrays += [each.counts for each in question.codings]
+            arrays += [coding.counts for coding in question.codings]
     noise = question.noise
-    about += (str(noise.kind), noise.size, noise.honest, noise.floor, [each.size for each in arrays])
-    found = sha256(f"{type(question).__name__}|{about}\n".encode())
-    for each in arrays:
-        found.update(each.astype("<i8").tobytes())
-    return found.hexdigest()
+    about += (str(noise.kind), noise.size, noise.honest, noise.floor, [array.size for array in arrays])
+    content = sha256(f"{type(question).__name__}|{about}\n".encode())
+    for array in arrays:
+        content.update(array.astype("<i8").tobytes())
+    return content.hexdigest()
 
 
 def n_numbers(questions: Sequence[Question]) -> int:
     """Return how many numbers the answer to a round has."""
-    return sum(each.n_numbers for each in questions)
+    return sum(question.n_numbers for question in questions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ def seed_of(sums: Sequence[Int64Array]) -> bytes:
     It is the SHA-256 of the sums of all rounds one after the other, each as a signed integer of eight bytes,
     the lowest first.
     """
-    return sha256(b"".join(each.astype("<i8").tobytes() for each in sums)).digest()
+    return sha256(b"".join(numbers.astype("<i8").tobytes() for numbers in sums)).digest()
 
 
 def next_round(design: Design, sums: Sequence[Int64Array]) -> Round | Measured:
@@ -330,13 +330,13 @@ def one_way_noises(design: Design) -> list[Noise]:
 
 def _levels(design: Design) -> list[tuple[int, Noise]]:
     """Return in how many levels each attribute is counted, and the noise of each of them."""
-    found = []
+    by_attribute = []
     budgets = design.budgets[0].divide(attribute_weights(design.attributes))
     for attribute, budget in zip(design.attributes, budgets, strict=True):
         alone = design.variance(budget.noise(TABLE, 1, design.honest))
         levels = n_levels(attribute, design.n_records, alone)
-        found.append((levels, budget.noise(TABLE, levels, design.honest)))
-    return found
+        by_attribute.append((levels, budget.noise(TABLE, levels, design.honest)))
+    return by_attribute
 
 
 _Model: TypeAlias = tuple[tuple[Coding, ...], tuple[Attributes, ...], tuple[Measurement, ...]]
@@ -347,18 +347,18 @@ def _course(design: Design) -> Generator[Round, Int64Array, _Model]:
     """Yield the rounds of a release; takes the sums of the answers to each."""
     codings = yield from _codings(design)
     pairs = all_pairs(len(codings))
-    measurements = [each.measurement(place) for place, each in enumerate(codings)]
+    measurements = [coding.measurement(place) for place, coding in enumerate(codings)]
     if not pairs:
         return codings, (), tuple(measurements)
     scored = tuple(_scores(design, codings))
     answer = yield scored
     chosen = choose_pairs(
         {
-            each.pair: _score(design, each, of_pair)
-            for each, of_pair in zip(scored, split(scored, answer), strict=True)
+            question.pair: _score(design, question, of_pair)
+            for question, of_pair in zip(scored, split(scored, answer), strict=True)
         },
         design.pair_variances,
-        [each.n_bins for each in codings],
+        [coding.n_bins for coding in codings],
         most_pairs(len(codings), design.n_records),
         [tuple(sorted(rule)) for rule in design.rules],
     )
@@ -375,7 +375,7 @@ def _scores(design: Design, codings: Sequence[Coding]) -> Iterator[Score | Coars
     """Return what is asked to choose pairs, pair by pair."""
     within, across = design.choice_noises
     groups = coarse_groups(design.n_records)
-    merged = [coarse(each, groups) for each in codings]
+    merged = [coarse(coding, groups) for coding in codings]
     for i, j in all_pairs(len(codings)):
         if across and design.is_across((i, j)):
             yield CoarseTable((i, j), (codings[i], codings[j]), (merged[i], merged[j]), across)
@@ -414,17 +414,17 @@ def _codings(design: Design) -> Generator[Round, Int64Array, tuple[Coding, ...]]
                 else divided_leaves(known, edges, counts, variance)
             )
     most, variance = most_bins(design.n_records, design.pair_variance), design.pair_variance
-    found = []
+    codings = []
     for place, (attribute, of_attribute) in enumerate(zip(design.attributes, leaves, strict=True)):
         if of_attribute is not None:
             parts, sides = separated(of_attribute, place, design.rules)
-            found.append(coding_of(attribute, parts, most, variance, sides))
-    return tuple(found)
+            codings.append(coding_of(attribute, parts, most, variance, sides))
+    return tuple(codings)
 
 
 def split(questions: Sequence[Question], answer: Int64Array) -> list[Int64Array]:
     """Divide the numbers of a round among its questions."""
-    ends = np.cumsum([each.n_numbers for each in questions])
+    ends = np.cumsum([question.n_numbers for question in questions])
     return list(np.split(answer, ends[:-1]))
 
 
@@ -445,7 +445,7 @@ class SyntheticRelease:
 def synthesise(design: Design, measured: Measured) -> SyntheticRelease:
     """Fit a model to what was measured, and draw the records: the same bytes for everybody."""
     codings, measurements = measured.codings, measured.measurements
-    sizes = [each.n_bins for each in codings]
+    sizes = [coding.n_bins for coding in codings]
     model = fit(sizes, measurements, design.n_records, impossible_cells(codings, design.rules))
     codes = draw_records(model, codings, design.n_records, Keystream(measured.seed))
     return SyntheticRelease(codes, measured, model)

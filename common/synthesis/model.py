@@ -76,7 +76,7 @@ class JunctionTree:
             tables: Attributes of the tables that the model has to have.
         """
         self.sizes = tuple(sizes)
-        self.cliques, self.parents = _spanned(cliques_of(sizes, tables))
+        self.cliques, self.parents = _spanning_tree(cliques_of(sizes, tables))
         self.separators = tuple(
             tuple(sorted(set(clique) & set(self.cliques[parent]))) if i else ()
             for i, (clique, parent) in enumerate(zip(self.cliques, self.parents, strict=True))
@@ -85,7 +85,7 @@ class JunctionTree:
 
     def n_cells(self, attributes: Attributes) -> int:
         """Return the number of cells of a table."""
-        return prod(self.sizes[each] for each in attributes)
+        return prod(self.sizes[attribute] for attribute in attributes)
 
     def home(self, attributes: Attributes) -> int:
         """Return the first clique that has all these attributes."""
@@ -93,15 +93,15 @@ class JunctionTree:
 
     def places(self, clique: int, attributes: Attributes) -> Int64Array:
         """Return where each cell of a clique is in a table of some of its attributes, `(n_cells,)`."""
-        found = self._places.get((clique, attributes))
-        if found is None:
-            shape = [self.sizes[each] for each in self.cliques[clique]]
+        cells = self._places.get((clique, attributes))
+        if cells is None:
+            shape = [self.sizes[attribute] for attribute in self.cliques[clique]]
             where = dict(zip(self.cliques[clique], np.indices(shape).reshape(len(shape), -1), strict=True))
-            found = np.zeros(prod(shape), dtype=np.int64)
-            for each in attributes:
-                found = found * self.sizes[each] + where[each]
-            self._places[clique, attributes] = found
-        return found
+            cells = np.zeros(prod(shape), dtype=np.int64)
+            for attribute in attributes:
+                cells = cells * self.sizes[attribute] + where[attribute]
+            self._places[clique, attributes] = cells
+        return cells
 
     def summed(self, table: Float64Array, clique: int, attributes: Attributes) -> Float64Array:
         """Sum a clique's table over all but some of its attributes, `(n_cells,)`."""
@@ -118,10 +118,11 @@ class JunctionTree:
         Returns:
             Tables of sum 1, or None if all cells underflow.
         """
-        if any(np.isneginf(each.max()) for each in potentials):
+        if any(np.isneginf(potential.max()) for potential in potentials):
             return None
-        ends = np.cumsum([each.size for each in potentials])[:-1]
-        tables = np.split(exponential(np.concatenate([each - each.max() for each in potentials])), ends)
+        ends = np.cumsum([potential.size for potential in potentials])[:-1]
+        below = [potential - potential.max() for potential in potentials]
+        tables = np.split(exponential(np.concatenate(below)), ends)
         upward: list[Float64Array] = [np.empty(0)] * len(tables)
         for i in range(len(tables) - 1, 0, -1):
             upward[i] = self.summed(tables[i], i, self.separators[i])
@@ -144,28 +145,28 @@ class JunctionTree:
 
 def cliques_of(sizes: Sequence[int], tables: Iterable[Attributes]) -> list[Attributes]:
     """Return cliques of a junction tree: attributes are eliminated in turn, the smallest clique first."""
-    around: dict[int, set[int]] = {each: set() for each in range(len(sizes))}
+    around: dict[int, set[int]] = {attribute: set() for attribute in range(len(sizes))}
     for table in tables:
         for one, other in combinations(table, 2):
             around[one].add(other)
             around[other].add(one)
     cliques = []
     while around:
-        first = min(around, key=lambda each: (prod(sizes[i] for i in {each, *around[each]}), each))
+        first = min(around, key=lambda node: (prod(sizes[i] for i in {node, *around[node]}), node))
         neighbours = around.pop(first)
         cliques.append(tuple(sorted({first, *neighbours})))
-        for each in neighbours:
-            around[each] |= neighbours
-            around[each] -= {each, first}
-    return [each for each in cliques if not any(set(each) < set(other) for other in cliques)]
+        for neighbour in neighbours:
+            around[neighbour] |= neighbours
+            around[neighbour] -= {neighbour, first}
+    return [clique for clique in cliques if not any(set(clique) < set(other) for other in cliques)]
 
 
 def n_model_cells(sizes: Sequence[int], tables: Iterable[Attributes]) -> int:
     """Return how many cells the cliques of a model of these tables have."""
-    return sum(prod(sizes[each] for each in clique) for clique in cliques_of(sizes, tables))
+    return sum(prod(sizes[attribute] for attribute in clique) for clique in cliques_of(sizes, tables))
 
 
-def _spanned(cliques: Sequence[Attributes]) -> tuple[tuple[Attributes, ...], tuple[int, ...]]:
+def _spanning_tree(cliques: Sequence[Attributes]) -> tuple[tuple[Attributes, ...], tuple[int, ...]]:
     """Order cliques along a spanning tree of the largest separators, which is a junction tree.
 
     Returns:
@@ -174,8 +175,8 @@ def _spanned(cliques: Sequence[Attributes]) -> tuple[tuple[Attributes, ...], tup
     ordered, parents, left = [cliques[0]], [0], list(cliques[1:])
     while left:
         _, which, parent = max(
-            (len(set(each) & set(other)), -i, -j)
-            for i, each in enumerate(left)
+            (len(set(clique) & set(other)), -i, -j)
+            for i, clique in enumerate(left)
             for j, other in enumerate(ordered)
         )
         ordered.append(left.pop(-which))
@@ -217,7 +218,7 @@ def fit(
     Raises:
         UsageError: If no record is possible.
     """
-    related = [each.attributes for each in measurements] + [each.attributes for each in impossible]
+    related = [part.attributes for part in measurements] + [part.attributes for part in impossible]
     tree = JunctionTree(sizes, related)
     potentials = _possible(tree, impossible)
     loss = _Loss(tree, measurements, n_records)
@@ -225,10 +226,10 @@ def fit(
     if tables is None:
         raise UsageError("the structural zeros leave no possible record", "check the rules")
     now = loss.at(tables)
-    size = 2 * sum(each.size for each in potentials) / len(potentials)
+    size = 2 * sum(potential.size for potential in potentials) / len(potentials)
     gradient, n_steps = loss.gradient(now), 0
     for _ in range(attempts):
-        moved = [each - size * slope for each, slope in zip(potentials, gradient, strict=True)]
+        moved = [potential - size * slope for potential, slope in zip(potentials, gradient, strict=True)]
         reached = tree.distribution(moved)
         then = None if reached is None else loss.at(reached)
         if reached is None or then is None or then.value > now.value - _SUFFICIENT * now.descent(then):
@@ -246,7 +247,7 @@ def fit(
 
 def is_possible(sizes: Sequence[int], impossible: Sequence[Impossible]) -> bool:
     """Whether any record is left; arguments as in `fit`."""
-    tree = JunctionTree(sizes, [each.attributes for each in impossible])
+    tree = JunctionTree(sizes, [part.attributes for part in impossible])
     return tree.distribution(_possible(tree, impossible)) is not None
 
 
@@ -282,29 +283,29 @@ class _Loss:
     """Σ |μ - y|²/(2σ²) as a function of the cliques' tables, up to a factor."""
 
     def __init__(self, tree: JunctionTree, measurements: Sequence[Measurement], n_records: int) -> None:
-        self._tree, self._attributes = tree, [each.attributes for each in measurements]
-        self._homes = [tree.home(each) for each in self._attributes]
-        self._shares = [each.counts / n_records for each in measurements]
-        weights = [1 / each.variance for each in measurements]
-        mean = fsum(fsum(each.tolist()) / each.size for each in weights) / len(weights)
-        self._weights = [each / mean for each in weights]
+        self._tree, self._attributes = tree, [measurement.attributes for measurement in measurements]
+        self._homes = [tree.home(attributes) for attributes in self._attributes]
+        self._shares = [measurement.counts / n_records for measurement in measurements]
+        weights = [1 / measurement.variance for measurement in measurements]
+        mean = fsum(fsum(weight.tolist()) / weight.size for weight in weights) / len(weights)
+        self._weights = [weight / mean for weight in weights]
 
     def at(self, tables: Sequence[Float64Array]) -> _Point:
         shares = [
-            self._tree.summed(tables[home], home, each)
-            for home, each in zip(self._homes, self._attributes, strict=True)
+            self._tree.summed(tables[home], home, attributes)
+            for home, attributes in zip(self._homes, self._attributes, strict=True)
         ]
         apart = [share - measured for share, measured in zip(shares, self._shares, strict=True)]
-        slopes = [weight * each for weight, each in zip(self._weights, apart, strict=True)]
-        value = fsum(fsum((slope * each).tolist()) for slope, each in zip(slopes, apart, strict=True)) / 2
+        slopes = [weight * gap for weight, gap in zip(self._weights, apart, strict=True)]
+        value = fsum(fsum((slope * gap).tolist()) for slope, gap in zip(slopes, apart, strict=True)) / 2
         return _Point(value, shares, slopes)
 
     def gradient(self, point: _Point) -> list[Float64Array]:
         """Return the derivatives of the loss by the cells of the cliques."""
-        found = [np.zeros(self._tree.n_cells(clique)) for clique in self._tree.cliques]
-        for home, each, slopes in zip(self._homes, self._attributes, point.slopes, strict=True):
-            found[home] += slopes[self._tree.places(home, each)]
-        return found
+        gradient = [np.zeros(self._tree.n_cells(clique)) for clique in self._tree.cliques]
+        for home, attributes, slopes in zip(self._homes, self._attributes, point.slopes, strict=True):
+            gradient[home] += slopes[self._tree.places(home, attributes)]
+        return gradient
 
 
 # ln 2 in two parts: products of the first with whole numbers up to 2^20 are exact.
@@ -323,8 +324,8 @@ def exponential(x: Float64Array) -> Float64Array:
     k = np.rint(above / (_LN2_HIGH + _LN2_LOW))
     r = above - k * _LN2_HIGH - k * _LN2_LOW
     series = np.full_like(r, _SERIES[0])
-    for each in _SERIES[1:]:
+    for coefficient in _SERIES[1:]:
         series *= r
-        series += each
-    found: Float64Array = np.where(x < _LOWEST, 0.0, np.ldexp(series, k.astype(np.int32)))
-    return found
+        series += coefficient
+    values: Float64Array = np.where(x < _LOWEST, 0.0, np.ldexp(series, k.astype(np.int32)))
+    return values

@@ -69,15 +69,15 @@ class Roles:
     @cached_property
     def codings(self) -> dict[Group, Coding]:
         """Bins and merged bins of every attribute."""
-        found = {}
+        codings = {}
         for question in self.asked:
             if isinstance(question, CoarseTable):
                 for attribute, fine, merged in zip(
                     question.pair, question.fine, question.codings, strict=True
                 ):
-                    found[Group(attribute, coarse=False)] = fine
-                    found[Group(attribute, coarse=True)] = merged
-        return found
+                    codings[Group(attribute, coarse=False)] = fine
+                    codings[Group(attribute, coarse=True)] = merged
+        return codings
 
     @cached_property
     def order(self) -> tuple[int, ...]:
@@ -101,10 +101,10 @@ class Roles:
         Raises:
             IntegrityError: If there are not as many as were linked.
         """
-        for each in columns.values():
-            if each.size != self.design.n_records:
+        for column in columns.values():
+            if column.size != self.design.n_records:
                 raise IntegrityError(
-                    f"{each.size:,} records are not those of the {self.design.n_records:,} persons",
+                    f"{column.size:,} records are not those of the {self.design.n_records:,} persons",
                     "the data changed since linking; start the release again",
                 )
         return {
@@ -115,10 +115,10 @@ class Roles:
 
     def tables(self, asked: Sequence[Question], holder: int, adder: int) -> list[CrossTable]:
         """Return the tables of two owners that a round asks for, in its order."""
-        found = []
+        tables = []
         for question in asked:
             if isinstance(question, CrossTable):
-                owners = {self.design.holders[each] for each in question.pair}
+                owners = {self.design.holders[place] for place in question.pair}
                 if owners == {holder, adder}:
-                    found.append(question)
-        return found
+                    tables.append(question)
+        return tables

@@ -78,16 +78,16 @@ class Coding:
     @property
     def counts(self) -> Int64Array:
         """The counts of the bins, in grains, `(n_bins,)`."""
-        found = np.zeros(self.n_bins, dtype=np.int64)
-        np.add.at(found, self.labels, self.leaves.counts)
-        return found
+        counts = np.zeros(self.n_bins, dtype=np.int64)
+        np.add.at(counts, self.labels, self.leaves.counts)
+        return counts
 
     @property
     def widths(self) -> Int64Array:
         """How many codes each bin has, `(n_bins,)`."""
-        found = np.zeros(self.n_bins, dtype=np.int64)
-        np.add.at(found, self.labels, np.diff(self.leaves.edges))
-        return found
+        widths = np.zeros(self.n_bins, dtype=np.int64)
+        np.add.at(widths, self.labels, np.diff(self.leaves.edges))
+        return widths
 
     def bins(self, codes: Int64Array) -> Int64Array:
         """Return the bins of codes, `(n_records,)`."""
@@ -96,23 +96,21 @@ class Coding:
     def measurement(self, attribute: int) -> Measurement:
         """Return the noisy counts of the bins as something to fit a model to."""
         counts, variance = (
-            np.bincount(self.labels, each, self.n_bins).astype(np.float64)
-            for each in (self.leaves.noisy, self.leaves.variance)
+            np.bincount(self.labels, numbers, self.n_bins).astype(np.float64)
+            for numbers in (self.leaves.noisy, self.leaves.variance)
         )
         return Measurement((attribute,), counts, variance)
 
 
 def attribute_weights(attributes: Sequence[Attribute]) -> list[Decimal]:
     """Return what each attribute gets of the budget of the one-way counts: sqrt(min(V, 128))."""
-    return [Context(prec=30).sqrt(Decimal(min(each.n_values, FULL_RESOLUTION))) for each in attributes]
+    return [Context(prec=30).sqrt(Decimal(min(a.n_values, FULL_RESOLUTION))) for a in attributes]
 
 
 def n_levels(attribute: Attribute, n_records: int, variance: float) -> int:
     """Return in how many levels an attribute is counted.
 
     Args:
-        attribute: The attribute.
-        n_records: n.
         variance: Of one noisy count, if all of its budget paid for one level.
     """
     if attribute.is_categorical or attribute.n_values <= FULL_RESOLUTION or 8 * n_records**2 < 4e6 * variance:
@@ -155,10 +153,8 @@ def leaves_of(
     """Make noisy counts of a partition into counts.
 
     Args:
-        attribute: The attribute.
         edges: Of the partition.
         noisy: Noisy counts, `(n_leaves,)`.
-        n_records: n.
         variance: Of the noise of each.
     """
     smooth = noisy.astype(np.float64)
@@ -209,10 +205,10 @@ def denoised(noisy: Float64Array, variance: float) -> Float64Array:
         sums = (even + odd) / sqrt(2)
     for detail in reversed(details):
         sums = np.stack([sums + detail, sums - detail], axis=2).reshape(size, -1) / sqrt(2)
-    found = np.zeros(size)
+    total = np.zeros(size)
     for shift in range(size):
-        found += np.roll(sums[shift], shift)
-    return found[: noisy.size] / size
+        total += np.roll(sums[shift], shift)
+    return total[: noisy.size] / size
 
 
 def separated(leaves: Leaves, attribute: int, rules: Sequence[StructuralZero]) -> tuple[Leaves, Int64Array]:
@@ -221,7 +217,7 @@ def separated(leaves: Leaves, attribute: int, rules: Sequence[StructuralZero]) -
     Returns:
         The leaves, and the side of each: leaves of one side are in the same ranges, `(n_leaves,)`.
     """
-    ranges = [each for rule in rules for each in rule.get(attribute, ())]
+    ranges = [span for rule in rules for span in rule.get(attribute, ())]
     cuts = np.array([cut for first, last in ranges for cut in (first, last + 1)], dtype=np.int64)
     cuts = cuts[(cuts > 0) & (cuts < leaves.edges[-1])]
     edges = np.union1d(leaves.edges, cuts)
@@ -233,18 +229,13 @@ def separated(leaves: Leaves, attribute: int, rules: Sequence[StructuralZero]) -
     )
     inside = [(edges[:-1] >= first) & (edges[:-1] <= last) for first, last in ranges]
     sides = np.zeros(edges.size - 1, dtype=np.int64)
-    for each in inside:
-        sides = np.unique(2 * sides + each, return_inverse=True)[1].astype(np.int64)
+    for within in inside:
+        sides = np.unique(2 * sides + within, return_inverse=True)[1].astype(np.int64)
     return Leaves(edges, counts, leaves.noisy[of] * share, leaves.variance[of] * share), sides
 
 
 def most_bins(n_records: int, variance: float) -> int:
-    """Return the most bins of a number: as many as keep the noise of a table of a pair below a quarter of n.
-
-    Args:
-        n_records: n.
-        variance: Of one noisy count of a pair's table, if as many are chosen as may be.
-    """
+    """Return the most bins of a number: as many as keep the noise of a pair's table below a quarter of n."""
     # sqrt(n/(1.6 sd))
     return min(max(isqrt(isqrt(int(n_records**2 / (2.56 * variance)))), FEWEST_BINS), MOST_BINS)
 
@@ -258,8 +249,6 @@ def coding_of(
     bin. The heaviest categories have bins of their own, those below three standard deviations share one.
 
     Args:
-        attribute: The attribute.
-        leaves: Its leaves.
         most: As `most_bins` returns it.
         variance: As in `most_bins`.
         sides: Leaves of different sides are never in one bin, `(n_leaves,)`.
@@ -305,19 +294,19 @@ def _by_order(counts: Int64Array, most: int, sides: Int64Array) -> Int64Array:
 
 def impossible_cells(codings: Sequence[Coding], rules: Sequence[StructuralZero]) -> list[Impossible]:
     """Return the cells of bins that rules exclude; codings are of leaves that `separated` them."""
-    found = []
+    excluded = []
     for rule in rules:
         attributes = tuple(sorted(rule))
         cells = np.ones(1, dtype=np.bool_)
-        for each in attributes:
-            coding = codings[each]
+        for attribute in attributes:
+            coding = codings[attribute]
             inside = np.zeros(coding.n_bins, dtype=np.bool_)
-            for first, last in rule[each]:
+            for first, last in rule[attribute]:
                 starts = coding.leaves.edges[:-1]
                 inside[coding.labels[(starts >= first) & (starts <= last)]] = True
             cells = (cells[:, None] & inside).ravel()
-        found.append(Impossible(attributes, cells))
-    return found
+        excluded.append(Impossible(attributes, cells))
+    return excluded
 
 
 def check_rules(attributes: Sequence[Attribute], n_records: int, rules: Sequence[StructuralZero]) -> None:
@@ -343,18 +332,12 @@ def check_rules(attributes: Sequence[Attribute], n_records: int, rules: Sequence
             f"the structural zeros relate too many attributes: a model of them has up to {n_cells:,} cells",
             f"at most {MOST_MODEL_CELLS // 2:,} are possible: declare fewer, or of fewer attributes each",
         )
-    if not is_possible([each.n_bins for each in codings], impossible_cells(codings, rules)):
+    if not is_possible([coding.n_bins for coding in codings], impossible_cells(codings, rules)):
         raise UsageError("the structural zeros leave no possible record", "correct them")
 
 
 def expected_table(one: Coding, other: Coding, n_records: int) -> Int64Array:
-    """Return the table of independent attributes, in units, `(n_cells,)`: the product of the noisy margins.
-
-    Args:
-        one: The first attribute.
-        other: The second attribute.
-        n_records: Of the owner whose table is compared with it.
-    """
+    """Return the table of independent attributes, `(n_cells,)`: the product of noisy margins, in units."""
     # Python's integers: the products do not fit into 64 bits.
     products = np.outer(one.counts.astype(object), other.counts.astype(object)).ravel()
     whole = int(one.counts.sum()) * int(other.counts.sum())
@@ -428,7 +411,7 @@ def choose_pairs(
         # A tree by itself always has room.
         if not zeros or n_model_cells(sizes, [*zeros, *chosen, (one, other)]) <= MOST_MODEL_CELLS:
             chosen.append((one, other))
-            group = [group[one] if each == group[other] else each for each in group]
+            group = [group[one] if number == group[other] else number for number in group]
     for pair in falling:
         if len(chosen) >= most or worth[pair] <= 0:
             break

@@ -59,7 +59,7 @@ def draw_records(
         Codes of values, from 0 to V - 1, `(n_records,)` by attribute.
     """
     bins = draw_bins(model, n_records, stream)
-    return [draw_values(coding, each, stream) for coding, each in zip(codings, bins, strict=True)]
+    return [draw_values(coding, own, stream) for coding, own in zip(codings, bins, strict=True)]
 
 
 def draw_bins(model: Model, n_records: int, stream: Keystream) -> list[Int64Array]:
@@ -67,23 +67,23 @@ def draw_bins(model: Model, n_records: int, stream: Keystream) -> list[Int64Arra
     tree = model.tree
     bins = [np.zeros(n_records, dtype=np.int64) for _ in tree.sizes]
     for i, (clique, separator) in enumerate(zip(tree.cliques, tree.separators, strict=True)):
-        new = tuple(each for each in clique if each not in separator)
+        new = tuple(attribute for attribute in clique if attribute not in separator)
         table = np.zeros((tree.n_cells(separator), tree.n_cells(new)))
         table[tree.places(i, separator), tree.places(i, new)] = model.tables[i]
         group = np.zeros(n_records, dtype=np.int64)
-        for each in separator:
-            group = group * tree.sizes[each] + bins[each]
+        for attribute in separator:
+            group = group * tree.sizes[attribute] + bins[attribute]
         cells = draw_cells(_weights(table, model.tree.summed(model.tables[i], i, separator)), group, stream)
-        for each in reversed(new):
-            cells, bins[each] = np.divmod(cells, tree.sizes[each])
+        for attribute in reversed(new):
+            cells, bins[attribute] = np.divmod(cells, tree.sizes[attribute])
     return bins
 
 
 def _weights(table: Float64Array, totals: Float64Array) -> Int64Array:
     """Return whole weights of every row, of a sum of at most 2^40; rows without records have none."""
     shares = np.divide(table, totals[:, None], out=np.zeros_like(table), where=totals[:, None] > 0)
-    found: Int64Array = np.floor(np.minimum(shares, 1) * (2.0**WEIGHT_BITS - table.shape[1])).astype(np.int64)
-    return found
+    whole: Int64Array = np.floor(np.minimum(shares, 1) * (2.0**WEIGHT_BITS - table.shape[1])).astype(np.int64)
+    return whole
 
 
 def draw_cells(weights: Int64Array, group: Int64Array, stream: Keystream) -> Int64Array:
@@ -113,9 +113,7 @@ def draw_values(coding: Coding, bins: Int64Array, stream: Keystream) -> Int64Arr
     """Draw values in bins: leaves by their counts, uniform within a leaf.
 
     Args:
-        coding: Of the attribute.
         bins: The bin of each record, `(n_records,)`.
-        stream: The random words.
 
     Returns:
         Codes of values, from 0 to V - 1, `(n_records,)`.

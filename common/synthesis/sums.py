@@ -110,7 +110,8 @@ class Masks:
         return total.tobytes()
 
     def _mask(self, other: str, document: str, n_numbers: int) -> NDArray[np.uint64]:
-        info = b"|".join((bytes.fromhex(document), *(each.encode() for each in sorted((self.owner, other)))))
+        parties = (party.encode() for party in sorted((self.owner, other)))
+        info = b"|".join((bytes.fromhex(document), *parties))
         derivation = HKDF(hashes.SHA256(), KEY_BYTES, salt=self.release.encode(), info=info)
         key = derivation.derive(self._secret(other) + self.release_key)
         stream = Cipher(algorithms.AES256(key), modes.CTR(_NONCE)).encryptor()
@@ -134,11 +135,7 @@ def _unusable(owner: str, fault: str) -> IntegrityError:
 
 
 def check_answer(answer: bytes, owner: str, n_numbers: int) -> None:
-    """Check that an answer has the length of its round; more cannot be known of it.
-
-    Raises:
-        IntegrityError: If it has not.
-    """
+    """Check that an answer has the length of its round; more cannot be known of it."""
     if len(answer) != n_numbers * _NUMBER.itemsize:
         raise IntegrityError(
             f"the answer of {owner} has {len(answer)} bytes, {n_numbers} numbers have "
