@@ -405,7 +405,6 @@ def _running(job: Job | None) -> Job | None:
 
 
 def _result(job: Job | None) -> Any:
-    """Return the result of work; None if there is none (yet)."""
     return None if job is None or job.running or job.error else job.result
 
 

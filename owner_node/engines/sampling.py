@@ -70,6 +70,7 @@ def _at_share(task: AttributeTask, share: Decimal) -> AttributeTask:
     k = None if task.k is None or least is None else max(least, round(task.k * share))
     exact = share if k is None or task.k is None else Decimal(k) / task.k
     epsilon, spikes = (
-        (each / exact).quantize(_DIGITS, ROUND_HALF_EVEN) for each in (task.epsilon, task.epsilon_spikes)
+        (epsilon / exact).quantize(_DIGITS, ROUND_HALF_EVEN)
+        for epsilon in (task.epsilon, task.epsilon_spikes)
     )
     return replace(task, k=k, epsilon=epsilon, epsilon_spikes=spikes)

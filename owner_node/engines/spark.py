@@ -340,11 +340,11 @@ class _OrderedFrame:
         return values
 
     def _at_spikes(self, frame: Any, spikes: Sequence[int]) -> Int64Array:
-        listed = ", ".join(f"{each}L" for each in spikes)
+        listed = ", ".join(f"{spike}L" for spike in spikes)
         counts = dict.fromkeys(spikes, 0)
         path = self._cluster.written(frame.where(f"value IN ({listed})").groupBy("value").count())
-        for values, found in _batches(path, self._engine.desk.batch_records, "value", "count"):
-            counts |= dict(zip(values.tolist(), found.tolist(), strict=True))
+        for values, batch_counts in _batches(path, self._engine.desk.batch_records, "value", "count"):
+            counts |= dict(zip(values.tolist(), batch_counts.tolist(), strict=True))
         shutil.rmtree(path, ignore_errors=True)
         return np.array(list(counts.values()), dtype=np.int64)
 

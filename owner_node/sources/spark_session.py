@@ -223,7 +223,6 @@ def _settle(context: Any, group: str) -> None:
 
 
 def _n_tasks(tracker: Any, stages: Iterable[int]) -> int:
-    """Return how many tasks of stages run."""
     return sum(info.numActiveTasks for info in map(tracker.getStageInfo, stages) if info is not None)
 
 

@@ -131,5 +131,4 @@ class SqlSource(Source):
 
 
 def _column(name: str) -> Any:
-    """Return a column by its exact name."""
     return sa.column(sa.quoted_name(name, quote=True))
