@@ -103,7 +103,7 @@ class OwnerConfig(_Tables):
     @property
     def uses_spark(self) -> bool:
         """Whether Spark masks the data sets, or reads one."""
-        return self.engine.kind is EngineKind.SPARK or any(each.of_spark for each in self.datasets)
+        return self.engine.kind is EngineKind.SPARK or any(dataset.of_spark for dataset in self.datasets)
 
     def admitted(self, dataset: DatasetConfig) -> tuple[str, ...] | None:
         """Return the attributes of a data set that `policy.attributes` lists; None if there is no such list.
@@ -114,19 +114,21 @@ class OwnerConfig(_Tables):
             RefusedError: If it lists none of this data set.
         """
         allowed = self.policy.attributes
-        found = tuple(each.name for each in dataset.attributes if each.name in allowed)
-        if allowed and not found:
+        names = tuple(attribute.name for attribute in dataset.attributes if attribute.name in allowed)
+        if allowed and not names:
             raise RefusedError(
                 f"policy.attributes names no attribute of data set {dataset.name!r}",
                 "list there which of its attributes may take part",
             )
-        return found or None
+        return names or None
 
     def unmatched_attributes(self) -> Iterator[tuple[str, str]]:
         """Yield where names of attributes in the policy and the data sets do not meet, each with a hint."""
         policy = self.policy
         limited = () if policy.max_reidentified is None else policy.known
-        declared = {each.name: [attribute.name for attribute in each.attributes] for each in self.datasets}
+        declared = {
+            dataset.name: [attribute.name for attribute in dataset.attributes] for dataset in self.datasets
+        }
         every = list(dict.fromkeys(chain.from_iterable(declared.values())))
         for key, listed in (("attributes", policy.attributes), ("known", policy.known)):
             for name in listed:
@@ -171,9 +173,9 @@ def load(path: Path | None = None) -> OwnerConfig:
     # Computed before reading: if the file changes in between, the daemon notices and reports it.
     digest = _digest(path)
     file = validate(_File, read(path), path, lambda document: _contradictions(document, path.parent))
-    tables = {each.name: getattr(file, each.name) for each in fields(_Tables)}
+    tables = {field.name: getattr(file, field.name) for field in fields(_Tables)}
     workspace = file.engine.workspace(file.owner.state_dir)
-    datasets = tuple(replace(each.config(), spark=file.engine.spark(workspace)) for each in file.dataset)
+    datasets = tuple(replace(table.config(), spark=file.engine.spark(workspace)) for table in file.dataset)
     return OwnerConfig(path=path, datasets=datasets, digest=digest, **tables)
 
 
@@ -203,8 +205,8 @@ def identity_in(document: Mapping[str, Any], path: Path) -> OwnerConfig:
         ConfigurationError: With all problems of these tables.
     """
     tables = {key: document[key] for key in ("owner", "aggregator", "tls") if key in document}
-    found = validate(_Identity, tables, path, lambda each: _contradictions(each, path.parent))
-    return OwnerConfig(path=path, owner=found.owner, aggregators=found.aggregators, tls=found.tls)
+    identity = validate(_Identity, tables, path, lambda part: _contradictions(part, path.parent))
+    return OwnerConfig(path=path, owner=identity.owner, aggregators=identity.aggregators, tls=identity.tls)
 
 
 def _digest(path: Path) -> str:
@@ -219,9 +221,9 @@ def _digest(path: Path) -> str:
 
 def _tables(document: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     """Return the tables of a list that have a name; other problems are reported elsewhere."""
-    found = document.get(key)
-    entries = found if isinstance(found, list) else []
-    return [each for each in entries if isinstance(each, dict) and isinstance(each.get("name"), str)]
+    listed = document.get(key)
+    entries = listed if isinstance(listed, list) else []
+    return [table for table in entries if isinstance(table, dict) and isinstance(table.get("name"), str)]
 
 
 def _contradictions(document: Mapping[str, Any], folder: Path) -> Iterator[Problem]:
@@ -246,10 +248,10 @@ def _decimal(value: object) -> Decimal | None:
 
 def _budgets(datasets: list[dict[str, Any]], folder: Path) -> Iterator[Problem]:
     """Check that a budget has one total and a source one budget: else a person's data would have two."""
-    budget_of = {id(each): str(each.get("budget") or each["name"]) for each in datasets}
-    by_budget = sorted(datasets, key=lambda each: budget_of[id(each)])
+    budget_of = {id(dataset): str(dataset.get("budget") or dataset["name"]) for dataset in datasets}
+    by_budget = sorted(datasets, key=lambda dataset: budget_of[id(dataset)])
     for first, second in pairwise(by_budget):
-        totals = [_decimal(each.get("total_epsilon")) for each in (first, second)]
+        totals = [_decimal(dataset.get("total_epsilon")) for dataset in (first, second)]
         if budget_of[id(first)] == budget_of[id(second)] and None not in totals and totals[0] != totals[1]:
             text = f" = {totals[1]}: data set {first['name']!r} has the same budget with {totals[0]}"
             yield Problem(f"dataset[{second['name']}].total_epsilon", text)
@@ -261,13 +263,13 @@ def _budgets(datasets: list[dict[str, Any]], folder: Path) -> Iterator[Problem]:
                 return parse_spark_source(source, lambda path: Path(os.path.realpath(folder / path))).place
             return source
         try:
-            found = parse_database_url(source) if is_url(source) else None
+            url = parse_database_url(source) if is_url(source) else None
         except ValueError:
             return source
-        if found is None:
+        if url is None:
             return os.path.realpath(folder / source)
-        file = os.path.realpath(folder / found.database) if found.dialect == SQLITE else ""
-        return f"{file or found.shown}#{query}"
+        file = os.path.realpath(folder / url.database) if url.dialect == SQLITE else ""
+        return f"{file or url.shown}#{query}"
 
     for first, second in pairwise(sorted((d for d in datasets if "source" in d), key=place)):
         if place(first) == place(second) and budget_of[id(first)] != budget_of[id(second)]:

@@ -72,22 +72,22 @@ def parse_database_url(url: str) -> DatabaseUrl:
             "it contains a password; use password_file to name a file with the password, or password_env to "
             "name an environment variable"
         )
-    found = _FORM.fullmatch(url)
-    if found is None or int(found["port"] or 1) not in range(1, 65536):
+    parts = _FORM.fullmatch(url)
+    if parts is None or int(parts["port"] or 1) not in range(1, 65536):
         raise ValueError(
             'expected a URL such as "postgresql+psycopg://user@host:5432/database"; "@", ":", "?" and "#" '
             "inside a part are written as %40, %3A, %3F and %23"
         )
-    options = dict(parse_qsl(found["options"] or "", keep_blank_values=True))
+    options = dict(parse_qsl(parts["options"] or "", keep_blank_values=True))
     if any(map(SECRET.search, options)):
         raise ValueError("one of its options is a secret; use password_file or password_env")
-    dialect, port = found["dialect"], found["port"]
+    dialect, port = parts["dialect"], parts["port"]
     return DatabaseUrl(
         dialect,
-        found["driver"] or "",
-        found["host"].strip("[]") or options.get("host", ""),
+        parts["driver"] or "",
+        parts["host"].strip("[]") or options.get("host", ""),
         int(port) if port else _PORTS.get(dialect),
-        found["database"] or "",
+        parts["database"] or "",
     )
 
 
@@ -114,7 +114,7 @@ def one_select(query: str) -> str:
         ValueError: If it is not one SELECT.
     """
     # Comments and quoted texts become blanks of the same length, so that positions do not change.
-    bare = _HIDDEN.sub(lambda found: " " * len(found[0]), query)
+    bare = _HIDDEN.sub(lambda match: " " * len(match[0]), query)
     last = len(bare.rstrip()) - 1
     if bare[last:].startswith(";"):
         bare, query = bare[:last], query[:last] + query[last + 1 :]
@@ -126,7 +126,7 @@ def one_select(query: str) -> str:
         raise ValueError("expected one SELECT, not several statements")
     if re.search(r"['\"`]|/\*", bare):
         raise ValueError("a quote or comment in it is never closed")
-    depths = list(accumulate(_DEPTH.get(each, 0) for each in bare))
+    depths = list(accumulate(_DEPTH.get(character, 0) for character in bare))
     if min(depths) < 0 or depths[-1] != 0:
         raise ValueError("its parentheses do not match")
     return query

@@ -73,7 +73,7 @@ def _change(
 def _start(text: str, lines: list[str], dataset: str) -> int:
     """Return the number of the line with the heading of a data set."""
     names = [table["name"] for table in tomllib.loads(text)["dataset"]]
-    return [number for number, each in enumerate(lines) if _DATASET.match(each)][names.index(dataset)]
+    return [number for number, line in enumerate(lines) if _DATASET.match(line)][names.index(dataset)]
 
 
 def _with_line(text: str, dataset: str, line: str) -> str:

@@ -41,7 +41,7 @@ def _kind(value: object) -> EngineKind:
     try:
         return EngineKind(cast("str", value))
     except ValueError:
-        raise ValueError("expected one of " + ", ".join(f'"{each}"' for each in EngineKind)) from None
+        raise ValueError("expected one of " + ", ".join(f'"{kind}"' for kind in EngineKind)) from None
 
 
 def _master(value: object) -> str:
@@ -54,8 +54,8 @@ def _conf(value: object) -> Mapping[str, str]:
     """Read settings of Spark as texts; whole numbers, decimals and booleans are written as Spark does."""
     if not isinstance(value, Mapping):
         raise ValueError("expected a table of Spark's settings")
-    found = {}
-    for key, each in value.items():
+    conf = {}
+    for key, setting in value.items():
         if not _KEY.fullmatch(key):
             raise ValueError(
                 f'{value_text("", key)}: expected keys such as "spark.executor.memory", in quotes'
@@ -64,10 +64,10 @@ def _conf(value: object) -> Mapping[str, str]:
             raise ValueError(
                 f"{key} is not set here: the keys master and extra_jars of [engine] are for that"
             )
-        if not isinstance(each, str | int | Decimal):
+        if not isinstance(setting, str | int | Decimal):
             raise ValueError(f"{key}: expected a text, a number or a boolean")
-        found[key] = str(each).lower() if isinstance(each, bool) else str(each)
-    return found
+        conf[key] = str(setting).lower() if isinstance(setting, bool) else str(setting)
+    return conf
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,19 +21,19 @@ _LAYOUTS = tuple(map(str, Layout))
 
 def _co_owners(entries: tuple[str, ...]) -> tuple[str, ...]:
     """Bring `ID` and `ID=FINGERPRINT` to one form; an id may have several fingerprints."""
-    found = []
+    normal = []
     for entry in entries:
         owner, pinned, digits = entry.partition("=")
         if not is_name(owner):
             raise ValueError(f"{value_text('', entry)}: an owner's id has {NAME_RULE}")
         try:
-            found.append(f"{owner}={parse_fingerprint(digits)}" if pinned else owner)
+            normal.append(f"{owner}={parse_fingerprint(digits)}" if pinned else owner)
         except ValueError:
             raise ValueError(
                 f"{value_text('', entry)}: expected ID or ID=FINGERPRINT, the 64 hexadecimal digits of its "
                 "key"
             ) from None
-    return tuple(found)
+    return tuple(normal)
 
 
 def _not_empty(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -144,8 +144,8 @@ class PolicyConfig(Section):
     @property
     def limits_on_data(self) -> Mapping[str, Decimal]:
         """The limits on a forecast for the owner's data, by their keys; only those that are set."""
-        found = {key: getattr(self, key) for key in _LIMITS_ON_DATA}
-        return {key: most for key, most in found.items() if most is not None}
+        limits = {key: getattr(self, key) for key in _LIMITS_ON_DATA}
+        return {key: most for key, most in limits.items() if most is not None}
 
     @property
     def limits(self) -> Limits:
@@ -169,4 +169,7 @@ class PolicyConfig(Section):
         """Allowed fingerprints of a co-owner's key, by the owner's id; empty if any key is allowed."""
         entries = [entry.partition("=") for entry in self.co_owners]
         owners = dict.fromkeys(owner for owner, _, _ in entries)
-        return {each: frozenset(pin for owner, _, pin in entries if owner == each and pin) for each in owners}
+        return {
+            owner_id: frozenset(pin for owner, _, pin in entries if owner == owner_id and pin)
+            for owner_id in owners
+        }

@@ -36,11 +36,11 @@ def export_schema(config: OwnerConfig, name: str) -> str:
         UsageError: If there is no such data set.
     """
     name = config.dataset(name).name
-    table = next(each for each in read(config.path)["dataset"] if each["name"] == name)
-    for each in table["attributes"].values():
-        if isinstance(each.get("taxonomy"), str):
-            hierarchy = config.path.parent / each["taxonomy"]
-            each["taxonomy"] = hierarchy.read_text(encoding="utf-8-sig").splitlines()
+    table = next(dataset for dataset in read(config.path)["dataset"] if dataset["name"] == name)
+    for attribute in table["attributes"].values():
+        if isinstance(attribute.get("taxonomy"), str):
+            hierarchy = config.path.parent / attribute["taxonomy"]
+            attribute["taxonomy"] = hierarchy.read_text(encoding="utf-8-sig").splitlines()
     head = f"# Schema of the data set {toml(name)}, for owner-node init DATA --schema FILE.\n"
     return head + "\n".join([settings_text(table), *attribute_texts(table, "attributes")])
 
@@ -59,8 +59,8 @@ def read_schema(path: Path) -> dict[str, Any]:
     declared = document.get("attributes")
     foreign += [
         f"attributes.{name}.taxonomy"
-        for name, each in (declared.items() if isinstance(declared, dict) else ())
-        if isinstance(each, dict) and isinstance(each.get("taxonomy"), str)
+        for name, table in (declared.items() if isinstance(declared, dict) else ())
+        if isinstance(table, dict) and isinstance(table.get("taxonomy"), str)
     ]
     if foreign:
         raise ConfigurationError(
@@ -76,22 +76,20 @@ def present(document: Mapping[str, Any], columns: Collection[str], place: str) -
     """Return a schema with the attributes that a source has: owners of a vertical release share one schema.
 
     Args:
-        document: The schema.
-        columns: Columns of the source.
         place: The source, for the error.
 
     Raises:
         UsageError: If it has none of them.
     """
-    found = {name: table for name, table in document["attributes"].items() if name in columns}
-    if not found:
+    attributes = {name: table for name, table in document["attributes"].items() if name in columns}
+    if not attributes:
         raise UsageError(
             f"{place} has no attribute of the schema: {', '.join(document['attributes'])}",
             f"its columns: {', '.join(columns)}",
         )
-    rules = [each for each in document.get("structural_zeros", ()) if found.keys() >= each.keys()]
-    others = {key: each for key, each in document.items() if key != "structural_zeros"}
-    return {**others, **({"structural_zeros": rules} if rules else {}), "attributes": found}
+    rules = [rule for rule in document.get("structural_zeros", ()) if attributes.keys() >= rule.keys()]
+    others = {key: value for key, value in document.items() if key != "structural_zeros"}
+    return {**others, **({"structural_zeros": rules} if rules else {}), "attributes": attributes}
 
 
 def with_schema_of(path: Path, schema: Mapping[str, Any]) -> tuple[dict[str, Any], DatasetConfig]:
@@ -104,7 +102,7 @@ def with_schema_of(path: Path, schema: Mapping[str, Any]) -> tuple[dict[str, Any
         ConfigurationError: With all problems of the data set with this schema.
     """
     tables = read(path).get("dataset", [])
-    table = next((each for each in tables if each.get("name") == schema["name"]), None)
+    table = next((candidate for candidate in tables if candidate.get("name") == schema["name"]), None)
     if table is None:
         raise UsageError(
             f"{path} has no data set {schema['name']!r}",
@@ -129,7 +127,6 @@ def attribute_texts(document: Mapping[str, Any], place: str) -> Iterator[str]:
     """Yield one TOML table per attribute of a schema.
 
     Args:
-        document: The schema.
         place: Dotted name of the table that holds the attributes.
     """
     for name, table in document["attributes"].items():

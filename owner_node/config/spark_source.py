@@ -52,7 +52,6 @@ def parse_spark_source(text: str, full: Callable[[str], Path] = Path) -> SparkSo
     """Parse a source that begins with `SPARK`.
 
     Args:
-        text: The source.
         full: Makes the path of Parquet files absolute.
 
     Raises:

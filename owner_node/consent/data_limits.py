@@ -82,9 +82,11 @@ _EXPECTED = {
 
 def forecast_objections(forecast: Forecast, policy: "PolicyConfig") -> tuple[str, ...]:
     """Return every limit of a policy that a forecast exceeds, in full, for the owner only."""
-    found = []
+    objections = []
     for line in data_limits(forecast, policy):
         if line.kept is False:
             known = f" {', '.join(policy.known) or 'all attributes'}" * (line.rule == "max_reidentified")
-            found.append(f"policy.{line.rule} = {line.limit}: {line.found} of {_EXPECTED[line.rule]}{known}")
-    return tuple(found)
+            objections.append(
+                f"policy.{line.rule} = {line.limit}: {line.found} of {_EXPECTED[line.rule]}{known}"
+            )
+    return tuple(objections)

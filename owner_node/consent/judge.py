@@ -46,11 +46,7 @@ class Accept:
 
     @classmethod
     def of(cls, work: JudgedWork) -> Self:
-        """Return the terms of work to which no rule objects.
-
-        Raises:
-            InternalError: If the accounting has no bound for it, which no policy allows.
-        """
+        """Return the terms of work to which no rule objects."""
         most, amount = work.most, work.charge
         if amount is None:
             raise InternalError("work without a charge passed the policy")
@@ -82,8 +78,8 @@ def judge(request: Request) -> Verdict:
     objections = [*plan_rules.parties(request), *plan_rules.settings(request)]
     shares = list(plan_rules.shares(request))
     # Sums of decimals that are out of bounds would be rounded, so rules that compute are skipped for them.
-    objections += shares or [each for rule in _BY_AMOUNT for each in rule(request)]
-    objections += [each for rule in _BY_NAME for each in rule(request)]
+    objections += shares or [objection for rule in _BY_AMOUNT for objection in rule(request)]
+    objections += [objection for rule in _BY_NAME for objection in rule(request)]
     if objections:
         return _refuse(request, objections)
     terms = Accept.of(request)
@@ -98,20 +94,23 @@ def check_local(work: JudgedWork, product: Product | None = None) -> None:
     """Check work that an owner does for itself. `approval` does not apply: a person runs the command.
 
     Args:
-        work: The work.
         product: What it makes; None for an answer to a question.
 
     Raises:
         RefusedError: With every rule of the policy that objects.
     """
-    found = [each for rule in policy_rules.OF_ALL_WORK for each in rule(work)]
+    objections = [objection for rule in policy_rules.OF_ALL_WORK for objection in rule(work)]
     if product is not None:
-        found += policy_rules.products(product, work.policy)
+        objections += policy_rules.products(product, work.policy)
     if isinstance(work, PlannedWork):
-        found += [each for rule in (*policy_rules.OF_LISTS, *policy_rules.OF_AMOUNTS) for each in rule(work)]
+        objections += [
+            objection
+            for rule in (*policy_rules.OF_LISTS, *policy_rules.OF_AMOUNTS)
+            for objection in rule(work)
+        ]
     else:
-        found += policy_rules.amount(work)
-    _check([each.rule for each in found])
+        objections += policy_rules.amount(work)
+    _check([objection.rule for objection in objections])
 
 
 def check_forecast(forecast: Forecast, policy: "PolicyConfig") -> None:
@@ -143,9 +142,9 @@ def _asks(policy: "PolicyConfig", amount: Decimal) -> str:
 
 
 def _refuse(request: Request, objections: list[Objection]) -> Refuse:
-    rules = list(dict.fromkeys(each.rule for each in objections))
+    rules = list(dict.fromkeys(objection.rule for objection in objections))
     # Unusable data are reported as the cause only if there is no other objection.
-    refused = [each for each in objections if each.cause is RefusedError]
+    refused = [objection for objection in objections if objection.cause is RefusedError]
     deciding = (refused or objections)[0]
     error = deciding.cause(
         deciding.rule,

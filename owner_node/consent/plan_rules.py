@@ -143,7 +143,7 @@ def parties(request: Request) -> Iterator[Objection]:
     expected = f"spiffe://{request.trust_domain}/aggregator/{request.aggregator_name}"
     if plan.aggregator != expected:
         yield Objection(f"plan.aggregator must be {expected}, which sent the plan")
-    if tuple(each for each in plan.tasks if each.owner == request.owner_id) != own.tasks:
+    if tuple(task for task in plan.tasks if task.owner == request.owner_id) != own.tasks:
         yield Objection(f"plan.tasks must hold exactly the tasks of owner {request.owner_id!r}")
     if own.dataset != request.dataset.name:
         yield Objection(f"plan.tasks must name data set {request.dataset.name!r}")
@@ -207,20 +207,22 @@ def shares(request: Request) -> Iterator[Objection]:
     """Object to budgets whose sums would not be exact, before anything is computed with them."""
     own = request.assignment
     named = [("epsilon", request.plan.epsilon, LARGEST_EPSILON)]
-    named += [(f"epsilon of {each.name!r}", each.epsilon, LARGEST_EPSILON) for each in own.attributes]
     named += [
-        (f"epsilon_joint of {each.name!r}", each.epsilon_joint, LARGEST_JOINT)
-        for each in own.attributes
-        if each.epsilon_joint is not None
+        (f"epsilon of {attribute.name!r}", attribute.epsilon, LARGEST_EPSILON) for attribute in own.attributes
     ]
     named += [
-        (f"rank_loss of {each.name!r}", each.rank_loss, LARGEST_JOINT)
-        for each in request.assignment.attributes
-        if each.rank_loss
+        (f"epsilon_joint of {attribute.name!r}", attribute.epsilon_joint, LARGEST_JOINT)
+        for attribute in own.attributes
+        if attribute.epsilon_joint is not None
     ]
-    for each in request.assignment.attributes:
-        if not is_rank_noise(each.rank_noise):
-            yield Objection(f"rank_noise of {each.name!r} must be a share from 0 to 1")
+    named += [
+        (f"rank_loss of {attribute.name!r}", attribute.rank_loss, LARGEST_JOINT)
+        for attribute in request.assignment.attributes
+        if attribute.rank_loss
+    ]
+    for attribute in request.assignment.attributes:
+        if not is_rank_noise(attribute.rank_noise):
+            yield Objection(f"rank_noise of {attribute.name!r} must be a share from 0 to 1")
     for what, value, largest in named:
         if not is_share(value, largest):
             places = f"at most {SHARE_PLACES} decimal places"
@@ -249,7 +251,9 @@ def composition(request: Request) -> Iterator[Objection]:
 
 def bounds(request: Request) -> Iterator[Objection]:
     """Object to charges, and to numbers a person decides by, that differ from the public formulas."""
-    for planned in (each for each in request.assignment.attributes if each.mechanism in MECHANISMS):
+    for planned in (
+        attribute for attribute in request.assignment.attributes if attribute.mechanism in MECHANISMS
+    ):
         fault, correct = (
             fault_of_rank_noise(planned.mechanism, planned.rank_noise),
             _correct(request, planned),
@@ -301,7 +305,7 @@ def whole_records(request: Request) -> Iterator[Objection]:
                 f"the plan charges {task.epsilon} for whole records that epsilon {plan.epsilon} protects"
             )
     own, planned = request.schema.names, plan.synthesis.structural_zeros
-    declared = rules_of(request.schema.structural_zeros, [each.name for each in plan.attributes])
+    declared = rules_of(request.schema.structural_zeros, [attribute.name for attribute in plan.attributes])
     if set(rules_of(planned, own)) != set(declared):
         yield Objection("the plan has other structural zeros than are declared here")
         return
@@ -316,7 +320,9 @@ def whole_records(request: Request) -> Iterator[Objection]:
 
 def cluster_sizes(request: Request) -> Iterator[Objection]:
     """Object to a k that the mechanism does not allow."""
-    for planned in (each for each in request.assignment.attributes if each.mechanism in MECHANISMS):
+    for planned in (
+        attribute for attribute in request.assignment.attributes if attribute.mechanism in MECHANISMS
+    ):
         fault = fault_of_k(planned.mechanism, planned.k, request.plan.max_records_per_person)
         if fault:
             yield Objection(f"{fault}, {planned.name!r} has {planned.k}")
@@ -357,11 +363,16 @@ def _faults(plan: Plan) -> Iterator[str]:
         yield "the version in the plan is not a version number"
     if not all(map(is_name, plan.owners)):
         yield "the owners of the plan are not all named by ids"
-    names = {each.name for each in plan.attributes}
+    names = {attribute.name for attribute in plan.attributes}
     names |= {name for task in plan.tasks for name in task.names}
     if not all(_is_line(name, _LONGEST_NAME) for name in names):
         yield "the names of the plan's attributes are not all short lines of printable text"
-    if any(map(fault_of_cell, (*names, *(label for each in plan.attributes for label in each.categories)))):
+    if any(
+        map(
+            fault_of_cell,
+            (*names, *(label for attribute in plan.attributes for label in attribute.categories)),
+        )
+    ):
         yield "a label or name in the plan could steer a terminal or a spreadsheet"
 
 

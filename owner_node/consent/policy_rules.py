@@ -97,7 +97,7 @@ def names(request: Request) -> Iterator[Objection]:
     if policy.aggregators and request.aggregator_name not in policy.aggregators:
         yield Objection(f"policy.aggregators does not list {request.aggregator_name!r}")
     if policy.co_owners:
-        for owner in (each for each in plan.owners if each != request.owner_id and each not in policy.pins):
+        for owner in (name for name in plan.owners if name != request.owner_id and name not in policy.pins):
             yield Objection(f"policy.co_owners does not list {owner!r}")
     if policy.purposes and plan.purpose not in policy.purposes:
         yield Objection("policy.purposes does not list the purpose of the plan, word for word")

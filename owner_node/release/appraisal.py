@@ -41,10 +41,6 @@ class Appraisal:
         used, or that were charged to another budget, have none. No answer depends on that: a person is asked
         all the same, and sees the reason when the plan is tried (`owner_node.views.plan`).
 
-        Args:
-            work: The work; its plan is known.
-            key: The key of the release's tokens, if it has any.
-
         Returns:
             The fields that `Sessions.foresee` stores.
         """
@@ -99,9 +95,9 @@ class Appraisal:
     def forget(self, release: str) -> None:
         """Drop the original data of a release from memory."""
         with self._lock:
-            found = self._kept.pop(release, None)
-        if found is not None:
-            found[1].pinned.close()
+            kept = self._kept.pop(release, None)
+        if kept is not None:
+            kept[1].pinned.close()
 
     def _load(self, work: ReleaseWork, key: ReleaseKey | None) -> "Prepared":
         release, check = work.session.release, "" if key is None else key.check
@@ -119,8 +115,8 @@ class Appraisal:
             self._kept[release] = (check, prepared)
             while len(self._kept) > MOST_KEPT:
                 dropped.append(self._kept.popitem(last=False)[1][1])
-        for each in dropped:
-            each.pinned.close()
+        for old in dropped:
+            old.pinned.close()
         return prepared
 
 

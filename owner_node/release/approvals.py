@@ -83,9 +83,7 @@ class Approvals:
         """Record that a person approves a session's plan; a later approval replaces this one.
 
         Args:
-            tx: The transaction.
             session: The session; its plan is known.
-            person: The person who approves.
             valid: How long the approval holds.
             epsilon: The epsilon that the plan requests of this owner, for the record.
         """
@@ -97,10 +95,10 @@ class Approvals:
                 **person.to_document(), "until": until.isoformat(), "source": session.source_digest
             },
         )  # fmt: skip
-        found = self._newest(session)
-        if found is None:
+        line = self._newest(session)
+        if line is None:
             raise InternalError("an approval that was just recorded is missing")
-        return _approval(found)
+        return _approval(line)
 
     def of(self, session: Session) -> tuple[Approval, ...]:
         """Return the newest approval of every person for a session's plan, valid or not, oldest first."""
@@ -122,15 +120,14 @@ class Approvals:
         """Return the approvals of a session's plan that hold now, one for each person, oldest first.
 
         Args:
-            session: The session.
             provider: Who may decide at a provider now; None if nobody signs in at one. An approval of
                 anyone who was removed from it does not count.
         """
         counted = (
-            [each for each in approvals if not each.subject or _decides(each, provider)]
+            [approval for approval in approvals if not approval.subject or _decides(approval, provider)]
             for approvals in _by_person(map(_approval, self._given(session)))
         )
-        return tuple(each for each in _newest(counted) if self.holds(each))
+        return tuple(approval for approval in _newest(counted) if self.holds(approval))
 
     def note_expired(self, tx: Transaction, session: Session) -> bool:
         """Record, once for each, that approvals of a session expired before they were used.
@@ -140,12 +137,18 @@ class Approvals:
         """
         lines = self._history.entries(session.aggregator, session.release)
         noted = {line.details.get("approval") for line in lines if line.event == EXPIRED}
-        expired = [each for each in self.of(session) if str(each.line) not in noted and not self.holds(each)]
-        for each in expired:
+        expired = [
+            approval
+            for approval in self.of(session)
+            if str(approval.line) not in noted and not self.holds(approval)
+        ]
+        for approval in expired:
             self._history.record(
                 tx, aggregator=session.aggregator, release=session.release, event=EXPIRED,
                 purpose=session.purpose, plan_digest=session.plan_digest,
-                details={"by": each.by, "until": each.until.isoformat(), "approval": str(each.line)},
+                details={
+                    "by": approval.by, "until": approval.until.isoformat(), "approval": str(approval.line)
+                },
             )  # fmt: skip
         return bool(expired)
 
@@ -160,9 +163,9 @@ class Approvals:
         approved = (APPROVED, session.plan_digest, session.source_digest)
         lines = self._history.entries(session.aggregator, session.release)
         return [
-            each
-            for each in lines
-            if (each.event, each.plan_digest, each.details.get("source", "")) == approved
+            line
+            for line in lines
+            if (line.event, line.plan_digest, line.details.get("source", "")) == approved
         ]
 
 
@@ -173,17 +176,17 @@ def _decides(approval: Approval, provider: OidcSection | None) -> bool:
 def _by_person(approvals: Iterable[Approval]) -> list[list[Approval]]:
     """Return approvals by person: those that share a name, directly or through others, are of one person."""
     persons: list[list[Approval]] = []
-    for each in approvals:
-        same = [other for other in persons if any(each.known_as & known.known_as for known in other)]
+    for newcomer in approvals:
+        same = [other for other in persons if any(newcomer.known_as & known.known_as for known in other)]
         persons = [other for other in persons if other not in same]
-        persons.append([*(approval for other in same for approval in other), each])
+        persons.append([*(approval for other in same for approval in other), newcomer])
     return persons
 
 
 def _newest(persons: Iterable[Sequence[Approval]]) -> tuple[Approval, ...]:
     """Return the newest approval of every person who has one, oldest first."""
     line = attrgetter("line")
-    return tuple(sorted((max(each, key=line) for each in persons if each), key=line))
+    return tuple(sorted((max(approvals, key=line) for approvals in persons if approvals), key=line))
 
 
 def _approval(line: Line) -> Approval:
@@ -204,4 +207,4 @@ def _known_as(by: str, subject: str, about: Mapping[str, Any]) -> frozenset[tupl
     else:
         # Without a login uid, such as in a container, all that is known is what sudo stated.
         names = [("user", by), ("user", str(about.get("sudo_user_stated", "")))]
-    return frozenset(each for each in names if each[1])
+    return frozenset(name for name in names if name[1])

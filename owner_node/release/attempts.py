@@ -89,22 +89,22 @@ class Attempts:
         Raises:
             RefusedError: If the limit is reached.
         """
-        found = self._allowance(config, budget, aggregator, besides)
-        if not found.blocked:
+        allowance = self._allowance(config, budget, aggregator, besides)
+        if not allowance.blocked:
             return
-        n_open = found.n_open
+        n_open = allowance.n_open
         more = f"; {n_open} of these releases are open" if n_open else ""
-        rule = f"attempts: limit of linkings without a charge reached: {found}{more}"
+        rule = f"attempts: limit of linkings without a charge reached: {allowance}{more}"
         raise RefusedError(
             rule,
             "owner-node history lists the releases: find out who links so often without a charge; wait, or "
             "raise policy.max_attempts",
-            {"rule": rule, "rules": [rule], **found.to_document()},
+            {"rule": rule, "rules": [rule], **allowance.to_document()},
         )
 
     def allowances(self, config: OwnerConfig, budgets: Iterable[str] | None = None) -> tuple[Allowance, ...]:
         """Return what is left to each configured aggregator of each budget (by default all), in order."""
-        wanted = dict.fromkeys(each.budget for each in config.datasets) if budgets is None else budgets
+        wanted = dict.fromkeys(dataset.budget for dataset in config.datasets) if budgets is None else budgets
         return tuple(
             self._allowance(config, budget, aggregator.name)
             for budget in wanted
@@ -113,12 +113,12 @@ class Attempts:
 
     def _allowance(self, config: OwnerConfig, budget: str, aggregator: str, besides: str = "") -> Allowance:
         limit = max(config.policy.max_attempts // max(len(config.aggregators), 1), 1)
-        datasets = [each.name for each in config.datasets if each.budget == budget]
+        datasets = [dataset.name for dataset in config.datasets if dataset.budget == budget]
         linked = self._sessions.linked(aggregator, datasets, self._clock() - PERIOD)
-        counted = [each for each in linked if each.release != besides and _is_uncharged(each)]
+        counted = [session for session in linked if session.release != besides and _is_uncharged(session)]
         # An end in the future, from a clock that was set back since, counts as well.
         ends = sorted(
-            datetime.fromisoformat(each.updated) + PERIOD for each in counted if each.state in FINAL
+            datetime.fromisoformat(session.updated) + PERIOD for session in counted if session.state in FINAL
         )
         used, n_open = len(counted), len(counted) - len(ends)
         # So many have to leave the period.

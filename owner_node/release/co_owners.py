@@ -40,12 +40,9 @@ def check_co_owners(
     """Check that every other owner of a plan consented to it, if the policy lists co-owners.
 
     Args:
-        plan: The accepted plan.
-        own: This owner's id.
         key_check: The linkage key-check value in its own consent.
         policy: Its policy; without `co_owners` nothing is checked.
         shown: The consents that the aggregator presents.
-        trust: Checks signatures of owners.
         since: When the release began here; a certificate must have been valid at some moment since.
 
     Returns:
@@ -56,12 +53,16 @@ def check_co_owners(
     """
     if not policy.co_owners:
         return {}
-    by_id = {each.id: each for each in shown}
-    found: dict[str, str] = {}
+    by_id = {co_owner.id: co_owner for co_owner in shown}
+    fingerprints: dict[str, str] = {}
     objections: list[str] = []
-    for owner in (each for each in plan.owners if each != own):
-        found[owner], objection = _examined(plan, owner, by_id.get(owner), trust, since)
-        objection = objection or unpinned(policy, owner, found[owner]) or _unlinked(by_id[owner], key_check)
+    for owner in (other for other in plan.owners if other != own):
+        fingerprints[owner], objection = _examine(plan, owner, by_id.get(owner), trust, since)
+        objection = (
+            objection
+            or unpinned(policy, owner, fingerprints[owner])
+            or _objection_to_key(by_id[owner], key_check)
+        )
         objections += [objection] if objection else []
     if objections:
         raise RefusedError(
@@ -69,12 +70,10 @@ def check_co_owners(
             "telephone these owners: ask whether they take part, and for the fingerprints of their keys",
             {"release": plan.release, "rule": objections[0], "rules": objections},
         )
-    return found
+    return fingerprints
 
 
-def _examined(
-    plan: Plan, owner: str, shown: CoOwner | None, trust: Trust, since: datetime
-) -> tuple[str, str]:
+def _examine(plan: Plan, owner: str, shown: CoOwner | None, trust: Trust, since: datetime) -> tuple[str, str]:
     """Return the fingerprint of the key that signed an owner's consent, and the objection; or empty texts."""
     if shown is None:
         return "", f"policy.co_owners: the aggregator presents no consent of {owner!r} to this plan"
@@ -100,7 +99,7 @@ def unpinned(policy: PolicyConfig, owner: str, fingerprint: str) -> str:
     return ""
 
 
-def _unlinked(shown: CoOwner, key_check: str) -> str:
+def _objection_to_key(shown: CoOwner, key_check: str) -> str:
     """Object to an owner with another linkage key: tokens of different keys never match."""
     if shown.key_check == key_check:
         return ""

@@ -68,7 +68,9 @@ class Decisions:
 
     def waiting(self) -> tuple[Session, ...]:
         """Return the sessions that wait for a person, oldest first."""
-        return tuple(each for each in self._sessions.live() if each.state is SessionState.AWAITING_APPROVAL)
+        return tuple(
+            session for session in self._sessions.live() if session.state is SessionState.AWAITING_APPROVAL
+        )
 
     def all(self) -> tuple[Session, ...]:
         """Return every session, oldest first."""
@@ -84,21 +86,25 @@ class Decisions:
             UsageError: If there is none, or several.
         """
         aggregator, _, release = name.rpartition("/")
-        found = [each for each in self._sessions.of_release(release) if aggregator in ("", each.aggregator)]
-        if not found:
+        sessions = [
+            session
+            for session in self._sessions.of_release(release)
+            if aggregator in ("", session.aggregator)
+        ]
+        if not sessions:
             raise UsageError(
                 f"there is no release {name!r} here",
                 "owner-node requests --all lists the releases",
                 {"release": name},
             )
-        if len(found) > 1:
-            names = [f"{each.aggregator}/{each.release}" for each in found]
+        if len(sessions) > 1:
+            names = [f"{session.aggregator}/{session.release}" for session in sessions]
             raise UsageError(
                 f"several aggregators have a release {release!r}",
                 f"name one of {', '.join(names)}",
                 {"releases": names},
             )
-        return found[0]
+        return sessions[0]
 
     def plan(self, session: Session) -> bytes | None:
         """Return the canonical bytes of a session's plan, as `Sessions.plan` does."""
@@ -143,8 +149,6 @@ class Decisions:
         Args:
             name: As in `find`.
             digest: Digest of the plan that the person saw, or its beginning; empty for the waiting one.
-            person: The person who approves.
-            valid: How long the approval holds.
             source: Digest of the data whose forecast the person saw (`Session.source_digest`); None for the
                 present data.
             anyway: Whether the person wants a result that is expected to be worthless.
@@ -173,8 +177,6 @@ class Decisions:
         Args:
             name: As in `find`.
             digest: Digest of the plan that the person saw, or its beginning; empty for the waiting one.
-            person: The person who refuses.
-            reason: The reason, for this owner's history.
 
         Raises:
             UsageError: If the session does not wait for a person, or the reason is empty or too long.

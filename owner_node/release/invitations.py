@@ -97,11 +97,7 @@ class Invitations:
         return self._sent_schema(work)
 
     def _check_numbers(self) -> None:
-        """Check the limits on open releases and on new releases per hour of this aggregator.
-
-        Raises:
-            RefusedError: If a limit is reached.
-        """
+        """Check the limits on open releases and on new releases per hour of this aggregator."""
         sessions, aggregator = self._owner.records.sessions, self._owner.aggregator
         most = self._owner.config.policy.max_open_releases
         if sessions.n_live(aggregator) >= most:
@@ -164,11 +160,7 @@ class Invitations:
         return held if len(held) >= config.policy.approvers else ()
 
     def _decide(self, work: ReleaseWork, key: ReleaseKey | None) -> bool:
-        """Judge a plan now, and accept it if no person has to decide; return whether it was accepted.
-
-        Raises:
-            RefusedError: If policy or balance do not allow it.
-        """
+        """Judge a plan now, and accept it if no person has to decide; return whether it was accepted."""
         release, verdict = work.plan.release, self._judge(work)
         if not isinstance(verdict, Refuse) or isinstance(verdict.error, BalanceError):
             # No person is asked about a budget whose total or source the ledger refuses. For a total that was
@@ -219,7 +211,7 @@ class Invitations:
         if not asked:
             work.note(
                 tx, "awaiting-approval", decision="ask", rule=rule, epsilon=format(verdict.epsilon, "f"),
-                charge=verdict.charge, budget=verdict.budget, **_appraised(work.session),
+                charge=verdict.charge, budget=verdict.budget, **_appraisal_of(work.session),
             )  # fmt: skip
         if expired or not asked:
             extra = {"release": work.session.release, "rule": rule, "expired": expired}
@@ -243,7 +235,7 @@ class Invitations:
             tx, ACCEPTED, decision="accept", rule=verdict.asks or 'policy.approval = "auto"',
             epsilon=format(verdict.epsilon, "f"), charge=verdict.charge, budget=verdict.budget,
             rank_loss=verdict.rank_loss, **({"delta": verdict.delta} if verdict.delta else {}), **by,
-            **_appraised(work.session),
+            **_appraisal_of(work.session),
         )  # fmt: skip
         agreed: dict[str, Any] = {}
         if key is not None:
@@ -323,7 +315,7 @@ class Invitations:
         return judge(request)
 
 
-def _appraised(session: Session) -> dict[str, Any]:
+def _appraisal_of(session: Session) -> dict[str, Any]:
     """Return what was found about a session's data for the history, since a person decides by it."""
     if not session.forecast:
         return {}

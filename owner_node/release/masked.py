@@ -53,7 +53,6 @@ def read_selection(
     Args:
         selection: One bit per record, the first in the highest bit of the first byte; unused bits of the last
             byte are 0.
-        n_records: Number of the owner's records.
         n_selected: Number of selected records, from the addendum.
         expected_digest: SHA-256 of the selection, from the addendum.
 
@@ -113,7 +112,6 @@ class Prepared:
 
         Args:
             selection: As the aggregator sent it: a bit per record, or with match keys its person's number.
-            n_selected: Number of selected records, from the addendum.
             expected_digest: SHA-256 of the selection, from the addendum.
 
         Raises:
@@ -126,9 +124,9 @@ class Prepared:
             records = self.pinned.numbered(read_persons(selection, *expected))
         else:
             records = self.pinned.selected(read_selection(selection, *expected))
-        found = replace(self, pinned=records)
-        found.records.check(self.tasks)
-        return found
+        chosen = replace(self, pinned=records)
+        chosen.records.check(self.tasks)
+        return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +158,9 @@ class Masked:
         """Load a data set, and check that it can be masked as planned.
 
         Args:
-            dataset: Settings of the data set.
-            plan: The accepted plan.
-            assignment: This owner's share of it.
             release_key: Key of the release's tokens; None where the plan has none.
             source_key: Key of the column digests; None where nothing is to be charged.
             engine: What holds the records, and what it may use; None for memory.
-            progress: Shows how far loading is, and later what works on the records.
 
         Raises:
             DataError: If the source cannot be used.
@@ -258,13 +252,7 @@ class Masked:
         """Write a published fragment anew without its tokens, in random order, to verify the release by it.
 
         Args:
-            outbox: Where it is.
-            aggregator: Name of the aggregator.
-            plan: Its plan.
-            assignment: This owner's share of it.
             sealed: The fragment as it was sealed. If the file is another one by now, it was rewritten before.
-            workspace: What it may use of the machine.
-            progress: Shows how far that is.
 
         Returns:
             The digest of the new file; empty where fragments of the plan have no tokens.
@@ -292,13 +280,7 @@ class Masked:
         """Return how many records of a fragment are not in a release, counted with their multiplicity.
 
         Args:
-            fragment: The fragment's file.
             released: Record batches of the release, in resolution units.
-            plan: The plan.
-            assignment: This owner's share of it.
-            n_records: Number of records of the fragment.
-            workspace: What it may use of the machine.
-            progress: Shows how many records have been compared.
             tokens: Whether the fragment has its tokens still, where the plan has tokens.
         """
         own = decode_batches(fragment, plan, assignment, n_records, tokens=None if tokens else False)

@@ -52,12 +52,9 @@ class Measuring:
         """Answer a round; before the first one the charge is spent. Idempotent: nothing is drawn twice.
 
         Args:
-            release: Release id.
-            plan_digest: Digest of the accepted plan.
             opening: The document that opens the round, with what comes with it (`common.model.rounds`).
             signature: The aggregator's signature of the document.
             certificate: The chain that it was signed with; empty: the plan's.
-            sums_across: What owners of other attributes sent (`owner_node.release.crossing.Crossing.needed`).
 
         Raises:
             ProtocolError: If nothing was linked, the document opens another round than the next one, or
@@ -65,10 +62,10 @@ class Measuring:
             IntegrityError: If a signature is invalid, or the key of an owner is not its own.
             DataChangedError: If the source changed since consent.
         """
-        work, document, attached = self._opened(release, plan_digest, opening, signature, certificate)
+        work, document, attached = self._open(release, plan_digest, opening, signature, certificate)
         before = self._owner.records.rounds.answered(self._owner.aggregator, release)
         if document.round <= len(before):
-            return _repeated(document, before[document.round - 1])
+            return _repeat(document, before[document.round - 1])
         addendum = _check(work, document, attached, before)
         keys = _checked_keys(work, before[0].document if before else document.to_bytes())
         questions, design, sums = _questions(work, addendum, document, attached, before)
@@ -100,7 +97,7 @@ class Measuring:
         last = document.round == n_rounds(design)
         return self._store(work, document, attached, answer, before, addendum, last=last)
 
-    def _opened(
+    def _open(
         self, release: str, plan_digest: str, opening: bytes, signature: bytes, certificate: bytes
     ) -> tuple[ReleaseWork, RoundDocument, bytes]:
         """Return the work, and what opened a round of it, with what came with that."""
@@ -113,11 +110,7 @@ class Measuring:
         return work, document, attached
 
     def _settle(self, work: ReleaseWork, document: RoundDocument) -> None:
-        """Store what opened a round before anything is sent for it; two of them would mean noise of both.
-
-        Raises:
-            ProtocolError: If something was sent for another one.
-        """
+        """Store what opened a round before anything is sent for it; two of them would mean noise of both."""
         rounds = self._owner.records.rounds
         with work.transaction() as tx:
             first = rounds.opening(tx, *work.key[:2], document.round, document.digest)
@@ -136,11 +129,11 @@ class Measuring:
         """
         from owner_node.release.crossing import Crossing
 
-        work, document, attached = self._opened(release, plan_digest, opening, signature, certificate)
+        work, document, attached = self._open(release, plan_digest, opening, signature, certificate)
         answered = self._owner.records.rounds.answered(self._owner.aggregator, release)
         before, is_answered = answered[: document.round - 1], document.round <= len(answered)
         if is_answered:
-            _repeated(document, answered[document.round - 1])
+            _repeat(document, answered[document.round - 1])
         addendum = _check(work, document, attached, before)
         _, design, sums = _questions(work, addendum, document, attached, before)
         choice = _choice(document, before, design)
@@ -163,7 +156,7 @@ class Measuring:
         """Store an answer, with this owner's statement about all answers so far."""
         owner, plan = self._owner, work.plan
         digest = chained(before[-1].digest if before else "", answer)
-        size = sum(len(each.answer) for each in before) + len(answer)
+        size = sum(len(earlier.answer) for earlier in before) + len(answer)
         statement = FragmentStatement(
             plan.release, owner.id, plan.digest, document.digest, digest, size, addendum.records[owner.id]
         )
@@ -205,7 +198,7 @@ def _read(opening: bytes) -> tuple[RoundDocument, bytes]:
         raise ProtocolError(str(problem), "both sides must run compatible versions") from None
 
 
-def _repeated(document: RoundDocument, answered: AnsweredRound) -> RoundAnswer:
+def _repeat(document: RoundDocument, answered: AnsweredRound) -> RoundAnswer:
     """Return the stored answer to a round, if the round was opened by the same document."""
     if document.to_bytes() != answered.document:
         raise ProtocolError(
@@ -229,38 +222,33 @@ def _check(
     first = RoundDocument.from_bytes(before[0].document) if before else document
     if before and document.previous != RoundDocument.from_bytes(before[-1].document).digest:
         raise ProtocolError("the round follows another one than this owner answered")
-    found = read_addendum(work, addendum)
-    if not document.addendum_digest == first.addendum_digest == found.digest:
+    linking = read_addendum(work, addendum)
+    if not document.addendum_digest == first.addendum_digest == linking.digest:
         raise ProtocolError("the round is about another result of linking")
-    return found
+    return linking
 
 
 def _checked_keys(work: ReleaseWork, first: bytes) -> "Mapping[str, bytes]":
-    """Return the owners' keys for sums, each signed by its owner; this owner's own is checked by `Masks`.
-
-    Raises:
-        ProtocolError: If they are not the keys of the plan's owners.
-        IntegrityError: If one is not signed by its owner, or by another key than the policy pins.
-    """
+    """Return the owners' keys for sums, each signed by its owner; this owner's own is checked by `Masks`."""
     plan, own, trust = work.plan, work.owner.id, work.owner.trust
     keys = RoundDocument.from_bytes(first).keys
-    if [each.owner for each in keys] != list(plan.owners):
+    if [key.owner for key in keys] != list(plan.owners):
         raise ProtocolError("the keys for sums are not those of the owners of the plan")
-    since, found = datetime.fromisoformat(work.session.created), dict[str, bytes]()
-    for each in keys:
+    since, public_keys = datetime.fromisoformat(work.session.created), dict[str, bytes]()
+    for key in keys:
         try:
-            stated = SumKey(plan.release, each.owner, plan.digest, each.key).to_bytes()
-            found[each.owner] = bytes.fromhex(each.key)
-            if each.owner == own:
+            stated = SumKey(plan.release, key.owner, plan.digest, key.key).to_bytes()
+            public_keys[key.owner] = bytes.fromhex(key.key)
+            if key.owner == own:
                 continue
-            signed = (Domain.SUM_KEY, stated, bytes.fromhex(each.signature), each.certificate.encode())
-            fingerprint = trust.check_owner(each.owner, *signed, since)
+            signed = (Domain.SUM_KEY, stated, bytes.fromhex(key.signature), key.certificate.encode())
+            fingerprint = trust.check_owner(key.owner, *signed, since)
         except (TesseraError, ValueError) as error:
             reason = error.message if isinstance(error, TesseraError) else "it is malformed"
-            raise _foreign(each.owner, reason) from None
-        if objection := unpinned(work.owner.config.policy, each.owner, fingerprint):
-            raise _foreign(each.owner, objection)
-    return found
+            raise _foreign(key.owner, reason) from None
+        if objection := unpinned(work.owner.config.policy, key.owner, fingerprint):
+            raise _foreign(key.owner, objection)
+    return public_keys
 
 
 def _foreign(owner: str, reason: str) -> IntegrityError:
@@ -288,11 +276,11 @@ def _questions(
 
     sums: list[Int64Array] = []
     # With the first document comes the addendum.
-    for each in (*(each.attached for each in before[1:]), *([attached] if before else [])):
-        if len(each) % NUMBER_BYTES:
+    for data in (*(data.attached for data in before[1:]), *([attached] if before else [])):
+        if len(data) % NUMBER_BYTES:
             raise ProtocolError("the sums of a round are no whole numbers")
-        sums.append(np.frombuffer(each, dtype="<i8").astype(np.int64))
-    if any(bool(((each > LARGEST_SUM) | (each < -LARGEST_SUM)).any()) for each in sums):
+        sums.append(np.frombuffer(data, dtype="<i8").astype(np.int64))
+    if any(bool(((numbers > LARGEST_SUM) | (numbers < -LARGEST_SUM)).any()) for numbers in sums):
         raise ProtocolError("sums of a round are out of bounds")
     design = design_of(work.plan, n_records(work.plan, addendum))
     try:
@@ -318,5 +306,5 @@ def _choice(document: RoundDocument, before: "Sequence[AnsweredRound]", design: 
     number = n_rounds(design) - 1
     if not design.holders or document.round < number:
         return ""
-    found = document if document.round == number else RoundDocument.from_bytes(before[number - 1].document)
-    return found.digest
+    opening = document if document.round == number else RoundDocument.from_bytes(before[number - 1].document)
+    return opening.digest

@@ -66,16 +66,10 @@ def verify_own(
     """Check that an owner's sealed fragment is in a release.
 
     Args:
-        folder: The release folder.
-        verified: Result of `common.release.verification.verify_release` for it.
-        owner: This owner's id.
         fragment: The sealed fragment.
         fragment_digest: The digest that was sealed, from the owner's own records.
-        signature: The signature that was made when it was sealed.
-        workspace: What the comparison may use of the machine.
         kept_digest: The digest of the fragment without tokens, from the owner's own records; empty if it has
             them still, or never had any.
-        progress: Shows how many records have been compared.
 
     Returns:
         The verified records and attributes.
@@ -121,17 +115,14 @@ def verify_answered(
     name. So it is left to check that the owner answered these very rounds, and with what it signed.
 
     Args:
-        verified: Result of `common.release.verification.verify_release`.
-        owner: This owner's id.
         rounds: What it stored of the rounds.
         fragment_digest: Digest of all its answers, from its own records.
-        signature: Its signature of them.
 
     Raises:
         IntegrityError: Naming the first check that fails.
     """
     _check_stated(verified, owner, fragment_digest, signature)
-    if [each.document for each in rounds] != [each.to_bytes() for each in verified.rounds[:-1]]:
+    if [opened.document for opened in rounds] != [opened.to_bytes() for opened in verified.rounds[:-1]]:
         raise IntegrityError("the manifest has other rounds than this owner answered", _HINT)
     names = verified.plan.assignment_of(owner).names
     return OwnVerified(verified.owners[owner].statement.records, names)
@@ -149,12 +140,12 @@ def _check_stated(verified: Verified, owner: str, fragment_digest: str, signatur
 
 def _check_digest(fragment: Path, expected: str) -> None:
     try:
-        found = file_digest(fragment)
+        actual = file_digest(fragment)
     except FileNotFoundError:
         raise UsageError(
             "the sealed fragment is no longer in the outbox, so its values cannot be compared",
             "its digest and signature in the manifest are this owner's; to check the folder without it, run "
             "aggregator verify",
         ) from None
-    if found != expected:
+    if actual != expected:
         raise IntegrityError("the sealed fragment in the outbox was changed", _HINT)

@@ -45,8 +45,6 @@ class Production:
         """Load and pin the source, and return its number of records and its tokens.
 
         Args:
-            release: Release id.
-            plan_digest: Digest of the accepted plan.
             co_owners: The other owners' consents, as the aggregator presents them.
 
         Raises:
@@ -101,8 +99,6 @@ class Production:
         """Spend the charge, mask, and seal the fragment. Idempotent: a sealed fragment is never made again.
 
         Args:
-            release: Release id.
-            plan_digest: Digest of the accepted plan.
             addendum: The result of linking, canonical bytes.
             signature: The aggregator's signature of the addendum.
             certificate: The chain that it was signed with; empty: the plan's.

@@ -119,7 +119,6 @@ def assess(
         entries: The ledger as it is, every line.
         remembered: Heads that owner.db knows (`owner_node.ledger.losses`).
         shown: What the aggregators show.
-        owner: This owner's id.
         budgets: Budget by name of data set, for every data set that is declared.
 
     Returns:
@@ -238,8 +237,6 @@ def carry_out(
     returned: their aggregator shows that it never asked for a fragment.
 
     Args:
-        records: The owner's state.
-        recovery: What to charge and acknowledge.
         stated: What a person states by budget for entries that no aggregator knows; may be 0.
         owner: The configuration, whose totals and sources of data sets are recorded again.
         said: What else ledger and history record: who recovered, and which aggregators were asked.

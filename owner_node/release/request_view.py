@@ -25,8 +25,6 @@ def request_view(
 
     Args:
         session: A session that has a plan.
-        plan: Its plan.
-        config: The owner's configuration.
         remaining: What is left of the data set's budget; None if the data set is no longer configured.
     """
     assignment = plan.assignment_of(config.owner.id)
@@ -48,8 +46,8 @@ def request_view(
         "remaining": remaining,
         "remaining_after": after,
         "max_records_per_person": plan.max_records_per_person,
-        "attributes": [_attribute(plan, each) for each in assignment.attributes]
-        or [_modelled(plan.attribute(name)) for name in assignment.names],
+        "attributes": [_attribute(plan, attribute) for attribute in assignment.attributes]
+        or [_modelled_attribute(plan.attribute(name)) for name in assignment.names],
         "carrier_rule": CARRIER_RULE,
         "linking": list(allowed_findings(plan)),
         "linking_found": list(linking_result(plan, Addendum.from_bytes(session.addendum)))
@@ -57,8 +55,8 @@ def request_view(
         else [],
         "leaves": _leaves(plan, assignment),
         "co_owners": [
-            _co_owner(each, config.policy)
-            for owner, each in plan.assignments.items()
+            _co_owner(assigned, config.policy)
+            for owner, assigned in plan.assignments.items()
             if owner != config.owner.id
         ],
         "forecast": json.loads(session.forecast) if session.forecast else None,
@@ -103,7 +101,7 @@ def _attribute(plan: Plan, planned: PlannedAttribute) -> dict[str, Any]:
     }
 
 
-def _modelled(attribute: Attribute) -> dict[str, Any]:
+def _modelled_attribute(attribute: Attribute) -> dict[str, Any]:
     """Return an attribute that is modelled: nothing is done to its values by themselves."""
     masking = dict.fromkeys(("mechanism", "epsilon", "epsilon_joint", "k", "expected_error", "rank_noise"))
     about = {"name": attribute.name, "type": str(attribute.type), "domain": attribute.domain}

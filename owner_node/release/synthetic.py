@@ -34,9 +34,9 @@ class Synthetic(Masked):
         records, order = prepared.records, prepared.pinned.token_order()
         held = records.sample(records.n_records).columns
         return {
-            number: (held[each.name] - each.lower)[order]
-            for number, each in enumerate(plan.attributes)
-            if each.name in names
+            number: (held[attribute.name] - attribute.lower)[order]
+            for number, attribute in enumerate(plan.attributes)
+            if attribute.name in names
         }
 
     def answer(
@@ -45,16 +45,12 @@ class Synthetic(Masked):
         """Answer a round with the owner's share of its noise, once the charge is spent, `(n_numbers,)`.
 
         Args:
-            questions: The round.
-            prepared: The records.
-            plan: The plan.
             seed: Of the noise of the release (`noise_of`).
-            number: Number of the round.
         """
         records = prepared.records
         columns = records.sample(records.n_records).columns
-        codes = [columns[each.name] - each.lower for each in plan.attributes]
-        noise = [noise_of(each, seed, plan.release, number) for each in questions]
+        codes = [columns[attribute.name] - attribute.lower for attribute in plan.attributes]
+        noise = [noise_of(question, seed, plan.release, number) for question in questions]
         return exact_answer(questions, codes) + np.concatenate(noise)
 
 
@@ -70,9 +66,7 @@ def noise_of(question: Question, seed: bytes, release: str, number: int) -> Int6
     signature of a key, the sums that other questions follow from. To ask again brings no second draw.
 
     Args:
-        question: The question.
         seed: 32 random bytes of this release alone, kept like the data.
-        release: Its id.
         number: Number of the round: a partition that is counted in two rounds has two draws.
     """
     info = f"noise|{number}|{question_digest(question)}".encode()

@@ -34,10 +34,10 @@ def trial_config(config: OwnerConfig) -> OwnerConfig:
     )  # fmt: skip
     datasets = tuple(
         replace(
-            each, source=f"simulated-{each.name}", query=None, budget=each.name, total_epsilon=_BUDGET,
-            simulated=0,
+            dataset, source=f"simulated-{dataset.name}", query=None, budget=dataset.name,
+            total_epsilon=_BUDGET, simulated=0,
         )
-        for each in config.datasets
+        for dataset in config.datasets
     )  # fmt: skip
     return replace(config, policy=policy, datasets=datasets)
 
@@ -49,8 +49,6 @@ def placed(dataset: DatasetConfig, plan: Plan, owner: str) -> DatasetConfig:
 
     Args:
         dataset: Settings of a data set; those of a real one are returned as they are.
-        plan: The plan.
-        owner: Owner id.
     """
     if dataset.simulated is None:
         return dataset

@@ -85,7 +85,6 @@ class Owner:
         """Return a release's work that has not ended.
 
         Args:
-            release: Release id.
             plan_digest: Digest of the plan that it must have; None before there is one.
 
         Raises:
@@ -295,11 +294,11 @@ class ReleaseWork(Work):
             return None
         if session.release_key is not None:
             return ReleaseKey(session.release_key, session.key_generation)
-        found = linkage_key.load(self.owner.config.owner.state_dir)
-        key = ReleaseKey(release_key(found.key, plan.release, plan.digest), found.generation)
+        linkage = linkage_key.load(self.owner.config.owner.state_dir)
+        key = ReleaseKey(release_key(linkage.key, plan.release, plan.digest), linkage.generation)
         if session.key_check not in ("", key.check):
             raise ConfigurationError(
-                f"the linkage key was replaced (generation {found.generation} now) after release "
+                f"the linkage key was replaced (generation {linkage.generation} now) after release "
                 f"{plan.release} was accepted",
                 hint="start the release again once all owners have the new key",
             )
@@ -341,10 +340,7 @@ class ReleaseWork(Work):
         """Apply an event as `Sessions.advance` does. The history records it if it changes the state.
 
         Args:
-            tx: The transaction.
-            event: The event.
             noted: Name of the event in the history; empty if it is not recorded.
-            details: Details for the history.
             epsilon: Epsilon for the history, decimal text.
             changes: Fields of `Session` that are now known.
         """

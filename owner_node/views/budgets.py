@@ -33,13 +33,13 @@ def balances(
 
 def _budget_document(name: str, ledger: Ledger, total: Decimal | None) -> dict[str, Any]:
     losses = ledger.rank_losses(name)
-    found = ledger.balance(name, Decimal(0) if total is None else total)
+    balance = ledger.balance(name, Decimal(0) if total is None else total)
     return {
         "budget": name,
-        "total": None if total is None else found.total,
-        "reserved": found.reserved,
-        "spent": found.spent,
-        "remaining": None if total is None else found.remaining,
+        "total": None if total is None else balance.total,
+        "reserved": balance.reserved,
+        "spent": balance.spent,
+        "remaining": None if total is None else balance.remaining,
         "rank_loss": losses.bounded,
         "without_rank_loss": losses.unbounded,
         "delta": ledger.deltas(name),
@@ -49,7 +49,7 @@ def _budget_document(name: str, ledger: Ledger, total: Decimal | None) -> dict[s
 def unrecorded(owner: OwnerConfig, ledger: Ledger) -> TesseraError | None:
     """Return the error for budgets whose configured total is larger than the recorded one; None if none."""
     try:
-        ledger.check_totals({each.budget: each.total_epsilon for each in owner.datasets})
+        ledger.check_totals({dataset.budget: dataset.total_epsilon for dataset in owner.datasets})
     except TesseraError as error:
         return error
     return None
@@ -57,7 +57,7 @@ def unrecorded(owner: OwnerConfig, ledger: Ledger) -> TesseraError | None:
 
 def ledger_warnings(owner: OwnerConfig, ledger: Ledger) -> list[str]:
     """Return why the balances may not be what they seem: a ledger that is absent, lost or behind."""
-    found = []
+    warnings = []
     if not (owner.owner.state_dir / FILE_NAME).is_file():
         enrolled = owner.tls.cert.is_file()
         text = f"there is no ledger in {owner.owner.state_dir}: these balances are the totals of owner.toml"
@@ -67,10 +67,10 @@ def ledger_warnings(owner: OwnerConfig, ledger: Ledger) -> list[str]:
                 "the newest backup back (owner-node restore), or let aggregators say what was released "
                 "(owner-node ledger recover), and start nothing before"
             )
-        found.append(f"{text}; is state_dir the right folder?")
+        warnings.append(f"{text}; is state_dir the right folder?")
     problem, halted = unrecorded(owner, ledger), ledger.losses.reason()
     if problem is not None:
-        found.append(f"{problem.message}; {problem.hint}")
+        warnings.append(f"{problem.message}; {problem.hint}")
     if halted is not None:
-        found.append(f"no work is done: {halted.message}; {halted.hint}")
-    return found
+        warnings.append(f"no work is done: {halted.message}; {halted.hint}")
+    return warnings

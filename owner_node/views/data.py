@@ -43,7 +43,6 @@ def data_document(
 
     Args:
         examples: Whether an error names wrong labels: on a terminal, never on a page.
-        progress: Shows how far loading is.
 
     Returns:
         Source, budget, schema (as it is sent), attributes, exact number of records, and warnings.
@@ -83,7 +82,7 @@ def _match_keys(dataset: DatasetConfig) -> dict[str, Any]:
 
     loaded = load(dataset, [])
     tokens = list(tokens_to_try(dataset, loaded.identifiers, loaded.n_records, secrets.token_bytes(KEY_SIZE)))
-    return {"match": [each.to_document() for each in check_passes(dataset, tokens, loaded.n_records)]}
+    return {"match": [check.to_document() for check in check_passes(dataset, tokens, loaded.n_records)]}
 
 
 def _describe(attribute: Attribute, loaded: LoadedData) -> dict[str, Any]:
@@ -254,7 +253,7 @@ def policy_parts(owner: OwnerConfig) -> tuple[list[tuple[str, str]], list[tuple[
     usual = asdict(PolicyConfig())
     written |= {key for key, value in asdict(owner.policy).items() if value != usual[key]}
     lines = list(policy_lines(owner))
-    return [each for each in lines if each[0] in written], [each for each in lines if each[0] not in written]
+    return [line for line in lines if line[0] in written], [line for line in lines if line[0] not in written]
 
 
 def policy_lines(owner: OwnerConfig) -> Iterator[tuple[str, str]]:

@@ -32,7 +32,6 @@ def decision_document(
 
     Args:
         owner: The configuration: how many persons have to approve, and who may.
-        approvals: Approvals by people.
 
     Returns:
         `verdict` in a sentence and `decided` ("approved", "refused", or empty), the `persons` with what each
@@ -40,15 +39,15 @@ def decision_document(
     """
     # Lines before the plan came have no digest; a later plan under the same id has another one.
     lines = [
-        each
-        for each in history.entries(session.aggregator, session.release)
-        if each.plan_digest in ("", session.plan_digest)
+        line
+        for line in history.entries(session.aggregator, session.release)
+        if line.plan_digest in ("", session.plan_digest)
     ]
-    used = _used(session, lines, owner, approvals)
+    used = _used_lines(session, lines, owner, approvals)
     persons = [
-        _person(each)
-        for each in lines
-        if "by" in each.details and (each.event == "refused" or str(each.sequence) in used)
+        _person(line)
+        for line in lines
+        if "by" in line.details and (line.event == "refused" or str(line.sequence) in used)
     ]
     head = history.head()
     decided, verdict = _verdict(session, lines, persons, owner.policy.approvers)
@@ -57,22 +56,24 @@ def decision_document(
         "decided": decided,
         "persons": persons,
         "course": [
-            {"time": each.time, "what": _COURSE[each.event], "rule": each.rule, "line": each.sequence}
-            for each in lines
-            if each.event in _COURSE
+            {"time": line.time, "what": _COURSE[line.event], "rule": line.rule, "line": line.sequence}
+            for line in lines
+            if line.event in _COURSE
         ],
         "head": {"line": head.sequence, "hash": head.hash},
     }
 
 
-def _used(session: Session, lines: Sequence[Line], owner: OwnerConfig, approvals: Approvals) -> set[str]:
+def _used_lines(
+    session: Session, lines: Sequence[Line], owner: OwnerConfig, approvals: Approvals
+) -> set[str]:
     """Return the lines of the approvals that led to the decision, or that count while there is none."""
-    accepted = [each for each in lines if each.event == ACCEPTED]
+    accepted = [line for line in lines if line.event == ACCEPTED]
     if accepted:
         return set(str(accepted[-1].details.get("approval", "")).split(", "))
     if session.state is SessionState.AWAITING_APPROVAL:
-        return {str(each.line) for each in approvals.held(session, owner.console.oidc)}
-    return {str(each.line) for each in approvals.of(session)}
+        return {str(approval.line) for approval in approvals.held(session, owner.console.oidc)}
+    return {str(approval.line) for approval in approvals.of(session)}
 
 
 def _person(line: Line) -> dict[str, Any]:
@@ -98,11 +99,11 @@ def _verdict(
     approvers: int,
 ) -> tuple[str, str]:
     """Return whether it was approved or refused, and the same in a sentence."""
-    approved = [each["by"] for each in persons if each["decision"] == "approved"]
-    refused = [each["by"] for each in persons if each["decision"] == "refused"]
+    approved = [person["by"] for person in persons if person["decision"] == "approved"]
+    refused = [person["by"] for person in persons if person["decision"] == "refused"]
     if refused:
         return "refused", f"Refused by {refused[-1]}."
-    if any(each.event == ACCEPTED for each in lines):
+    if any(line.event == ACCEPTED for line in lines):
         return (
             "approved",
             f"Approved by {', '.join(approved)}." if approved else "Accepted by this owner's policy alone.",

@@ -33,11 +33,13 @@ def plan_sections(document: Mapping[str, Any]) -> list[Section]:
     synthetic = document["product"] == Product.SYNTHETIC
     carriers = [
         document["carrier_rule"],
-        *(f"{each['name']}: {each['carried_by']}" for each in document["attributes"]),
+        *(f"{attribute['name']}: {attribute['carried_by']}" for attribute in document["attributes"]),
     ]
     return [
         Facts({**_decision(document), **_facts(document)}),
-        _modelled(document) if synthetic else attribute_table(document["attributes"], document["forecast"]),
+        _model_table(document)
+        if synthetic
+        else attribute_table(document["attributes"], document["forecast"]),
         Listing("What carries the values, and why", [] if synthetic else carriers),
         _co_owners(document),
         Listing("What linking may find", document["linking"]),
@@ -114,15 +116,17 @@ def _own(document: Mapping[str, Any]) -> Any:
     return document["epsilon_joint" if document["accounting"] == "joint" else "epsilon"]
 
 
-def _modelled(document: Mapping[str, Any]) -> SectionTable:
-    rows = [(each["name"], each["type"], each["domain"]) for each in document["attributes"]]
+def _model_table(document: Mapping[str, Any]) -> SectionTable:
+    rows = [
+        (attribute["name"], attribute["type"], attribute["domain"]) for attribute in document["attributes"]
+    ]
     return SectionTable("What is modelled", ("attribute", "type", "domain"), rows)
 
 
 def _co_owners(document: Mapping[str, Any]) -> Section:
     rows = [
-        (each["id"], ", ".join(each["attributes"]), f"≥ {each['records_told']:,}", each["known"])
-        for each in document["co_owners"]
+        (owner["id"], ", ".join(owner["attributes"]), f"≥ {owner['records_told']:,}", owner["known"])
+        for owner in document["co_owners"]
     ]
     if not rows:
         return Listing("Co-owners", ["There are none."])
@@ -136,20 +140,20 @@ def attribute_table(attributes: list[dict[str, Any]], forecast: Mapping[str, Any
         attributes: Name, mechanism, k, rank noise, ε and ε joint of each; type and domain, if these matter.
         forecast: The document of a forecast of masking this owner's data; None if nobody made one.
     """
-    own = {each["name"]: each for each in (forecast or {}).get("attributes", ())}
+    own = {attribute["name"]: attribute for attribute in (forecast or {}).get("attributes", ())}
     about = [key for key in ("type", "domain") if key in attributes[0]]
 
-    def cells(each: Mapping[str, Any]) -> tuple[Cell, ...]:
-        error = Decimal(each["expected_error"])
+    def cells(attribute: Mapping[str, Any]) -> tuple[Cell, ...]:
+        error = Decimal(attribute["expected_error"])
         if not own:
             return (f"{error:.3g}",)
-        known = own[each["name"]]
+        known = own[attribute["name"]]
         error = Decimal(known["error"] or 0)
         text = f"{error:.3g}" if known["error"] else "does not vary"
         return text, percent_text(known["unchanged"]), percent_text(known["zero_noise"])
 
-    def is_lost(each: Mapping[str, Any]) -> bool:
-        return Decimal((own[each["name"]]["error"] or 0) if own else each["expected_error"]) >= 1
+    def is_lost(attribute: Mapping[str, Any]) -> bool:
+        return Decimal((own[attribute["name"]]["error"] or 0) if own else attribute["expected_error"]) >= 1
 
     known_here = " Errors, unchanged and without noise are known only here." if own else ""
     whose = OF_YOUR_DATA if own else f"{OF_UNIFORM}, from public numbers alone"
@@ -161,25 +165,25 @@ def attribute_table(attributes: list[dict[str, Any]], forecast: Mapping[str, Any
         ),
         [
             (
-                each["name"], *cells(each), *(each[key] for key in about), each["mechanism"], each["k"],
-                each.get("rank_noise"), bound_cell(each["epsilon"]), bound_cell(each["epsilon_joint"]),
-                "its mean would do as well" if is_lost(each) else "",
+                row["name"], *cells(row), *(row[key] for key in about), row["mechanism"], row["k"],
+                row.get("rank_noise"), bound_cell(row["epsilon"]), bound_cell(row["epsilon_joint"]),
+                "its mean would do as well" if is_lost(row) else "",
             )
-            for each in attributes
+            for row in attributes
         ],
         [f"Error: expected squared error, {whose}. At 1, the attribute's mean is as good.{known_here}"],
     )  # fmt: skip
 
 
-def trial_sections(found: Mapping[str, Any] | None) -> list[Section]:
+def trial_sections(trial: Mapping[str, Any] | None) -> list[Section]:
     """Return what attacks find in a trial of a plan, and how masking changes single attributes.
 
     Args:
-        found: The trial, as `owner_node.views.plan.preview_of` returns it; without one there are no sections.
+        trial: The trial, as `owner_node.views.plan.preview_of` returns it; without one there are no sections.
     """
-    if not found or "problem" in found:
+    if not trial or "problem" in trial:
         return []
-    n_others, bare = found["others_attributes"], found["risks_without_rank_noise"]
+    n_others, bare = trial["others_attributes"], trial["risks_without_rank_noise"]
     of_bare = ("without rank noise",) if bare else ()
     attacks = SectionTable(
         "Every attack, by intruders who know attributes"
@@ -187,32 +191,32 @@ def trial_sections(found: Mapping[str, Any] | None) -> list[Section]:
         ("attack", "right about", "without the release", "what it means", *of_bare, "from", "to"),
         [
             (
-                each["name"],
-                percent_text(each["share"]),
-                percent_text(each["without"]),
-                each["means"],
-                *((_share(each["without_rank_noise"]),) if bare else ()),
-                percent_text(each["low"]),
-                percent_text(each["high"]),
+                row["name"],
+                percent_text(row["share"]),
+                percent_text(row["without"]),
+                row["means"],
+                *((_share(row["without_rank_noise"]),) if bare else ()),
+                percent_text(row["low"]),
+                percent_text(row["high"]),
             )
-            for each in trial_rows(found)
+            for row in trial_rows(trial)
         ],
         [
             "Tried on this owner's data, with noise drawn for this only.",
             "“Right about” is the share of targets; from and to is its 95 % confidence interval.",
-            *_remarks(found),
+            *_remarks(trial),
         ],
     )
     changed = [
         (
-            each["name"],
-            each["mean"] and f"{each['mean']['before']:.4g} → {each['mean']['after']:.4g}",
-            each["zeros"] and _change(each["zeros"]),
-            each["most_frequent"]["value"],
-            _change(each["most_frequent"]),
-            "distorted" if each["distorted"] else "",
+            distortion["name"],
+            distortion["mean"] and f"{distortion['mean']['before']:.4g} → {distortion['mean']['after']:.4g}",
+            distortion["zeros"] and _change(distortion["zeros"]),
+            distortion["most_frequent"]["value"],
+            _change(distortion["most_frequent"]),
+            "distorted" if distortion["distorted"] else "",
         )
-        for each in found.get("distortions", ())
+        for distortion in trial.get("distortions", ())
     ]
     title = "How masking changes single attributes, averaged over a few draws"
     columns = ("attribute", "mean", "zeros", "most frequent value", "its share", "")
@@ -227,14 +231,14 @@ def _change(share: Mapping[str, Any]) -> str:
     return f"{percent_text(share['before'])} → {percent_text(share['after'])}"
 
 
-def _remarks(found: Mapping[str, Any]) -> Iterator[str]:
-    if "sampled" in found:
-        yield f"{found['sampled']}."
-    if n_others := found["others_attributes"]:
+def _remarks(trial: Mapping[str, Any]) -> Iterator[str]:
+    if "sampled" in trial:
+        yield f"{trial['sampled']}."
+    if n_others := trial["others_attributes"]:
         yield (
             f"The other owners have {n_others} more attributes of the same people in this release: anyone "
             "who also knows those finds more."
         )
-    n_inferred = sum(risk["attack"] == "inference" for risk in found["risks"])
-    if 0 < n_inferred < found["attributes"]:
-        yield f"Guessing was tried for {n_inferred} of {found['attributes']} attributes, chosen at random."
+    n_inferred = sum(risk["attack"] == "inference" for risk in trial["risks"])
+    if 0 < n_inferred < trial["attributes"]:
+        yield f"Guessing was tried for {n_inferred} of {trial['attributes']} attributes, chosen at random."

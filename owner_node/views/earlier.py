@@ -22,9 +22,11 @@ def released_plans(owner: OwnerConfig, dataset: str) -> list[Plan]:
     """Return the plans of the newest releases that a data set has sealed fragments for, the oldest first."""
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         sessions = Sessions(db, utc_now)
-        sealed = [each for each in sessions.all() if each.dataset == dataset and each.fragment_digest]
-        newest = sorted(sealed, key=lambda each: each.created)
-        plans = [Plan.from_bytes(plan) for each in newest if (plan := sessions.plan(each)) is not None]
+        sealed = [
+            session for session in sessions.all() if session.dataset == dataset and session.fragment_digest
+        ]
+        newest = sorted(sealed, key=lambda session: session.created)
+        plans = [Plan.from_bytes(plan) for session in newest if (plan := sessions.plan(session)) is not None]
     return [plan for plan in plans if plan.synthesis is None][-MOST_EARLIER:]
 
 
@@ -35,8 +37,6 @@ def released_tasks(
 
     Args:
         plans: Their plans.
-        owner: The configuration.
-        dataset: Settings of the data set.
         declared: The attributes as they are declared now, by name.
     """
     releases = (

@@ -44,8 +44,8 @@ class Explorations:
             `{name, by, dataset, created, mechanisms, epsilons, ks, rank_noises, repetitions, known, records,
             settings, recommended, reasons}` each; `recommended` is null if no setting is.
         """
-        found = [json.loads(path.read_bytes()) for path in self._folder.glob("*.json")]
-        return sorted(found, key=lambda each: (each["created"], each["name"]), reverse=True)
+        documents = [json.loads(path.read_bytes()) for path in self._folder.glob("*.json")]
+        return sorted(documents, key=lambda document: (document["created"], document["name"]), reverse=True)
 
     def page(self, name: str) -> str:
         """Return a page.
@@ -101,7 +101,6 @@ def table_of(
     Args:
         owner: The configuration; its policy says which attributes are explored by default.
         attributes: Names of attributes; empty for all that the policy admits.
-        progress: Shows how far loading is.
 
     Raises:
         DataError: With everything that is wrong with the data.
@@ -129,17 +128,13 @@ def explored(
 
     Args:
         attributes: Names of attributes; empty for all that the policy admits.
-        question: What is asked.
         by: Name of the person who asks.
-        progress: Called after every setting.
-        loading: Shows how far loading is.
 
     Returns:
         The name of the page.
 
     Raises:
         UsageError: As `owner_node.explore.sweep.explore`.
-        DataError: With everything that is wrong with the data.
     """
     check_question(question)
     table = table_of(owner, owner.dataset(dataset), attributes, loading)

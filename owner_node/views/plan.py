@@ -46,7 +46,7 @@ def plan_document(session: Session, owner: OwnerConfig, decisions: Decisions) ->
     held = decisions.approvals.held(session, owner.console.oidc)
     known: dict[str, Any] = {
         "approvers": owner.policy.approvers,
-        "approved_by": [each.by for each in held],
+        "approved_by": [given.by for given in held],
         "rule": decisions.asked_by(session),
         "approval": None
         if approval is None
@@ -61,7 +61,7 @@ def plan_document(session: Session, owner: OwnerConfig, decisions: Decisions) ->
     if plan is None:
         about = {"reason": session.reason, "dataset": session.dataset, "purpose": session.purpose}
         return {**named(session), **about, **known}
-    configured = {each.name: each for each in owner.datasets}.get(session.dataset)
+    configured = {dataset.name: dataset for dataset in owner.datasets}.get(session.dataset)
     balance, read = None, Plan.from_bytes(plan)
     if configured is not None:
         (balance,) = balances(owner, decisions.ledger, [configured.budget])
@@ -112,7 +112,7 @@ def preview_of(
         return None
     try:
         released = released_plans(owner, session.dataset)
-        found = _tried(plan, session.dataset, owner, released, progress, loading)
+        trial = _try_plan(plan, session.dataset, owner, released, progress, loading)
     except TesseraError as error:
         return {"problem": on_one_line(error.message)}
     except StepStoppedError:
@@ -122,31 +122,31 @@ def preview_of(
         return {
             "problem": f"internal fault ({type(fault).__name__} at {places(fault)[-2]}); please report it"
         }
-    if session.forecast and "risks" in found:
-        found["risks"] = _with_stored_figure(found, Forecast.from_text(session.forecast).intruder)
-    return found
+    if session.forecast and "risks" in trial:
+        trial["risks"] = _with_stored_figure(trial, Forecast.from_text(session.forecast).intruder)
+    return trial
 
 
-def _with_stored_figure(found: dict[str, Any], stored: Reidentification | None) -> list[dict[str, Any]]:
+def _with_stored_figure(trial: dict[str, Any], stored: Reidentification | None) -> list[dict[str, Any]]:
     """Return the risks with the stored figure of the expected intruder, however often a plan is tried."""
-    risks: list[dict[str, Any]] = found["risks"]
+    risks: list[dict[str, Any]] = trial["risks"]
     if stored is None:
         return risks
-    expected = [each for each in risks if each["attack"] in LINKING and each["knows"] == found["expected"]]
+    expected = [risk for risk in risks if risk["attack"] in LINKING and risk["knows"] == trial["expected"]]
     figure = {
         "attack": stored.attack,
         "rate": {"mean": float(stored.share), "low": float(stored.low), "high": float(stored.high)},
         "baseline": float(stored.without),
-        "targets": max((each["targets"] for each in expected), default=0),
+        "targets": max((risk["targets"] for risk in expected), default=0),
         "meaning": WORDS[stored.attack].meaning,
         "control": None,
         "attribute": None,
-        "knows": found["expected"],
+        "knows": trial["expected"],
     }
-    return [figure, *(each for each in risks if each not in expected)]
+    return [figure, *(risk for risk in risks if risk not in expected)]
 
 
-def _tried(
+def _try_plan(
     plan_bytes: bytes,
     dataset: str,
     owner: OwnerConfig,
@@ -156,7 +156,7 @@ def _tried(
 ) -> dict[str, Any]:
     plan = Plan.from_bytes(plan_bytes)
     asked = plan.assignment_of(owner.owner.id)
-    masked = [(plan.attribute(each.name), each.mechanism) for each in asked.attributes]
+    masked = [(plan.attribute(attribute.name), attribute.mechanism) for attribute in asked.attributes]
     most = most_records(masked)
     if most < min(asked.records_rounded, FEWEST_TRIED):
         return {"problem": f"it would take long with so many values: owner-node explore --dataset {dataset}"}
@@ -166,15 +166,15 @@ def _tried(
     with closing(prepared.pinned):
         records, tasks = sampled(prepared.records, prepared.tasks, most)
         earlier = _earlier(owner, owner.dataset(dataset), prepared, released, most, loading)
-    found = preview(
+    trial = preview(
         records, tasks, Randomness.of_system(), earlier,
         # Loading comes before these steps, and distortions after them.
         lambda done, of: progress(done + 1, of + 2), owner.policy.known,
     )  # fmt: skip
-    found["distortions"] = distortions(records, tasks)
+    trial["distortions"] = distortions(records, tasks)
     if text := sample_text(records.n_records, prepared.n_records):
-        found["sampled"] = text
-    return {**found, "others_attributes": len(plan.attributes) - len(asked.attributes)}
+        trial["sampled"] = text
+    return {**trial, "others_attributes": len(plan.attributes) - len(asked.attributes)}
 
 
 def _earlier(

@@ -36,10 +36,12 @@ def status_document(owner: OwnerConfig, db: OwnerDatabase, ledger: Ledger | None
         "certificate": _certificate(owner),
         "linkage_key": _linkage_key(owner),
         "aggregators": _aggregators(owner, daemon),
-        "sessions": [_session(each, daemon) for each in sessions.live()],
+        "sessions": [_session(session, daemon) for session in sessions.live()],
         "balances": balances(owner, ledger),
         "engines": engines(owner),
-        "attempts": [each.to_document() | {"text": str(each)} for each in attempts.allowances(owner)],
+        "attempts": [
+            allowance.to_document() | {"text": str(allowance)} for allowance in attempts.allowances(owner)
+        ],
         "halted": None if halted is None else halted.message,
     }
 
@@ -51,24 +53,25 @@ def engines(owner: OwnerConfig) -> list[dict[str, Any]]:
         free = owner.workspace.free()
     except (TesseraError, OSError):
         free = None
-    found = [(each, engine_of(each, owner.engine, owner.workspace)) for each in owner.datasets]
+    choices = [(dataset, engine_of(dataset, owner.engine, owner.workspace)) for dataset in owner.datasets]
     return [
-        {"dataset": each.name, **choice.to_document(), "scratch_free_bytes": free} for each, choice in found
+        {"dataset": dataset.name, **choice.to_document(), "scratch_free_bytes": free}
+        for dataset, choice in choices
     ]
 
 
 def _certificate(owner: OwnerConfig) -> dict[str, Any]:
     """Return the expiry of the daemon's certificate, and a warning if there is a problem with it."""
     try:
-        found = load_chain(owner.tls.cert)[0]
+        certificate = load_chain(owner.tls.cert)[0]
     except TesseraError as error:
         return {"expires": None, "fingerprint": None, "warning": f"there is no certificate: {error.message}"}
-    ends = found.not_valid_after_utc
+    ends = certificate.not_valid_after_utc
     return {
         "expires": ends.isoformat(),
-        "fingerprint": fingerprint(found.public_key()),
+        "fingerprint": fingerprint(certificate.public_key()),
         "warning": expiry_warning(
-            f"owner {owner.owner.id}", ends, utc_now(), ends - renewal_begins(found), how=OWNER_RENEWS
+            f"owner {owner.owner.id}", ends, utc_now(), ends - renewal_begins(certificate), how=OWNER_RENEWS
         ),
     }
 
@@ -80,22 +83,22 @@ def certificates(owner: OwnerConfig, db: OwnerDatabase) -> list[dict[str, Any]]:
         `{of, ends, days, fingerprint}` each: this owner's, those of the authorities, and those that
         aggregators signed their newest plans with.
     """
-    found = [(f"owner {owner.owner.id}", _chain(owner.tls.cert)[:1])]
-    found += [("certificate authority", [each]) for each in _chain(owner.tls.ca)]
+    chains = [(f"owner {owner.owner.id}", _chain(owner.tls.cert)[:1])]
+    chains += [("certificate authority", [certificate]) for certificate in _chain(owner.tls.ca)]
     sessions = Sessions(db, utc_now)
-    for each in owner.aggregators:
-        pem = sessions.aggregator_chain(each.name)
-        found.append((f"aggregator {each.name}", load_certificates(pem)[:1] if pem else []))
+    for aggregator in owner.aggregators:
+        pem = sessions.aggregator_chain(aggregator.name)
+        chains.append((f"aggregator {aggregator.name}", load_certificates(pem)[:1] if pem else []))
     now = utc_now()
     return [
         {
             "of": of,
-            "ends": each.not_valid_after_utc.isoformat(),
-            "days": (each.not_valid_after_utc - now).days,
-            "fingerprint": fingerprint(each.public_key()),
+            "ends": certificate.not_valid_after_utc.isoformat(),
+            "days": (certificate.not_valid_after_utc - now).days,
+            "fingerprint": fingerprint(certificate.public_key()),
         }
-        for of, chain in found
-        for each in chain
+        for of, chain in chains
+        for certificate in chain
     ]
 
 
@@ -109,23 +112,23 @@ def _chain(path: Path) -> list[Certificate]:
 def _linkage_key(owner: OwnerConfig) -> dict[str, Any]:
     """Return generation and check value of the linkage key, which owners compare with one another."""
     try:
-        found = linkage_key.load(owner.owner.state_dir)
+        key = linkage_key.load(owner.owner.state_dir)
     except TesseraError as error:
         return {"generation": None, "check": None, "reason": error.message}
-    return {"generation": found.generation, "check": found.check, "reason": ""}
+    return {"generation": key.generation, "check": key.check, "reason": ""}
 
 
 def _aggregators(owner: OwnerConfig, daemon: DaemonState) -> list[dict[str, Any]]:
-    known = {each.aggregator: each for each in daemon.connections}
+    known = {connection.aggregator: connection for connection in daemon.connections}
     return [
         {
-            "name": each.name,
-            "address": each.address,
-            "connected": each.name in known and known[each.name].connected,
-            "since": known[each.name].since if each.name in known else "",
-            "reason": known[each.name].reason if each.name in known else "",
+            "name": aggregator.name,
+            "address": aggregator.address,
+            "connected": aggregator.name in known and known[aggregator.name].connected,
+            "since": known[aggregator.name].since if aggregator.name in known else "",
+            "reason": known[aggregator.name].reason if aggregator.name in known else "",
         }
-        for each in owner.aggregators
+        for aggregator in owner.aggregators
     ]
 
 

@@ -42,8 +42,10 @@ def limits_of(plan: Mapping[str, Any], policy: PolicyConfig) -> list[dict[str, A
     # No record of a synthetic release is a person's, so limits of masked values do not apply to it.
     if plan["product"] == Product.MASKED:
         lines += data_limits(_forecast_of(plan), policy)
-    sizes = [each["k"] for each in plan["attributes"] if each["k"] is not None]
-    noises = [each["rank_noise"] for each in plan["attributes"] if each["rank_noise"] is not None]
+    sizes = [attribute["k"] for attribute in plan["attributes"] if attribute["k"] is not None]
+    noises = [
+        attribute["rank_noise"] for attribute in plan["attributes"] if attribute["rank_noise"] is not None
+    ]
     if sizes:
         smallest = Decimal(min(sizes))
         lines.append(
@@ -56,7 +58,7 @@ def limits_of(plan: Mapping[str, Any], policy: PolicyConfig) -> list[dict[str, A
                 least=True,
             )
         )  # fmt: skip
-    return [{**each.to_document(), "kept": each.kept} for each in lines]
+    return [{**line.to_document(), "kept": line.kept} for line in lines]
 
 
 def _forecast_of(plan: Mapping[str, Any]) -> Forecast | None:
@@ -115,32 +117,32 @@ def verdict_of(
     persons = _Counted(n, "persons" if plan["max_records_per_person"] == 1 else "records")
     forecast = _forecast_of(plan)
     limits = limits_of(plan, policy)
-    names = [each["name"] for each in plan["attributes"]]
+    names = [attribute["name"] for attribute in plan["attributes"]]
     # A plan that waits has a forecast, unless its data could not be used.
     unusable = forecast is None and n is None and plan["state"] == SessionState.AWAITING_APPROVAL
     return {
         "unusable": _UNUSABLE if unusable else "",
-        "exceeded": [exceeded_text(each) for each in limits if each["kept"] is False],
+        "exceeded": [exceeded_text(line) for line in limits if line["kept"] is False],
         "attributes": names,
         "records": n,
-        "co_owners": [each["id"] for each in plan["co_owners"]],
-        "unchanged": None if forecast is None else _unchanged(forecast, n, len(names)),
+        "co_owners": [owner["id"] for owner in plan["co_owners"]],
+        "unchanged": None if forecast is None else _unchanged_part(forecast, n, len(names)),
         "intruder": _intruder(forecast, names, policy, persons),
         "others": sorted(
             (_other(risk, persons) for risk in other_linking(preview)),
-            key=lambda each: each["share"],
+            key=lambda other: other["share"],
             reverse=True,
         ),
-        "mostly_lost": [] if forecast is None else [each.name for each in forecast.mostly_lost],
+        "mostly_lost": [] if forecast is None else [attribute.name for attribute in forecast.mostly_lost],
         "worthless": forecast is not None and forecast.worthless,
         "loss": "" if forecast is None else forecast.loss,
-        "limits": [each for each in limits if each["limit"] is not None],
-        "unset": [each["rule"] for each in limits if each["limit"] is None],
-        "unset_says": _unset_text([each["what"] for each in limits if each["limit"] is None]),
+        "limits": [line for line in limits if line["limit"] is not None],
+        "unset": [line["rule"] for line in limits if line["limit"] is None],
+        "unset_says": _unset_text([line["what"] for line in limits if line["limit"] is None]),
     }
 
 
-def _unchanged(forecast: Forecast, n: int | None, n_attributes: int) -> dict[str, Any]:
+def _unchanged_part(forecast: Forecast, n: int | None, n_attributes: int) -> dict[str, Any]:
     values = _Counted(None if n is None else n * n_attributes, "values")
     records = _Counted(n, "records")
     says = (
@@ -163,42 +165,43 @@ def _intruder(
 ) -> dict[str, Any] | None:
     """Return what the policy's intruder finds; None where nobody tried it."""
     most = policy.max_reidentified
-    found = None if forecast is None else forecast.intruder
-    if found is None:
+    intruder = None if forecast is None else forecast.intruder
+    if intruder is None:
         if policy.known and not set(policy.known) & set(names) and forecast is not None:
             # No attribute that the intruder knows is masked: there is nothing to compare with.
-            found = Reidentification((), "", *[Decimal(0)] * 4)
+            intruder = Reidentification((), "", *[Decimal(0)] * 4)
         elif forecast is None or most is None:
             return None
         else:
             # A forecast of an older version has the share alone.
             share = forecast.reidentified
-            found = Reidentification(_known(policy, names), "", share, share, share, Decimal(0))
-    kept = reidentified_line(policy, found.share).kept
-    unsure = most is not None and found.low <= most < found.high
+            intruder = Reidentification(_known_names(policy, names), "", share, share, share, Decimal(0))
+    kept = reidentified_line(policy, intruder.share).kept
+    unsure = most is not None and intruder.low <= most < intruder.high
     return {
-        "known": list(found.known),
-        "knows": _knows(found.known, names),
-        "attack": found.attack,
-        "share": found.share,
-        "low": found.low,
-        "high": found.high,
-        "without": found.without,
-        "number": persons.number(found.share),
+        "known": list(intruder.known),
+        "knows": _knows(intruder.known, names),
+        "attack": intruder.attack,
+        "share": intruder.share,
+        "low": intruder.low,
+        "high": intruder.high,
+        "without": intruder.without,
+        "number": persons.number(intruder.share),
         "of": persons.n,
         "persons": persons.noun,
         "limit": most,
         "kept": kept,
         "unsure": unsure,
-        "figure": persons.share(found.share),
+        "figure": persons.share(intruder.share),
         "judgement": _judgement(most, kept=kept, unsure=unsure),
-        "says": _found_text(found, names, persons, policy),
-        "brief": f"{_found_text(found, names, persons, PolicyConfig())}; {_brief_judgement(most, kept=kept)}",
+        "says": _found_text(intruder, names, persons, policy),
+        "brief": f"{_found_text(intruder, names, persons, PolicyConfig())}; "
+        f"{_brief_judgement(most, kept=kept)}",
     }
 
 
-def _known(policy: PolicyConfig, names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(each for each in names if each in (policy.known or names))
+def _known_names(policy: PolicyConfig, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name in (policy.known or names))
 
 
 def _knows(known: Sequence[str], names: Sequence[str]) -> str:
@@ -209,15 +212,15 @@ def _knows(known: Sequence[str], names: Sequence[str]) -> str:
 
 
 def _found_text(
-    found: Reidentification, names: Sequence[str], persons: _Counted, policy: PolicyConfig
+    intruder: Reidentification, names: Sequence[str], persons: _Counted, policy: PolicyConfig
 ) -> str:
-    if not found.known:
+    if not intruder.known:
         return "the intruder that the policy expects knows none of these attributes, so nothing finds persons"
     whose = ", whom the policy expects" if policy.known else ""
-    interval = "" if found.low == found.high else f" ({_range(found.low, found.high)})"
+    interval = "" if intruder.low == intruder.high else f" ({_range(intruder.low, intruder.high)})"
     return (
-        f"{persons.share(found.share)}{interval}, by one who knows {_knows(found.known, names)}{whose}; "
-        f"{percent_text(found.without)} without the release"
+        f"{persons.share(intruder.share)}{interval}, by one who knows {_knows(intruder.known, names)}"
+        f"{whose}; {percent_text(intruder.without)} without the release"
     )
 
 
@@ -244,17 +247,17 @@ def _brief_judgement(most: Decimal | None, *, kept: bool | None) -> str:
 
 def other_linking(preview: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
     """Yield the best linking of every other intruder that a trial tried, as `risks` of `preview_of`."""
-    found = preview or {}
-    tried = [each for each in found.get("risks", ()) if each["attack"] in LINKING and each["knows"]]
-    for knows in dict.fromkeys(each["knows"] for each in tried if each["knows"] != found["expected"]):
+    trial = preview or {}
+    tried = [risk for risk in trial.get("risks", ()) if risk["attack"] in LINKING and risk["knows"]]
+    for knows in dict.fromkeys(risk["knows"] for risk in tried if risk["knows"] != trial["expected"]):
         yield best_linking(tried, knows)
-    yield from found.get("risks_with_earlier", ())
+    yield from trial.get("risks_with_earlier", ())
 
 
 def best_linking(risks: Iterable[Mapping[str, Any]], knows: str) -> Mapping[str, Any]:
     """Return the attack that re-identifies most for an intruder with some knowledge; empty without one."""
-    tried = (each for each in risks if each["attack"] in LINKING and each["knows"] == knows)
-    return max(tried, key=lambda each: float(each["rate"]["mean"]), default={})
+    tried = (risk for risk in risks if risk["attack"] in LINKING and risk["knows"] == knows)
+    return max(tried, key=lambda risk: float(risk["rate"]["mean"]), default={})
 
 
 def knows_text(words: str) -> str:
@@ -282,31 +285,31 @@ def without_release(risk: Mapping[str, Any]) -> float:
     return max(float(risk["baseline"]), float(risk["control"]["mean"]) if risk["control"] else 0.0)
 
 
-def trial_rows(found: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+def trial_rows(trial: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """Return every attack of a trial for people: of those that re-identify, the best one by each intruder.
 
     Args:
-        found: The trial, as `owner_node.views.plan.preview_of` returns it; without one there are no rows.
+        trial: The trial, as `owner_node.views.plan.preview_of` returns it; without one there are no rows.
 
     Returns:
         `{name, attack, share, low, high, without, without_rank_noise, means}` each; `without_rank_noise` is
         the share of the same attack on a release without rank noise, null where that was not tried.
     """
-    if not found or "problem" in found:
+    if not trial or "problem" in trial:
         return []
-    risks, bare = found["risks"], found["risks_without_rank_noise"] or ()
+    risks, bare = trial["risks"], trial["risks_without_rank_noise"] or ()
     same: Mapping[str, Any]
     rows = []
-    for knows in dict.fromkeys(each["knows"] for each in risks if each["knows"]):
+    for knows in dict.fromkeys(risk["knows"] for risk in risks if risk["knows"]):
         name = f"re-identified by one who knows {knows_text(knows)}"
         rows.append(_row(name, best_linking(risks, knows), best_linking(bare, knows)))
     rows += [
         _row(f"re-identified by one who knows {knows_text(risk['knows'])}", risk, {})
-        for risk in found["risks_with_earlier"]
+        for risk in trial["risks_with_earlier"]
     ]
-    for risk in (each for each in risks if not each["knows"]):
+    for risk in (other for other in risks if not other["knows"]):
         key = risk["attack"], risk["attribute"]
-        same = next((each for each in bare if (each["attack"], each["attribute"]) == key), {})
+        same = next((match for match in bare if (match["attack"], match["attribute"]) == key), {})
         rows.append(_row(f"{WORDS[risk['attack']].name} {risk['attribute'] or ''}".strip(), risk, same))
     return rows
 
