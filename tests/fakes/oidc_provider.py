@@ -43,7 +43,7 @@ class Provider:
 
     def knows(self, subject: str, **claims: Any) -> None:
         """Make a person known; claims replace what it would say by itself."""
-        requests.put(f"{self.issuer}/users/{subject}", json=claims, timeout=10).raise_for_status()
+        requests.put(f"{self.issuer}/users/{subject}", json=claims, timeout=60).raise_for_status()
 
     def knows_mail(self, subject: str, mail: str, **claims: Any) -> None:
         """Make a person with a verified e-mail address known."""
@@ -51,7 +51,7 @@ class Provider:
 
     def approves(self, there: str, subject: str) -> str:
         """Let a person sign in at an address of the provider; return where the browser is sent then."""
-        answer = requests.post(there, data={"sub": subject}, allow_redirects=False, timeout=10)
+        answer = requests.post(there, data={"sub": subject}, allow_redirects=False, timeout=60)
         return answer.headers["location"]
 
 

@@ -68,7 +68,7 @@ class OwnerConsole:
         headers: dict[str, str] | None = None,
     ) -> Answer:
         """Send one request."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
         body = form if isinstance(form, bytes) else urlencode(form or {}).encode()
         own = {"Cookie": self.cookie} if self.cookie else {}
         if method == "POST":

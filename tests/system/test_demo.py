@@ -44,7 +44,7 @@ class Demo:
 
     def end(self) -> tuple[int, str, str]:
         """Wait for its end; returns exit code and what it printed."""
-        out, err = self.process.communicate(timeout=200)
+        out, err = self.process.communicate(timeout=500)
         return self.process.returncode, out, err
 
     def left(self) -> list[psutil.Process]:
@@ -73,7 +73,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
         demo.process.communicate()
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_three_releases(run, tmp_path):
     """All releases are published with every record and attribute; the tables and folders are printed, every
     owner's check is done, an earlier demonstration is replaced, and no process is left.

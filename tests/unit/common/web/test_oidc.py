@@ -40,8 +40,9 @@ def provider(tmp_path):
 
 
 @pytest.fixture
-def console(tmp_path, provider):
-    """A console that people sign in to at the provider."""
+def console(tmp_path, provider, monkeypatch):
+    """A console that people sign in to at the provider, which a busy machine gives more time to answer."""
+    monkeypatch.setattr("common.web.oidc._SECONDS", 60.0)
     section = provider.section("dpo@north.example", "s-7", viewers=("audit@north.example",))
     with owner_console(tmp_path, oidc=section) as made:
         yield made
