@@ -91,7 +91,7 @@ bench: $(DEVELOPMENT_STAMP) build/bench/.installed ## measure speed and memory (
 
 papers: $(DEVELOPMENT_STAMP) ## repeat the experiments of the pages, an hour: TESSERA_DATA names the data
 	@$(RUN) -m tests.papers --page docs/papers.md --page docs/risk.md --page docs/decisions.md \
-		--page docs/synthetic.md
+		--page docs/synthetic.md --page docs/comparison.md
 
 notebooks: $(DEVELOPMENT_STAMP) ## go through the tutorial, run docs/notebooks and write what they show: TESSERA_DATA names the data
 	@$(RUN) -m tests.notebooks

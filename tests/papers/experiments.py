@@ -13,6 +13,7 @@ from tests.papers import (
     carriers,
     classification,
     compared,
+    comparison,
     fragmented,
     interactive,
     linking,
@@ -53,6 +54,10 @@ EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
     **{f"synthetic_{name}": (5, partial(synthetic.run, name=name, seed=SEED)) for name in synthetic.READERS},
     "synthetic_intervals": (10, synthetic_intervals.run),
     "synthetic_intruders": (3, partial(synthetic_intruders.run, seed=SEED)),
+    **{
+        f"comparison_{name}": (3, partial(comparison.run, name=name, seed=SEED))
+        for name in comparison.READERS
+    },
     "interactive": (200, partial(interactive.run, seed=SEED)),
 }
 """By name: the paper's number of runs, or ours where there is no paper, and what makes it; the longest first,

@@ -142,7 +142,7 @@ def test_the_command_makes_figures_and_numbers(tmp_path):
 
 def test_tables_of_the_pages_begin_and_end():
     """Every mark of a table has its end, after it, and no two tables have one name."""
-    for page in (PAGE, PAGE.with_name("risk.md")):
+    for page in (PAGE, PAGE.with_name("risk.md"), PAGE.with_name("comparison.md")):
         marks = re.findall(r"^<!-- (.+) -->$", page.read_text(), re.MULTILINE)
         assert marks
         assert len(set(marks)) == len(marks)

@@ -1,0 +1,167 @@
+"""Tessera beside other ways of protecting records, on Adult and Wine: the tables of docs/comparison.md.
+
+Two thirds of the records are released, and of Adult's 15,152; the class is one of their attributes.
+Intruders have one rule for all methods, since they differ in kind: they take the released record that is
+nearest, with numbers in standard deviations and different labels one apart.
+
+*Linked*: how often the nearest released record of a person who is known in all attributes is that person's
+own; of several that are equally near one is taken at random. Synthetic records are nobody's.
+
+*Membership*: the nearer the nearest released record, the more likely a person was among the originals. The
+AUC of that guess, over persons who were and others; one half is chance.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import nan
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeAlias
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+from common.arrays import Float64Array, Int64Array
+from common.words.numbers import count_text
+from owner_node.masking.arrays import SystemBits
+from owner_node.risk.attacks import places_of
+from owner_node.risk.measures import correlation_error, correlations, scale_of
+from tests.fakes.masked_releases import masked, plan_of
+from tests.fakes.synthetic_owners import synthetic_release
+from tests.papers import synthetic
+from tests.papers.peers import microaggregated, rank_swapped
+from tests.papers.synthetic import ACCOUNTINGS, EPSILON, Records, nearness
+from tests.papers.tables import Numbers
+
+K = 5
+SWAPPED = 0.05
+"""Farthest distance of swapped ranks, as a share of all."""
+N_PERSONS = 2000
+"""Of each kind, among the originals and not."""
+PERSONS_AT_ONCE = 100
+WORTH = ("method", "one-way TV", "two-way TV", "correlation error", "F", "seconds")
+PERSONS = ("method", "linked", "membership AUC")
+READERS: Mapping[str, Callable[[Path], Records]] = MappingProxyType(
+    {
+        "adult": lambda data: first_records(synthetic.READERS["adult"](data), 15_152),
+        "wine": synthetic.READERS["wine"],
+    }
+)
+"""10,000 records of Adult are released, and 4,288 of Wine."""
+Release: TypeAlias = list[Int64Array]
+"""Released values, `(n_released,)` by attribute."""
+
+
+def first_records(records: Records, most: int) -> Records:
+    """Return some records, which are in random order."""
+    return Records(records.attributes, tuple(each[:most] for each in records.columns))
+
+
+def _masked(records: Records, seed: int, rank_noise: str) -> Release:
+    plan = plan_of(records.attributes, records.n_released, EPSILON, rank_noise=[rank_noise])
+    named = {each.name: column for each, column in zip(records.attributes, records.released, strict=True)}
+    made = masked(plan, named, seed)
+    return [made[each.name] for each in records.attributes]
+
+
+def _synthetic(records: Records, _seed: int, delta: str) -> Release:
+    lower = [each.lower for each in records.attributes]
+    codes = [each - low for each, low in zip(records.released, lower, strict=True)]
+    made = synthetic_release(records.attributes, [codes], EPSILON, delta, [SystemBits()])
+    return [each + low for each, low in zip(made.codes, lower, strict=True)]
+
+
+def _swapped(records: Records, seed: int) -> Release:
+    draw = np.random.default_rng(seed)
+    return [rank_swapped(each, SWAPPED, draw) for each in records.released]
+
+
+MASKING: Mapping[str, Callable[[Records, int], Release]] = MappingProxyType(
+    {
+        "original": lambda records, _: list(records.released),
+        f"MDAV, k = {K}": lambda records, _: microaggregated(records.attributes, records.released, K),
+        f"rank swapping, {SWAPPED:.0%}": _swapped,
+        **{f"Tessera, masked, w = {each}": partial(_masked, rank_noise=each) for each in ("0.03", "0.1")},
+    }
+)
+"""Methods whose records are somebody's each: the released ones are in the order of the originals."""
+DRAWING: Mapping[str, Callable[[Records, int], Release]] = MappingProxyType(
+    {f"Tessera, synthetic, {label}": partial(_synthetic, delta=delta) for label, delta in ACCOUNTINGS.items()}
+)
+"""Methods whose records are nobody's."""
+
+
+def worth(records: Records, released: Sequence[Int64Array], seed: int) -> tuple[float, ...]:
+    """Return total variations of one and of two attributes, error of correlations, F of the second class."""
+    one, two, f = nearness(records, released, seed)
+    scales = [scale_of(*each) for each in zip(records.attributes, records.released, strict=True)]
+    error = correlation_error(
+        correlations(places_of(scales, records.released)), correlations(places_of(scales, released))
+    )
+    assert error is not None
+    return one, two, error, f
+
+
+def found_persons(
+    records: Records, released: Sequence[Int64Array], seed: int, *, in_order: bool
+) -> tuple[float, float]:
+    """Return the share of persons who are linked to their records, and the AUC of membership.
+
+    Args:
+        records: Originals, of which the first `n_released` were released.
+        released: Values, `(n_released,)` by attribute.
+        seed: Of the choice of persons.
+        in_order: Whether the released records are those of the originals, in their order.
+    """
+    draw = np.random.default_rng(seed)
+    n_released, n_all = records.n_released, records.columns[0].size
+    members = draw.choice(n_released, N_PERSONS, replace=False)
+    others = n_released + draw.choice(n_all - n_released, N_PERSONS, replace=False)
+    persons, nearest, linked = np.concatenate([members, others]), [], []
+    for chosen in np.array_split(persons, max(1, persons.size // PERSONS_AT_ONCE)):
+        apart = distances(records, released, [each[chosen] for each in records.columns])
+        nearest.append(apart.min(axis=1))
+        ties = apart == nearest[-1][:, None]
+        inside = np.flatnonzero(chosen < n_released)
+        linked.append(ties[inside, chosen[inside]] / ties[inside].sum(axis=1))
+    auc = float(roc_auc_score(persons < n_released, -np.concatenate(nearest)))
+    return (float(np.concatenate(linked).mean()) if in_order else nan), auc
+
+
+def distances(
+    records: Records, released: Sequence[Int64Array], persons: Sequence[Int64Array]
+) -> Float64Array:
+    """Return how far released records are from persons, `(n_persons, n_released)`."""
+    apart = np.zeros((persons[0].size, released[0].size))
+    for attribute, original, column, own in zip(
+        records.attributes, records.released, released, persons, strict=True
+    ):
+        if attribute.is_categorical:
+            apart += own[:, None] != column
+        else:
+            apart += np.abs(own[:, None] - column) / (original.std() or 1)
+    return apart
+
+
+def run(data: Path, out: Path, runs: int, *, name: str, seed: int) -> dict[str, str]:
+    """Make the CSV files of one of `READERS`; returns its tables of docs/comparison.md by name."""
+    records = READERS[name](data)
+    rows: dict[str, tuple[list[float], list[float]]] = {}
+    for label, method in {**MASKING, **DRAWING}.items():
+        values, persons = [], []
+        for number in range(seed, seed + runs):
+            began = time.process_time()
+            released = method(records, number)
+            seconds = time.process_time() - began
+            values.append((*worth(records, released, number), seconds))
+            persons.append(found_persons(records, released, number, in_order=label in MASKING))
+        rows[label] = np.mean(values, axis=0).tolist(), np.mean(persons, axis=0).tolist()
+    tables = {
+        f"{name} worth": Numbers(WORTH, tuple((label, tuple(each)) for label, (each, _) in rows.items())),
+        f"{name} persons": Numbers(PERSONS, tuple((label, tuple(each)) for label, (_, each) in rows.items())),
+    }
+    for title, table in tables.items():
+        table.write(out / f"{title.replace(' ', '_')}.csv")
+    about = f"{count_text(runs, 'draw')} of every method, {records.n_released:,} released records."
+    return {f"compared {title}": f"{about}\n\n{table.markdown()}" for title, table in tables.items()}
