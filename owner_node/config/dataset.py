@@ -81,7 +81,7 @@ def _bound(value: object) -> str:
 
 def _hierarchy(value: object, info: ValidationInfo) -> Mapping[str, tuple[str, ...]]:
     """Read a hierarchy from a file, or from its lines."""
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
         return read_hierarchy("\n".join(value))
     try:
         text = parse_path(value, info).read_text(encoding="utf-8")
@@ -92,14 +92,14 @@ def _hierarchy(value: object, info: ValidationInfo) -> Mapping[str, tuple[str, .
     return read_hierarchy(text)
 
 
-def _excluded(value: object) -> tuple[tuple[str, str], ...]:
+def _parse_excluded(value: object) -> tuple[tuple[str, str], ...]:
     """Return the values or the range that a rule excludes of one attribute; an end that is left out is ""."""
     if isinstance(value, dict) and value and value.keys() <= {"min", "max"}:
         lowest, highest = (_bound(value[end]) if end in value else "" for end in ("min", "max"))
         return ((lowest, highest),)
     if isinstance(value, list) and value:
-        labels = [str(each).lower() if isinstance(each, bool) else _bound(each) for each in value]
-        return tuple((each, each) for each in labels)
+        labels = [str(item).lower() if isinstance(item, bool) else _bound(item) for item in value]
+        return tuple((label, label) for label in labels)
     raise ValueError('expected values, such as ["yes", "no"], or a range, such as { max = 15 }')
 
 
@@ -111,7 +111,7 @@ def _bounds(value: object) -> tuple[str, ...]:
 
 Bound = Annotated[str, PlainValidator(_bound)]
 Bounds = Annotated[tuple[str, ...], PlainValidator(_bounds)]
-Excluded = Annotated[tuple[tuple[str, str], ...], PlainValidator(_excluded)]
+Excluded = Annotated[tuple[tuple[str, str], ...], PlainValidator(_parse_excluded)]
 Missing = Literal["error", "drop", "category"]
 """Treatment of a missing value: an error, dropping the record, or a category."""
 Hierarchy = Annotated[Mapping[str, tuple[str, ...]], PlainValidator(_hierarchy)]
@@ -149,8 +149,8 @@ class AttributeTable(Section):
     """How a taxonomy is used: "rank" (the default) for its order, or "exponential" to draw categories."""
 
     def __post_init__(self) -> None:
-        if found := [*self._ends(), *self._taxonomy(), *self._labels()]:
-            raise Contradictions(found)
+        if faults := [*self._ends(), *self._taxonomy(), *self._labels()]:
+            raise Contradictions(faults)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -366,16 +366,16 @@ class CsvOptions(Section):
 
 def _keys(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Bring the keys of a pass to one form: every building block is named."""
-    found = []
+    keys = []
     for text in texts:
         try:
-            found.append(str(parse_key(text)))
-            MatchPass("key", (found[-1],))
+            keys.append(str(parse_key(text)))
+            MatchPass("key", (keys[-1],))
         except ValueError as problem:
             raise ValueError(f"{value_text('', text)}: {problem}") from None
-    if not found or len(set(found)) != len(found):
+    if not keys or len(set(keys)) != len(keys):
         raise ValueError("expected at least one key, each once")
-    return tuple(found)
+    return tuple(keys)
 
 
 def _pass_name(name: str) -> str:
@@ -476,8 +476,8 @@ class DatasetTable(DatasetSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if found := list(self._contradictions()):
-            raise Contradictions(found)
+        if faults := list(self._contradictions()):
+            raise Contradictions(faults)
 
     def _contradictions(self) -> Iterator[tuple[str, str]]:
         if self.normalise and not self.identifier:
@@ -537,7 +537,9 @@ class DatasetTable(DatasetSettings):
         if not is_without_century(self.csv.date_format):
             return
         steps = {*self.normalise, *(step for also in self.normalise_also.values() for step in also)}
-        if "date" in steps or any(parse_key(key).block in DATES for each in self.match for key in each.keys):
+        if "date" in steps or any(
+            parse_key(key).block in DATES for match_pass in self.match for key in match_pass.keys
+        ):
             yield "csv.date_format", "%y does not say the century of dates that persons are recognised by"
         for name, table in self.attributes.items():
             if table.type != "date":
@@ -554,7 +556,7 @@ class DatasetTable(DatasetSettings):
         """Return the run-time form."""
         tables = self.attributes.items()
         return DatasetConfig(
-            **{each.name: getattr(self, each.name) for each in fields(DatasetSettings)},
+            **{field.name: getattr(self, field.name) for field in fields(DatasetSettings)},
             attributes=tuple(table.attribute(name) for name, table in tables),
             missing_in={name: table.missing for name, table in tables if table.missing is not None},
             taxonomies={
@@ -624,7 +626,7 @@ class DatasetConfig(DatasetSettings):
     @property
     def passes(self) -> tuple[MatchPass, ...]:
         """The passes of match keys as they are in the schema."""
-        return tuple(MatchPass(each.name, each.keys) for each in self.match)
+        return tuple(MatchPass(match.name, match.keys) for match in self.match)
 
     @property
     def match_sources(self) -> Mapping[str, str]:

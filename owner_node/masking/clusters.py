@@ -135,7 +135,6 @@ class ClusterStatistics:
 
         Args:
             sorted_values: `(n_records,)`, ascending, in resolution units above L.
-            clusters: How they are divided.
             depth: m, at most k.
             tail: How many of the smallest and of the largest values of all records are kept.
             spikes: The declared spikes, in resolution units above L.
@@ -145,9 +144,9 @@ class ClusterStatistics:
         parts = rows, last
         return cls(
             clusters,
-            np.concatenate([each.sum(axis=1) for each in parts]),
-            np.concatenate([each[:, :depth] for each in parts]),
-            np.concatenate([each[:, each.shape[1] - depth :] for each in parts]),
+            np.concatenate([part.sum(axis=1) for part in parts]),
+            np.concatenate([part[:, :depth] for part in parts]),
+            np.concatenate([part[:, part.shape[1] - depth :] for part in parts]),
             sorted_values[:tail],
             sorted_values[sorted_values.size - tail :],
             count_spikes(sorted_values, spikes),
@@ -193,7 +192,6 @@ class StreamedStatistics:
         """Start at the first rank.
 
         Args:
-            clusters: How the values are divided.
             depth: m, at most k.
             tail: As in `ClusterStatistics.of`.
             spikes: As in `ClusterStatistics.of`.
@@ -217,9 +215,9 @@ class StreamedStatistics:
         ends = np.where(numbers < last, starts + k, self._clusters.n_records)
         self._sums[low : high + 1] += np.add.reduceat(values, np.maximum(starts - first, 0))
         for index in range(self._depth):
-            for found, ranks in ((self._lowest, starts + index), (self._highest, ends - self._depth + index)):
+            for kept, ranks in ((self._lowest, starts + index), (self._highest, ends - self._depth + index)):
                 here = (ranks >= first) & (ranks < after)
-                found[numbers[here], index] = values[ranks[here] - first]
+                kept[numbers[here], index] = values[ranks[here] - first]
         largest_from = self._clusters.n_records - self._largest.size
         for tail, begin in ((self._smallest, 0), (self._largest, largest_from)):
             low, high = max(first, begin), min(after, begin + tail.size)
@@ -241,8 +239,8 @@ class StreamedStatistics:
 
 def count_spikes(ascending: Int64Array, spikes: Sequence[int]) -> Int64Array:
     """Count the values that are spikes, `(n_spikes,)`."""
-    found: Int64Array = np.searchsorted(ascending, spikes, "right") - np.searchsorted(ascending, spikes)
-    return found.astype(np.int64, copy=False)
+    counts: Int64Array = np.searchsorted(ascending, spikes, "right") - np.searchsorted(ascending, spikes)
+    return counts.astype(np.int64, copy=False)
 
 
 MOST_FRACTION_BITS = 20

@@ -59,7 +59,6 @@ class OrderedRecords(Protocol[Places_co, Entries_co]):
         """Compute the statistics of the records and make the released list from them.
 
         Args:
-            mechanism: The attribute's mechanism.
             bits: The key of the masking.
             units: Maps the list's values, from 0 to V - 1, to resolution units.
         """
@@ -114,7 +113,6 @@ class Engine(Protocol[Places, Entries, Column]):
         """Write a masked column.
 
         Args:
-            task: How the attribute is masked.
             released: The released list in resolution units.
             assignment: The record at every place of the list.
 
@@ -126,7 +124,6 @@ class Engine(Protocol[Places, Entries, Column]):
         """Write a column whose records are masked by themselves.
 
         Args:
-            task: How the attribute is masked.
             bits: The bits of the noise on records.
             masked: Masks consecutive records, in resolution units.
         """

@@ -77,7 +77,6 @@ class TaxonomyMechanism(ListMechanism):
 
         Args:
             counted: How many records have each category, `(V,)`.
-            setting: What is agreed about the attribute.
 
         Yields:
             Consecutive clusters.
@@ -177,7 +176,6 @@ def draw(marginality: Int64Array, row_of: Int64Array, scale: int, bits: BitSourc
         marginality: m of every kind of cluster and category, `(n_kinds, V)`, at most 2^20 entries.
         row_of: The kind of each cluster, `(n_clusters,)`.
         scale: t, in the units of the marginality.
-        bits: Source of random bits.
 
     Returns:
         The categories, `(n_clusters,)`.
@@ -228,7 +226,6 @@ def _alike(clusters: Clusters, ends: Int64Array, most_rows: int) -> Iterator[tup
     equal.
 
     Args:
-        clusters: The clusters.
         ends: The rank after the last record of each category, `(V,)`.
         most_rows: Most runs of a block.
 

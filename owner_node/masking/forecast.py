@@ -70,10 +70,7 @@ def expect(
     mechanism's own forecast holds unchanged.
 
     Args:
-        mechanism: The mechanism.
         sorted_values: `(n_records,)`, ascending, from 0 to V - 1, at least k of them.
-        setting: What is agreed about the attribute.
-        bits: Source of random bits.
         draws: Number of draws.
         rank_noise: w.
     """
@@ -84,13 +81,13 @@ def expect(
     unchanged, shares, variance = np.zeros(n_records), np.empty(draws.n_moves), 0.0
     for move in range(draws.n_moves):
         order = with_rank_noise(np.arange(n_records), rank_noise, bits)
-        found = mechanism.expect(sorted_values, sorted_values[order], setting, bits, n_pairs)
-        unchanged[order] += found.unchanged
-        shares[move] = found.unchanged.mean()
+        expectation = mechanism.expect(sorted_values, sorted_values[order], setting, bits, n_pairs)
+        unchanged[order] += expectation.unchanged
+        shares[move] = expectation.unchanged.mean()
         squares, variance, zero = (
-            squares + found.squared_error,
-            variance + found.deviation**2,
-            found.zero_noise,
+            squares + expectation.squared_error,
+            variance + expectation.deviation**2,
+            expectation.zero_noise,
         )
     # At least the variance of independent records, since two draws may agree by chance.
     of_moves = max(float(shares.var()) / (draws.n_moves - 1), 0.25 / (draws.n_moves * n_records))
@@ -117,7 +114,7 @@ def forecast(
         values = columns[task.attribute.name]
         return _foreseen(values, task, source.spawn(), _draws(values.size, task), whole, turn)
 
-    return _combined(for_each(foreseen, tasks, whole.size), whole)
+    return _combine(for_each(foreseen, tasks, whole.size), whole)
 
 
 def _draws(n_records: int, task: AttributeTask) -> Draws:
@@ -129,25 +126,25 @@ def _draws(n_records: int, task: AttributeTask) -> Draws:
     return Draws(n_pairs, n_moves)
 
 
-def _combined(found: Sequence[_Foreseen], whole: Float64Array) -> Forecast:
+def _combine(parts: Sequence[_Foreseen], whole: Float64Array) -> Forecast:
     """Combine the attributes; `whole`: probability that a record leaves unchanged, `(n_records,)`."""
-    n_attributes, n_records = len(found), whole.size
-    errors = sum(each.error for each in found if each.error is not None)
+    n_attributes, n_records = len(parts), whole.size
+    errors = sum(part.error for part in parts if part.error is not None)
     return Forecast(
         tuple(
             AttributeForecast(
-                each.name,
-                None if each.error is None else as_share(each.error),
-                as_share(each.unchanged),
-                as_share(each.zero_noise),
+                part.name,
+                None if part.error is None else as_share(part.error),
+                as_share(part.unchanged),
+                as_share(part.zero_noise),
             )
-            for each in found
+            for part in parts
         ),
         as_share(errors * (n_records - 1) / n_records / n_attributes**2),
-        as_share(sum(each.unchanged for each in found) / n_attributes),
+        as_share(sum(part.unchanged for part in parts) / n_attributes),
         as_share(float(whole.mean())),
-        as_share(sum(each.zero_noise for each in found) / n_attributes),
-        as_share(sum(each.deviation**2 for each in found) ** 0.5 / n_attributes),
+        as_share(sum(part.zero_noise for part in parts) / n_attributes),
+        as_share(sum(part.deviation**2 for part in parts) ** 0.5 / n_attributes),
     )
 
 

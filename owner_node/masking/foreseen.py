@@ -102,13 +102,13 @@ class Forecast:
     @property
     def mean_sse_of_means(self) -> Decimal:
         """Approximate mean SSE of replacing every attribute by its mean: 1/l if all attributes vary."""
-        n_varying = sum(each.error is not None for each in self.attributes)
+        n_varying = sum(attribute.error is not None for attribute in self.attributes)
         return as_share(n_varying / len(self.attributes) ** 2)
 
     @property
     def worth(self) -> Worth:
         """What the result is worth to somebody who pays for it."""
-        return Worth.of_errors({each.name: each.error for each in self.attributes})
+        return Worth.of_errors({attribute.name: attribute.error for attribute in self.attributes})
 
     @property
     def no_better_than_means(self) -> tuple[str, ...]:
@@ -118,9 +118,11 @@ class Forecast:
     @property
     def mostly_lost(self) -> tuple[AttributeForecast, ...]:
         """Attributes that lose at least half of their variation, the worst first."""
-        errors = [(each.error, each) for each in self.attributes if each.error is not None]
+        errors = [
+            (attribute.error, attribute) for attribute in self.attributes if attribute.error is not None
+        ]
         errors.sort(key=lambda pair: -pair[0])
-        return tuple(each for error, each in errors if error >= MOSTLY_LOST)
+        return tuple(attribute for error, attribute in errors if error >= MOSTLY_LOST)
 
     @property
     def worthless(self) -> bool:
@@ -132,7 +134,9 @@ class Forecast:
         """What people read about attributes of which little is left; empty if there are none."""
         if self.worthless:
             return self.worth.text
-        errors = [(each.name, each.error) for each in self.mostly_lost if each.error is not None]
+        errors = [
+            (attribute.name, attribute.error) for attribute in self.mostly_lost if attribute.error is not None
+        ]
         names = ", ".join(
             f"{name} {f'{error:.2g}' if error < 10 else f'{error:,.0f}'}" for name, error in errors
         )
@@ -157,13 +161,13 @@ class Forecast:
     @property
     def worth_less_than_means(self) -> bool:
         """Whether all attributes together would be represented as well by their means."""
-        errors = [each.error for each in self.attributes if each.error is not None]
+        errors = [attribute.error for attribute in self.attributes if attribute.error is not None]
         return bool(errors) and sum(errors) >= len(errors)
 
     def to_document(self) -> dict[str, Any]:
         """Return the document; all numbers are decimals."""
         return {
-            "attributes": [each.to_document() for each in self.attributes],
+            "attributes": [attribute.to_document() for attribute in self.attributes],
             "mean_sse": self.mean_sse,
             "mean_sse_of_means": self.mean_sse_of_means,
             "unchanged_values": self.unchanged_values,
@@ -188,17 +192,17 @@ class Forecast:
         """Read the document, whose numbers may be texts."""
         attributes = tuple(
             AttributeForecast(
-                each["name"],
-                None if each["error"] is None else Decimal(each["error"]),
-                Decimal(each["unchanged"]),
-                Decimal(each["zero_noise"]),
+                entry["name"],
+                None if entry["error"] is None else Decimal(entry["error"]),
+                Decimal(entry["unchanged"]),
+                Decimal(entry["zero_noise"]),
             )
-            for each in document["attributes"]
+            for entry in document["attributes"]
         )
         names = (
             "mean_sse", "unchanged_values", "unchanged_records", "zero_noise", "deviation", "reidentified",
         )  # fmt: skip
         numbers = {name: Decimal(document[name]) for name in names}
         intruder = document.get("intruder")
-        found = None if intruder is None else Reidentification.from_document(intruder)
-        return cls(attributes=attributes, intruder=found, **numbers)
+        reidentification = None if intruder is None else Reidentification.from_document(intruder)
+        return cls(attributes=attributes, intruder=reidentification, **numbers)

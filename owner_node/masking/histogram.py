@@ -94,7 +94,6 @@ class HistogramMechanism(ListMechanism):
         Args:
             counts: Exact count of every value, `(V,)`.
             noise: As `noise` draws it, `(V,)`.
-            setting: What is agreed about the attribute.
         """
         f = grid_bits(setting)
         noisy = add_saturating(counts << f, noise, TAIL * ceil(_scale(setting)) << f)
@@ -106,9 +105,9 @@ class HistogramMechanism(ListMechanism):
             nearest = without_stray_counts(drawn, n_records, float(_scale(setting)))
         else:
             nearest = nearest_counts(drawn, n_records)
-        found = whole_counts(nearest, n_records)
-        there = np.flatnonzero(found)
-        return ReleasedList(there, found[there])
+        whole = whole_counts(nearest, n_records)
+        there = np.flatnonzero(whole)
+        return ReleasedList(there, whole[there])
 
     def release_from(
         self, statistics: Statistics, setting: Setting, bits: BitSource, _shuffles: BitSource
@@ -126,17 +125,17 @@ class HistogramMechanism(ListMechanism):
     ) -> Expectation:
         """Draw the noise of all counts several times: their projection mixes all values."""
         n_records, counts = sorted_values.size, counts_of(sorted_values, setting)
-        found = DrawnExpectation(n_records, n_pairs)
+        expectation = DrawnExpectation(n_records, n_pairs)
         for pair in range(n_pairs):
             noise = self.noise(setting, bits)
             for signed in (noise, -noise):
                 drawn = self.list_of(counts, signed, setting)
                 moved = np.repeat(drawn.values, drawn.sizes) - assigned
-                found.add_squares(pair, float(np.square(moved, dtype=np.float64).sum()))
-                found.add_same(pair, slice(None), moved == 0)
+                expectation.add_squares(pair, float(np.square(moved, dtype=np.float64).sum()))
+                expectation.add_same(pair, slice(None), moved == 0)
         # The deviation if the noise of every count moved its scale in records, at most all.
         moving = min(0.5, 2 * setting.g * setting.n_values / (float(setting.epsilon) * n_records))
-        return found.mean(moving, 0)
+        return expectation.mean(moving, 0)
 
 
 def counts_of(values: Int64Array, setting: Setting) -> Int64Array:

@@ -116,7 +116,6 @@ def statistics_of(
 
     Args:
         sorted_values: `(n_records,)`, ascending, from 0 to V - 1.
-        setting: The agreed settings of the attribute.
         depth: As `ListMechanism.depth` says.
         tail: As `ListMechanism.tail` says.
     """
@@ -178,7 +177,6 @@ class ListMechanism(ABC):
 
         Args:
             statistics: Of clusters, to the depth of the mechanism, or counts of all values, `(V,)`.
-            setting: The agreed settings of the attribute.
             bits: Source of random bits for the noise.
             shuffles: Source of random bits for the order within clusters; its elements are places.
 
@@ -197,8 +195,6 @@ class ListMechanism(ABC):
 
         Args:
             sorted_values: `(n_records,)`, ascending, from 0 to V - 1, at least k of them.
-            setting: The agreed settings of the attribute.
-            bits: Source of random bits.
         """
         tail = self.tail(setting, sorted_values.size)
         statistics = statistics_of(sorted_values, setting, self.depth(setting), tail)
@@ -218,8 +214,6 @@ class ListMechanism(ABC):
         Args:
             sorted_values: As in `release`.
             assigned: The values of the records that get the entries, rank by rank, `(n_records,)`.
-            setting: What is agreed about the attribute.
-            bits: Source of random bits.
             n_pairs: Number of draws of the noise of the whole list, for mechanisms that need draws; at least
                 two, each used with both signs.
         """
@@ -304,7 +298,9 @@ def ascending_centroids(noisy_sums: Int64Array, divisors: Int64Array) -> Float64
 
     noisy = noisy_sums / divisors
     lists = zip(np.atleast_2d(noisy), np.atleast_2d(divisors), strict=True)
-    return np.reshape([isotonic_regression(each, weights=weights).x for each, weights in lists], noisy.shape)
+    return np.reshape(
+        [isotonic_regression(values, weights=weights).x for values, weights in lists], noisy.shape
+    )
 
 
 def round_to_domain(values: Float64Array, n_values: int) -> Int64Array:

@@ -42,7 +42,6 @@ def mask_attribute(
 
     Args:
         records: The original records; `Engine.check` accepts the task.
-        task: How to mask it.
         bits: The key of this masking of this attribute.
 
     References:
@@ -101,7 +100,6 @@ def mask_table(
     the result. Every attribute has a fresh key, which is erased afterwards.
 
     Args:
-        records: The original records.
         tasks: The attributes to mask and how.
         reach: Called with the number of values that are masked at least, whenever an attribute is.
 

@@ -319,18 +319,18 @@ class SumMechanism(ListMechanism):
             distances[ranks] = own.ravel()
             first[block] = own.sum(axis=1, dtype=np.float64)
             second[block] = np.square(own, dtype=np.float64).sum(axis=1)
-        found = DrawnExpectation(assigned.size, n_pairs)
+        expectation = DrawnExpectation(assigned.size, n_pairs)
         noises = exact.repeated_noise(bits, n_pairs)
-        drawn = (self._both_signs(exact, each, setting.n_values) for each in noises)
+        drawn = (self._both_signs(exact, noise, setting.n_values) for noise in noises)
         for number, values in enumerate(chain.from_iterable(drawn)):
             pair, moved = number // 2, values - centre
             far = moved.astype(np.float64)
-            found.add_squares(pair, float((exact.sizes * far * far - 2 * far * first + second).sum()))
+            expectation.add_squares(pair, float((exact.sizes * far * far - 2 * far * first + second).sum()))
             for block, ranks, shape in blocks:
                 same = distances[ranks].reshape(shape) == moved[block][:, None]
-                found.add_same(pair, ranks, same.ravel())
+                expectation.add_same(pair, ranks, same.ravel())
         # At least the deviation if clusters were unchanged or not as a whole, independently.
-        return found.mean(0.5 / centre.size**0.5, exact.n_without_noise)
+        return expectation.mean(0.5 / centre.size**0.5, exact.n_without_noise)
 
     def _both_signs(self, exact: ExactSums, noise: Int64Array, n_values: int) -> Int64Array:
         """Return released lists for each noise and its negative, in turns, `(2 n_lists, n_clusters)`."""
@@ -345,8 +345,8 @@ class RecordMechanism(SumMechanism):
 
     def exact_sums(self, sorted_values: Int64Array, setting: Setting) -> ExactSums:
         """Return the values as sums of clusters of one record."""
-        clusters, each = Clusters(sorted_values.size, 1), sorted_values[:, None]
-        return self.calibrated(ClusterStatistics(clusters, sorted_values, each, each), setting)
+        clusters, values = Clusters(sorted_values.size, 1), sorted_values[:, None]
+        return self.calibrated(ClusterStatistics(clusters, sorted_values, values, values), setting)
 
     def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
         """Draw the noise and return one value per record, in the given order of the records."""
@@ -361,7 +361,6 @@ class RecordMechanism(SumMechanism):
 
         Args:
             values: From 0 to V - 1, `(n_records,)`.
-            setting: The agreed settings of the attribute.
             bits: Source of random bits; its next elements are the records.
         """
         released = np.empty(values.size, dtype=np.int64)
@@ -442,12 +441,14 @@ class QuantileMechanism(ListMechanism):
         self, statistics: Statistics, setting: Setting, bits: BitSource
     ) -> tuple[Float64Array, list[Stretch]]:
         """Draw the noise of the centroids and of the counts of spikes, and return what makes the list."""
-        found = clusters_in(statistics)
-        exact = self.sums.calibrated(found, setting)
+        of_clusters = clusters_in(statistics)
+        exact = self.sums.calibrated(of_clusters, setting)
         centroids = ascending_centroids(exact.noisy(bits), exact.divisors)
-        centroids = at_middles(centroids, found.clusters, found.smallest.size)
+        centroids = at_middles(centroids, of_clusters.clusters, of_clusters.smallest.size)
         noise = self._noise_of_spikes(setting, bits)
-        return centroids, self._stretches(found.at_spikes, noise, centroids, found.clusters, setting)
+        return centroids, self._stretches(
+            of_clusters.at_spikes, noise, centroids, of_clusters.clusters, setting
+        )
 
     def _scale_of_spikes(self, setting: Setting) -> int:
         """Return the scale of the noise of the counts, in records, rounded up.
@@ -497,7 +498,7 @@ class QuantileMechanism(ListMechanism):
             Clusters(sorted_values.size, setting.k),
         )
         tail, counts = self.tail(setting, sorted_values.size), count_spikes(sorted_values, setting.spikes)
-        found = DrawnExpectation(assigned.size, n_pairs)
+        expectation = DrawnExpectation(assigned.size, n_pairs)
         noises = chain.from_iterable(exact.repeated_noise(bits, n_pairs))
         for pair, noise in enumerate(noises):
             turns = uniform_below(np.full(2, clusters.k), bits)
@@ -510,10 +511,10 @@ class QuantileMechanism(ListMechanism):
                 entries = linear_list(centroids, clusters, setting.n_values, stretches)
                 entries = rotated(entries, clusters, turn)
                 moved = entries - assigned
-                found.add_squares(pair, float(np.square(moved, dtype=np.float64).sum()))
-                found.add_same(pair, slice(None), moved == 0)
+                expectation.add_squares(pair, float(np.square(moved, dtype=np.float64).sum()))
+                expectation.add_same(pair, slice(None), moved == 0)
         # At least the deviation if clusters were unchanged or not as a whole, independently.
-        return found.mean(0.5 / clusters.n_clusters**0.5, exact.n_without_noise)
+        return expectation.mean(0.5 / clusters.n_clusters**0.5, exact.n_without_noise)
 
 
 # --- all mechanisms -------------------------------------------------------------------------------------

@@ -62,7 +62,6 @@ def linear_list(
 
     Args:
         centroids: Ascending, in resolution units above L, `(n_clusters,)`.
-        clusters: Which places belong to each.
         n_values: V; the domain is 0 to V - 1.
         stretches: Where spikes are, ascending.
 
@@ -80,7 +79,6 @@ def at_middles(centroids: Float64Array, clusters: Clusters, tail: int) -> Float6
     Args:
         centroids: Ascending, `(n_clusters,)`. The first and the last one are those of the middles of their
             places without the tails.
-        clusters: Which places belong to each.
         tail: How many of the first and of the last places are tails.
     """
     if not tail or clusters.n_clusters == 1:
@@ -125,7 +123,7 @@ def stretches_of(
         knot = min(max(int(np.searchsorted(middles, place)) - 1, 0), slopes.size - 1)
         return float(centroids[knot] + slopes[knot] * (place - middles[knot]))
 
-    found: list[Stretch] = []
+    stretches: list[Stretch] = []
     first, left = 0, int(counts.sum())
     for spike, count in zip(spikes, counts.tolist(), strict=True):
         low, high = first, clusters.n_records - left
@@ -139,9 +137,9 @@ def stretches_of(
                 low = place + 1
             else:
                 high = place
-        found.append(Stretch(spike, low, low + count))
+        stretches.append(Stretch(spike, low, low + count))
         first, left = low + count, left - count
-    return found
+    return stretches
 
 
 def with_stretches(entries: Int64Array, first: int, stretches: Sequence[Stretch], n_values: int) -> None:
@@ -153,11 +151,11 @@ def with_stretches(entries: Int64Array, first: int, stretches: Sequence[Stretch]
         stretches: Where spikes are, ascending.
         n_values: V.
     """
-    for each in stretches:
-        start, stop = (min(max(place - first, 0), entries.size) for place in (each.start, each.stop))
-        np.minimum(entries[:start], max(each.value - 1, 0), out=entries[:start])
-        entries[start:stop] = each.value
-        np.maximum(entries[stop:], min(each.value + 1, n_values - 1), out=entries[stop:])
+    for stretch in stretches:
+        start, stop = (min(max(place - first, 0), entries.size) for place in (stretch.start, stretch.stop))
+        np.minimum(entries[:start], max(stretch.value - 1, 0), out=entries[:start])
+        entries[start:stop] = stretch.value
+        np.maximum(entries[stop:], min(stretch.value + 1, n_values - 1), out=entries[stop:])
 
 
 def linear_blocks(
@@ -175,11 +173,11 @@ def linear_blocks(
     for block, places, shape in clusters.blocks(PLACES_PER_BLOCK, begin):
         offsets = np.arange(shape[1]) - (shape[1] - 1) / 2
         half = shape[1] // 2
-        found = np.empty(shape)
-        np.multiply(before[block, None], offsets[:half], out=found[:, :half])
-        np.multiply(after[block, None], offsets[half:], out=found[:, half:])
-        found += centroids[block, None]
-        entries = round_to_domain(found, n_values)
+        line = np.empty(shape)
+        np.multiply(before[block, None], offsets[:half], out=line[:, :half])
+        np.multiply(after[block, None], offsets[half:], out=line[:, half:])
+        line += centroids[block, None]
+        entries = round_to_domain(line, n_values)
         with_stretches(entries.reshape(-1), places.start, stretches, n_values)
         yield entries
 
@@ -223,7 +221,6 @@ def shuffled_blocks(
 
     Args:
         blocks: Entries by place, `(n_clusters, size)` each.
-        clusters: Which places belong to each.
         bits: Source of random bits; its next elements are the places.
 
     Yields:
@@ -257,7 +254,7 @@ def joined(blocks: Iterator[Int64Array], clusters: Clusters) -> Int64Array:
 
 def rotated(entries: Int64Array, clusters: Clusters, turn: int) -> Int64Array:
     """Return entries with those of every cluster moved on by some places, the last ones to its beginning."""
-    found = np.empty_like(entries)
+    moved = np.empty_like(entries)
     for _, places, shape in clusters.blocks(PLACES_PER_BLOCK):
-        found[places] = np.roll(entries[places].reshape(shape), turn, axis=1).ravel()
-    return found
+        moved[places] = np.roll(entries[places].reshape(shape), turn, axis=1).ravel()
+    return moved

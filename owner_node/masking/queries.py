@@ -85,9 +85,7 @@ def draw_answer(question: Question, values: Values, bits: BitSource) -> tuple[in
     """Answer a question, once its charge is spent.
 
     Args:
-        question: The question.
         values: The attribute, in memory or streamed.
-        bits: Source of random bits.
 
     Returns:
         A value in resolution units, within the domain; or one number of records per range, each from 0 to
@@ -103,7 +101,7 @@ def draw_answer(question: Question, values: Values, bits: BitSource) -> tuple[in
     bound = _scale_bound(question, len(values))
     noisy = add_saturating(exact.sums << f, noise, TAIL * bound << f)
     answers = round_centroids(noisy, np.full(exact.sums.size, exact.parts << f), exact.n_values)
-    return tuple(int(each) + exact.offset for each in answers)
+    return tuple(int(answer) + exact.offset for answer in answers)
 
 
 def check_answerable(question: Question, n_records: int) -> int:
@@ -145,8 +143,8 @@ def exact_answer(question: Question, values: Values) -> ExactAnswer:
     if question.kind.counts:
         counts = np.zeros(len(question.ranges), dtype=np.int64)
         for block in blocks:
-            inside = ((block >= each.first) & (block < each.end) for each in question.ranges)
-            counts += [np.count_nonzero(each) for each in inside]
+            inside = ((block >= bounds.first) & (block < bounds.end) for bounds in question.ranges)
+            counts += [np.count_nonzero(marked) for marked in inside]
         return ExactAnswer(counts, 1, n_records + 1, 0, _moved(question))
     if question.kind.adds:
         total = np.array([sum(int((block - attribute.lower).sum()) for block in blocks)], dtype=np.int64)
@@ -211,22 +209,22 @@ def _shifted_sums(
 
 def _values_at(blocks: Iterable[Int64Array], places: set[int], attribute: Attribute) -> dict[int, int]:
     """Return the sorted values at some places, digit by digit, so that one block at a time is in memory."""
-    found = {place: (0, place) for place in places}
+    prefixes = {place: (0, place) for place in places}
     """The leading digits of each value above the domain's lower end, and its place among those with them."""
     unknown = (attribute.n_values - 1).bit_length()
     while unknown:
         rest = max(0, unknown - _DIGIT_BITS)
         n_digits = 1 << (unknown - rest)
-        counts = {leading: np.zeros(n_digits, dtype=np.int64) for leading, _ in found.values()}
+        counts = {leading: np.zeros(n_digits, dtype=np.int64) for leading, _ in prefixes.values()}
         for block in blocks:
             values = block - attribute.lower
             for leading in counts:
                 digits = (values[values >> unknown == leading] >> rest) & (n_digits - 1)
                 counts[leading] += np.bincount(digits, minlength=n_digits)
-        for place, (leading, within) in found.items():
+        for place, (leading, within) in prefixes.items():
             ends = np.cumsum(counts[leading])
             digit = int(np.searchsorted(ends, within, side="right"))
             before = int(ends[digit - 1]) if digit else 0
-            found[place] = (leading << (unknown - rest) | digit, within - before)
+            prefixes[place] = (leading << (unknown - rest) | digit, within - before)
         unknown = rest
-    return {place: value + attribute.lower for place, (value, _) in found.items()}
+    return {place: value + attribute.lower for place, (value, _) in prefixes.items()}

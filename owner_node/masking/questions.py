@@ -169,7 +169,6 @@ def histogram_ranges(attribute: Attribute, bins: Sequence[str]) -> tuple[Range, 
     """Divide a domain into ranges: one per category, or at the given values.
 
     Args:
-        attribute: The attribute.
         bins: Where a range begins, ascending; the first range begins at the domain's lowest value.
 
     Raises:
@@ -239,12 +238,12 @@ def _share_of(text: str | None) -> Decimal | None:
 def range_texts(question: Question) -> tuple[dict[str, str], ...]:
     """Return the counted ranges as documents."""
     attribute = question.attribute
-    single = attribute.is_categorical and all(each.end == each.first + 1 for each in question.ranges)
+    single = attribute.is_categorical and all(bounds.end == bounds.first + 1 for bounds in question.ranges)
     return tuple(
-        {"equals": attribute.text(each.first)}
-        if single or each.first > attribute.upper
-        else {"first": attribute.text(each.first), "last": attribute.text(each.end - 1)}
-        for each in question.ranges
+        {"equals": attribute.text(bounds.first)}
+        if single or bounds.first > attribute.upper
+        else {"first": attribute.text(bounds.first), "last": attribute.text(bounds.end - 1)}
+        for bounds in question.ranges
     )
 
 

@@ -143,7 +143,6 @@ def with_rank_noise(order: PositionArray, rank_noise: Decimal, bits: BitSource) 
     Args:
         order: As in `noisy_order`.
         rank_noise: w, above 0.
-        bits: Source of random bits.
 
     Returns:
         As `noisy_order`.

@@ -98,7 +98,7 @@ class AttributeTask:
         """The settings that its mechanism needs."""
         attribute, g = self.attribute, self.max_records_per_person
         ordered = not has_no_order(attribute)
-        spikes = [each - attribute.lower for each in attribute.spikes if self.epsilon_spikes]
+        spikes = [spike - attribute.lower for spike in attribute.spikes if self.epsilon_spikes]
         return Setting(
             attribute.name,
             attribute.n_values,
@@ -142,7 +142,6 @@ def order_from_counts(counts: Callable[[], Int64Array], task: AttributeTask) -> 
 
     Args:
         counts: Returns how many records have each category, `(V,)`; called only where the order needs it.
-        task: How the attribute is masked.
     """
     if task.taxonomy is not None:
         return taxonomy_order(task.taxonomy)
@@ -212,9 +211,9 @@ def check_setting(n_records: int, task: AttributeTask) -> None:
 def _check_k(task: AttributeTask) -> None:
     fault = fault_of_k(task.mechanism, task.k, task.max_records_per_person)
     if fault:
-        found = "no k is given" if task.k is None else f"k = {task.k} is given"
+        given = "no k is given" if task.k is None else f"k = {task.k} is given"
         raise UsageError(
-            f"attribute {task.attribute.name!r}: {fault}, {found}",
+            f"attribute {task.attribute.name!r}: {fault}, {given}",
             "ask for another k or mechanism",
             {"attribute": task.attribute.name, "k": task.k},
         )
@@ -242,7 +241,6 @@ def check_domain(values: Int64Array, attribute: Attribute) -> None:
 
     Args:
         values: `(n_records,)`, at least one, in resolution units.
-        attribute: The attribute.
 
     Raises:
         DataError: As `check_table` says.
@@ -277,20 +275,18 @@ def mask_tasks(
     """Return how to mask each attribute.
 
     Args:
-        plan: The plan.
-        attributes: The attributes that this owner masks.
         taxonomies: The owner's taxonomies by attribute.
     """
     return tuple(
         AttributeTask(
-            plan.attribute(each.name),
-            each.epsilon,
-            each.k,
-            each.mechanism,
+            plan.attribute(planned.name),
+            planned.epsilon,
+            planned.k,
+            planned.mechanism,
             plan.max_records_per_person,
-            taxonomies.get(each.name),
-            each.rank_noise,
-            each.epsilon_spikes,
+            taxonomies.get(planned.name),
+            planned.rank_noise,
+            planned.epsilon_spikes,
         )
-        for each in attributes
+        for planned in attributes
     )
