@@ -273,7 +273,7 @@ class Workspace:
                 expected.check_worth(anyway=anyway)
             report = make_table(job, tables, "a notebook")
         table = pq.read_table(tables.table_path(job.work.id))
-        return Masked(to_frame(table, job.plan.attributes, index), report, job.work.id)
+        return Masked(to_frame(table, job.plan.released, index), report, job.work.id)
 
     def synthesise(
         self,

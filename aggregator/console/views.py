@@ -199,8 +199,8 @@ def schema_document(view: "SchemaView") -> dict[str, Any]:
         "max_records_per_person": schema.max_records_per_person,
         "rank_noise": schema.rank_noise,
         "attributes": [
-            {"name": a.name, "resolution": "", **describe_domain(a), "labels": a.categories}
-            for a in schema.attributes
+            {"name": each.name, "resolution": "", **describe_domain(each), "labels": each.categories}
+            for each in (*schema.attributes, *(other.attribute for other in schema.following))
         ],
         "limits": {
             "Smallest k": limits.min_k,

@@ -183,6 +183,18 @@ class Conflict:
 def conflicts(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> tuple[Conflict, ...]:
     """Return the conflicts between the owners' schemas; none if they fit."""
     held = {name for owner in request.owners for name in schemas[owner].names}
+    following = {each.name: each for owner in request.owners for each in schemas[owner].following}
+    alone = [
+        each
+        for name, each in following.items()
+        if name in request.attributes and each.follows not in request.attributes
+    ]
+    if alone:
+        return tuple(
+            Conflict("", each.name, f"it follows {each.follows}", f"name {each.follows} in --attributes, too")
+            for each in alone
+        )
+    held |= following.keys()
     unknown = [name for name in request.attributes if name not in held]
     if unknown:
         # Other conflicts may follow from the unknown name.
@@ -193,6 +205,7 @@ def conflicts(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> tuple
             )
             for name in unknown
         )  # fmt: skip
+    held -= following.keys()
     n_declared = sum(len(schemas[owner].names) for owner in request.owners)
     if len(request.groups) == 1 and 1 < len(request.owners) <= len(held) == n_declared:
         what = "every owner holds other attributes, and in the horizontal layout all hold the same"
@@ -202,6 +215,7 @@ def conflicts(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> tuple
     for group, owners in enumerate(request.groups):
         wanted = [name for name, home in homes.items() if group in home]
         faults += _within(owners, wanted, schemas)
+        faults += _other_following(request, owners, wanted, schemas)
         if request.product is Product.SYNTHETIC:
             faults += _other_rules(owners, wanted, schemas)
     faults += _between(request, homes, schemas)
@@ -295,6 +309,32 @@ def _within(owners: Sequence[str], wanted: Sequence[str], schemas: Mapping[str, 
             for what in differences(held[reference][name], held[owner][name])
         ]
     return faults
+
+
+def _other_following(
+    request: ReleaseArguments, owners: Sequence[str], wanted: Sequence[str], schemas: Mapping[str, Schema]
+) -> list[Conflict]:
+    """Return the owners of a group whose attributes follow others in another way than the first one's."""
+    of = {
+        owner: {
+            each.name: each
+            for each in schemas[owner].following
+            if each.follows in wanted and (not request.attributes or each.name in request.attributes)
+        }
+        for owner in owners
+    }
+    reference = owners[0]
+    return [
+        Conflict(
+            owner,
+            name,
+            f"it follows another attribute otherwise than at {reference}",
+            "declare follows, values and domain alike",
+        )
+        for owner in owners[1:]
+        for name in {**of[reference], **of[owner]}
+        if of[owner].get(name) != of[reference].get(name)
+    ]
 
 
 def _other_rules(

@@ -234,7 +234,7 @@ def _write_data(
     )
 
     schema = release_schema(plan).with_metadata(file_metadata(plan, document))
-    with ExitStack() as open_files, ColumnSummaries(plan.attributes, workspace) as summaries:
+    with ExitStack() as open_files, ColumnSummaries(plan.released, workspace) as summaries:
         parquet = csv = None
         if "parquet" in formats:
             stream = open_files.enter_context(synced_writer(folder / _FILES["parquet"]))
@@ -247,7 +247,9 @@ def _write_data(
                 parquet.write_table(piece.replace_schema_metadata(schema.metadata))
             if csv is not None:
                 write_csv_records(csv, piece)
-            summaries.add({a.name: to_units(a, piece.column(a.name)).to_numpy() for a in plan.attributes})
+            summaries.add(
+                {each.name: to_units(each, piece.column(each.name)).to_numpy() for each in plan.released}
+            )
             progress.advance(piece.num_rows)
         return summaries.finish()
 

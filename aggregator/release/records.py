@@ -16,7 +16,7 @@ from common.arrays import Int64Array, sortable
 from common.model.plan import Plan
 from common.model.schema import Attribute
 from common.model.task import Assignment
-from common.release.table import from_units, in_pieces, release_schema
+from common.release.table import derived_units, from_units, in_pieces, release_schema
 from common.runs import Records
 from common.wire.encoding import TOKEN_BYTES, TOKEN_COLUMN, has_tokens, token_view
 
@@ -40,7 +40,7 @@ def _field_type(attribute: Attribute) -> type[np.integer[Any]]:
 
 def joined_type(plan: Plan) -> np.dtype[Any]:
     """Return the type of the joined records of a release."""
-    return record_type(plan.columns, tokens=False)
+    return record_type(plan.joined, tokens=False)
 
 
 def fragment_type(plan: Plan, assignment: Assignment) -> np.dtype[Any]:
@@ -110,6 +110,8 @@ def _tables(plan: Plan, records: Iterable[Records], size: int) -> Iterator[pa.Ta
         for start in range(0, len(array), size):
             piece = array[start : start + size]
             numbers = np.arange(n_records + 1, n_records + len(piece) + 1, dtype=np.int64)
-            columns = map(from_units, plan.columns, _units(plan.columns, piece))
+            units = dict(zip((each.name for each in plan.joined), _units(plan.joined, piece), strict=True))
+            released = units | derived_units(plan.following, plan.attributes, units)
+            columns = [from_units(each, released[each.name]) for each in plan.columns]
             n_records += len(piece)
             yield pa.table([pa.array(numbers), *columns], schema=schema)

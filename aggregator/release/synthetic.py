@@ -14,7 +14,7 @@ from common.model.plan import Plan
 from common.model.task import Assignment
 from common.planning.synthetic import design_of
 from common.release.counts import counts_table
-from common.release.table import from_units, release_schema
+from common.release.table import derived_units, from_units, release_schema
 from common.synthesis.course import Design, Measured, next_round, synthesise
 from common.synthesis.sample import MOST_RECORDS
 from common.workspace import Workspace
@@ -51,10 +51,11 @@ class Synthetic(Masked):
         made = synthesise(design, measured)
         advance(sum(material.counts.values()))
         numbers = pa.array(np.arange(1, design.n_records + 1))
-        columns = [
-            from_units(attribute, codes + attribute.lower)
-            for attribute, codes in zip(design.attributes, made.codes, strict=True)
-        ]
+        units = {
+            each.name: codes + each.lower for each, codes in zip(design.attributes, made.codes, strict=True)
+        }
+        released = units | derived_units(material.plan.following, design.attributes, units)
+        columns = [from_units(each, released[each.name]) for each in material.plan.released]
         yield pa.table([numbers, *columns], schema=release_schema(material.plan))
 
 

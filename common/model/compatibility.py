@@ -33,6 +33,7 @@ class Feature:
 
 
 FEATURES: Mapping[str, Feature] = {
+    "following": Feature("0.2.0", lambda plan: bool(plan.following)),
     "intersect": Feature("0.1.0", lambda plan: plan.linking.intersects),
     "match-keys": Feature("0.1.0", lambda plan: bool(plan.passes)),
     "missing-values": Feature("0.2.0", lambda plan: any(each.keeps_missing for each in plan.attributes)),

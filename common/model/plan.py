@@ -18,7 +18,16 @@ from common.canonical import OMITTED, Document, Positive, digest
 from common.model.compatibility import NEWEST_PROTOCOL, check_needs, features_of
 from common.model.mechanisms import PublicNumbers, carrier_reason
 from common.model.privacy import is_share, total, total_or_unbounded
-from common.model.schema import Attribute, AttributeType, IdentifierRules, MatchPass, fault_of_rules
+from common.model.schema import (
+    Attribute,
+    AttributeType,
+    Following,
+    IdentifierRules,
+    MatchPass,
+    fault_of_following,
+    fault_of_rules,
+    with_followers,
+)
 from common.model.structural_zeros import StructuralZero
 from common.model.task import Assignment, PlannedAttribute, Task
 
@@ -191,6 +200,8 @@ class Plan(Document):
     """Whether the release states the owner of every record."""
     synthesis: Synthesis | None = field(default=None, metadata=OMITTED)
     """How its records are drawn from a model of noisy counts; None where every record is masked."""
+    following: tuple[Following, ...] = field(default=(), metadata=OMITTED)
+    """Attributes that are derived from released values of others."""
     protocol: int = NEWEST_PROTOCOL
     """Version of the protocol that everybody in the release speaks."""
     derived: ClassVar[tuple[str, ...]] = ("epsilon_joint", "epsilon_table", "features")
@@ -221,6 +232,9 @@ class Plan(Document):
             raise ValueError("groups of attributes can only be aligned on tokens")
         if self.owner_column and not self.owner_columns:
             raise ValueError("where every attribute has one owner, no column states it")
+        if fault := fault_of_following(self.following, self.attributes):
+            raise ValueError(fault)
+        names += [each.name for each in self.following]
         if any(column.name in names for column in self.owner_columns.values()):
             raise ValueError("an attribute has the name of a column of owners")
         if self.synthesis and fault_of_rules(self.synthesis.structural_zeros, self.attributes):
@@ -296,9 +310,19 @@ class Plan(Document):
         }  # fmt: skip
 
     @cached_property
+    def joined(self) -> tuple[Attribute, ...]:
+        """What joined records have: owners, then the attributes that fragments have."""
+        return (*self.owner_columns.values(), *self.attributes)
+
+    @cached_property
+    def released(self) -> tuple[Attribute, ...]:
+        """All released attributes, each followed by those that are derived from it."""
+        return with_followers(self.attributes, self.following)
+
+    @cached_property
     def columns(self) -> tuple[Attribute, ...]:
         """The columns of the release after the number of the record: owners, then attributes."""
-        return (*self.owner_columns.values(), *self.attributes)
+        return (*self.owner_columns.values(), *self.released)
 
     @cached_property
     def assignments(self) -> dict[str, Assignment]:

@@ -47,6 +47,8 @@ _MOST_RECORDS = 2**34
 _MOST_PER_PERSON = 2**20
 _INT64 = 2**63
 MISSING_CATEGORY = "(missing)"
+MOST_FOLLOWED = 10_000
+"""Most values of an attribute that others follow: each has a line in their tables."""
 MOST_SPIKES = 8
 """Most declared spikes of an attribute."""
 RESERVED_NAMES = ("record", "token")
@@ -338,6 +340,80 @@ def to_units(kind: AttributeType, text: str, decimals: int = 0) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Following(Document):
+    """An attribute whose values another one determines, by a public table: derived, and never masked."""
+
+    attribute: Attribute
+    """Its settings."""
+    follows: str
+    """Name of the attribute that determines it."""
+    values: tuple[tuple[str, str], ...]
+    """Every value of that attribute, in its order, with the value that follows from it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.attribute.name
+
+    def units(self, followed: Attribute) -> tuple[int, ...]:
+        """Return its value for every value of the followed attribute, in resolution units.
+
+        Raises:
+            ValueError: If the table is none for these attributes.
+        """
+        if followed.n_values > MOST_FOLLOWED:
+            raise ValueError(
+                f"{followed.name!r} has {followed.n_values} values, at most {MOST_FOLLOWED} can be followed"
+            )
+        expected = [followed.text(each) for each in range(followed.lower, followed.highest + 1)]
+        given = [each for each, _ in self.values]
+        if lacking := [each for each in expected if each not in set(given)]:
+            raise ValueError(f"nothing follows from {lacking[0]!r} of {followed.name!r}")
+        if given != expected:
+            raise ValueError(f"it follows from other values than {followed.name!r} has")
+        return tuple(unit_of(self.attribute, text) for _, text in self.values)
+
+
+def unit_of(attribute: Attribute, text: str) -> int:
+    """Return a declared value, or the one for missing values where they are kept, in resolution units.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    if attribute.keeps_missing and text == MISSING_CATEGORY:
+        return attribute.highest
+    return attribute.units(text)
+
+
+def fault_of_following(following: Sequence[Following], attributes: Sequence[Attribute]) -> str | None:
+    """Say what is wrong with attributes that follow others; None if they can be derived."""
+    by_name = {each.name: each for each in attributes}
+    names = [each.name for each in following]
+    if len({*by_name, *names}) != len(by_name) + len(names):
+        return "an attribute is declared twice"
+    for each in following:
+        if each.follows not in by_name:
+            return f"{each.name!r} follows {each.follows!r}, which is not there"
+        try:
+            each.units(by_name[each.follows])
+        except ValueError as problem:
+            return f"{each.name!r}: {problem}"
+    return None
+
+
+def with_followers(attributes: Sequence[Attribute], following: Sequence[Following]) -> tuple[Attribute, ...]:
+    """Return attributes in the order of a release: after each those that follow it."""
+    return tuple(
+        each
+        for attribute in attributes
+        for each in (
+            attribute,
+            *(other.attribute for other in following if other.follows == attribute.name),
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class MatchPass(Document):
     """One pass of linking by match keys: two persons match if all its keys are equal."""
 
@@ -433,6 +509,8 @@ class Schema(Document):
     """The smallest rank noise that the owner's data need; None: it states none, and the default holds."""
     structural_zeros: tuple[StructuralZero, ...] = field(default=(), metadata=OMITTED)
     """What no record of a synthetic release is."""
+    following: tuple[Following, ...] = field(default=(), metadata=OMITTED)
+    """Attributes that follow some of the others; releases derive them."""
     by_name: Mapping[str, Attribute] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -445,6 +523,8 @@ class Schema(Document):
             raise ValueError("a count of records is larger than any data set")
         if self.rank_noise is not None and not is_rank_noise(self.rank_noise):
             raise ValueError("rank noise is a share of the ranks from 0 to 1")
+        if fault := fault_of_following(self.following, self.attributes):
+            raise ValueError(fault)
         object.__setattr__(self, "by_name", by_name)
 
     @property
@@ -468,17 +548,18 @@ def excesses(schema: Schema) -> Iterator[tuple[str, str]]:
             "declare fewer or shorter categories, or list fewer attributes in policy.attributes; longest: "
             + lists,
         )
-    n_attributes = len(schema.attributes)
+    n_attributes = len(schema.attributes) + len(schema.following)
     if not 0 < n_attributes <= _MOST_ATTRIBUTES:
         yield (
             f"a schema of {n_attributes:,} attributes is not accepted",
             f"from 1 to {_MOST_ATTRIBUTES:,} are; list the needed ones in policy.attributes",
         )
-    if any(len(attribute.name) > _LONGEST_NAME for attribute in schema.attributes):
+    every = (*schema.attributes, *(each.attribute for each in schema.following))
+    if any(len(attribute.name) > _LONGEST_NAME for attribute in every):
         yield f"names of attributes have at most {_LONGEST_NAME} characters", "rename them in the source"
-    if not all(attribute.name.isprintable() for attribute in schema.attributes):
+    if not all(attribute.name.isprintable() for attribute in every):
         yield "a name of an attribute is not printable", "rename it in the source"
-    texts = (text for each in schema.attributes for text in (each.name, *each.categories))
+    texts = (text for each in every for text in (each.name, *each.categories))
     if any(map(fault_of_cell, texts)):
         yield (
             "a label or name of an attribute could steer a terminal or a spreadsheet",
@@ -492,7 +573,7 @@ def excesses(schema: Schema) -> Iterator[tuple[str, str]]:
         )
     if not 0 <= schema.limits.min_k <= _MOST_RECORDS:
         yield "the smallest k that the owner accepts is none", "correct policy.min_k"
-    if any(not -_INT64 <= end < _INT64 for each in schema.attributes for end in (each.lower, each.highest)):
+    if any(not -_INT64 <= end < _INT64 for each in every for end in (each.lower, each.highest)):
         yield "a domain is wider than 64-bit integers", "declare fewer decimals"
     if fault := fault_of_rules(schema.structural_zeros, schema.attributes):
         yield fault, "correct the structural_zeros of the data set"

@@ -14,7 +14,7 @@ from decimal import Decimal
 
 from common.errors import UsageError
 from common.model.plan import OWNER_COLUMN, Linking, Plan, Product, Synthesis
-from common.model.schema import Attribute, Schema
+from common.model.schema import Attribute, Following, Schema
 from common.model.structural_zeros import rules_of
 from common.model.task import Modelled, PlannedAttribute, Task
 from common.planning.arguments import ReleaseArguments
@@ -87,6 +87,7 @@ def make_plan(
         tasks=tasks,
         owner_column=_checked_owner_column(arguments, names),
         synthesis=_synthesis(arguments, schemas, homes) if arguments.product is Product.SYNTHETIC else None,
+        following=_following(arguments, names, schemas),
     )
     if plan.synthesis is not None:
         # It brings numpy, which nothing else of a plan needs.
@@ -143,6 +144,18 @@ def _masked(
     }
 
 
+def _following(
+    arguments: ReleaseArguments, names: Sequence[Sequence[str]], schemas: Mapping[str, Schema]
+) -> tuple[Following, ...]:
+    """Return the attributes that are derived, as the first owner of their group declares them."""
+    return tuple(
+        each
+        for own, owners in zip(names, arguments.groups, strict=True)
+        for each in schemas[owners[0]].following
+        if each.follows in own and (not arguments.attributes or each.name in arguments.attributes)
+    )
+
+
 def _checked_owner_column(arguments: ReleaseArguments, names: Sequence[Sequence[str]]) -> bool:
     """Return whether owners get a column, whose name no attribute may have.
 
@@ -178,7 +191,7 @@ def _attributes_of(
 def _in_order(arguments: ReleaseArguments, groups: Sequence[Sequence[Attribute]]) -> tuple[Attribute, ...]:
     """Return all attributes in the order of the release's columns."""
     by_name = {attribute.name: attribute for attributes in groups for attribute in attributes}
-    return tuple(by_name[name] for name in arguments.attributes or by_name)
+    return tuple(by_name[name] for name in arguments.attributes or by_name if name in by_name)
 
 
 def holders(arguments: ReleaseArguments, schemas: Mapping[str, Schema]) -> dict[str, list[str]]:

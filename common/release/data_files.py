@@ -14,9 +14,9 @@ from common import __version__
 from common.arrays import Int64Array
 from common.errors import IntegrityError
 from common.model.plan import Plan
-from common.model.schema import Attribute
+from common.model.schema import Attribute, Following
 from common.release.page_headers import unpacked_size
-from common.release.table import RECORD_COLUMN, file_metadata, release_schema, to_units
+from common.release.table import RECORD_COLUMN, derived_units, file_metadata, release_schema, to_units
 
 PARQUET_FILE = "data.parquet"
 CSV_FILE = "data.csv"
@@ -103,7 +103,7 @@ def parquet_pieces(path: Path) -> Iterator[pa.Table]:
 
 def _csv_pieces(path: Path, plan: Plan) -> Iterator[pa.Table]:
     names = release_schema(plan).names
-    for piece in csv_tables(path, {a.name for a in plan.attributes if a.keeps_missing}):
+    for piece in csv_tables(path, {each.name for each in plan.released if each.keeps_missing}):
         if piece.column_names != names:
             raise IntegrityError(f"the columns of {path.name} are not those of the plan")
         yield piece
@@ -187,7 +187,22 @@ def check_values(pieces: Mapping[str, pa.Table], plan: Plan, start: int) -> dict
             first = units
         if first is not None:
             values[attribute.name] = first.to_numpy()
+    if values:
+        check_following(plan.following, plan.attributes, values)
     return values
+
+
+def check_following(
+    following: Sequence[Following], attributes: Sequence[Attribute], units: Mapping[str, Int64Array]
+) -> None:
+    """Check that values follow from those of other attributes, as they are declared to.
+
+    Raises:
+        IntegrityError: If one does not.
+    """
+    for name, values in derived_units(following, attributes, units).items():
+        if not np.array_equal(units[name], values):
+            raise IntegrityError(f"values of {name} are not those that follow from the other attribute")
 
 
 def units_within(name: str, table: pa.Table, attribute: Attribute) -> pa.ChunkedArray:

@@ -129,7 +129,7 @@ class Release:
         checked = "identities checked" if self.verified.identities_checked else "identities not checked"
         kind = "trial of simulated records" if is_trial(plan.release) else "release"
         return (
-            f"<{kind} {plan.release}: {self.table.num_rows:,} records, {len(plan.attributes)} attributes, "
+            f"<{kind} {plan.release}: {self.table.num_rows:,} records, {len(plan.released)} attributes, "
             f"{len(plan.owners)} owners, ε = {plan.epsilon:f}; verified, {checked}>"
         )
 
@@ -159,13 +159,17 @@ class Release:
         import pandas as pd
 
         return pd.DataFrame(
-            [self._line(attribute) for attribute in self.verified.plan.attributes],
-            index=pd.Index([attribute.name for attribute in self.verified.plan.attributes], name="attribute"),
+            [self._line(each) for each in self.verified.plan.released],
+            index=pd.Index([each.name for each in self.verified.plan.released], name="attribute"),
         )
 
     def _line(self, attribute: Attribute) -> dict[str, Any]:
         if self.counts is not None:
             return {"resolution": "", **describe_domain(attribute)}
+        if attribute.name in self._follows:
+            empty = dict.fromkeys(("mechanism", "epsilon", "k", "rank_noise"), "")
+            note = f"it follows {self._follows[attribute.name]}: correct that attribute"
+            return {"resolution": "", **describe_domain(attribute), **empty, "note": note}
         distortion, masked = self.distortions[attribute.name], [way.planned for way in self._ways(attribute)]
         scale = 1 if attribute.is_categorical else 10.0**-attribute.decimals
         moved = distortion.assignment_noise
@@ -179,6 +183,11 @@ class Release:
             "scale_error": distortion.scale_error,
             "note": distortion.note,
         }
+
+    @property
+    def _follows(self) -> dict[str, str]:
+        """By the name of an attribute that is derived: the one that it follows."""
+        return {each.name: each.follows for each in self.verified.plan.following}
 
     @cached_property
     def distortions(self) -> Mapping[str, Distortion]:
@@ -413,6 +422,11 @@ class Release:
         self._check_masked()
         declared = [attribute.name for attribute in self.verified.plan.attributes]
         for name in names:
+            if name in self._follows:
+                raise UsageError(
+                    f"attribute {name!r} follows {self._follows[name]!r} and is not corrected by itself",
+                    f"estimate {self._follows[name]!r}, and apply the table of the plan",
+                )
             if name not in declared:
                 raise UsageError(f"no attribute {name!r}", f"attributes: {', '.join(declared)}")
             if self.verified.plan.attribute(name).keeps_missing:

@@ -17,7 +17,7 @@ from common.model.schema import Attribute
 from common.model.task import PlannedAttribute
 from common.release.column_summary import ColumnSummary
 from common.release.evidence import Evidence
-from common.release.table import describe_domain, span
+from common.release.table import DERIVED, describe_domain, span
 from common.words import charts
 from common.words.linking import compared_as, linking_result, missed_text
 from common.words.numbers import percent_text, rounded_up
@@ -89,8 +89,7 @@ def render_report(
             "fingerprints": _fingerprints(evidence),
             "spent": _spent(evidence),
             "attributes": [
-                _attribute_view(attribute, evidence.plan, summaries[attribute.name])
-                for attribute in evidence.plan.attributes
+                _attribute_view(each, evidence.plan, summaries[each.name]) for each in evidence.plan.released
             ],
             "equal_values": equal_values(evidence.plan),
             "data_files": data_files,
@@ -179,7 +178,12 @@ def _attribute_view(attribute: Attribute, plan: Plan, summary: ColumnSummary | N
         _log.error("figure left out", extra={"attribute": attribute.name}, exc_info=fault)
         summary = None
     ways = _parameters(attribute, plan)
-    masking = _masking([planned for _, planned in ways])
+    follows = {each.name: each.follows for each in plan.following}
+    masking = (
+        DERIVED.format(follows=follows[attribute.name])
+        if attribute.name in follows
+        else _masking([planned for _, planned in ways])
+    )
     return ShownAttribute(
         attribute, _domain(attribute), ways, summary, chart, masking, undrawn, undrawn_records
     )

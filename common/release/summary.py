@@ -28,7 +28,7 @@ def summary(plan: Plan, addendum: Addendum) -> dict[str, Any]:
         "owners": [_owner(addendum, assignment.tasks) for assignment in plan.assignments.values()],
         "totals": {
             "records": n_records(plan, addendum),
-            "attributes": len(plan.attributes),
+            "attributes": len(plan.released),
             "owners": len(plan.owners),
             "epsilon": plan.epsilon,
             **({"delta": plan.delta} if plan.delta else {}),

@@ -23,10 +23,18 @@ from common.errors import IntegrityError, TesseraError, UsageError
 from common.files import file_digest
 from common.model.plan import Product
 from common.model.privacy import is_share, read_decimal, read_whole_number
-from common.model.schema import Attribute, fault_of_rules, rule_codes
+from common.model.schema import (
+    Attribute,
+    Following,
+    fault_of_following,
+    fault_of_rules,
+    rule_codes,
+    with_followers,
+)
 from common.model.structural_zeros import StructuralZero
 from common.release.counts import COLUMNS, COUNTS_FILE, check_drawn
 from common.release.data_files import (
+    check_following,
     check_sizes,
     csv_tables,
     label_bytes,
@@ -34,12 +42,12 @@ from common.release.data_files import (
     parquet_pieces,
     units_within,
 )
-from common.release.table import describe_field, from_units, release_type
+from common.release.table import DERIVED, derived_units, describe_field, from_units, release_type
 from common.synthesis.course import METHOD, Design, Measured, SyntheticRelease, check_design
 from common.synthesis.rounds import MOST_ATTRIBUTES
 from common.synthesis.sample import MOST_RECORDS
 from common.words.numbers import cost_text
-from common.words.synthetic import exclusions, invariants, promises
+from common.words.synthetic import derived, exclusions, invariants, promises
 
 _LARGEST_REPORT = 1 << 24
 """Bytes."""
@@ -60,20 +68,26 @@ def counts_path(table: Path) -> Path:
     return table.with_name(f"{table.name}.{COUNTS_FILE}")
 
 
-def records_table(design: Design, made: SyntheticRelease) -> pa.Table:
+def records_table(design: Design, made: SyntheticRelease, following: Sequence[Following] = ()) -> pa.Table:
     """Return the records as a table of release types, with descriptions of the columns."""
     cost = cost_text(design.epsilon, design.delta)
     how = f"drawn from a model of noisy counts, {cost} for the whole record"
-    columns = [
-        from_units(attribute, codes + attribute.lower)
-        for attribute, codes in zip(design.attributes, made.codes, strict=True)
-    ]
+    units = {each.name: codes + each.lower for each, codes in zip(design.attributes, made.codes, strict=True)}
+    units |= derived_units(following, design.attributes, units)
+    ways = {each.name: DERIVED.format(follows=each.follows) for each in following}
+    released = with_followers(design.attributes, following)
+    columns = [from_units(each, units[each.name]) for each in released]
     return pa.table(
-        columns, schema=pa.schema([describe_field(attribute, how) for attribute in design.attributes])
+        columns, schema=pa.schema([describe_field(each, ways.get(each.name, how)) for each in released])
     )
 
 
-def report_of(design: Design, measured: Measured, zeros: Sequence[StructuralZero] = ()) -> dict[str, Any]:
+def report_of(
+    design: Design,
+    measured: Measured,
+    zeros: Sequence[StructuralZero] = (),
+    following: Sequence[Following] = (),
+) -> dict[str, Any]:
     """Return what a report says of how records were made; the rest names work, owner and files."""
     return {
         "product": str(Product.SYNTHETIC),
@@ -83,12 +97,13 @@ def report_of(design: Design, measured: Measured, zeros: Sequence[StructuralZero
         "delta": design.delta,
         "records": design.n_records,
         "order": "drawn",
-        "schema": [attribute.to_document() for attribute in design.attributes],
-        "attributes": [attribute.name for attribute in design.attributes],
-        **({"structural_zeros": [zero.to_document() for zero in zeros]} if zeros else {}),
+        "schema": [each.to_document() for each in design.attributes],
+        "attributes": [each.name for each in design.attributes],
+        **({"structural_zeros": [each.to_document() for each in zeros]} if zeros else {}),
+        **({"following": [each.to_document() for each in following]} if following else {}),
         "relations": [[design.attributes[i].name for i in pair] for pair in measured.pairs],
         "seed": measured.seed.hex(),
-        "promises": [*promises(design.epsilon, design.delta), *exclusions(zeros)],
+        "promises": [*promises(design.epsilon, design.delta), *exclusions(zeros), *derived(following)],
         "invariants": list(invariants(design.n_records)),
     }
 
@@ -101,6 +116,13 @@ class VerifiedTable:
     made: SyntheticRelease
     """The release, made again from its noisy counts."""
     report: Mapping[str, Any]
+    following: tuple[Following, ...] = ()
+    """Attributes that are derived from drawn ones."""
+
+    @property
+    def released(self) -> tuple[Attribute, ...]:
+        """All attributes in the order of the columns."""
+        return with_followers(self.design.attributes, self.following)
 
     def to_document(self) -> dict[str, Any]:
         """Return what `verify --json` shows."""
@@ -109,8 +131,8 @@ class VerifiedTable:
 
     def to_lines(self) -> tuple[str, ...]:
         """Return the lines that `verify` prints."""
-        n_counts = sum(sums.size for sums in self.made.measured.sums)
-        names = ", ".join(attribute.name for attribute in self.design.attributes)
+        n_counts = sum(each.size for each in self.made.measured.sums)
+        names = ", ".join(each.name for each in self.released)
         return (
             f"synthetic table {self.report['id']}: its records follow from {n_counts:,} noisy counts",
             f"{self.design.n_records:,} records of {names}",
@@ -145,26 +167,32 @@ def verify_table(
             raise IntegrityError(f"version {report['version']} drew records otherwise: verify with that one")
         zeros = tuple(StructuralZero.from_document(rule) for rule in report.get("structural_zeros", ()))
         design = _design_of(report, zeros)
+        following = tuple(Following.from_document(each) for each in report.get("following", ()))
+        if fault := fault_of_following(following, design.attributes):
+            raise IntegrityError(fault)
         digests = {path: report["file"]["sha256"], counts_at: report["counts"]["sha256"]}
-    for file, expected in digests.items():
-        if not file.is_file() or file.is_symlink():
-            raise IntegrityError(f"{file.name} is missing", _HINT)
-        if file_digest(file) != expected:
-            raise IntegrityError(f"{file.name} was changed: its digest is not that of the report", _HINT)
-    codes = [
-        units - attribute.lower
-        for attribute, units in zip(design.attributes, _read_records(path, design), strict=True)
-    ]
+    for each, expected in digests.items():
+        if not each.is_file() or each.is_symlink():
+            raise IntegrityError(f"{each.name} is missing", _HINT)
+        if file_digest(each) != expected:
+            raise IntegrityError(f"{each.name} was changed: its digest is not that of the report", _HINT)
+    released = with_followers(design.attributes, following)
+    units = dict(
+        zip((each.name for each in released), _read_records(path, released, design.n_records), strict=True)
+    )
+    with _step(path.name):
+        check_following(following, design.attributes, units)
+    codes = [units[each.name] - each.lower for each in design.attributes]
     counts = read_counts(counts_at, design.attributes)
     made = check_drawn(design, str(report["seed"]), counts, codes)
     with _step(report_path(path).name):
-        expected_report = json.loads(canonical(report_of(design, made.measured, zeros)))
+        expected_report = json.loads(canonical(report_of(design, made.measured, zeros, following)))
         # The wording may change between versions: only the same version can compare it.
         worded = () if report["version"] == __version__ else ("version", "promises", "invariants")
         for key in expected_report.keys() - set(worded):
             if report[key] != expected_report[key]:
                 raise IntegrityError(f"its {key} are not those of this table")
-    return VerifiedTable(design, made, report)
+    return VerifiedTable(design, made, report, following)
 
 
 def _read_report(path: Path) -> dict[str, Any]:
@@ -208,35 +236,31 @@ def _design_of(report: Mapping[str, Any], zeros: Sequence[StructuralZero]) -> De
     return design
 
 
-def _read_records(path: Path, design: Design) -> list[Int64Array]:
+def _read_records(path: Path, released: Sequence[Attribute], n_records: int) -> list[Int64Array]:
     """Return the values of every attribute, in resolution units, `(n_records,)` each."""
-    pieces = list(_record_pieces(path, design))
-    values = [
-        np.concatenate([units_within(path.name, piece, attribute).to_numpy() for piece in pieces])
-        for attribute in design.attributes
+    pieces = list(_record_pieces(path, released, n_records))
+    found = [
+        np.concatenate([units_within(path.name, piece, each).to_numpy() for piece in pieces])
+        for each in released
     ]
-    if values[0].size != design.n_records:
-        raise IntegrityError(
-            f"{path.name} has {values[0].size} records, its report states {design.n_records}"
-        )
-    return values
+    if found[0].size != n_records:
+        raise IntegrityError(f"{path.name} has {found[0].size} records, its report states {n_records}")
+    return found
 
 
-def _record_pieces(path: Path, design: Design) -> Iterator[pa.Table]:
-    names = [attribute.name for attribute in design.attributes]
+def _record_pieces(path: Path, released: Sequence[Attribute], n_records: int) -> Iterator[pa.Table]:
+    names = [each.name for each in released]
     with _step(path.name):
         if path.suffix.lower() == ".parquet":
-            types = [release_type(attribute) for attribute in design.attributes]
+            types = [release_type(each) for each in released]
             with open_parquet(path) as file:
                 schema, metadata = file.schema_arrow, file.metadata
-            if (schema.names, schema.types) != (names, types) or metadata.num_rows != design.n_records:
+            if (schema.names, schema.types) != (names, types) or metadata.num_rows != n_records:
                 raise IntegrityError("its columns, or its number of records, are not those of the report")
-            check_sizes(path, metadata, label_bytes(design.attributes))
+            check_sizes(path, metadata, label_bytes(released))
             yield from parquet_pieces(path)
             return
-        for piece in csv_tables(
-            path, {attribute.name for attribute in design.attributes if attribute.keeps_missing}
-        ):
+        for piece in csv_tables(path, {each.name for each in released if each.keeps_missing}):
             if piece.column_names != names:
                 raise IntegrityError("its columns are not those of the report")
             yield piece

@@ -21,13 +21,14 @@ import pyarrow.compute as pc
 from common.arrays import Int64Array
 from common.canonical import canonical, digest
 from common.model.plan import Plan
-from common.model.schema import Attribute, AttributeType
+from common.model.schema import Attribute, AttributeType, Following
 from common.model.task import PlannedAttribute
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DRAWN = "drawn from a model of noisy counts"
+DERIVED = "derived from {follows}, by a public table"
 RECORD_COLUMN = "record"
 """Number of the released record, from 1, in random order."""
 _MOST_DIGITS = 15
@@ -155,7 +156,8 @@ def release_schema(plan: Plan) -> pa.Schema:
     """Return the schema of a release, with the description of every attribute as metadata of its field."""
     record = {"description": "number of the released record, from 1, in random order"}
     owner = {"description": "owner that the record came from"}
-    ways: dict[str, list[PlannedAttribute]] = {attribute.name: [] for attribute in plan.attributes}
+    ways: dict[str, list[PlannedAttribute]] = {each.name: [] for each in plan.attributes}
+    derived = {each.name: DERIVED.format(follows=each.follows) for each in plan.following}
     for task in plan.tasks:
         for planned in task.attributes:
             ways[planned.name].append(planned)
@@ -166,7 +168,12 @@ def release_schema(plan: Plan) -> pa.Schema:
                 pa.field(column.name, release_type(column), nullable=False, metadata=owner)
                 for column in plan.owner_columns.values()
             ),
-            *(_field(attribute, ways[attribute.name]) for attribute in plan.attributes),
+            *(
+                describe_field(each, derived[each.name])
+                if each.name in derived
+                else _field(each, ways[each.name])
+                for each in plan.released
+            ),
         ]
     )
 
@@ -245,6 +252,23 @@ def from_units(attribute: Attribute, units: Int64Array) -> pa.Array:
         present = form.from_units(attribute, np.where(missing, attribute.lower, units))
         return pc.if_else(pa.array(missing), pa.scalar(None, present.type), present)
     return form.from_units(attribute, units)
+
+
+def derived_units(
+    following: Sequence[Following], attributes: Sequence[Attribute], units: Mapping[str, Int64Array]
+) -> dict[str, Int64Array]:
+    """Return the values of attributes that follow others, by name, `(n_records,)` each.
+
+    Args:
+        following: These attributes.
+        attributes: Those that they follow, or more.
+        units: Released values by name, in resolution units, `(n_records,)` each.
+    """
+    followed = {each.name: each for each in attributes}
+    tables = {each.name: np.array(each.units(followed[each.follows]), np.int64) for each in following}
+    return {
+        each.name: tables[each.name][units[each.follows] - followed[each.follows].lower] for each in following
+    }
 
 
 def to_units(attribute: Attribute, column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -61,14 +61,14 @@ class SyntheticTable:
     @cached_property
     def table(self) -> pa.Table:
         """The records as an Arrow table."""
-        return records_table(self.verified.design, self.verified.made)
+        return records_table(self.verified.design, self.verified.made, self.verified.following)
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
         """The records as a DataFrame; see `common.release.reading.to_frame` for its types."""
         import pandas as pd
 
-        return to_frame(self.table, self.verified.design.attributes, pd.RangeIndex(self.table.num_rows))
+        return to_frame(self.table, self.verified.released, pd.RangeIndex(self.table.num_rows))
 
     def __repr__(self) -> str:
         design = self.verified.design

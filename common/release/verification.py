@@ -527,7 +527,7 @@ def _check_files(
             described = check_descriptions(schema, evidence.plan, manifest)
     compared = REPORT_FILE in files and manifest["version"] == __version__ and not written
     read = held[:1] if written else held
-    with ColumnSummaries(evidence.plan.attributes if compared else (), workspace) as summaries:
+    with ColumnSummaries(evidence.plan.released if compared else (), workspace) as summaries:
         progress.begin("verifying", n_released)
         streams = [_stream(folder / name, evidence.plan, n_released) for name in read]
         start, drawn = 0, _Drawn(evidence)

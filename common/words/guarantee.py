@@ -326,12 +326,16 @@ def promises(plan: Plan) -> tuple[str, ...]:
     """Say what a release promises, one sentence or two per line, with the plan's numbers."""
     if plan.synthesis is not None:
         zeros = synthetic.exclusions(plan.synthesis.structural_zeros)
-        return (*trial(plan), *synthetic.promises_of(plan), *zeros, _unit(plan), composition(plan))
+        following = synthetic.derived(plan.following)
+        return (
+            *trial(plan), *synthetic.promises_of(plan), *zeros, *following, _unit(plan), composition(plan)
+        )  # fmt: skip
     return (
         *trial(plan),
         *_meanings(plan),
         *_attribute_promises(plan),
         *_counted_spikes(plan),
+        *synthetic.derived(plan.following),
         *_in_arbitrary_order(plan),
         _total(plan),
         *rank_promises(plan, _notions(plan)[0]),

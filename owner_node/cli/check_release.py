@@ -114,12 +114,12 @@ def plan_of(asked: Hypothetical, schema: Schema, owner: OwnerConfig) -> Plan:
     groups = [
         (owners, chosen.get(index) or (_stand_in(owners),)) for index, owners in enumerate(arguments.groups)
     ]
-    schemas = {
-        owner_id: replace(
-            schema, attributes=tuple(a for owners, held in groups if owner_id in owners for a in held)
-        )
-        for owner_id in arguments.owners
-    }
+    schemas = {}
+    for each in arguments.owners:
+        attributes = tuple(a for owners, held in groups if each in owners for a in held)
+        names = {a.name for a in attributes}
+        following = tuple(a for a in schema.following if a.follows in names)
+        schemas[each] = replace(schema, attributes=attributes, following=following)
     aggregator = f"spiffe://{owner.owner.trust_domain}/aggregator/{asked.aggregator}"
     return make_plan(arguments, schemas, aggregator=aggregator, created="", version=__version__)
 

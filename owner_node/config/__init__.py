@@ -127,7 +127,11 @@ class OwnerConfig(_Tables):
         policy = self.policy
         limited = () if policy.max_reidentified is None else policy.known
         declared = {
-            dataset.name: [attribute.name for attribute in dataset.attributes] for dataset in self.datasets
+            each.name: [
+                *(attribute.name for attribute in each.attributes),
+                *(other.name for other in each.following),
+            ]
+            for each in self.datasets
         }
         every = list(dict.fromkeys(chain.from_iterable(declared.values())))
         for key, listed in (("attributes", policy.attributes), ("known", policy.known)):

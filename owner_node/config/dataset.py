@@ -25,11 +25,13 @@ from common.model.schema import (
     Attribute,
     AttributeType,
     CategoryOrder,
+    Following,
     MatchPass,
     TaxonomyMethod,
     excluded_codes,
     fault_of_cell,
     to_units,
+    unit_of,
 )
 from common.model.structural_zeros import MOST_RULES, ExcludedValues, StructuralZero
 from common.settings import Contradictions, FilePath, Listed, Section, is_url, parse_path, value_text
@@ -103,6 +105,15 @@ def _parse_excluded(value: object) -> tuple[tuple[str, str], ...]:
     raise ValueError('expected values, such as ["yes", "no"], or a range, such as { max = 15 }')
 
 
+def _followed(value: object) -> dict[str, str]:
+    """Return a table of values by the values that they follow from."""
+    if not isinstance(value, dict) or not value:
+        raise ValueError('expected values by those that they follow from, such as { "HS-grad" = 9 }')
+    return {
+        str(key): str(each).lower() if isinstance(each, bool) else _bound(each) for key, each in value.items()
+    }
+
+
 def _bounds(value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise ValueError("expected values of the attribute, such as [0]")
@@ -111,6 +122,7 @@ def _bounds(value: object) -> tuple[str, ...]:
 
 Bound = Annotated[str, PlainValidator(_bound)]
 Bounds = Annotated[tuple[str, ...], PlainValidator(_bounds)]
+Followed = Annotated[dict[str, str], PlainValidator(_followed)]
 Excluded = Annotated[tuple[tuple[str, str], ...], PlainValidator(_parse_excluded)]
 Missing = Literal["error", "drop", "category"]
 """Treatment of a missing value: an error, dropping the record, or a category."""
@@ -147,6 +159,10 @@ class AttributeTable(Section):
     """Hierarchy file of the categories, one leaf per line with its ancestors, or the lines themselves."""
     method: Literal["rank", "exponential"] | None = None
     """How a taxonomy is used: "rank" (the default) for its order, or "exponential" to draw categories."""
+    follows: str = ""
+    """Name of another attribute that determines this one: releases derive it, and it needs no ε."""
+    values: Followed = field(default_factory=dict)
+    """With `follows`: every value of that attribute, with the value of this one that follows from it."""
 
     def __post_init__(self) -> None:
         if faults := [*self._ends(), *self._taxonomy(), *self._labels()]:
@@ -179,6 +195,8 @@ class AttributeTable(Section):
             yield "taxonomy", str(problem)
 
     def _labels(self) -> Iterator[tuple[str, str]]:
+        if bool(self.follows) is not bool(self.values):
+            yield "values" if self.follows else "follows", "missing; follows and values go together"
         for label in self.labels:
             if fault := fault_of_cell(label):
                 yield "categories", f" = {value_text('', label)}: {fault}; rename it, also in the source"
@@ -500,7 +518,34 @@ class DatasetTable(DatasetSettings):
                     f"attributes.{name}.categories",
                     f'"{MISSING_CATEGORY}" is what missing = "category" adds',
                 )
+        yield from self._faults_of_following()
         yield from self._faults_of_rules()
+
+    def _faults_of_following(self) -> Iterator[tuple[str, str]]:
+        for name, table in self.attributes.items():
+            followed = self.attributes.get(table.follows)
+            if not table.follows:
+                continue
+            if followed is None or followed.follows or table.follows == name:
+                what = "is no other attribute of the data set" if followed is None else "follows another one"
+                yield f"attributes.{name}.follows", f" = {table.follows}: {what}"
+                continue
+            try:
+                self._following(name).units(self._with_missing(table.follows))
+            except ValueError as problem:
+                yield f"attributes.{name}.values", f": {problem}"
+
+    def _following(self, name: str) -> Following:
+        """Return an attribute that follows another one, with each value written in one way.
+
+        Raises:
+            ValueError: If one is no value of its attribute.
+        """
+        table = self.attributes[name]
+        own, followed = self._with_missing(name), self._with_missing(table.follows)
+        pairs = {unit_of(followed, key): unit_of(own, value) for key, value in table.values.items()}
+        texts = ((followed.text(key), own.text(pairs[key])) for key in sorted(pairs))
+        return Following(own, table.follows, tuple(texts))
 
     def _faults_of_rules(self) -> Iterator[tuple[str, str]]:
         for number, rule in enumerate(self.structural_zeros):
@@ -510,6 +555,9 @@ class DatasetTable(DatasetSettings):
                 place = f"structural_zeros[{number}].{name}"
                 if name not in self.attributes:
                     yield place, "is no attribute of the data set"
+                    continue
+                if follows := self.attributes[name].follows:
+                    yield place, f"follows {follows}: make the rule about that attribute"
                     continue
                 try:
                     attribute = self._with_missing(name)
@@ -557,14 +605,15 @@ class DatasetTable(DatasetSettings):
         tables = self.attributes.items()
         return DatasetConfig(
             **{field.name: getattr(self, field.name) for field in fields(DatasetSettings)},
-            attributes=tuple(table.attribute(name) for name, table in tables),
+            attributes=tuple(table.attribute(name) for name, table in tables if not table.follows),
+            following=tuple(self._following(name) for name, table in tables if table.follows),
             missing_in={name: table.missing for name, table in tables if table.missing is not None},
             taxonomies={
                 name: table.tree.with_category(MISSING_CATEGORY)
                 if (table.missing or self.missing) == "category"
                 else table.tree
                 for name, table in tables
-                if table.tree is not None
+                if table.tree is not None and not table.follows
             },
             structural_zeros=tuple(map(self._structural_zero, self.structural_zeros)),
         )
@@ -589,7 +638,9 @@ class DatasetConfig(DatasetSettings):
     """A data set that the owner offers to releases."""
 
     attributes: tuple[Attribute, ...]
-    """Declared attributes, in declared order; no other column is read."""
+    """Declared attributes that are masked, in declared order; no other column is released."""
+    following: tuple[Following, ...] = ()
+    """Declared attributes that follow some of these."""
     missing_in: Mapping[str, Missing] = field(default_factory=dict)
     """Treatment of a missing value by attribute, where it is not that of the data set."""
     taxonomies: Mapping[str, Taxonomy] = field(default_factory=dict)

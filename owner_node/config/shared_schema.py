@@ -81,7 +81,9 @@ def present(document: Mapping[str, Any], columns: Collection[str], place: str) -
     Raises:
         UsageError: If it has none of them.
     """
-    attributes = {name: table for name, table in document["attributes"].items() if name in columns}
+    attributes = {
+        name: table for name, table in document["attributes"].items() if table.get("follows", name) in columns
+    }
     if not attributes:
         raise UsageError(
             f"{place} has no attribute of the schema: {', '.join(document['attributes'])}",

@@ -188,6 +188,9 @@ def _attributes(request: Request) -> Iterator[Objection]:
             yield Objection(f"dataset.attributes does not declare {name!r}")
         elif plan.attribute(name) != schema.by_name[name]:
             yield Objection(f"attribute {name!r} is planned with other settings than declared here")
+    for each in plan.following:
+        if each.follows in request.assignment.names and each not in schema.following:
+            yield Objection(f"attribute {each.name!r} is derived otherwise than declared here")
     for planned in request.assignment.attributes:
         own, name = schema.by_name.get(planned.name), planned.name
         if own is not None and plan.attribute(name) == own and not planned.rules.goes_with(own):
@@ -363,16 +366,11 @@ def _faults(plan: Plan) -> Iterator[str]:
         yield "the version in the plan is not a version number"
     if not all(map(is_name, plan.owners)):
         yield "the owners of the plan are not all named by ids"
-    names = {attribute.name for attribute in plan.attributes}
+    names = {each.name for each in plan.released}
     names |= {name for task in plan.tasks for name in task.names}
     if not all(_is_line(name, _LONGEST_NAME) for name in names):
         yield "the names of the plan's attributes are not all short lines of printable text"
-    if any(
-        map(
-            fault_of_cell,
-            (*names, *(label for attribute in plan.attributes for label in attribute.categories)),
-        )
-    ):
+    if any(map(fault_of_cell, (*names, *(label for each in plan.released for label in each.categories)))):
         yield "a label or name in the plan could steer a terminal or a spreadsheet"
 
 

@@ -141,9 +141,15 @@ def _document_of(plan: Plan, order: str) -> dict[str, Any]:
         "order": order,
         "epsilon": plan.epsilon,
         "schema": [attribute.to_document() for attribute in plan.attributes],
+        **_following(plan),
         "max_records_per_person": plan.max_records_per_person,
         "attributes": [attribute.to_document() for attribute in task.attributes],
     }
+
+
+def _following(plan: Plan) -> dict[str, Any]:
+    following = [each.to_document() for each in plan.following]
+    return {"following": following} if following else {}
 
 
 def _report_of(plan: Plan, *, n_records: int, order: str) -> Mapping[str, Any]:
@@ -162,8 +168,9 @@ def _report_of(plan: Plan, *, n_records: int, order: str) -> Mapping[str, Any]:
         "records": n_records,
         "order": order,
         "max_records_per_person": plan.max_records_per_person,
-        "schema": [attribute.to_document() for attribute in plan.attributes],
-        "attributes": [attribute.to_document() for attribute in task.attributes],
+        "schema": [attribute.to_document() for attribute in plan.released],
+        **_following(plan),
+        "attributes": [each.to_document() for each in task.attributes],
         "promises": list(promises(plan)),
         "invariants": list(invariants(plan)),
     }

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from common.errors import RefusedError, UnusableDataError, UsageError
 from common.model.plan import Product
-from common.model.schema import Attribute, Schema, rule_codes
+from common.model.schema import Attribute, Following, Schema, rule_codes
 from common.model.structural_zeros import StructuralZero
 from common.planning.synthetic import REFUSED, check_delta, noise_share
 from common.progress import Progress
@@ -90,13 +90,14 @@ def prepare_synthesis(
         "epsilon": epsilon,
         "schema": [attribute.to_document() for attribute in attributes],
         **({"delta": delta} if delta else {}),
-        **({"structural_zeros": [rule.to_document() for rule in zeros]} if zeros else {}),
+        **({"structural_zeros": [each.to_document() for each in zeros]} if zeros else {}),
+        **({"following": [each.to_document() for each in schema.following]} if schema.following else {}),
     }
     asked = SyntheticWork(
         attributes=names, epsilon=epsilon, delta=delta, policy=policy, dataset=dataset, today=now.date()
     )
     work = LocalWork(records, work_id, document, asked, data, Product.SYNTHETIC, place)
-    job = SynthesisJob(attributes, epsilon, delta, zeros, work, now)
+    job = SynthesisJob(attributes, epsilon, delta, zeros, schema.following, work, now)
     check_design(job.design)
     return job
 
@@ -113,6 +114,8 @@ class SynthesisJob:
     """δ; 0 for ε-differential privacy."""
     structural_zeros: tuple[StructuralZero, ...]
     """What no record of the table is."""
+    following: tuple[Following, ...]
+    """Attributes that are derived from drawn ones."""
     work: LocalWork
     """Its charge, and the data."""
     created: datetime
@@ -157,11 +160,11 @@ class SynthesisJob:
             "id": self.work.id,
             "dataset": self.work.asked.dataset.name,
             "created": self.created.isoformat(timespec="seconds"),
-            **report_of(design, made.measured, self.structural_zeros),
+            **report_of(design, made.measured, self.structural_zeros, self.following),
         }
 
         def pieces() -> Generator[pa.Table]:
-            yield records_table(design, made)
+            yield records_table(design, made, self.following)
 
         return MadeTable(report, pieces(), counts_table(design, made.measured))
 

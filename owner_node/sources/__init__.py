@@ -177,14 +177,20 @@ def schema_of(
         limits: What the owner's policy states; None for the widest.
     """
     declared = _with_missing_values(dataset)
+    sent = [each.name for each in declared if not allowed or each.name in allowed]
     return Schema(
-        tuple(attribute for attribute in declared if not allowed or attribute.name in allowed),
+        tuple(attribute for attribute in declared if attribute.name in sent),
         _identifier_rules(dataset),
         dataset.max_records_per_person,
         round_to_leading_digit(n_records),
         limits or Limits(),
         dataset.rank_noise,
         rules_of(dataset.structural_zeros, allowed or [attribute.name for attribute in declared]),
+        tuple(
+            each
+            for each in dataset.following
+            if each.follows in sent and (not allowed or each.name in allowed)
+        ),
     )
 
 
@@ -206,7 +212,8 @@ def _chosen(dataset: DatasetConfig, names: Sequence[str] | None) -> tuple[Attrib
     declared = _with_missing_values(dataset)
     if names is None:
         return declared
-    unknown = sorted(set(names) - {attribute.name for attribute in declared})
+    derived = {each.name for each in dataset.following if each.follows in names}
+    unknown = sorted(set(names) - {attribute.name for attribute in declared} - derived)
     if unknown:
         known = ", ".join(attribute.name for attribute in declared)
         raise UsageError(

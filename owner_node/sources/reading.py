@@ -74,9 +74,14 @@ class Reading:
         self.dataset, self.attributes, self.findings = dataset, tuple(attributes), findings
         self.ordered = source.ordered
         self._source = source
-        self._others = {
-            attribute.name: attribute for attribute in others if source.names.count(attribute.name) == 1
-        }
+        by_name = {each.name: each for each in attributes}
+        # An attribute that follows another one need not be there; where it is, it is checked.
+        self._following = [
+            (each, by_name[each.follows])
+            for each in dataset.following
+            if each.follows in by_name and source.names.count(each.name) == 1
+        ]
+        self._others = {each.name: each for each in others if source.names.count(each.name) == 1}
         self._rounded: dict[str, int] = {}
         self._clamped: dict[str, int] = {}
         self._numerals: dict[str, int] = {}
@@ -103,13 +108,16 @@ class Reading:
         """Read all records."""
         names, ids = present(self.dataset, self.attributes, self._source, self.findings)
         also = self.others
-        for batch in _batches(self.dataset, self.attributes, self._source, self.findings, names, ids, also):
+        every = (*self.attributes, *(each.attribute for each, _ in self._following))
+        names += [each.name for each, _ in self._following]
+        for batch in _batches(self.dataset, every, self._source, self.findings, names, ids, also):
             self.n_records += batch.n_records
             self._dropped += batch.dropped
             for name, written in zip(self.dataset.person_columns, batch.identifiers, strict=True):
                 if n_numerals := count_numerals(written):
                     self._numerals[name] = self._numerals.get(name, 0) + n_numerals
             columns = tuple(map(self._parse, self.attributes, batch.values))
+            self._check_following(columns, batch.values[len(columns) :])
             others = {name: self._other(name, batch.others[name]) for name in self.others}
             self._others = {name: self._others[name] for name, units in others.items() if units is not None}
             there = {name: units for name, units in others.items() if units is not None}
@@ -121,6 +129,23 @@ class Reading:
             if changed:
                 counts[attribute.name] = counts.get(attribute.name, 0) + changed
         return parsed.units
+
+    def _check_following(self, columns: Sequence[Int64Array], arrays: Sequence[Any]) -> None:
+        """Find values that are not those that follow from the other attribute."""
+        own = dict(zip((each.name for each in self.attributes), columns, strict=True))
+        for (following, followed), array in zip(self._following, arrays, strict=True):
+            found, values = (
+                parse(following.attribute, array, self.dataset.csv, self.findings),
+                own[followed.name],
+            )
+            # With other problems there are other numbers of values; those are found already.
+            if self.findings or found.units.size != values.size:
+                continue
+            expected = np.array(following.units(followed), dtype=np.int64)[values - followed.lower]
+            wrong = int(np.count_nonzero(found.units != expected))
+            if wrong:
+                hint = f"correct the source, or the values that follow from {followed.name}"
+                self.findings.add(following.name, f"not what follows from {followed.name}", wrong, hint)
 
     def _other(self, name: str, array: Any) -> Int64Array | None:
         """Parse a column that serves to recognise the data; None if it is not as declared."""

@@ -65,7 +65,13 @@ def data_document(
         "budget": dataset.budget,
         "total_epsilon": str(dataset.total_epsilon),
         "schema": json.loads(schema.to_bytes()),
-        "attributes": [_describe(attribute, loaded) for attribute in schema.attributes],
+        "attributes": [
+            *(_describe(attribute, loaded) for attribute in schema.attributes),
+            *(
+                {**_describe(each.attribute, loaded), "settings": f"follows {each.follows}"}
+                for each in schema.following
+            ),
+        ],
         "records": loaded.n_records,
         "dropped": loaded.counts.dropped,
         "identifier": _identifier_text(schema),

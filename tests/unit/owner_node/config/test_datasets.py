@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigurationError
+from common.errors import ConfigurationError, DataError
 from common.model.schema import Attribute
 from owner_node.config import DatasetConfig, load
 from owner_node.config.database import parse_database_url
@@ -331,3 +331,76 @@ def test_labels_have_no_spikes(tmp_path):
     ward = '[dataset.attributes.ward]\ntype = "category"\ncategories = ["A", "B"]\nspikes = ["A"]\n'
     (found,) = problems(tmp_path, text('source = "people.csv"\n') + ward)
     assert "spikes: goes with type integer or number or date, not with category" in found
+
+
+SCHOOL = (
+    '[dataset.attributes.school]\ntype = "category"\ncategories = ["none", "primary"]\nmissing = "category"\n'
+    '[dataset.attributes.years]\ntype = "integer"\nmin = 0\nmax = 20\nmissing = "category"\n'
+)
+FOLLOWS = 'follows = "school"\nvalues = { primary = 6, none = 0, "(missing)" = "(missing)" }\n'
+
+
+def test_an_attribute_can_follow_another_one(tmp_path):
+    """It is no attribute to mask, is in the schema with its whole table, and need not be in the source."""
+    dataset = read(tmp_path, text('source = "x.csv"\n') + SCHOOL + FOLLOWS)["people"]
+    assert [each.name for each in dataset.attributes] == ["age", "school"]
+    (following,) = schema_of(dataset, None, 10).following
+    assert (following.name, following.follows) == ("years", "school")
+    assert following.values == (("none", "0"), ("primary", "6"), ("(missing)", "(missing)"))
+    assert schema_of(dataset, ["age", "years"], 10).following == ()
+    assert schema_of(dataset, ["age", "school"], 10).following == ()
+    (tmp_path / "x.csv").write_text("age,school\n5,none\n")
+    assert set(load_data(dataset).columns) == {"age", "school"}
+    assert set(load_data(dataset, ["school", "years"]).columns) == {"school"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "wrong"),
+    [
+        ("5,none,0\n6,primary,6\n7,,\n", 0),
+        ("5,none,6\n6,primary,6\n7,,6\n", 2),
+        ("5,none,\n6,primary,6\n", 1),
+    ],
+)
+def test_records_that_contradict_the_table_are_counted(tmp_path, rows, wrong):
+    """Whenever the data are loaded; which records they are is not said."""
+    dataset = read(tmp_path, text('source = "x.csv"\n') + SCHOOL + FOLLOWS)["people"]
+    (tmp_path / "x.csv").write_text(f"age,school,years\n{rows}")
+    if not wrong:
+        assert load_data(dataset).n_records == 3
+        return
+    with pytest.raises(DataError) as caught:
+        load_data(dataset)
+    (problem,) = caught.value.details["problems"]
+    assert problem == {"column": "years", "problem": "not what follows from school", "count": wrong}
+
+
+@pytest.mark.parametrize(
+    ("follows", "problem"),
+    [
+        ('follows = "home"\nvalues = { a = 1 }\n', "years.follows = home: is no other attribute"),
+        ('follows = "years"\nvalues = { a = 1 }\n', "years.follows = years: follows another one"),
+        ('follows = "school"\n', "years.values: missing; follows and values go together"),
+        ("values = { a = 1 }\n", "years.follows: missing; follows and values go together"),
+        ('follows = "school"\nvalues = { none = 0, "(missing)" = 0 }\n', "nothing follows from 'primary'"),
+        (
+            'follows = "school"\nvalues = { none = 0, primary = 21, "(missing)" = 0 }\n',
+            "21 is outside the domain",
+        ),
+        (
+            'follows = "school"\nvalues = { none = 0, second = 9 }\n',
+            "'second' is none of the values of 'school'",
+        ),
+    ],
+)
+def test_wrong_tables_are_named(tmp_path, follows, problem):
+    """With the attribute and the key."""
+    (found,) = problems(tmp_path, text('source = "x.csv"\n') + SCHOOL + follows)
+    assert problem in found
+
+
+def test_rules_are_about_what_others_follow(tmp_path):
+    """A structural zero of an attribute that follows would hold in no record that is drawn."""
+    rule = "structural_zeros = [{ years = [6], age = { max = 3 } }]\n"
+    (found,) = problems(tmp_path, text('source = "x.csv"\n' + rule) + SCHOOL + FOLLOWS)
+    assert "structural_zeros[0].years: follows school: make the rule about that attribute" in found
