@@ -97,10 +97,10 @@ class Crossing:
     @cached_property
     def keys(self) -> Secrets:
         """What was stored for the messages."""
-        found = self.work.owner.records.rounds.secrets(*self.work.key[:2])
-        if found is None or not found.pair_key:
+        secrets = self.work.owner.records.rounds.secrets(*self.work.key[:2])
+        if secrets is None or not secrets.pair_key:
             raise ProtocolError("this owner has no key for the tables of this release any more")
-        return found
+        return secrets
 
     @property
     def asked(self) -> Round:
@@ -114,7 +114,8 @@ class Crossing:
         """Return the owners whose parcels of a kind this owner needs."""
         order, place = self.roles.order, self.roles.order.index(self.number)
         return [
-            self.owners[each] for each in (order[:place] if kind is ParcelKind.ROWS else order[place + 1 :])
+            self.owners[number]
+            for number in (order[:place] if kind is ParcelKind.ROWS else order[place + 1 :])
         ]
 
     def kept(self, kind: ParcelKind) -> ParcelAnswer | None:
@@ -142,7 +143,7 @@ class Crossing:
             rows: Of the holders, as `needed` returned them; the files are there.
         """
         path, added = self._path(ParcelKind.SUMS), dict[str, Sums]()
-        self.work.progress.begin("adding", sum(rows[each].size for each in self.senders(ParcelKind.ROWS)))
+        self.work.progress.begin("adding", sum(rows[holder].size for holder in self.senders(ParcelKind.ROWS)))
         for holder in self.senders(ParcelKind.ROWS):
             pieces = self._pieces(self._file(rows, holder))
             number = self.owners.index(holder)
@@ -151,7 +152,7 @@ class Crossing:
                     added[holder] = add_rows(self.roles, number, self.number, self.columns, pieces, pool)
             except IntegrityError as error:
                 raise _foreign(holder, error.message) from None
-        keys = {holder: each.key for holder, each in added.items()}
+        keys = {holder: sums.key for holder, sums in added.items()}
         keys[self.work.owner.id] = PrivateKey(self.keys.pair_key).public
         try:
             check_different(keys)
@@ -186,7 +187,9 @@ class Crossing:
                 except IntegrityError as error:
                     raise _foreign(adder, error.message) from None
                 asked = self.roles.tables(questions, self.number, number)
-                across.update({each.pair: table for each, table in zip(asked, tables, strict=True)})
+                across.update(
+                    {asked_table.pair: table for asked_table, table in zip(asked, tables, strict=True)}
+                )
         return vertical_answer(
             self.design, self.number, questions, self.columns, across, self.terms, self.keys.seed
         )
@@ -198,15 +201,15 @@ class Crossing:
             ProtocolError: If something is missing.
             IntegrityError: If something is not signed by its owner, or is of another round.
         """
-        senders, found = self.senders(kind), dict[str, Parcel]()
-        for each in sent:
-            parcel = parcel_of(each)
+        senders, parcels = self.senders(kind), dict[str, Parcel]()
+        for signed in sent:
+            parcel = parcel_of(signed)
             if parcel.owner in senders and parcel.kind is kind:
-                self._check(parcel, each)
-                found[parcel.owner] = parcel
-        if missing := set(senders) - found.keys():
+                self._check(parcel, signed)
+                parcels[parcel.owner] = parcel
+        if missing := set(senders) - parcels.keys():
             raise ProtocolError(f"the {kind} of {', '.join(sorted(missing))} are missing")
-        return found
+        return parcels
 
     def received(self, parcel: Parcel) -> Path:
         """Return where to write what another owner sent, as `needed` returned it."""

@@ -125,7 +125,7 @@ def assess(
         What to charge and acknowledge; nothing is lost if `lost` is empty.
     """
     hashes = {0: GENESIS} | {entry.sequence: entry.hash for entry in entries}
-    heads = {each.newest for each in shown if each.newest is not None} | set(remembered)
+    heads = {answer.newest for answer in shown if answer.newest is not None} | set(remembered)
     lost = sorted(
         (
             head
@@ -137,7 +137,7 @@ def assess(
     missing = max((head.sequence - _fork(head, shown, hashes) for head in lost), default=0)
     surely = at_most = 0
     charges: list[LostCharge] = []
-    for release in (release for each in shown for release in each.releases):
+    for release in (release for answer in shown for release in answer.releases):
         own, held = release.plan.assignment_of(owner), _entries_of(release, entries)
         kinds = {entry.kind for entry in held}
         # A return does not settle a sealed release: the ledger that returned it did not know of the spend.
@@ -156,7 +156,7 @@ def assess(
                 )
             )  # fmt: skip
     if lost or charges:
-        charges += _reservations(entries, {release.key for each in shown for release in each.releases})
+        charges += _reservations(entries, {release.key for answer in shown for release in answer.releases})
     unexplained, possible = max(missing - surely, 0), max(min(missing, at_most) - surely, 0)
     return Recovery(tuple(lost), missing, unexplained, tuple(charges), possible)
 
@@ -167,7 +167,7 @@ def _fork(head: Head, shown: Sequence[Shown], hashes: Mapping[int, str]) -> int:
     Heads that another aggregator keeps may have been written after the loss. Only heads that are kept
     together with the lost head, and precede it, count.
     """
-    places = (place for each in shown if head == each.newest for place in each.places)
+    places = (place for answer in shown if head == answer.newest for place in answer.places)
     return max(
         (at.sequence for at in places if at.sequence < head.sequence and hashes.get(at.sequence) == at.hash),
         default=0,
@@ -209,13 +209,13 @@ def _most_charged(plan: Plan, assignment: Assignment) -> Decimal:
     """
     multiples = plan.most_multiples
     own = total_or_unbounded(
-        each.rules.epsilon_joint(
-            each.epsilon, each.k, assignment.records_rounded,
-            frequency_order=plan.attribute(each.name).by_frequency,
+        planned.rules.epsilon_joint(
+            planned.epsilon, planned.k, assignment.records_rounded,
+            frequency_order=plan.attribute(planned.name).by_frequency,
         )
-        if each.mechanism in MECHANISMS else each.epsilon_joint
+        if planned.mechanism in MECHANISMS else planned.epsilon_joint
         for task in assignment.tasks
-        for each in task.attributes
+        for planned in task.attributes
         for _ in range(multiples[task.group])
     )  # fmt: skip
     stated = assignment.epsilon_joint_at(multiples), assignment.epsilon_at(multiples)
@@ -246,21 +246,21 @@ def carry_out(
         The new head.
     """
     ledger = records.ledger
-    totals = {each.budget: each.total_epsilon for each in owner.datasets}
-    places = {each.name: place_of(each) for each in owner.datasets}
-    deltas = {name: text(each.delta) for name, each in stated.items() if each.delta}
+    totals = {dataset.budget: dataset.total_epsilon for dataset in owner.datasets}
+    places = {dataset.name: place_of(dataset) for dataset in owner.datasets}
+    deltas = {name: text(charge.delta) for name, charge in stated.items() if charge.delta}
     note = {
         **said, "unexplained": recovery.unexplained, "exhausted": exhaust,
-        "stated": {name: text(each.epsilon) for name, each in stated.items()},
+        "stated": {name: text(charge.epsilon) for name, charge in stated.items()},
         **({"stated_deltas": deltas} if deltas else {}),
     }  # fmt: skip
 
     def charge(tx: Transaction, lost: Iterable[LostCharge]) -> None:
-        for each in lost:
-            terms = {"place": places[each.dataset]} if each.dataset else {}
-            if each.budget in totals and ledger.total(each.budget) is None:
-                terms["total"] = text(totals[each.budget])
-            ledger.losses.charge(tx, each, terms)
+        for release in lost:
+            terms = {"place": places[release.dataset]} if release.dataset else {}
+            if release.budget in totals and ledger.total(release.budget) is None:
+                terms["total"] = text(totals[release.budget])
+            ledger.losses.charge(tx, release, terms)
 
     with records.db.transaction() as tx:
         at = ledger.losses.acknowledge(tx, recovery.lost, note).sequence
@@ -278,7 +278,7 @@ def carry_out(
         records.history.record(
             tx, aggregator="", release="", event="recovered", decision="recover",
             rule=f"{recovery.missing} lost entries, {len(recovery.charges)} releases charged",
-            details={**note, "charged": {each.release: each.charge for each in recovery.charges}},
+            details={**note, "charged": {release.release: release.charge for release in recovery.charges}},
         )  # fmt: skip
         return ledger.head()
 
@@ -286,9 +286,9 @@ def carry_out(
 def _unknown(charges: Mapping[str, StatedCharge], name: str) -> list[LostCharge]:
     """Return charges by budget that no aggregator knows."""
     return [
-        LostCharge(budget, each.epsilon, LOST, f"{name}-{budget}", "", delta=each.delta)
-        for budget, each in charges.items()
-        if each.epsilon or each.delta
+        LostCharge(budget, charge.epsilon, LOST, f"{name}-{budget}", "", delta=charge.delta)
+        for budget, charge in charges.items()
+        if charge.epsilon or charge.delta
     ]
 
 
