@@ -34,8 +34,10 @@ from tests.spark_cluster import QUIET, SMALL, StandaloneCluster, free_port, stan
 pytestmark = QUIET
 N_RECORDS = 20_000
 MEMORY = 256 * 10**6
-AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
-TASK = AttributeTask(AGE, Decimal(1), 25, "idp-quantiles", rank_noise=Decimal("0.03"))
+AGE = Attribute("age", AttributeType.INTEGER, 0, 120, spikes=(0, 60))
+TASK = AttributeTask(
+    AGE, Decimal(1), 25, "idp-quantiles", rank_noise=Decimal("0.03"), epsilon_spikes=Decimal("0.1")
+)
 WAIT_SECONDS = 240
 LEAST_STRUCK = 3
 
