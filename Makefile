@@ -16,7 +16,7 @@ PYTEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-runtime opendp chart spark febrl demo programs test lab fuzz chaos soak bench papers notebooks screenshots lint format types imports proto check-generated docs lock dist clean
+.PHONY: help setup setup-runtime opendp chart spark febrl peers demo programs test lab fuzz chaos soak bench papers notebooks screenshots lint format types imports proto check-generated docs lock dist clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -58,6 +58,8 @@ opendp: build/opendp/.installed ## install OpenDP into build/opendp, for a test 
 chart: build/chart/.installed ## install Helm's library into build/chart, for the tests of the Helm chart
 
 spark: $(SPARK)/.installed ## install Spark into build/spark, for the tests of its engine (Java 17 comes from elsewhere)
+
+peers: build/peers/.installed ## install AIM, MST, Anonymeter and SDMetrics into build/peers, for docs/comparison.md (Python 3.11)
 
 febrl: build/febrl/.installed ## fetch persons with misspelt names into build/febrl, for the tests of match keys
 
@@ -150,6 +152,7 @@ lock: ## re-make the lock files (UPGRADE=--upgrade to move to newer versions)
 	@$(COMPILE) $(UPGRADE) --extra explore --group build --group dev -c requirements.lock -o requirements-dev.lock
 	@$(RESOLVE) $(UPGRADE) --group spark -c requirements.lock -o requirements-spark.lock
 	@$(RESOLVE) $(UPGRADE) --group febrl --no-deps -o requirements-febrl.lock
+	@$(RESOLVE) $(UPGRADE) --group peers -o requirements-peers.lock
 	@for group in opendp chart bench; do \
 	  $(RESOLVE) $(UPGRADE) --group $$group -c requirements-dev.lock -o requirements-$$group.lock || exit 1; done
 	@! grep -n -i -E 'https?://|--(extra-)?index|find-links' requirements*.lock

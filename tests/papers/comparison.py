@@ -9,15 +9,22 @@ own; of several that are equally near one is taken at random. Synthetic records 
 
 *Membership*: the nearer the nearest released record, the more likely a person was among the originals. The
 AUC of that guess, over persons who were and others; one half is chance.
+
+AIM and MST, Anonymeter's risks and SDMetrics' quality are there after `make peers`, from libraries that have
+a process of their own (`tests.papers.peers_process`). Risks and quality are those of the first draw.
 """
 
-import time
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import nan
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
@@ -29,6 +36,7 @@ from owner_node.risk.attacks import places_of
 from owner_node.risk.measures import correlation_error, correlations, scale_of
 from tests.fakes.masked_releases import masked, plan_of
 from tests.fakes.synthetic_owners import synthetic_release
+from tests.needs import PEERS, missing_peers
 from tests.papers import synthetic
 from tests.papers.peers import microaggregated, rank_swapped
 from tests.papers.synthetic import ACCOUNTINGS, EPSILON, Records, nearness
@@ -40,8 +48,14 @@ SWAPPED = 0.05
 N_PERSONS = 2000
 """Of each kind, among the originals and not."""
 PERSONS_AT_ONCE = 100
+RISKS = ("singling out", "linkability", "inference")
+QUALITY = "quality"
 WORTH = ("method", "one-way TV", "two-way TV", "correlation error", "F", "seconds")
 PERSONS = ("method", "linked", "membership AUC")
+PROCESS = Path(__file__).with_name("peers_process.py")
+AIM_AND_MST = {"epsilon": 1.0, "delta": 1e-6, "bins": 32, "megabytes": 2, "iterations": 200, "rounds": 22}
+"""Both: budget, and bins of a number at most. Size of the model, iterations of a fit, and rounds of AIM are
+smaller than by default (80, 1000 or 5000, 16 for each attribute), with which AIM takes hours."""
 READERS: Mapping[str, Callable[[Path], Records]] = MappingProxyType(
     {
         "adult": lambda data: first_records(synthetic.READERS["adult"](data), 15_152),
@@ -72,6 +86,35 @@ def _synthetic(records: Records, _seed: int, delta: str) -> Release:
     return [each + low for each, low in zip(made.codes, lower, strict=True)]
 
 
+def _peer(records: Records, seed: int, method: str) -> Release:
+    with TemporaryDirectory() as folder:
+        _ask(Path(folder), "make", records, {}, seed=seed, method=method, **AIM_AND_MST)
+        codes = np.load(Path(folder) / "released.npy")
+    return [column + each.lower for column, each in zip(codes.T, records.attributes, strict=True)]
+
+
+def metrics(records: Records, released: Sequence[Int64Array], seed: int) -> dict[str, float]:
+    """Return quality and risks of released records."""
+    with TemporaryDirectory() as name:
+        _ask(Path(name), "judge", records, {"released": released}, seed=seed)
+        found: dict[str, float] = json.loads((Path(name) / "metrics.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _ask(
+    folder: Path, what: str, records: Records, tables: Mapping[str, Sequence[Int64Array]], **task: Any
+) -> None:
+    others = [each[records.n_released :] for each in records.columns]
+    lower = [each.lower for each in records.attributes]
+    for name, columns in {"original": records.released, "others": others, **tables}.items():
+        np.save(folder / f"{name}.npy", np.column_stack(columns) - lower)
+    task["labels"] = [each.is_categorical for each in records.attributes]
+    task["sizes"] = [each.n_values for each in records.attributes]
+    (folder / "task.json").write_text(json.dumps(task), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(PEERS)}
+    subprocess.run([sys.executable, PROCESS, what, folder], env=environment, check=True)
+
+
 def _swapped(records: Records, seed: int) -> Release:
     draw = np.random.default_rng(seed)
     return [rank_swapped(each, SWAPPED, draw) for each in records.released]
@@ -90,6 +133,10 @@ DRAWING: Mapping[str, Callable[[Records, int], Release]] = MappingProxyType(
     {f"Tessera, synthetic, {label}": partial(_synthetic, delta=delta) for label, delta in ACCOUNTINGS.items()}
 )
 """Methods whose records are nobody's."""
+OF_PEERS: Mapping[str, Callable[[Records, int], Release]] = MappingProxyType(
+    {each: partial(_peer, method=each) for each in ("AIM", "MST")}
+)
+"""The same, from build/peers."""
 
 
 def worth(records: Records, released: Sequence[Int64Array], seed: int) -> tuple[float, ...]:
@@ -146,20 +193,27 @@ def distances(
 
 def run(data: Path, out: Path, runs: int, *, name: str, seed: int) -> dict[str, str]:
     """Make the CSV files of one of `READERS`; returns its tables of docs/comparison.md by name."""
+    has_peers = missing_peers() is None
+    of_worth, of_persons = ((QUALITY,), RISKS) if has_peers else ((), ())
     records = READERS[name](data)
     rows: dict[str, tuple[list[float], list[float]]] = {}
-    for label, method in {**MASKING, **DRAWING}.items():
-        values, persons = [], []
+    for label, method in {**MASKING, **DRAWING, **(OF_PEERS if has_peers else {})}.items():
+        values, persons, measured = [], [], dict[str, float]()
         for number in range(seed, seed + runs):
-            began = time.process_time()
+            began = sum(os.times()[:4])
             released = method(records, number)
-            seconds = time.process_time() - began
+            seconds = sum(os.times()[:4]) - began
             values.append((*worth(records, released, number), seconds))
             persons.append(found_persons(records, released, number, in_order=label in MASKING))
-        rows[label] = np.mean(values, axis=0).tolist(), np.mean(persons, axis=0).tolist()
+            if has_peers and number == seed:
+                measured = metrics(records, released, number)
+        quality, risks = ([measured[each] for each in heads] for heads in (of_worth, of_persons))
+        rows[label] = [*np.mean(values, axis=0), *quality], [*np.mean(persons, axis=0), *risks]
+    values_of = tuple((label, tuple(each)) for label, (each, _) in rows.items())
+    persons_of = tuple((label, tuple(each)) for label, (_, each) in rows.items())
     tables = {
-        f"{name} worth": Numbers(WORTH, tuple((label, tuple(each)) for label, (each, _) in rows.items())),
-        f"{name} persons": Numbers(PERSONS, tuple((label, tuple(each)) for label, (_, each) in rows.items())),
+        f"{name} worth": Numbers((*WORTH, *of_worth), values_of),
+        f"{name} persons": Numbers((*PERSONS, *of_persons), persons_of),
     }
     for title, table in tables.items():
         table.write(out / f"{title.replace(' ', '_')}.csv")

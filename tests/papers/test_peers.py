@@ -5,7 +5,7 @@ import pytest
 
 from common.model.schema import Attribute, AttributeType
 from tests.papers import comparison
-from tests.papers.comparison import distances, found_persons
+from tests.papers.comparison import OF_PEERS, QUALITY, RISKS, distances, found_persons, metrics
 from tests.papers.peers import mdav, microaggregated, rank_swapped
 from tests.papers.synthetic import Records
 
@@ -122,3 +122,32 @@ def test_persons_of_originals_are_found(monkeypatch):
     shuffled = [np.random.default_rng(4).permutation(each) for each in records.released]
     assert found_persons(records, shuffled, 1, in_order=True)[0] < 0.2
     assert np.isnan(found_persons(records, shuffled, 1, in_order=False)[0])
+
+
+@pytest.mark.needs("peers")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("method", OF_PEERS)
+def test_records_of_other_mechanisms(monkeypatch, method):
+    """At a large ε the records that AIM and MST draw are near the originals, attribute by attribute."""
+    small = {"epsilon": 20.0, "iterations": 100, "rounds": 6}
+    monkeypatch.setattr(comparison, "AIM_AND_MST", {**comparison.AIM_AND_MST, **small})
+    records = people(900)
+    for attribute, original, drawn in zip(
+        records.attributes, records.released, OF_PEERS[method](records, 1), strict=True
+    ):
+        counts = [np.bincount(each, minlength=attribute.n_values) for each in (original, drawn)]
+        assert counts[0].sum() == counts[1].sum()
+        assert np.abs(counts[0] - counts[1]).sum() / 2 < 0.1 * original.size
+
+
+@pytest.mark.needs("peers")
+@pytest.mark.timeout(600)
+def test_metrics_of_originals_and_of_noise():
+    """The originals themselves have the best quality, other numbers have less; risks are shares."""
+    records, draw = people(600), np.random.default_rng(4)
+    noise = [draw.integers(0, each.n_values, records.n_released) // 2 for each in records.attributes]
+    itself, other = (metrics(records, released, 1) for released in (records.released, noise))
+    assert set(itself) == {QUALITY, *RISKS} == set(other)
+    assert itself[QUALITY] == pytest.approx(1)
+    assert other[QUALITY] < 0.9
+    assert all(0 <= found[each] <= 1 for found in (itself, other) for each in RISKS)
