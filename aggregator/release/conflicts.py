@@ -219,6 +219,7 @@ def conflicts(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> tuple
         if request.product is Product.SYNTHETIC:
             faults += _other_rules(owners, wanted, schemas)
     faults += _between(request, homes, schemas)
+    faults += _following_elsewhere(request, homes, schemas)
     faults += _several_records(request, schemas)
     faults += [
         Conflict(owner, "", what, fix)
@@ -335,6 +336,27 @@ def _other_following(
         for name in {**of[reference], **of[owner]}
         if of[owner].get(name) != of[reference].get(name)
     ]
+
+
+def _following_elsewhere(
+    request: ReleaseArguments, homes: Mapping[str, Sequence[int]], schemas: Mapping[str, Schema]
+) -> list[Conflict]:
+    """Return the attributes that follow others and whose names another group has, too."""
+    taken: dict[str, str] = {}
+    for group, owners in enumerate(request.groups):
+        taken |= {name: owners[0] for name, home in homes.items() if group in home and name not in taken}
+    faults = []
+    for owners in request.groups:
+        for each in schemas[owners[0]].following:
+            if each.follows not in homes or (request.attributes and each.name not in request.attributes):
+                continue
+            other = taken.setdefault(each.name, owners[0])
+            if other != owners[0]:
+                what = f"it follows {each.follows} here, and {other} has an attribute of this name, too"
+                faults.append(
+                    Conflict(owners[0], each.name, what, "rename it, or leave it out at one of them")
+                )
+    return faults
 
 
 def _other_rules(

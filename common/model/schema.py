@@ -367,11 +367,19 @@ class Following(Document):
             )
         expected = [followed.text(each) for each in range(followed.lower, followed.highest + 1)]
         given = [each for each, _ in self.values]
-        if lacking := [each for each in expected if each not in set(given)]:
-            raise ValueError(f"nothing follows from {lacking[0]!r} of {followed.name!r}")
         if given != expected:
+            known = set(given)
+            lacking = next((each for each in expected if each not in known), None)
+            if lacking is not None:
+                raise ValueError(f"nothing follows from {lacking!r} of {followed.name!r}")
             raise ValueError(f"it follows from other values than {followed.name!r} has")
-        return tuple(unit_of(self.attribute, text) for _, text in self.values)
+        if not self.attribute.is_categorical:
+            return tuple(unit_of(self.attribute, text) for _, text in self.values)
+        # Not `Attribute.units`, which searches the labels: for many values that would be quadratic.
+        codes = {label: code for code, label in enumerate(self.attribute.labels)}
+        if other := next((text for _, text in self.values if text not in codes), None):
+            raise ValueError(f"{other!r} is none of the values of {self.name!r}")
+        return tuple(codes[text] for _, text in self.values)
 
 
 def unit_of(attribute: Attribute, text: str) -> int:

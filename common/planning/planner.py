@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from itertools import chain
 
 from common.errors import UsageError
 from common.model.plan import OWNER_COLUMN, Linking, Plan, Product, Synthesis
@@ -64,6 +65,7 @@ def make_plan(
         for group, owners in enumerate(arguments.groups)
         for owner in owners
     )
+    following = _following(arguments, names, schemas)
     rules = [each for owner in arguments.owners if (each := schemas[owner].identifier) is not None]
     identifier = replace(rules[0], texts=min(each.texts for each in rules)) if rules else None
     plan = Plan(
@@ -85,9 +87,9 @@ def make_plan(
             else Decimal(0),
         ),
         tasks=tasks,
-        owner_column=_checked_owner_column(arguments, names),
+        owner_column=_checked_owner_column(arguments, names, following),
         synthesis=_synthesis(arguments, schemas, homes) if arguments.product is Product.SYNTHETIC else None,
-        following=_following(arguments, names, schemas),
+        following=following,
     )
     if plan.synthesis is not None:
         # It brings numpy, which nothing else of a plan needs.
@@ -156,14 +158,16 @@ def _following(
     )
 
 
-def _checked_owner_column(arguments: ReleaseArguments, names: Sequence[Sequence[str]]) -> bool:
+def _checked_owner_column(
+    arguments: ReleaseArguments, names: Sequence[Sequence[str]], following: Sequence[Following]
+) -> bool:
     """Return whether owners get a column, whose name no attribute may have.
 
     Raises:
         UsageError: If one has it.
     """
     columns = {OWNER_COLUMN, *(f"{OWNER_COLUMN}_{group + 1}" for group in range(len(names)))}
-    taken = sorted(columns & {name for group in names for name in group})
+    taken = sorted(columns & {*chain.from_iterable(names), *(each.name for each in following)})
     if arguments.owner_column and taken:
         raise UsageError(
             f"attribute {taken[0]!r} has the name of the column of owners",

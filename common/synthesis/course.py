@@ -19,6 +19,7 @@ from typing import TypeAlias
 import numpy as np
 
 from common.arrays import Int64Array
+from common.errors import UsageError
 from common.model.schema import Attribute
 from common.synthesis.accounting import ACROSS, ROUNDS, SCORE, TABLE, Budget, Noise, honest_owners
 from common.synthesis.model import Attributes, Measurement, Model, fit
@@ -307,13 +308,23 @@ def n_rounds(design: Design) -> int:
     return max(number for number, _ in levels) + (2 if len(levels) > 1 else 0)
 
 
+_MOST_VALUES = 2**62
+"""Most values of an attribute: the sum of two of its codes fits into 64 bits."""
+
+
 def check_design(design: Design) -> None:
     """Check, before anything is charged, that every round can be answered and records be drawn.
 
     Raises:
-        UsageError: If the budget is too small for the noise, structural zeros leave no possible record, or
-            they relate too many attributes.
+        UsageError: If the budget is too small for the noise, an attribute has too many values, structural
+            zeros leave no possible record, or they relate too many attributes.
     """
+    wide = [attribute.name for attribute in design.attributes if attribute.n_values > _MOST_VALUES]
+    if wide:
+        raise UsageError(
+            f"attribute {wide[0]!r} has more values than a model can count",
+            "declare a narrower domain or fewer decimals, or leave it out",
+        )
     check_rules(design.attributes, design.n_records, design.rules)
     _levels(design)
     n_attributes = len(design.attributes)

@@ -115,6 +115,9 @@ class OwnerConfig(_Tables):
         """
         allowed = self.policy.attributes
         names = tuple(attribute.name for attribute in dataset.attributes if attribute.name in allowed)
+        names += tuple(
+            other.name for other in dataset.following if other.name in allowed and other.follows in names
+        )
         if allowed and not names:
             raise RefusedError(
                 f"policy.attributes names no attribute of data set {dataset.name!r}",
@@ -180,6 +183,12 @@ def load(path: Path | None = None) -> OwnerConfig:
     tables = {field.name: getattr(file, field.name) for field in fields(_Tables)}
     workspace = file.engine.workspace(file.owner.state_dir)
     datasets = tuple(replace(table.config(), spark=file.engine.spark(workspace)) for table in file.dataset)
+    # Whoever knows an attribute knows what it follows, or nearly so: attacks compare that one.
+    followed = (
+        other.follows for each in datasets for other in each.following if other.name in file.policy.known
+    )
+    known = tuple(dict.fromkeys((*file.policy.known, *followed)))
+    tables["policy"] = replace(file.policy, known=known)
     return OwnerConfig(path=path, datasets=datasets, digest=digest, **tables)
 
 

@@ -661,6 +661,15 @@ class DatasetConfig(DatasetSettings):
         columns = (*self.identifier, *(attribute.name for attribute in self.attributes))
         return frozenset(name for name in columns if self.missing_in.get(name, self.missing) == "drop")
 
+    @property
+    def optional(self) -> frozenset[str]:
+        """The attributes that follow others and whose missing values are not compared with these.
+
+        A record is dropped for values that are masked. What is derived has a value in any case.
+        """
+        names = (following.name for following in self.following)
+        return frozenset(name for name in names if self.missing_in.get(name, self.missing) == "drop")
+
     def without_dropping(self) -> "DatasetConfig":
         """Return these settings with an error for each missing value that drops the record."""
         errors: dict[str, Missing] = dict.fromkeys(self.dropping, "error")

@@ -257,12 +257,14 @@ def bounds(request: Request) -> Iterator[Objection]:
     for planned in (
         attribute for attribute in request.assignment.attributes if attribute.mechanism in MECHANISMS
     ):
-        fault, correct = (
-            fault_of_rank_noise(planned.mechanism, planned.rank_noise),
-            _correct(request, planned),
-        )
+        fault = fault_of_rank_noise(planned.mechanism, planned.rank_noise)
         if fault:
             yield Objection(f"{fault}, {planned.name!r} has {planned.rank_noise:f}")
+        try:
+            correct = _correct(request, planned)
+        except UsageError as error:
+            yield Objection(f"{planned.name!r} cannot be masked as planned: {error.message}")
+            continue
         for what, number, said in (
             ("epsilon_joint", correct.epsilon_joint, planned.epsilon_joint),
             ("rank_loss", correct.rank_loss, planned.rank_loss),

@@ -77,7 +77,7 @@ class Reading:
         by_name = {each.name: each for each in attributes}
         # An attribute that follows another one need not be there; where it is, it is checked.
         self._following = [
-            (each, by_name[each.follows])
+            (each, by_name[each.follows], np.array(each.units(by_name[each.follows]), dtype=np.int64))
             for each in dataset.following
             if each.follows in by_name and source.names.count(each.name) == 1
         ]
@@ -108,8 +108,8 @@ class Reading:
         """Read all records."""
         names, ids = present(self.dataset, self.attributes, self._source, self.findings)
         also = self.others
-        every = (*self.attributes, *(each.attribute for each, _ in self._following))
-        names += [each.name for each, _ in self._following]
+        every = (*self.attributes, *(each.attribute for each, _, _ in self._following))
+        names += [each.name for each, _, _ in self._following]
         for batch in _batches(self.dataset, every, self._source, self.findings, names, ids, also):
             self.n_records += batch.n_records
             self._dropped += batch.dropped
@@ -133,16 +133,16 @@ class Reading:
     def _check_following(self, columns: Sequence[Int64Array], arrays: Sequence[Any]) -> None:
         """Find values that are not those that follow from the other attribute."""
         own = dict(zip((each.name for each in self.attributes), columns, strict=True))
-        for (following, followed), array in zip(self._following, arrays, strict=True):
-            found, values = (
-                parse(following.attribute, array, self.dataset.csv, self.findings),
-                own[followed.name],
-            )
+        for (following, followed, table), array in zip(self._following, arrays, strict=True):
+            values, written = own[followed.name], array
+            if following.name in self.dataset.optional and len(array) == values.size:
+                values = values[array.is_valid().to_numpy(zero_copy_only=False)]
+                written = array.drop_null()
+            stated = parse(following.attribute, written, self.dataset.csv, self.findings).units
             # With other problems there are other numbers of values; those are found already.
-            if self.findings or found.units.size != values.size:
+            if self.findings or stated.size != values.size:
                 continue
-            expected = np.array(following.units(followed), dtype=np.int64)[values - followed.lower]
-            wrong = int(np.count_nonzero(found.units != expected))
+            wrong = int(np.count_nonzero(stated != table[values - followed.lower]))
             if wrong:
                 hint = f"correct the source, or the values that follow from {followed.name}"
                 self.findings.add(following.name, f"not what follows from {followed.name}", wrong, hint)
@@ -391,7 +391,7 @@ def _fill(
         columns[name] = columns[name].drop_null()
     for attribute in attributes:
         array = columns.get(attribute.name)
-        if array is None or not array.null_count:
+        if array is None or not array.null_count or attribute.name in dataset.optional:
             continue
         if dataset.fills(attribute):
             columns[attribute.name] = _fill_missing(attribute, array)

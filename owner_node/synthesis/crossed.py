@@ -27,7 +27,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -125,13 +125,28 @@ def work_through(
     if pool is None:
         yield from map(function, pieces)
         return
-    under_way: deque[Future[_Done]] = deque()
+    under_way: deque[tuple[_Piece, Future[_Done] | None]] = deque()
     for piece in pieces:
-        under_way.append(pool.submit(function, piece))
+        under_way.append((piece, _submit(pool, function, piece)))
         if len(under_way) >= _AHEAD:
-            yield under_way.popleft().result()
+            yield _result(function, *under_way.popleft())
     while under_way:
-        yield under_way.popleft().result()
+        yield _result(function, *under_way.popleft())
+
+
+def _submit(pool: Executor, function: Callable[[_Piece], _Done], piece: _Piece) -> Future[_Done] | None:
+    """Give a piece to a process, which may be started now; None if none can be, or if one was killed."""
+    with suppress(OSError, BrokenExecutor):
+        return pool.submit(function, piece)
+    return None
+
+
+def _result(function: Callable[[_Piece], _Done], piece: _Piece, done: Future[_Done] | None) -> _Done:
+    """Wait for a piece, or work it through here: what a killed process had done comes out the same."""
+    if done is not None:
+        with suppress(BrokenExecutor):
+            return done.result()
+    return function(piece)
 
 
 @contextmanager

@@ -71,6 +71,20 @@ def test_owners_declare_the_same_table():
     assert not conflicts(request("a", "b"), {"a": OWN, "b": OWN})
 
 
+def test_its_name_is_its_own_among_all_groups():
+    """Neither an attribute of another group, nor one that follows there, nor the column of owners has it."""
+    home = Attribute("home", AttributeType.BOOLEAN, 0, 1)
+    theirs = schema(attributes=(home, YEARS), records=1000)
+    following = Following(YEARS, "home", (("false", "0"), ("true", "6")))
+    for other in (theirs, replace(schema(attributes=(home,), records=1000), following=(following,))):
+        asked = request("a", "b", layout="vertical", groups=(("a",), ("b",)))
+        found = conflicts(asked, {"a": OWN, "b": other})
+        assert [each.attribute for each in found if "of this name, too" in each.what] == ["years"]
+    named = replace(FOLLOWING, attribute=replace(YEARS, name="owner"))
+    with pytest.raises(UsageError, match="'owner' has the name of the column of owners"):
+        planned(replace(OWN, following=(named,)), owner_column=True)
+
+
 def table_of(plan: Plan, schools: list[int]) -> pa.Table:
     """The released table of some joined records."""
     records = np.zeros(len(schools), dtype=joined_type(plan))

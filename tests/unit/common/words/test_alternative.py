@@ -1,5 +1,6 @@
 """Plans of masked releases say when a synthetic table would fit: by the rule of synthetic plans."""
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -67,3 +68,11 @@ def test_what_no_synthetic_release_takes_is_not_advised(changes):
     """One attribute has no relations; too many of them, owners, or records of a person are refused."""
     assert advice(planned())
     assert not advice(planned(**changes))
+
+
+def test_a_domain_that_no_model_counts_has_no_advice():
+    """Whatever another owner's attribute is: a plan that cannot be read would hide all others from people."""
+    plan = planned()
+    wide = Attribute("a1", AttributeType.INTEGER, -(2**62), 2**62)
+    attributes = tuple(wide if each.name == wide.name else each for each in plan.attributes)
+    assert not advice(replace(plan, attributes=attributes))

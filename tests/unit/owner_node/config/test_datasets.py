@@ -10,8 +10,8 @@ from common.errors import ConfigurationError, DataError
 from common.model.schema import Attribute
 from owner_node.config import DatasetConfig, load
 from owner_node.config.database import parse_database_url
+from owner_node.sources import count_records, schema_of
 from owner_node.sources import load as load_data
-from owner_node.sources import schema_of
 
 HEAD = """
 [owner]
@@ -373,6 +373,30 @@ def test_records_that_contradict_the_table_are_counted(tmp_path, rows, wrong):
         load_data(dataset)
     (problem,) = caught.value.details["problems"]
     assert problem == {"column": "years", "problem": "not what follows from school", "count": wrong}
+
+
+def test_a_value_that_is_not_stated_contradicts_nothing(tmp_path):
+    """Where missing values drop records: what follows is derived, and no record is dropped for it."""
+    declared = text('source = "x.csv"\nmissing = "drop"\n') + SCHOOL + FOLLOWS
+    declared = declared.replace('max = 20\nmissing = "category"', "max = 20")
+    declared = declared.replace(', "(missing)" = "(missing)"', ', "(missing)" = 0')
+    dataset = read(tmp_path, declared)["people"]
+    (tmp_path / "x.csv").write_text("age,school,years\n5,none,0\n6,primary,\n,none,0\n")
+    assert load_data(dataset).n_records == count_records(dataset) == 2
+    (tmp_path / "x.csv").write_text("age,school,years\n5,none,6\n6,primary,\n")
+    with pytest.raises(DataError, match="not what follows from school"):
+        load_data(dataset)
+
+
+def test_a_policy_can_name_what_follows(tmp_path):
+    """It is admitted with what it follows, and who knows it knows that one, as far as attacks go."""
+    policy = '[policy]\nattributes = ["age", "school", "years"]\nknown = ["years"]\n'
+    path = tmp_path / "owner.toml"
+    read(tmp_path, text('source = "x.csv"\n') + SCHOOL + FOLLOWS)
+    path.write_text(policy + path.read_text())
+    owner = load(path)
+    assert owner.admitted(owner.dataset("people")) == ("age", "school", "years")
+    assert owner.policy.known == ("years", "school")
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,19 @@ def test_another_share_for_the_counts_of_spikes() -> None:
     assert "epsilon_spikes of 'age' is 0.05, the plan says 0.4" in verdict.error.details["rules"]
 
 
+def test_a_share_of_which_the_counts_of_spikes_get_nothing() -> None:
+    """A tenth of it has no digit left: an objection as any other, and no error."""
+    spiked = replace(AGE, spikes=(0,))
+    own, plan = schema(attributes=(spiked, WARD)), replace(PLAN, attributes=(spiked, WARD))
+    of_age = planned("age", mechanism="dp-quantiles", epsilon=Decimal("0.000000000009"))
+    tasks = [replace(each, attributes=(of_age, planned("ward"))) for each in plan.tasks]
+    verdict = judged(replace(plan, tasks=tuple(tasks)), schema=own)
+    assert isinstance(verdict, Refuse)
+    assert any(
+        rule.startswith("'age' cannot be masked as planned") for rule in verdict.error.details["rules"]
+    )
+
+
 def test_joint_bound_of_a_frequency_order() -> None:
     """A frequency order has no joint bound, whatever the plan says about it."""
     plan = replace(PLAN, attributes=(AGE, BY_FREQUENCY))

@@ -3,11 +3,13 @@
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import textwrap
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from multiprocessing import parent_process
 
 import numpy as np
 import pytest
@@ -34,6 +36,7 @@ from owner_node.synthesis.crossed import (
     processes,
     table_noise,
     vertical_answer,
+    work_through,
 )
 from owner_node.synthesis.paillier import PrivateKey, PublicKey
 from owner_node.synthesis.together import VerticalOwner, encrypted_counting, synthesise_across
@@ -542,3 +545,17 @@ def test_roles_follow_from_the_bins(pair):
     counted = [each for each in made.roles.asked if isinstance(each, CoarseTable)]
     assert made.roles.tables(made.roles.asked, 0, 1) == counted
     assert not isinstance(next_round(made.design, made.sums), Measured)
+
+
+def _killed_once(number):
+    """Double a number; the third one kills the process that does it, unless it is this one."""
+    if number == 3 and parent_process() is not None:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 2 * number
+
+
+def test_what_a_killed_process_had_to_do_is_done_here():
+    """A process that the system kills for its memory ends no release."""
+    with processes(10**6, 2) as pool:
+        assert pool is not None
+        assert list(work_through(pool, _killed_once, range(12))) == list(range(0, 24, 2))
