@@ -99,10 +99,10 @@ def page(parts: Sequence[PagePart], after: Sequence[PagePart] = ()) -> list[str]
     """
     everything = [*parts, *after]
     shown = [part.whole for part in everything]
-    least = [min(len(lines), _LEAST) for lines in shown]
-    cut = {i for i, lines in enumerate(shown) if len(everything[i].within(least[i])) < len(lines)}
-    while sum(map(len, shown)) > LINES and cut:
-        longest = max(cut, key=lambda i: len(shown[i]))
+    # A list has a name, which can take more than one line by itself.
+    least = [len(part.within(_LEAST)) for part in everything]
+    while sum(map(len, shown)) > LINES:
+        longest = max(range(len(shown)), key=lambda i: len(shown[i]) if len(shown[i]) > least[i] else 0)
         if len(shown[longest]) <= least[longest]:
             break
         shown[longest] = everything[longest].within(len(shown[longest]) - 1)

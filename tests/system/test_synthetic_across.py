@@ -71,7 +71,13 @@ def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
             [
                 policy(),
                 declared("patients", attributes=attributes, total_epsilon="1000"),
-                declared("odd", attributes={name: each for name, (each, _) in ODD[owner].items()}),
+                # The same persons, so the same budget: the ledger recognises them.
+                declared(
+                    "odd",
+                    attributes={name: each for name, (each, _) in ODD[owner].items()},
+                    total_epsilon="1000",
+                    budget="patients",
+                ),
             ]
         )
     make_setup(folder, says)

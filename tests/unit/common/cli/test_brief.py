@@ -73,3 +73,13 @@ def test_texts_of_others_stay_in_their_place(cell):
     assert max(map(len, lines)) <= WIDTH
     assert len(lines) == 3
     assert all(line.isprintable() for line in (*lines, *list_items("n", [cell]).whole, *text(cell).whole))
+
+
+def test_a_list_whose_name_takes_two_lines_is_cut_no_further():
+    """It stays at its name, however many lines the sentences take."""
+    name = "leaves, with the expected error (of attributes that are spread evenly over their domain)"
+    items = [f"attribute {number}" for number in range(30)]
+    sentences = [text(f"sentence {number}") for number in range(LINES)]
+    lines = page([list_items(name, items), *sentences])
+    assert lines[1].endswith(" more (--details)")
+    assert lines[2:] == [f"sentence {number}" for number in range(LINES)]
