@@ -22,7 +22,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Folders of `make spark` and the like: behind everything else, so that nothing else is taken from them.
 _BUILD = Path(__file__).parents[1] / "build"
-sys.path += [str(folder) for name in ("spark", "opendp", "chart") if (folder := _BUILD / name).is_dir()]
+_FOLDERS = (_BUILD / name for name in ("spark", "opendp", "chart", "bench"))
+sys.path += [str(folder) for folder in _FOLDERS if folder.is_dir()]
 
 pytest_plugins = ["tests.needs", "pytester"]
 

@@ -47,6 +47,11 @@ def missing_peers() -> str | None:
     return None if (PEERS / ".installed").is_file() else "AIM, MST and metrics are not installed (make peers)"
 
 
+def missing_splink() -> str | None:
+    """Return why match keys cannot be compared with Splink, or None."""
+    return None if find_spec("splink") else "Splink is not installed (make build/bench/.installed)"
+
+
 def missing_docker() -> str | None:
     """Return why no containers can be started together, or None."""
     if shutil.which("docker") is None:
@@ -171,6 +176,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "opendp": missing_opendp,
     "chart": missing_chart,
     "peers": missing_peers,
+    "splink": missing_splink,
 }
 
 

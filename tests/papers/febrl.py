@@ -69,15 +69,27 @@ class Found:
     """What is estimated without knowing who is who."""
 
 
-def febrl4() -> list[Persons]:
-    """Read both files of FEBRL4."""
+def febrl4_tables() -> list[pd.DataFrame]:
+    """Read both files of FEBRL4 in the order of the persons, whose numbers are in the column `truth`."""
     return [_read(FEBRL / name) for name in FILES]
 
 
-def _read(path: Path) -> Persons:
+def _read(path: Path) -> pd.DataFrame:
     table = pd.read_csv(path, dtype=str, skipinitialspace=True, keep_default_na=False)
-    columns = {name: pa.array(table[column].tolist()) for name, column in COLUMNS.items()}
-    return Persons(KeyColumns(columns), [each.split("-")[1] for each in table["rec_id"]])
+    made = table[list(COLUMNS.values())].set_axis(list(COLUMNS), axis="columns")
+    made["truth"] = [int(each.split("-")[1]) for each in table["rec_id"]]
+    return made.sort_values("truth", ignore_index=True)
+
+
+def persons(table: pd.DataFrame) -> Persons:
+    """Return the persons of a table whose column `truth` says who they are."""
+    columns = {name: pa.array(table[name].tolist()) for name in table.columns.drop("truth")}
+    return Persons(KeyColumns(columns), table["truth"].tolist())
+
+
+def febrl4() -> list[Persons]:
+    """Read both files of FEBRL4."""
+    return [persons(table) for table in febrl4_tables()]
 
 
 def measured(owners: Sequence[Persons], passes: Mapping[str, Sequence[str]]) -> Found:

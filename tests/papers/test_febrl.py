@@ -1,21 +1,13 @@
 """Recall and precision of the suggested match keys, where it is known who is who."""
 
-import pandas as pd
-import pyarrow as pa
 import pytest
 
-from owner_node.values.match_keys import SUGGESTED, KeyColumns
-from tests.fakes.misspelt import COLUMNS, misspelt, population
-from tests.papers.febrl import SETS, Found, Persons, febrl4, measured
+from owner_node.values.match_keys import SUGGESTED
+from tests.fakes.misspelt import misspelt, population
+from tests.papers.febrl import SETS, Found, febrl4, measured, persons
 
 LEAST_RECALL, LEAST_PRECISION = 0.92, 0.999
 N, COMMON = 3_000, 2_000
-
-
-def persons(table: pd.DataFrame) -> Persons:
-    """Return the persons of a table of `population`."""
-    columns = {name: pa.array(table[name].tolist()) for name in COLUMNS}
-    return Persons(KeyColumns(columns), table["truth"].tolist())
 
 
 def check(found: Found) -> None:
