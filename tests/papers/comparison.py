@@ -53,9 +53,12 @@ QUALITY = "quality"
 WORTH = ("method", "one-way TV", "two-way TV", "correlation error", "F", "seconds")
 PERSONS = ("method", "linked", "membership AUC")
 PROCESS = Path(__file__).with_name("peers_process.py")
-AIM_AND_MST = {"epsilon": 1.0, "delta": 1e-6, "bins": 32, "megabytes": 2, "iterations": 200, "rounds": 22}
-"""Both: budget, and bins of a number at most. Size of the model, iterations of a fit, and rounds of AIM are
-smaller than by default (80, 1000 or 5000, 16 for each attribute), with which AIM takes hours."""
+AIM_AND_MST = {"bins": 32, "megabytes": 2, "iterations": 200, "rounds": 22}
+"""Bins of a number at most. Size of the model, iterations of a fit, and rounds of AIM are smaller than by
+default (80, 1000 or 5000, 16 for each attribute), with which AIM takes hours."""
+BUDGETS: Mapping[str, tuple[float, float]] = MappingProxyType({"1": (1.0, 1e-6), "0.5": (0.5, 3.7e-7)})
+"""ε and δ of AIM and MST, whose neighbours have one record more or less. The second is (1, 10⁻⁶) where a
+record is replaced, as Tessera counts: 2ε and δ (1 + e^ε)."""
 READERS: Mapping[str, Callable[[Path], Records]] = MappingProxyType(
     {
         "adult": lambda data: first_records(synthetic.READERS["adult"](data), 15_152),
@@ -86,9 +89,11 @@ def _synthetic(records: Records, _seed: int, delta: str) -> Release:
     return [each + low for each, low in zip(made.codes, lower, strict=True)]
 
 
-def _peer(records: Records, seed: int, method: str) -> Release:
+def drawn_by(records: Records, seed: int, method: str, epsilon: float, delta: float) -> Release:
+    """Return records that AIM or MST draws, as many as were released."""
+    budget = {"epsilon": epsilon, "delta": delta}
     with TemporaryDirectory() as folder:
-        _ask(Path(folder), "make", records, {}, seed=seed, method=method, **AIM_AND_MST)
+        _ask(Path(folder), "make", records, {}, seed=seed, method=method, **budget, **AIM_AND_MST)
         codes = np.load(Path(folder) / "released.npy")
     return [column + each.lower for column, each in zip(codes.T, records.attributes, strict=True)]
 
@@ -111,7 +116,13 @@ def _ask(
     task["labels"] = [each.is_categorical for each in records.attributes]
     task["sizes"] = [each.n_values for each in records.attributes]
     (folder / "task.json").write_text(json.dumps(task), encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(PEERS)}
+    # One thread each: experiments run beside each other, and small arrays gain nothing from more.
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(PEERS),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
     subprocess.run([sys.executable, PROCESS, what, folder], env=environment, check=True)
 
 
@@ -134,7 +145,11 @@ DRAWING: Mapping[str, Callable[[Records, int], Release]] = MappingProxyType(
 )
 """Methods whose records are nobody's."""
 OF_PEERS: Mapping[str, Callable[[Records, int], Release]] = MappingProxyType(
-    {each: partial(_peer, method=each) for each in ("AIM", "MST")}
+    {
+        f"{method}, ε = {label}": partial(drawn_by, method=method, epsilon=epsilon, delta=delta)
+        for method in ("AIM", "MST")
+        for label, (epsilon, delta) in BUDGETS.items()
+    }
 )
 """The same, from build/peers."""
 
@@ -191,29 +206,38 @@ def distances(
     return apart
 
 
+def measured(
+    records: Records, label: str, method: Callable[[Records, int], Release], runs: int, seed: int
+) -> tuple[list[float], list[float]]:
+    """Return the row of a method in the first table and in the second one."""
+    has_peers = missing_peers() is None
+    values, persons = [], []
+    quality, risks = list[float](), list[float]()
+    for number in range(seed, seed + runs):
+        began = sum(os.times()[:4])
+        released = method(records, number)
+        seconds = sum(os.times()[:4]) - began
+        values.append((*worth(records, released, number), seconds))
+        persons.append(found_persons(records, released, number, in_order=label in MASKING))
+        if has_peers and number == seed:
+            judged = metrics(records, released, number)
+            quality, risks = [judged[QUALITY]], [judged[each] for each in RISKS]
+    return [*np.mean(values, axis=0), *quality], [*np.mean(persons, axis=0), *risks]
+
+
 def run(data: Path, out: Path, runs: int, *, name: str, seed: int) -> dict[str, str]:
     """Make the CSV files of one of `READERS`; returns its tables of docs/comparison.md by name."""
-    has_peers = missing_peers() is None
-    of_worth, of_persons = ((QUALITY,), RISKS) if has_peers else ((), ())
     records = READERS[name](data)
-    rows: dict[str, tuple[list[float], list[float]]] = {}
-    for label, method in {**MASKING, **DRAWING, **(OF_PEERS if has_peers else {})}.items():
-        values, persons, measured = [], [], dict[str, float]()
-        for number in range(seed, seed + runs):
-            began = sum(os.times()[:4])
-            released = method(records, number)
-            seconds = sum(os.times()[:4]) - began
-            values.append((*worth(records, released, number), seconds))
-            persons.append(found_persons(records, released, number, in_order=label in MASKING))
-            if has_peers and number == seed:
-                measured = metrics(records, released, number)
-        quality, risks = ([measured[each] for each in heads] for heads in (of_worth, of_persons))
-        rows[label] = [*np.mean(values, axis=0), *quality], [*np.mean(persons, axis=0), *risks]
-    values_of = tuple((label, tuple(each)) for label, (each, _) in rows.items())
-    persons_of = tuple((label, tuple(each)) for label, (_, each) in rows.items())
+    methods = {**MASKING, **DRAWING, **({} if missing_peers() else OF_PEERS)}
+    rows = {label: measured(records, label, method, runs, seed) for label, method in methods.items()}
+    of_worth, of_persons = ((), ()) if missing_peers() else ((QUALITY,), RISKS)
     tables = {
-        f"{name} worth": Numbers((*WORTH, *of_worth), values_of),
-        f"{name} persons": Numbers((*PERSONS, *of_persons), persons_of),
+        f"{name} {title}": Numbers(
+            (*heads, *more), tuple((label, tuple(row[place])) for label, row in rows.items())
+        )
+        for place, (title, heads, more) in enumerate(
+            (("worth", WORTH, of_worth), ("persons", PERSONS, of_persons))
+        )
     }
     for title, table in tables.items():
         table.write(out / f"{title.replace(' ', '_')}.csv")
