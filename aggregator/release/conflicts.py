@@ -12,6 +12,7 @@ from common.model.schema import (
     Attribute,
     IdentifierRules,
     Schema,
+    followers_of,
 )
 from common.model.structural_zeros import rules_of
 from common.planning.arguments import ReleaseArguments
@@ -318,9 +319,7 @@ def _other_following(
     """Return the owners of a group whose attributes follow others in another way than the first one's."""
     of = {
         owner: {
-            each.name: each
-            for each in schemas[owner].following
-            if each.follows in wanted and (not request.attributes or each.name in request.attributes)
+            each.name: each for each in followers_of(schemas[owner].following, wanted, request.attributes)
         }
         for owner in owners
     }
@@ -347,9 +346,7 @@ def _following_elsewhere(
         taken |= {name: owners[0] for name, home in homes.items() if group in home and name not in taken}
     faults = []
     for owners in request.groups:
-        for each in schemas[owners[0]].following:
-            if each.follows not in homes or (request.attributes and each.name not in request.attributes):
-                continue
+        for each in followers_of(schemas[owners[0]].following, homes, request.attributes):
             other = taken.setdefault(each.name, owners[0])
             if other != owners[0]:
                 what = f"it follows {each.follows} here, and {other} has an attribute of this name, too"

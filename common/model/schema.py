@@ -7,7 +7,7 @@ lowest and highest of these integers, so that order, sums and sensitivities are 
 
 import re
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -407,6 +407,21 @@ def fault_of_following(following: Sequence[Following], attributes: Sequence[Attr
         except ValueError as problem:
             return f"{each.name!r}: {problem}"
     return None
+
+
+def followers_of(
+    following: Sequence[Following], names: Collection[str], requested: Collection[str] | None = None
+) -> tuple[Following, ...]:
+    """Return the attributes that follow some that are released, as far as they are requested themselves.
+
+    Args:
+        following: What an owner declares.
+        names: The attributes that are released.
+        requested: The names that are asked for or allowed; none for all.
+    """
+    return tuple(
+        each for each in following if each.follows in names and (not requested or each.name in requested)
+    )
 
 
 def with_followers(attributes: Sequence[Attribute], following: Sequence[Following]) -> tuple[Attribute, ...]:

@@ -15,7 +15,7 @@ from itertools import chain
 
 from common.errors import UsageError
 from common.model.plan import OWNER_COLUMN, Linking, Plan, Product, Synthesis
-from common.model.schema import Attribute, Following, Schema
+from common.model.schema import Attribute, Following, Schema, followers_of
 from common.model.structural_zeros import rules_of
 from common.model.task import Modelled, PlannedAttribute, Task
 from common.planning.arguments import ReleaseArguments
@@ -153,8 +153,7 @@ def _following(
     return tuple(
         each
         for own, owners in zip(names, arguments.groups, strict=True)
-        for each in schemas[owners[0]].following
-        if each.follows in own and (not arguments.attributes or each.name in arguments.attributes)
+        for each in followers_of(schemas[owners[0]].following, own, arguments.attributes)
     )
 
 

@@ -12,7 +12,7 @@ from common.clock import utc_now
 from common.errors import TesseraError, UsageError
 from common.model.plan import Layout, Plan
 from common.model.privacy import plain
-from common.model.schema import Attribute, AttributeType, Schema
+from common.model.schema import Attribute, AttributeType, Schema, followers_of
 from common.planning.arguments import (
     ReleaseArguments,
     distinct,
@@ -118,8 +118,9 @@ def plan_of(asked: Hypothetical, schema: Schema, owner: OwnerConfig) -> Plan:
     for each in arguments.owners:
         attributes = tuple(a for owners, held in groups if each in owners for a in held)
         names = {a.name for a in attributes}
-        following = tuple(a for a in schema.following if a.follows in names)
-        schemas[each] = replace(schema, attributes=attributes, following=following)
+        schemas[each] = replace(
+            schema, attributes=attributes, following=followers_of(schema.following, names)
+        )
     aggregator = f"spiffe://{owner.owner.trust_domain}/aggregator/{asked.aggregator}"
     return make_plan(arguments, schemas, aggregator=aggregator, created="", version=__version__)
 

@@ -17,6 +17,7 @@ from common.daemon.console import ConsoleSection
 from common.daemon.notify import NotifySection
 from common.daemon.settings import DialAddress, MetricsSection, Name, TrustDomain
 from common.errors import ConfigurationError, RefusedError, UsageError, did_you_mean
+from common.model.schema import followers_of
 from common.settings import FilePath, Listed, Problem, Section, TlsSection, is_url, locate, read, validate
 from common.workspace import Workspace
 from owner_node.config.database import SQLITE, parse_database_url
@@ -115,9 +116,7 @@ class OwnerConfig(_Tables):
         """
         allowed = self.policy.attributes
         names = tuple(attribute.name for attribute in dataset.attributes if attribute.name in allowed)
-        names += tuple(
-            other.name for other in dataset.following if other.name in allowed and other.follows in names
-        )
+        names += tuple(other.name for other in followers_of(dataset.following, names, allowed))
         if allowed and not names:
             raise RefusedError(
                 f"policy.attributes names no attribute of data set {dataset.name!r}",

@@ -19,6 +19,7 @@ from common.model.schema import (
     Limits,
     Schema,
     excesses,
+    followers_of,
     round_to_leading_digit,
 )
 from common.model.structural_zeros import rules_of
@@ -186,11 +187,7 @@ def schema_of(
         limits or Limits(),
         dataset.rank_noise,
         rules_of(dataset.structural_zeros, allowed or [attribute.name for attribute in declared]),
-        tuple(
-            each
-            for each in dataset.following
-            if each.follows in sent and (not allowed or each.name in allowed)
-        ),
+        followers_of(dataset.following, sent, allowed),
     )
 
 
