@@ -25,7 +25,7 @@ from common.settings import read, toml
 from owner_node.cli.enroll import print_request, write_request
 from owner_node.config import identity_in
 from owner_node.config.shared_schema import attribute_texts, present, read_schema, settings_text
-from owner_node.sources.guessing import MOST_LABELS, ColumnGuess, FileGuess, guess
+from owner_node.sources.guessing import LARGE_SHARE, MOST_LABELS, ColumnGuess, FileGuess, guess
 from owner_node.values.match_keys import SUGGESTED
 
 FILL_IN = "FILL IN"
@@ -473,6 +473,11 @@ def _domain(column: ColumnGuess, decimals: int) -> Iterator[str]:
         )
         yield f"# Decimal places that are kept{most}. Fewer make coarser, smaller domains."
         yield f"decimals = {decimals}"
+    if column.type in ("integer", "number") and (spikes := column.spikes(decimals)):
+        listed = ", ".join(format(each.normalize(), "f") for each in spikes)
+        yield f"# {1 / LARGE_SHARE:.0%} of this file's records or more have this value, or each of these."
+        yield "# Lists of many values lose such a share, unless it is counted by itself. If it is public:"
+        yield f"# spikes = [{listed}]"
 
 
 def _categories(column: ColumnGuess) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Guesses types of a file's columns, for a person to correct. No domain is taken from the data.
 
 The guesses (types, decimals, formats of dates and numbers) disclose nothing about a person. The ends of
-numbers and the labels of categories would; they appear rounded, in comments that no program reads.
+numbers and the labels of categories would; they appear rounded, in comments that no program reads. So do
+values that a fifth of the records has.
 """
 
 import codecs
@@ -25,10 +26,12 @@ from owner_node.sources.files import open_file
 from owner_node.sources.findings import Findings
 from owner_node.sources.texts import advice, as_text, faults, is_readable, type_name
 from owner_node.values.dates import days
-from owner_node.values.numerals import ungroup
+from owner_node.values.numerals import scale_numerals, ungroup
 
 MOST_LABELS = 50
 """A column with more different texts is not a category."""
+LARGE_SHARE = 5
+"""A value that one in so many records has may be a spike, in a column of more than `MOST_LABELS` values."""
 _DELIMITERS = (",", ";", "\t", "|")
 _SAMPLED_LINES = 50
 _SAMPLED_BYTES = 2**12
@@ -129,6 +132,8 @@ class ColumnGuess:
     """How the file writes numbers, once all of it was read."""
     labels: set[str] | None = field(default_factory=set)
     """Different texts of the column; None if there are more than `MOST_LABELS`."""
+    frequent: Counter[str] = field(default_factory=Counter)
+    """How many records have a text, at least; those that are rare in a batch are not counted there."""
     missing: set[str] = field(default_factory=set)
     """Texts that probably mean a missing value."""
     n_missing: int = 0
@@ -221,6 +226,21 @@ class ColumnGuess:
     def date_formats(self) -> list[str]:
         """The formats that fit all of its dates."""
         return [form for form in _DATES if form in self.still]
+
+    def spikes(self, decimals: int) -> list[Decimal]:
+        """Return the numbers that a large share of the records has, ascending; none if it has few values.
+
+        Args:
+            decimals: Decimal places that numbers are rounded to.
+        """
+        if self.labels is not None or self._numbers.ends is None or not self.frequent:
+            return []
+        scaled = scale_numerals(pa.array(self.frequent), decimals, *self.form)
+        numbers = Counter[int]()
+        for unit, count in zip(scaled.units.tolist(), self.frequent.values(), strict=True):
+            numbers[unit] += count
+        large = (unit for unit, count in numbers.items() if count * LARGE_SHARE >= self.n_values)
+        return [Decimal(unit).scaleb(-decimals) for unit in sorted(large)]
 
     def rounded_ends(self) -> tuple[Decimal, Decimal] | None:
         """Return ends that enclose the values, rounded outwards to one digit."""
@@ -325,7 +345,10 @@ def _update(column: ColumnGuess, texts: Any) -> None:
     column.n_sentences += int(pc.sum(pc.match_substring_regex(values, _SENTENCE)).as_py())
     column.n_addresses += int(pc.sum(pc.match_substring_regex(values, _ADDRESS)).as_py())
     column.still = {kind for kind in column.still if _fits(kind, values)}
-    different = pc.unique(values)
+    counted = pc.value_counts(values)
+    different, counts = counted.field("values"), counted.field("counts")
+    for place in pc.indices_nonzero(pc.greater_equal(counts, len(values) / (2 * LARGE_SHARE))).to_pylist():
+        column.frequent[different[place].as_py()] += counts[place].as_py()
     column.distinct = column.distinct and len(different) == len(values)
     if column.labels is not None:
         if len(different) <= MOST_LABELS:

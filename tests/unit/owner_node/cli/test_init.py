@@ -288,6 +288,19 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) ->
     assert (tmp_path / "owner.toml").read_bytes() == before
 
 
+def test_values_that_many_records_have_are_suggested_as_spikes(tmp_path: Path) -> None:
+    """A comment names them, however they are written; none that few have, or in a column of few values."""
+    rows = [("gain", "hours", "age", "floor")]
+    for n in range(200):
+        gain = ("0", "0,0", "0,00")[n % 3] if n % 2 else f"{n + 1}.234,75"
+        rows.append((gain, str(40 if n < 60 else n), str(max(n, 30)), str(n % 2)))
+    path = tmp_path / "incomes.csv"
+    path.write_text("\n".join(map(";".join, rows)) + "\n")
+    parts = (part.partition("# spikes = ") for part in start(path).split("[dataset.attributes."))
+    suggested = {part.partition("]")[0]: spikes.partition("\n")[0] for part, found, spikes in parts if found}
+    assert suggested == {'"gain"': "[0]", '"hours"': "[40]"}
+
+
 COMPUTED = ("9.4", "9.53333333333333", "10.25", "11.0", "12.0666666666667")
 
 
