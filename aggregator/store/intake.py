@@ -133,6 +133,8 @@ class Intake:
     def __init__(self, directory: Path) -> None:
         self._directory = private_directory(directory)
         self._writing: set[Path] = set()
+        self._digests: dict[Path, str] = {}
+        """Of complete blobs that this process has read: as they arrived, or in `verify`."""
 
     def path(self, release: str, owner: str, kind: BlobKind) -> Path:
         """Return the path of a complete blob. Ids never hold a slash or begin with a dot."""
@@ -202,7 +204,7 @@ class Intake:
             )
         part, want = _beside(final)
         if final.exists() and held == blob.size:
-            if (await asyncio.to_thread(_replay, final, check)).hexdigest() != blob.digest:
+            if not await asyncio.to_thread(self.verify, blob, check):
                 final.unlink()
                 raise _damage_error(blob)
             return final
@@ -211,20 +213,27 @@ class Intake:
             part.unlink()
             raise _damage_error(blob)
         part.replace(final)
+        self._digests[final] = blob.digest
         sync_directory(final.parent)
         want.unlink(missing_ok=True)
         return final
 
-    def verify(self, blob: Blob) -> bool:
-        """Whether a complete blob is stored and has this digest. Reads all of it."""
+    def verify(self, blob: Blob, check: Check | None = None) -> bool:
+        """Whether a complete blob is stored and has this digest; passes its bytes to a check.
+
+        One that arrived since the start is not read again, unless there is a check.
+        """
         final = self.path(blob.release, blob.owner, blob.kind)
-        return (
-            final.exists() and final.stat().st_size == blob.size and _replay(final).hexdigest() == blob.digest
-        )
+        if not final.exists() or final.stat().st_size != blob.size:
+            return False
+        if check is not None or final not in self._digests:
+            self._digests[final] = _replay(final, check).hexdigest()
+        return self._digests[final] == blob.digest
 
     def remove(self, release: str, owner: str, kind: BlobKind) -> None:
         """Delete an owner's blob, whole or in part. Files that cannot be deleted now go with `remove_all`."""
         final = self.path(release, owner, kind)
+        self._digests.pop(final, None)
         for path in (final, *_beside(final)):
             with suppress(OSError):
                 path.unlink(missing_ok=True)
@@ -249,7 +258,11 @@ class Intake:
 
     def remove_all(self, release: str) -> None:
         """Delete everything of a release."""
-        shutil.rmtree(self._directory / release, ignore_errors=True)
+        folder = self._directory / release
+        for path in list(self._digests):
+            if path.parent == folder:
+                self._digests.pop(path, None)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _beside(final: Path) -> tuple[Path, Path]:

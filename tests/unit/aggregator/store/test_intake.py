@@ -85,6 +85,15 @@ async def test_wrong_digest(intake):
     assert (await intake.receive(blob, 0, chunks(DATA))).read_bytes() == DATA
 
 
+async def test_read_once(intake):
+    """What was digested as it arrived is not read again; another process reads it, and sees its damage."""
+    path = await intake.receive(blob_of(DATA), 0, chunks(DATA))
+    assert Intake(path.parent.parent).verify(blob_of(DATA))
+    path.write_bytes(DATA[::-1])
+    assert intake.verify(blob_of(DATA))
+    assert not Intake(path.parent.parent).verify(blob_of(DATA))
+
+
 async def test_too_long(intake):
     """An owner cannot fill the disk beyond what it declared."""
     blob = blob_of(DATA)
