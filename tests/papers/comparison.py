@@ -50,7 +50,7 @@ N_PERSONS = 2000
 PERSONS_AT_ONCE = 100
 RISKS = ("singling out", "linkability", "inference")
 QUALITY = "quality"
-WORTH = ("method", "one-way TV", "two-way TV", "correlation error", "F", "seconds")
+WORTH = ("method", "one-way TV", "two-way TV", "correlation error", "F")
 PERSONS = ("method", "linked", "membership AUC")
 PROCESS = Path(__file__).with_name("peers_process.py")
 AIM_AND_MST = {"bins": 32, "megabytes": 2, "iterations": 200, "rounds": 22}
@@ -214,10 +214,8 @@ def measured(
     values, persons = [], []
     quality, risks = list[float](), list[float]()
     for number in range(seed, seed + runs):
-        began = sum(os.times()[:4])
         released = method(records, number)
-        seconds = sum(os.times()[:4]) - began
-        values.append((*worth(records, released, number), seconds))
+        values.append(worth(records, released, number))
         persons.append(found_persons(records, released, number, in_order=label in MASKING))
         if has_peers and number == seed:
             judged = metrics(records, released, number)
