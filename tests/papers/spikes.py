@@ -1,9 +1,9 @@
 """What declared spikes do for Adult's capital gains and losses, nine tenths of which are 0.
 
-One attribute with a share of ε of ten, as `auto` plans it, without rank noise.
+One attribute as `auto` plans it, without rank noise: with a share of ε of ten, and errors with other shares.
 """
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from owner_node.risk.draws import SortedAttribute
 from tests.papers.tables import Numbers
 
 EPSILON = Decimal("0.1")
+EPSILONS = tuple(map(Decimal, ("0.02", "0.05", "0.1", "0.2", "0.5", "1")))
+"""Of the table of squared errors."""
 HEADS = (
     "attribute, spikes",
     "share of zeros",
@@ -46,35 +48,63 @@ def _bars(values: Int64Array, upper: int) -> Float64Array:
     return shares
 
 
-def _rows(table: pd.DataFrame, runs: int) -> Iterator[tuple[str, tuple[float, ...]]]:
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Means over draws; the squared error is a share of the variance."""
+
+    zeros: Float64Array
+    """Share of zeros of every draw."""
+    mean: float
+    deviation: float
+    error: float
+    total_variation: float
+
+
+def _measured(values: Int64Array, attribute: Attribute, epsilon: Decimal, runs: int) -> _Measured:
+    planned = plan_attribute(
+        attribute,
+        mechanism="auto",
+        epsilon=epsilon,
+        k=None,
+        records_rounded=round_to_leading_digit(values.size),
+    )
+    task = AttributeTask(
+        attribute, epsilon, planned.k, planned.mechanism, epsilon_spikes=planned.epsilon_spikes
+    )
+    own, found = SortedAttribute.of(values, task, SystemBits()), []
+    for _ in range(runs):
+        draw = own.draw(task, SystemBits())
+        masked = own.by_record(draw)
+        apart = np.abs(_bars(masked, attribute.upper) - _bars(values, attribute.upper)).sum() / 2
+        found.append(((masked == 0).mean(), masked.mean(), masked.std(), own.error(draw) or 0.0, apart))
+    zeros, *others = np.array(found).T
+    return _Measured(zeros, *(float(each.mean()) for each in others))
+
+
+def run(data: Path, out: Path, runs: int) -> dict[str, str]:
+    """Make the CSV files; returns the tables of docs/decisions.md by name."""
+    table = pd.read_csv(data / "adult.csv", keep_default_na=False)
+    shares, errors = list[tuple[str, tuple[float, ...]]](), list[tuple[str, tuple[float, ...]]]()
     for name, upper, spikes in _SETTINGS:
         values = table[name].to_numpy(dtype=np.int64)
         if not spikes:
             zeros = float((values == 0).mean())
-            yield f"{name}, original", (zeros, zeros, zeros, values.mean(), values.std(), 0.0, 0.0)
+            original = (zeros, zeros, zeros, values.mean(), values.std(), 0.0, 0.0)
+            shares.append((f"{name}, original", original))
         attribute = Attribute(name, AttributeType.INTEGER, 0, upper, spikes=spikes)
-        rounded = round_to_leading_digit(values.size)
-        planned = plan_attribute(
-            attribute, mechanism="auto", epsilon=EPSILON, k=None, records_rounded=rounded
+        by_epsilon = {each: _measured(values, attribute, each, runs) for each in EPSILONS}
+        found, label = (
+            by_epsilon[EPSILON],
+            f"{name}, {' and '.join(f'{each:,}' for each in spikes) or 'none'}",
         )
-        task = AttributeTask(
-            attribute, EPSILON, planned.k, planned.mechanism, epsilon_spikes=planned.epsilon_spikes
-        )
-        own, found = SortedAttribute.of(values, task, SystemBits()), []
-        for _ in range(runs):
-            draw = own.draw(task, SystemBits())
-            masked = own.by_record(draw)
-            apart = np.abs(_bars(masked, upper) - _bars(values, upper)).sum() / 2
-            zeros = float((masked == 0).mean())
-            found.append((zeros, masked.mean(), masked.std(), own.error(draw) or 0.0, float(apart)))
-        zeros, *others = np.mean(found, axis=0).tolist()
-        ends = [float(end(each[0] for each in found)) for end in (min, max)]
-        listed = " and ".join(f"{each:,}" for each in spikes) or "none"
-        yield f"{name}, {listed}", (zeros, *ends, *others)
-
-
-def run(data: Path, out: Path, runs: int) -> dict[str, str]:
-    """Make the CSV file; returns its table of docs/decisions.md by name."""
-    table = Numbers(HEADS, tuple(_rows(pd.read_csv(data / "adult.csv", keep_default_na=False), runs)))
-    table.write(out / "spikes.csv")
-    return {"spikes": f"Adult's 48,842 records, {runs} draws each.\n\n{table.markdown()}"}
+        ends = (float(each) for each in (found.zeros.mean(), found.zeros.min(), found.zeros.max()))
+        shares.append((label, (*ends, found.mean, found.deviation, found.error, found.total_variation)))
+        errors.append((label, tuple(each.error for each in by_epsilon.values())))
+    tables = {
+        "spikes": Numbers(HEADS, tuple(shares)),
+        "spikes errors": Numbers(("attribute, spikes", *(f"ε = {each}" for each in EPSILONS)), tuple(errors)),
+    }
+    for name, made in tables.items():
+        made.write(out / f"{name.replace(' ', '_')}.csv")
+    about = f"Adult's 48,842 records, {runs} draws each."
+    return {name: f"{about}\n\n{made.markdown()}" for name, made in tables.items()}
