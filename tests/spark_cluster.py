@@ -33,7 +33,9 @@ SMALL = {
     # Compiling code takes longer than masking a few records.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # A third of the time of a start is the check of Spark's own classes.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
 }
 """What makes jobs on a few records quick; three partitions have their borders anywhere."""
 SECRET = "cluster secret of the tests"
