@@ -118,6 +118,7 @@ class AggregatorDaemon:
         await asyncio.to_thread(_compact, journal)
         self._deliver_audit(journal)
         presence, intake = OwnerPresence(time.time, elapsed), Intake(state / "incoming")
+        await asyncio.to_thread(intake.clear)
         conductor = Conductor(
             journal=journal,
             presence=presence,

@@ -102,9 +102,8 @@ class ControlService(ControlServiceServicer):
 
     def _count_connected(self) -> int:
         """Return how many owners are connected whose certificates are not revoked."""
-        revoked, known = self._enrolment.revoked_keys(), self._journal.owners()
-        gone = {owner.id for owner in known.values() if owner.fingerprint in revoked}
-        return self._presence.count() - sum(self._presence.is_connected(owner) for owner in gone)
+        revoked = self._enrolment.revoked_owners()
+        return self._presence.count() - sum(self._presence.is_connected(owner) for owner in revoked)
 
     @raises
     async def ListOwners(self, request: wire.ListOwnersRequest, context: Context) -> wire.ListOwnersResponse:

@@ -107,6 +107,14 @@ class Enrolment:
         rows = self._db.rows("SELECT DISTINCT fingerprint FROM certificates WHERE revoked IS NOT NULL")
         return frozenset(key for (key,) in rows)
 
+    def revoked_owners(self) -> frozenset[str]:
+        """Return the owners whose newest key is revoked."""
+        rows = self._db.rows(
+            "SELECT id FROM owners WHERE fingerprint IN "
+            "(SELECT fingerprint FROM certificates WHERE revoked IS NOT NULL)"
+        )
+        return frozenset(owner for (owner,) in rows)
+
     def note_seen(self, certificate: x509.Certificate) -> None:
         """Store a certificate that is used here; one that another CA issued is known from then on.
 

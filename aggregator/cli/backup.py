@@ -4,12 +4,13 @@ from pathlib import Path
 
 from aggregator import config
 from aggregator.store.database import FILE_NAME, AggregatorDatabase
+from aggregator.store.intake import ASIDE
 from common.cli import console
 from common.cli.backup import SourceArgument, TargetArgument, place_of, show_made, show_restored
 from common.clock import utc_now
 from common.daemon import backup as backups
 
-_LEFT_OUT = frozenset({"aggregator.lock", "control", "incoming"})
+_LEFT_OUT = frozenset({"aggregator.lock", "control", "incoming", ASIDE})
 _FOLLOWING = (
     "start the daemon; ask again, under new ids, for releases since the backup: their charge stays",
     "revoke again what was revoked after the backup: those certificates are valid again",

@@ -257,18 +257,25 @@ class Conductor:
         self._prepare(release)
         self._intake.remove_answers(release.id, before=len(release.rounds))
         if release.round:
-            for owner, progress in release.progress.items():
-                if progress.passed_sums is None:
-                    self._intake.remove(release.id, owner, BlobKind.SUMS)
+            # The next round's have the same names.
+            without = [owner for owner, known in release.progress.items() if known.passed_sums is None]
+            self._intake.remove(release.id, without, BlobKind.SUMS)
         if release.state in (State.MASKING, State.MEASURING):
-            for owner in release.request.owners:
-                self._intake.remove(release.id, owner, BlobKind.TOKENS)
+            self._remove(release, BlobKind.TOKENS)
         if release.state is State.COLLECTING:
-            for owner in release.request.owners:
-                self._intake.remove(release.id, owner, BlobKind.SELECTION)
+            self._remove(release, BlobKind.SELECTION)
         if release.ended:
             self._steps.clear(release.id)
-            self._intake.remove_all(release.id)
+            # A release that goes on has the same names.
+            if self._intake.set_aside(release.id):
+                self._steps.take(release.id, partial(asyncio.to_thread, self._intake.clear))
+
+    def _remove(self, release: Release, kind: BlobKind) -> None:
+        """Delete blobs of all owners in the background; no later state has blobs of this kind."""
+        self._steps.take(
+            release.id,
+            partial(asyncio.to_thread, self._intake.remove, release.id, release.request.owners, kind),
+        )
 
     def _go_on(self, release: Release) -> None:
         """Run the aggregator's own step, if one is due."""
@@ -396,7 +403,8 @@ class Conductor:
         Raises:
             OSError: If they cannot be removed now; the next call resumes.
         """
-        self._intake.remove_all(release)
+        self._intake.set_aside(release)
+        self._intake.clear()
         remove_leftover(self.folder(release))
         # A release that was not published did not make a folder of this name.
         if self._releases[release].published is not None:

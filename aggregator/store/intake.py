@@ -5,6 +5,7 @@
     incoming/RELEASE/OWNER.selection     what linking selected of an owner's records, to be sent to it
     incoming/RELEASE/OWNER.answer-N      an answer to round N of a synthetic release, until all are added up
     incoming/RELEASE/OWNER.….part        an incomplete upload, restarted from zero for another blob
+    removed/RELEASE-….                   what is being deleted
 
 A part belongs to one blob: `….want` beside it holds that blob's digest, so that bytes of two blobs never mix.
 Bytes are written past the system's page cache where the file system allows it.
@@ -14,8 +15,9 @@ import asyncio
 import errno
 import hashlib
 import os
+import secrets
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,9 +27,12 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from common.daemon.process import in_thread
 from common.errors import IntegrityError, NotConnectedError, ProtocolError
 from common.files import private_directory, read_chunks, sync_directory, write_atomic
 
+ASIDE = "removed"
+"""Folder beside that of the uploads, for what is being deleted."""
 _ANSWER = ".answer-"
 BLOCK_BYTES = 4096
 """Alignment of everything that is written past the cache."""
@@ -132,6 +137,7 @@ class Intake:
 
     def __init__(self, directory: Path) -> None:
         self._directory = private_directory(directory)
+        self._aside = private_directory(directory.with_name(ASIDE))
         self._writing: set[Path] = set()
         self._digests: dict[Path, str] = {}
         """Of complete blobs that this process has read: as they arrived, or in `verify`."""
@@ -202,20 +208,21 @@ class Intake:
                 "request the offset and resume there",
                 {"offset": held},
             )
-        part, want = _beside(final)
+        part, _ = _beside(final)
         if final.exists() and held == blob.size:
             if not await asyncio.to_thread(self.verify, blob, check):
                 final.unlink()
                 raise _damage_error(blob)
             return final
-        _prepare(final, blob, held)
+        if held == 0:
+            # Not in the thread: a release that ends meanwhile would get its folder again.
+            private_directory(final.parent)
+            await in_thread(_prepare, final, blob)
         if await _append(part, blob, held, chunks, check) != blob.digest:
             part.unlink()
             raise _damage_error(blob)
-        part.replace(final)
+        await in_thread(_complete, final)
         self._digests[final] = blob.digest
-        sync_directory(final.parent)
-        want.unlink(missing_ok=True)
         return final
 
     def verify(self, blob: Blob, check: Check | None = None) -> bool:
@@ -230,13 +237,14 @@ class Intake:
             self._digests[final] = _replay(final, check).hexdigest()
         return self._digests[final] == blob.digest
 
-    def remove(self, release: str, owner: str, kind: BlobKind) -> None:
-        """Delete an owner's blob, whole or in part. Files that cannot be deleted now go with `remove_all`."""
-        final = self.path(release, owner, kind)
-        self._digests.pop(final, None)
-        for path in (final, *_beside(final)):
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
+    def remove(self, release: str, owners: Iterable[str], kind: BlobKind) -> None:
+        """Delete owners' blobs, whole or in part; blocks. What cannot be deleted goes with the release."""
+        for owner in owners:
+            final = self.path(release, owner, kind)
+            self._digests.pop(final, None)
+            for path in (final, *_beside(final)):
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
 
     def answer(self, release: str, owner: str, round_number: int) -> Path:
         """Return the path of an owner's answer to a round."""
@@ -256,28 +264,44 @@ class Intake:
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
 
-    def remove_all(self, release: str) -> None:
-        """Delete everything of a release."""
+    def set_aside(self, release: str) -> bool:
+        """Remove everything of a release at once, for `clear` to delete it; returns whether there was any."""
         folder = self._directory / release
         for path in list(self._digests):
             if path.parent == folder:
                 self._digests.pop(path, None)
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            folder.rename(self._aside / f"{release}-{secrets.token_hex(8)}")
+        except OSError:
+            # Nothing is there, or the disk cannot be written: it is tried again at the next start.
+            return False
+        return True
+
+    def clear(self) -> None:
+        """Delete what was set aside; blocks. What cannot be deleted is deleted by a later call."""
+        for folder in list(self._aside.iterdir()):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _beside(final: Path) -> tuple[Path, Path]:
     return final.with_name(f"{final.name}.part"), final.with_name(f"{final.name}.want")
 
 
-def _prepare(final: Path, blob: Blob, held: int) -> None:
-    """Create the part's file; restart from zero if the existing one belongs to another blob."""
+def _prepare(final: Path, blob: Blob) -> None:
+    """Create the part's file, in place of what belongs to another blob."""
     part, want = _beside(final)
-    if held == 0:
-        private_directory(final.parent)
-        final.unlink(missing_ok=True)
-        part.unlink(missing_ok=True)
-        write_atomic(want, blob.digest.encode())
-        part.touch(0o600)
+    final.unlink(missing_ok=True)
+    part.unlink(missing_ok=True)
+    write_atomic(want, blob.digest.encode())
+    part.touch(0o600)
+
+
+def _complete(final: Path) -> None:
+    """Make a part the blob."""
+    part, want = _beside(final)
+    part.replace(final)
+    sync_directory(final.parent)
+    want.unlink(missing_ok=True)
 
 
 class _Writer:

@@ -101,14 +101,25 @@ async def test_commands_put_the_pieces_together(crowded, tmp_path, command, coun
     assert len(json.loads(out)[command]) == count
 
 
+async def _wait_for_connected(aggregator, count):
+    while (await aggregator.calls.Status(control.StatusRequest())).connected_owners != count:
+        pass
+
+
 async def test_an_owner_whose_key_was_revoked_is_marked(launch, records):
-    """The list tells which connected owners are refused from their next call on."""
+    """List and status tell which connected owners are refused from their next call on."""
     aggregator = await launch()
     owners = [aggregator.owner(name, ["age"], records) for name in ("a", "b")]
     for owner in owners:
         await owner.connect()
-    with open_register(aggregator.config.aggregator.state_dir, lambda: datetime.now(UTC)) as register:
-        register.revoke("op", "a")
+    async with asyncio.TaskGroup() as polls:
+        held = [polls.create_task(owner.poll()) for owner in owners]
+        await _wait_for_connected(aggregator, 2)
+        with open_register(aggregator.config.aggregator.state_dir, lambda: datetime.now(UTC)) as register:
+            register.revoke("op", "a")
+        await _wait_for_connected(aggregator, 1)
+        for poll in held:
+            poll.cancel()
     views = (await aggregator.calls.ListOwners(control.ListOwnersRequest())).owners
     assert [(view.id, view.revoked, view.first_seen > 0) for view in views] == [
         ("a", True, True),

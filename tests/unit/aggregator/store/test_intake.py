@@ -192,12 +192,17 @@ async def test_cancelled_while_the_last_batch_is_written(intake, presses):
     assert (await intake.receive(blob, len(DATA), chunks(b""))).read_bytes() == DATA
 
 
-async def test_removal(intake):
+async def test_removal(intake, tmp_path):
     """What is removed is gone, whole or in part, and only that."""
     await intake.receive(blob_of(DATA), 0, chunks(DATA))
     await intake.receive(blob_of(DATA, BlobKind.TOKENS), 0, chunks(DATA))
-    intake.remove("r1", "a", BlobKind.TOKENS)
+    intake.remove("r1", ["a"], BlobKind.TOKENS)
     assert intake.held("r1", "a", BlobKind.TOKENS) == 0
     assert intake.verify(blob_of(DATA))
-    intake.remove_all("r1")
+    assert intake.set_aside("r1")
+    assert not intake.set_aside("r1")
     assert intake.held("r1", "a", BlobKind.FRAGMENT) == 0
+    aside = tmp_path / "removed"
+    assert [path.read_bytes() for path in aside.rglob("*.fragment")] == [DATA]
+    intake.clear()
+    assert not list(aside.iterdir())
