@@ -12,7 +12,7 @@ _COMMANDS = {
     "schema": Command("owner_node.cli.schema:app", "Write, fetch or apply the schema that owners share."),
     "check": Command("owner_node.cli.check:check", "Validate configuration and data."),
     "link-check": Command("owner_node.cli.link_check:link_check", "Try match keys on one or two files."),
-    "doctor": Command("owner_node.cli.run:doctor", "Check files, clock, disk, data and connections."),
+    "doctor": Command("owner_node.cli.doctor:doctor", "Check files, clock, disk, data and connections."),
     "run": Command("owner_node.cli.run:run", "Stay connected and take part in releases."),
     "status": Command("owner_node.cli.status:status", "Show daemon, connections, sessions and budgets."),
     "history": Command("owner_node.cli.history:history", "Show requests, decisions and charges."),

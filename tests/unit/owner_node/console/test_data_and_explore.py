@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from owner_node.cli.run import doctor
+from owner_node.cli.doctor import doctor
 from tests.fakes.owner_console import OwnerConsole, owner_console
 from tests.fakes.owner_folder import make_owner_folder
 
