@@ -13,14 +13,10 @@ from common.cli.sections import show as show_sections
 from common.clock import utc_now
 from common.daemon.settings import parse_duration
 from common.errors import UsageError
-from common.model.plan import Product
 from common.words.numbers import (
-    OF_UNIFORM,
-    OF_YOUR_DATA,
     bound_text,
     cost_text,
     delta_text,
-    error_text,
     moment_text,
     rounded_up,
 )
@@ -33,7 +29,7 @@ from owner_node.release.decisions import Decisions, this_person
 from owner_node.release.request_view import shown_records
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import DaemonPresence, notify_daemon
-from owner_node.views.details import charge_text, plan_sections, trial_sections
+from owner_node.views.details import charge_text, leaving_line, plan_sections, trial_sections
 from owner_node.views.plan import named, plan_document, preview_of, with_trial
 from owner_node.views.verdict import limit_text
 
@@ -68,7 +64,7 @@ def brief(document: dict[str, Any]) -> list[str]:
             f"{cost_text(document['release_epsilon'], document['delta'])} of data set {document['dataset']}: "
             f"{shown_records(document['records'])} records, {n_attributes} attributes"
         ),
-        _leaves(document),
+        leaving_line(document),
         *_verdict(document, brief=True),
         text(f"charge: {charge_text(document)}"),
     ]
@@ -110,27 +106,6 @@ def _verdict(document: dict[str, Any], *, brief: bool = False) -> Iterator[PageP
         yield text(f"re-identified by others, who know: {said}")
     for remark in filter(None, (preview.get("problem"), preview.get("sampled"))):
         yield text(f"not tried: {remark}" if "problem" in preview else remark)
-
-
-def _leaves(document: dict[str, Any]) -> PagePart:
-    """Return the attributes that leave with their expected errors, this owner's own where they are known."""
-    forecast = document["forecast"]
-    if document["product"] == Product.SYNTHETIC:
-        return list_items(
-            "leaves, as noisy counts of", [attribute["name"] for attribute in document["attributes"]]
-        )
-    if forecast is None:
-        planned = (
-            f"{attribute['name']} {error_text(attribute['expected_error'])}"
-            for attribute in document["attributes"]
-        )
-        return list_items(f"leaves, with the expected error ({OF_UNIFORM})", planned)
-    errors = (
-        attribute["name"]
-        + (" " + error_text(Decimal(attribute["error"])) if attribute["error"] else " does not vary")
-        for attribute in forecast["attributes"]
-    )
-    return list_items(f"leaves, with the expected error ({OF_YOUR_DATA})", errors)
 
 
 def show_request(document: dict[str, Any], *, details: bool) -> None:

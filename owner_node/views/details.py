@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
+from common.cli.brief import PagePart, list_items
 from common.cli.console import Cell
 from common.cli.sections import Facts, Listing, Section, SectionTable
 from common.model.plan import Product
@@ -14,6 +15,7 @@ from common.words.numbers import (
     bound_text,
     cost_text,
     delta_text,
+    error_text,
     left_text,
     moment_text,
     percent_text,
@@ -131,6 +133,27 @@ def _co_owners(document: Mapping[str, Any]) -> Section:
     if not rows:
         return Listing("Co-owners", ["There are none."])
     return SectionTable("Co-owners", ("owner", "attributes", "records", "how it is known"), rows)
+
+
+def leaving_line(document: Mapping[str, Any]) -> PagePart:
+    """Return the attributes that leave with their expected errors, this owner's own where they are known."""
+    forecast = document["forecast"]
+    if document["product"] == Product.SYNTHETIC:
+        return list_items(
+            "leaves, as noisy counts of", [attribute["name"] for attribute in document["attributes"]]
+        )
+    if forecast is None:
+        planned = (
+            f"{attribute['name']} {error_text(attribute['expected_error'])}"
+            for attribute in document["attributes"]
+        )
+        return list_items(f"leaves, with the expected error ({OF_UNIFORM})", planned)
+    errors = (
+        attribute["name"]
+        + (" " + error_text(Decimal(attribute["error"])) if attribute["error"] else " does not vary")
+        for attribute in forecast["attributes"]
+    )
+    return list_items(f"leaves, with the expected error ({OF_YOUR_DATA})", errors)
 
 
 def attribute_table(attributes: list[dict[str, Any]], forecast: Mapping[str, Any] | None) -> SectionTable:
