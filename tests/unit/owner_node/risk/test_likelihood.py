@@ -6,7 +6,7 @@ from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
@@ -60,12 +60,15 @@ RECORDS = st.lists(st.tuples(*[st.integers(0, 4)] * 4), min_size=2, max_size=8)
 
 
 @given(RECORDS)
+@example([(0, 0, 0, 3), (0, 0, 1, 3), (0, 0, 2, 1), (0, 1, 0, 3), (0, 1, 2, 0), (1, 0, 2, 2), (1, 0, 2, 3)])
 def test_linkage_as_defined(records):
     """Every person and every record: who is linked, and among how many that are as likely."""
     columns = np.array(records, dtype=float).T
     everybody = np.arange(len(records))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("owner_node.risk.likelihood.MATCHED", 0)
+        # More records than that can be as likely as the likeliest one.
+        patch.setattr("owner_node.risk.likelihood._SHORTLIST", 8)
         found = linked(list(columns[:2]), list(columns[2:]), [0, 0], everybody, everybody)
     plain = columns.tolist()
     # A record that nobody can have, and a person who can have none, are decided by rounding.
