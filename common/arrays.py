@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 Int64Array = NDArray[np.int64]
 """Values of one attribute in resolution units, or positions of records; shape (n_records,)."""
 Float64Array = NDArray[np.float64]
+UInt8Array = NDArray[np.uint8]
 BoolArray = NDArray[np.bool_]
 TokenArray = NDArray[np.uint8]
 """Linkage tokens; shape (n_records, 16)."""

@@ -285,12 +285,12 @@ class OwnerService(OwnerServiceServicer):
 
     @raises
     async def Select(self, request: wire.SelectRequest, context: Context) -> AsyncIterator[wire.SelectChunk]:
-        """Send an owner which of its own records all groups hold, until all owners have masked those."""
+        """Send an owner what linking found of its own records (`Addendum.selections`), while it needs it."""
         owner = self._name(await self._admit(context, request))
         release = self._release(request.release, owner)
         check_plan(release, request.plan_digest)
         selected = release.addendum is not None and owner in release.addendum.selections
-        if not selected or release.state is not State.MASKING:
+        if not selected or (release.state is not State.MASKING and release.round != 1):
             raise ProtocolError(
                 f"release {release.id} is {release.state}: there is no selection of records to be sent",
                 "request the work that is due",

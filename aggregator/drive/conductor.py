@@ -262,7 +262,7 @@ class Conductor:
             self._intake.remove(release.id, without, BlobKind.SUMS)
         if release.state in (State.MASKING, State.MEASURING):
             self._remove(release, BlobKind.TOKENS)
-        if release.state is State.COLLECTING:
+        if release.state is State.COLLECTING or release.round == 2:
             self._remove(release, BlobKind.SELECTION)
         if release.ended:
             self._steps.clear(release.id)

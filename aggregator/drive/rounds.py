@@ -127,19 +127,16 @@ def _senders(
     asked: "Round | Measured",
 ) -> dict[str, tuple[str, ...]]:
     """Return which owners of different attributes send others rows and sums in a round."""
-    from common.synthesis.course import Measured, OneWay, n_rounds, next_round
-    from common.synthesis.roles import Roles, Terms
+    from common.synthesis.course import Measured, OneWay, n_rounds
 
-    if not design.holders or isinstance(asked, Measured) or isinstance(asked[0], OneWay):
+    if not design.homes or isinstance(asked, Measured) or isinstance(asked[0], OneWay):
         return {}
-    choice = next_round(design, sums[: n_rounds(design) - 2])
-    if isinstance(choice, Measured):
-        raise InternalError("a release has no round in which pairs are chosen")
-    # Nothing but the order of the owners is taken from the roles.
-    roles = Roles(Terms("", "", ""), design, choice, "")
-    names = [plan.owners_of(group)[0] for group in roles.order]
+    holders, adders = (
+        tuple(owner for group in groups for owner in plan.owners_of(group))
+        for groups in (design.order[:-1], design.order[1:])
+    )
     first = len(sums) == n_rounds(design) - 2
-    return {"rows": tuple(names[:-1]) if first else (), "sums": tuple(names[1:])}
+    return {"rows": holders if first else (), "sums": adders}
 
 
 def _keys(release: Release) -> tuple[SignedKey, ...]:

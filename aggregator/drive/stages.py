@@ -161,13 +161,16 @@ def signed_addendum(
             for owner, path in paths.items() if plan.linking.tokens else ():
                 stream = open_files.enter_context(path.open("rb", buffering=0))
                 tokens[owner] = FileRun(stream, 0, path.stat().st_size // kind.itemsize, kind)
-            # They are checked and counted; where groups may differ, they are matched and selected, too.
-            progress.begin("comparing tokens", sum(records.values()) * (4 if plan.linking.intersects else 2))
+            # They are checked and counted; where groups may differ, they are matched and selected, too, and
+            # where owners count with partners, these are looked up.
+            passes = 4 if plan.linking.intersects else 3 if plan.has_partners else 2
+            progress.begin("comparing tokens", sum(records.values()) * passes)
             at_once = workspace.memory // _SHARE_OF_LINKING // LINKING_BYTES
             linked = link_runs(plan, records, tokens, at_once, progress.advance)
     _check_workspace(plan, linked, workspace)
     for owner, selection in linked.selections.items():
-        # On disk before the addendum, which has its digest, is: owners ask for it until they have masked.
+        # On disk before the addendum, which has its digest, is: owners ask for it until they have masked, or
+        # answered the first round.
         write_atomic(intake.path(release.id, owner, BlobKind.SELECTION), selection)
     addendum = Addendum(
         release.id,

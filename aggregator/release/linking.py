@@ -217,7 +217,8 @@ class LinkingResult:
     """Number of persons that all groups hold, where records are left out for that."""
     selections: Mapping[str, bytes] = field(default_factory=dict)
     """By owner id, where records are left out: a bit per record in the order of its tokens, 1 to mask it; or
-    where persons are numbered, the number of each in the order of their handles."""
+    where persons are numbered, the number of each in the order of their handles; or where owners count with
+    partners, those of each (`_partners`)."""
     match_quality: MatchQuality | None = None
     """What the passes of match keys linked; None where there are none."""
 
@@ -358,7 +359,31 @@ def _compare(plan: Plan, ranges: _Ranges) -> LinkingResult:
     if overlaps or lacking:
         matches = _matches(plan, ranges, tally) if lacking else ()
         raise _conflict(plan, overlaps, lacking, matches, tally.common if lacking else 0)
-    return _result(plan, tally, _all_match(plan, tally.everybody))
+    result = _result(plan, tally, _all_match(plan, tally.everybody))
+    return replace(result, selections=_partners(plan, ranges)) if plan.has_partners else result
+
+
+def _partners(plan: Plan, ranges: _Ranges) -> dict[str, bytes]:
+    """Return which owners have the persons of each owner, too.
+
+    Returns:
+        By owner, a byte for each person in the order of tokens and for each group: the number of the owner in
+        the group that has that person.
+    """
+    places = [(group, place) for group, owners in enumerate(plan.groups) for place in range(len(owners))]
+    groups, numbers = (np.array(column, dtype=np.uint8) for column in zip(*places, strict=True))
+    names = [owner for owners in plan.groups for owner in owners]
+    partners: dict[str, bytearray] = {owner: bytearray() for owner in names}
+    for lists in ranges():
+        person, holder = _number_persons([lists[owner] for owner in names])
+        held = np.zeros((int(person[-1]) + 1 if person.size else 0, plan.n_groups), dtype=np.uint8)
+        held[person, groups[holder]] = numbers[holder]
+        # Those of each owner after each other, in the order of their tokens.
+        order = np.argsort(holder, kind="stable")
+        ends = np.cumsum([len(lists[owner]) for owner in names])[:-1]
+        for owner, persons in zip(names, np.split(person[order], ends), strict=True):
+            partners[owner] += held[persons].tobytes()
+    return {owner: bytes(data) for owner, data in partners.items()}
 
 
 def _intersect(plan: Plan, ranges: _Ranges, everything: _Tally) -> LinkingResult:

@@ -54,8 +54,8 @@ class Addendum(Document):
     common: int | None = field(default=None, metadata=OMITTED)
     """Number of persons that all groups hold, where records were left out for that; else None."""
     selections: Mapping[str, str] = field(default_factory=dict, metadata=OMITTED)
-    """By owner id: SHA-256 of the selection of its records, or with match keys of the numbers of its persons;
-    empty where none was left out and none is numbered."""
+    """By owner id: SHA-256 of the selection of its records, or with match keys of the numbers of its persons,
+    or in a mixed synthetic release of the owners that have them, too; empty elsewhere."""
     match_quality: MatchQuality | None = field(default=None, metadata=OMITTED)
     """What the passes of match keys linked; None where there are none."""
 
@@ -235,7 +235,8 @@ def _of_multiples(plan: Plan, addendum: Addendum) -> Iterator[str]:
 
 def _of_selections(plan: Plan, addendum: Addendum) -> Iterator[str]:
     intersected = addendum.linking == "intersected"
-    wanted = set(plan.owners) if intersected or plan.numbers_persons else set()
+    each = intersected or plan.numbers_persons or plan.has_partners
+    wanted = set(plan.owners) if each else set()
     if set(addendum.selections) != wanted:
         yield "records of every owner are selected where groups are intersected, and only there"
     if intersected is (addendum.common is None):

@@ -275,7 +275,12 @@ class Plan(Document):
             by_group[task.group].append(task)
         return by_group
 
-    @cached_property
+    @property
+    def has_partners(self) -> bool:
+        """Whether owners count with the owners of other groups the persons that both have."""
+        return self.synthesis is not None and self.n_groups > 1 and max(map(len, self.groups)) > 1
+
+    @property
     def n_groups(self) -> int:
         """Number of attribute groups."""
         return max(task.group for task in self.tasks) + 1

@@ -640,19 +640,6 @@ def _check_mixed(groups: Sequence[Sequence[str]]) -> None:
         )
 
 
-def check_countable(layout: Layout) -> None:
-    """Check that owners can count together in a layout.
-
-    Raises:
-        UsageError: If they cannot.
-    """
-    if layout is Layout.MIXED:
-        raise UsageError(
-            "a synthetic release of a mixed layout is not possible yet",
-            "make one of each group of owners with --layout horizontal, or choose --product masked",
-        )
-
-
 def _check_product(asked: ReleaseArguments) -> None:
     """Check that nothing is said about how values are masked where none is."""
     masks = (asked.k, asked.mechanism, asked.rank_noise, asked.budget_split, asked.owner_column)
@@ -663,7 +650,6 @@ def _check_product(asked: ReleaseArguments) -> None:
                 "leave --delta and --colluding out, or add --product synthetic",
             )
         return
-    check_countable(asked.layout)
     if masks != (None, DEFAULT_MECHANISM, RankNoise(), BudgetSplit.OWNER, False):
         raise UsageError(
             "a synthetic release is not made by mechanisms for single attributes",

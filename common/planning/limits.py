@@ -35,10 +35,9 @@ def by_delta(limits: Limits, delta: Decimal) -> Iterator[str]:
 
 def by_colluding(limits: Limits, plan: Plan) -> Iterator[str]:
     """Object to noise that allows fewer owners to collude than a policy asks for, or than there are."""
-    # Owners of different attributes add the whole noise each, whoever else colludes.
-    if plan.synthesis is None or plan.n_groups > 1:
+    if plan.synthesis is None:
         return
-    # Owners of different attributes each add the whole noise: there all others may collude.
+    # An owner that is alone in its group adds the whole noise: there all others may collude.
     n_others = max(map(len, plan.groups)) - 1
     needed = min(limits.min_colluding, n_others)
     if plan.synthesis.colluding < needed:

@@ -15,7 +15,6 @@ from common.model.plan import Plan, Synthesis
 from common.model.privacy import plain
 from common.model.schema import most_records, rule_codes
 from common.model.task import Modelled
-from common.planning.arguments import check_countable
 from common.synthesis.accounting import FLOOR, ROUNDS, default_colluding, zcdp_rho
 from common.synthesis.course import Design, check_design, n_numbers, next_round, one_way_noises
 from common.synthesis.rounds import MOST_ATTRIBUTES, MOST_BINS, most_bins
@@ -55,11 +54,11 @@ def design_of(plan: Plan, n_records: int | None = None) -> Design:
         planned if n_records is None else n_records,
         plan.epsilon,
         synthesis.delta,
-        owners=1 if across else len(plan.owners),
+        owners=tuple(map(len, plan.groups)),
         colluding=synthesis.colluding,
         rules=tuple(rule_codes(each, plan.attributes) for each in synthesis.structural_zeros),
         split=synthesis.split,
-        holders=tuple(group_of[each.name] for each in plan.attributes) if across else (),
+        homes=tuple(group_of[each.name] for each in plan.attributes) if across else (),
     )
 
 
@@ -132,8 +131,8 @@ def expected_errors(design: Design) -> ExpectedErrors:
     of_pairs = {pair: sqrt(each) / design.n_records for pair, each in design.pair_variances.items()}
     largest = max(of_pairs.values(), default=0.0)
     most = most_bins(design.n_records, design.pair_variance)
-    for attribute, noise in zip(design.attributes, one_way_noises(design), strict=True):
-        deviation = sqrt(design.variance(noise)) / design.n_records
+    for place, (attribute, noise) in enumerate(zip(design.attributes, one_way_noises(design), strict=True)):
+        deviation = sqrt(design.variance(noise, (place,))) / design.n_records
         if attribute.is_categorical:
             whole = 1 / np.arange(1, attribute.n_values + 1)
             whole /= whole.sum()
@@ -160,14 +159,17 @@ def expected_errors(design: Design) -> ExpectedErrors:
 def epsilon_against_all(design: Design) -> Decimal:
     """Return the ε that an owner's own noise keeps if all others collude, to two digits and rounded up.
 
+    That is the largest one, of the group with the most owners.
+
     δ stays as it is. Of Gaussian noise one of h shares is left: ρ is h times as large, and its ε at most that
     of Bun and Steinke 2016, Proposition 1.3. Of Laplace noise the owner's own part is left (`FLOOR`).
     """
-    if design.honest == 1:
+    honest = max(map(design.honest, range(design.n_groups)))
+    if honest == 1:
         return design.epsilon
     if not design.delta:
         return design.epsilon * FLOOR
-    rho = zcdp_rho(design.epsilon, design.delta) * design.honest
+    rho = zcdp_rho(design.epsilon, design.delta) * honest
     return plain(Context(prec=2, rounding=ROUND_CEILING).plus(_epsilon_of(rho, design.delta)))
 
 
@@ -230,6 +232,17 @@ def _check_across(plan: Plan) -> None:
             "a synthetic release of some of the owners' common persons is not possible yet",
             "leave --on-mismatch out, or choose --product masked",
         )
+    if max(map(len, plan.groups)) > 1 and plan.linking.max_overlap > 1:
+        raise UsageError(
+            "a synthetic release of groups of owners counts each person at one owner of a group",
+            "leave --max-overlap out, or choose --product masked",
+        )
+    several = [each.owner for each in plan.assignments.values() if len(each.groups) > 1]
+    if several:
+        raise UsageError(
+            f"owner {several[0]} is in several groups, and a synthetic release counts with one of each owner",
+            "name every owner in one group: --groups, or choose --product masked",
+        )
 
 
 def check_synthetic(plan: Plan) -> None:
@@ -238,7 +251,6 @@ def check_synthetic(plan: Plan) -> None:
     Raises:
         UsageError: If it cannot.
     """
-    check_countable(plan.layout)
     if plan.n_groups > 1:
         _check_across(plan)
     if plan.owner_column:
@@ -265,7 +277,7 @@ def check_synthetic(plan: Plan) -> None:
             f"{design.n_records:,} records, a synthetic release has at most {MOST_RECORDS:,}",
             "make it of fewer owners",
         )
-    if design.owners > 1 and not design.colluding:
+    if max(design.n_owners) > 1 and not design.colluding:
         raise UsageError(
             "every owner gets the sums and knows its own share of their noise, so each would meet less than "
             "the whole noise",

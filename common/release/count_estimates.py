@@ -283,7 +283,7 @@ class NoisyCounts:
         for asked, sums in zip(self._measured.rounds, self._measured.sums, strict=True):
             for question, counts in zip(asked, split(asked, sums), strict=True):
                 if isinstance(question, OneWay):
-                    variance = self._design.variance(question.noise)
+                    variance = self._design.variance(question.noise, (question.attribute,))
                     levels[question.attribute].append((question.edges, counts, variance))
         return levels
 

@@ -36,6 +36,7 @@ from common.synthesis.course import (
     Question,
     Score,
     SyntheticRelease,
+    attributes_of,
     n_numbers,
     next_round,
     seed_of,
@@ -75,7 +76,7 @@ def counts_table(design: Design, measured: Measured) -> pa.Table:
     ]
     sizes = [question.n_numbers for _, question, _ in asked]
     described = [_describe(question, design.attributes) for _, question, _ in asked]
-    deviations = [sqrt(_variance(design, question)) for _, question, _ in asked]
+    deviations = [sqrt(design.variance(question.noise, attributes_of(question))) for _, question, _ in asked]
     texts = [_texts(column, sizes) for column in zip(*described, strict=True)]
     return pa.table(
         [
@@ -103,10 +104,6 @@ def pair_errors(counts: pa.Table, n_records: int) -> dict[tuple[str, str], float
     _, starts, places = np.unique(tables, return_index=True, return_inverse=True)
     names = (cells.column(name).take(starts).to_pylist() for name in ("first", "second"))
     return dict(zip(zip(*names, strict=True), np.bincount(places, off).tolist(), strict=True))
-
-
-def _variance(design: Design, question: Question) -> float:
-    return design.variance(question.noise, () if isinstance(question, OneWay) else question.pair)
 
 
 _Cells = Sequence[str | None] | str | None

@@ -47,8 +47,17 @@ from common.model.privacy import SHARE_PLACES, plain, weighted_share
 # From v = 25 on τ < 10^-104 for up to 40 owners, so that all τ of 10^12 numbers together change ρ by less
 # than the 10^-12 by which `zcdp_rho` stays below what it could be.
 #
-# Tables across owners. Two owners that hold one attribute each of a table add the whole noise each. Either
-# knows its own noise, and meets the other's. Everybody else meets both.
+# Tables across groups of owners that hold one attribute each. Owner i of the first group, a holder, and owner
+# j of the second, an adder, count the persons that both have: T_ij. Adder j adds the whole noise N_ij, and
+# holder i alone sees T_ij + N_ij. It sums these over j and adds S_i, its share of the noise, as to a table
+# that its group counts alone. Everybody else sees the sum over all i and j.
+# Against a person that i and j have, c other owners with the aggregator see this:
+# - i is among them, j is not: T_ij + N_ij, with the whole noise, which nothing else that they see depends on
+#   but the sum, and of this they know the rest: post-processing.
+# - i is not among them: the sum over the holders that are not, of which T_ij is a part, less at most all N.
+#   What is left are the shares S of at least h of these holders: the whole noise.
+# So a table across groups costs what a table costs. With one owner in each group both add the whole noise,
+# either knows its own and meets the other's, and it holds whoever colludes.
 #
 # Beyond c colluders Gaussian noise degrades evenly: ρ grows by h/(h - 1), h/(h - 2) and so on. Laplace noise
 # collapses: with half of the shares missing the loss of one unit is 13 times the planned one at scale 30, and
@@ -111,6 +120,19 @@ class Noise:
     """h: how many shares make up the whole noise."""
     floor: int = 0
     """Scale of the discrete Laplace noise that each owner adds to its share; 0 for none."""
+
+    def shared(self, honest: int, *, floor: bool = True) -> "Noise":
+        """Return what each of several owners adds, where so many shares make up this whole noise.
+
+        Args:
+            honest: h.
+            floor: Whether each of them also adds noise of its own to Laplace shares.
+        """
+        if honest == 1:
+            return self
+        if self.kind is Kind.LAPLACE:
+            return Noise(self.kind, self.size, honest, -(-self.size // FLOOR) if floor else 0)
+        return Noise(self.kind, max(-(-self.size // honest), LEAST_SHARE_VARIANCE), honest)
 
     def variance(self, n_shares: int) -> float:
         """Return the variance of the sum of all shares that are added.
@@ -178,21 +200,17 @@ class Budget:
             UsageError: If the noise is too large to be drawn.
         """
         if self.kind is Kind.LAPLACE:
-            scale = ceil(Fraction(n_answers * sensitivity.l1 * unit) / Fraction(self.amount))
-            _check(scale, MOST_SCALE)
-            return Noise(self.kind, scale, honest, -(-scale // FLOOR) if floor and honest > 1 else 0)
-        whole = Fraction(n_answers * sensitivity.l2_squared * unit**2) / (2 * Fraction(self.amount))
-        variance = max(ceil(whole / honest), LEAST_SHARE_VARIANCE if honest > 1 else 1)
-        _check(variance, MOST_VARIANCE)
-        return Noise(self.kind, variance, honest)
-
-
-def _check(size: int, most: int) -> None:
-    if size > most:
-        raise UsageError(
-            f"the noise of this budget would have a size of {size}, more than {most}",
-            "choose a larger epsilon or fewer attributes",
-        )
+            whole = Fraction(n_answers * sensitivity.l1 * unit) / Fraction(self.amount)
+        else:
+            whole = Fraction(n_answers * sensitivity.l2_squared * unit**2) / (2 * Fraction(self.amount))
+        noise = Noise(self.kind, ceil(whole)).shared(honest, floor=floor)
+        most = MOST_SCALE if self.kind is Kind.LAPLACE else MOST_VARIANCE
+        if noise.size > most:
+            raise UsageError(
+                f"the noise of this budget would have a size of {noise.size}, more than {most}",
+                "choose a larger epsilon or fewer attributes",
+            )
+        return noise
 
 
 def honest_owners(owners: int, colluding: int) -> int:

@@ -8,11 +8,11 @@ from common.errors import UsageError
 from common.model.rounds import CIPHERTEXT_BYTES
 from common.synthesis.accounting import Kind, Noise
 from common.synthesis.course import Design
-from common.synthesis.rounds import MOST_BINS, coarse_groups, most_bins
+from common.synthesis.rounds import MOST_BINS, all_pairs, coarse_groups, most_bins
 
 GUARD_BITS = 100
 """Room above counters that are hidden."""
-_MOST_PERSONS = 2**22
+MOST_PERSONS = 2**22
 _LAPLACE_REACH, _GAUSSIAN_REACH = 64, 12
 """Noise beyond so many scales or deviations has a probability below e^-60."""
 _SECONDS = 0.0015
@@ -29,9 +29,9 @@ def counter_width(n_persons: int, noises: Sequence[Noise]) -> int:
     Raises:
         UsageError: If there are too many persons.
     """
-    if n_persons > _MOST_PERSONS:
+    if n_persons > MOST_PERSONS:
         raise UsageError(
-            f"{n_persons:,} persons, tables across owners count at most {_MOST_PERSONS:,}",
+            f"{n_persons:,} persons, tables across owners count at most {MOST_PERSONS:,}",
             "release a part of the records",
         )
     reach = max(
@@ -47,8 +47,9 @@ def width_of(design: Design) -> int:
     Raises:
         UsageError: If there are too many persons.
     """
-    across = design.choice_noises[1]
-    return counter_width(design.n_records, [design.most_table_noise, *([across] if across else [])])
+    across = [pair for pair in all_pairs(len(design.attributes)) if design.is_across(pair)][:1]
+    noises = [noise(pair) for pair in across for noise in (design.most_table_noise, design.choice_noise)]
+    return counter_width(design.n_records, noises)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +65,17 @@ class Traffic:
 
 
 def traffic(design: Design) -> Traffic:
-    """Return what counting across owners costs, where owners have different attributes."""
+    """Return what counting across owners costs, where groups of owners have different attributes."""
     width, groups = width_of(design), coarse_groups(design.n_records)
     most = most_bins(design.n_records, design.pair_variance)
-    bits = dict.fromkeys(design.holders, 0)
-    for owner, attribute in zip(design.holders, design.attributes, strict=True):
+    bits = dict.fromkeys(range(design.n_groups), 0)
+    for place, attribute in enumerate(design.attributes):
         n_bins = min(attribute.n_values, MOST_BINS if attribute.is_categorical else most)
-        bits[owner] += (n_bins + min(n_bins, groups)) * width + GUARD_BITS
-    # Whoever has most bins encrypts nothing; all others send theirs to those that have more.
+        bits[design.home(place)] += (n_bins + min(n_bins, groups)) * width + GUARD_BITS
+    # Owners of the last group encrypt nothing; all others send theirs to those of later groups.
     room = 8 * CIPHERTEXT_BYTES // 2 - GUARD_BITS
-    numbers = [ceil(n_bits / room) for n_bits in sorted(bits.values())]
-    rows = [CIPHERTEXT_BYTES * design.n_records * number for number in numbers[:-1]]
-    passed_on = sum(size * (len(rows) - place) for place, size in enumerate(rows))
-    return Traffic(sum(rows), passed_on, _SECONDS * design.n_records * max(numbers[:-1], default=0))
+    numbers = [ceil(bits[group] / room) for group in design.order[:-1]]
+    rows = [CIPHERTEXT_BYTES * design.n_records * number for number in numbers]
+    later = [sum(map(design.n_owners.__getitem__, design.order[i:])) for i in range(1, design.n_groups)]
+    passed_on = sum(size * n_owners for size, n_owners in zip(rows, later, strict=True))
+    return Traffic(sum(rows), passed_on, _SECONDS * design.n_records * max(numbers, default=0))

@@ -5,15 +5,17 @@ who verify a release compute it alike. So nobody has to be asked for a question 
 is sent sums, never queries, and an aggregator cannot make it count anything that the plan does not.
 
 Rounds, in this order: one-way counts, and their finer levels for wide domains; then, with several
-attributes, the scores of all pairs, or coarse tables in their place where two owners hold a pair; then the
-tables of the chosen pairs.
+attributes, the scores of all pairs, or coarse tables in their place where two groups of owners hold a pair;
+then the tables of the chosen pairs.
 """
 
+from bisect import bisect_right
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from hashlib import sha256
+from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
@@ -21,9 +23,19 @@ import numpy as np
 from common.arrays import Int64Array
 from common.errors import UsageError
 from common.model.schema import Attribute
-from common.synthesis.accounting import ACROSS, ROUNDS, SCORE, TABLE, Budget, Noise, honest_owners
+from common.synthesis.accounting import (
+    ACROSS,
+    ROUNDS,
+    SCORE,
+    TABLE,
+    Budget,
+    Noise,
+    Sensitivity,
+    honest_owners,
+)
 from common.synthesis.model import Attributes, Measurement, Model, fit
 from common.synthesis.rounds import (
+    MOST_BINS,
     UNIT,
     Coding,
     Leaves,
@@ -69,82 +81,157 @@ class Design:
     """ε for the whole record of a person."""
     delta: Decimal = Decimal(0)
     """δ; 0 for ε-differential privacy."""
-    owners: int = 1
-    """m, how many owners' answers are added."""
+    owners: tuple[int, ...] = ()
+    """How many owners each group has, who hold different records; empty: one each."""
     colluding: int = 0
-    """The most of them that may collude with the aggregator."""
+    """The most owners that may collude with the aggregator."""
     rules: tuple[StructuralZero, ...] = ()
     """What no record is."""
     split: tuple[Decimal, ...] = ROUNDS
     """What one-way counts, scores and tables get of the budget."""
-    holders: tuple[int, ...] = ()
-    """Which owner has each attribute, of the same persons; empty where all owners have all attributes."""
+    homes: tuple[int, ...] = ()
+    """Which group of owners has each attribute, of the same persons; empty where there is one group."""
 
     def __post_init__(self) -> None:
-        if self.holders and (len(self.holders) != len(self.attributes) or self.owners != 1):
-            raise ValueError("owners have different attributes, or different records")
+        if self.homes and len(self.homes) != len(self.attributes):
+            raise ValueError("every attribute has a group of owners")
+        if self.owners and len(self.owners) != self.n_groups:
+            raise ValueError("every group has a number of owners")
 
     @cached_property
-    def honest(self) -> int:
-        """h, how many shares make up the whole noise.
+    def n_groups(self) -> int:
+        """How many groups of owners hold different attributes."""
+        return 1 + max(self.homes, default=0)
+
+    @cached_property
+    def n_owners(self) -> tuple[int, ...]:
+        """How many owners each group has."""
+        return self.owners or (1,) * self.n_groups
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return list(accumulate(self.n_owners, initial=0))
+
+    def members(self, group: int) -> range:
+        """Return the owners of a group; owners are numbered group by group."""
+        return range(self._starts[group], self._starts[group + 1])
+
+    def group_of(self, owner: int) -> int:
+        """Return the group of an owner."""
+        return bisect_right(self._starts, owner) - 1
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The groups: of two, owners of the earlier one are holders of tables across both.
+
+        Those that can have fewer bins come first, since holders encrypt all of theirs.
+        """
+        n_bins = dict.fromkeys(range(self.n_groups), 0)
+        for place, attribute in enumerate(self.attributes):
+            n_bins[self.home(place)] += min(attribute.n_values, MOST_BINS)
+        return tuple(sorted(n_bins, key=lambda group: (n_bins[group], group)))
+
+    def home(self, attribute: int) -> int:
+        """Return which group of owners has an attribute."""
+        return self.homes[attribute] if self.homes else 0
+
+    def is_across(self, attributes: Attributes) -> bool:
+        """Whether two groups of owners hold a pair of attributes."""
+        return len({self.home(place) for place in attributes}) > 1
+
+    def honest(self, group: int) -> int:
+        """Return h, how many owners' shares make up the whole noise of what a group counts alone.
 
         Raises:
             UsageError: If nobody would be left, or there are too many owners.
         """
-        return honest_owners(self.owners, self.colluding)
+        n_owners = self.n_owners[group]
+        # A group that has no more owners than may collude has at least the one that holds a person's record.
+        most = n_owners - 1 if self.n_groups > 1 else self.colluding
+        return honest_owners(n_owners, min(self.colluding, most))
 
     @cached_property
     def budgets(self) -> tuple[Budget, ...]:
         """Of one-way counts, scores and tables."""
         return Budget.of(self.epsilon, self.delta).divide(self.split)
 
-    def variance(self, noise: Noise, pair: Attributes = ()) -> float:
-        """Return the variance of the noise of an answer, of which every owner that adds noise adds some.
+    def noise(
+        self, budget: Budget, sensitivity: Sensitivity, n_answers: int, attributes: Attributes, unit: int = 1
+    ) -> Noise:
+        """Return the noise that an owner adds where some attributes are counted.
+
+        Across groups that is the whole noise of an adder; a holder adds `held_noise`.
 
         Args:
-            noise: Of one owner.
-            pair: The attributes, where there are two.
+            budget: What it may cost.
+            sensitivity: Of one answer, in records.
+            n_answers: How many answers the budget pays for.
+            attributes: One attribute, or two.
+            unit: The answers are in units of one in so many of a record.
+
+        Raises:
+            UsageError: If the noise is too large to be drawn.
         """
-        return noise.variance(2 if self.is_across(pair) else self.owners)
+        honest = 1 if self.is_across(attributes) else self.honest(self.home(attributes[0]))
+        return budget.noise(sensitivity, n_answers, honest, unit)
 
-    def is_across(self, pair: Attributes) -> bool:
-        """Whether two owners hold a pair of attributes; both then add the whole noise."""
-        return len({self.holders[place] for place in pair}) > 1 if self.holders else False
+    def held_noise(self, noise: Noise, attributes: Attributes) -> Noise:
+        """Return a holder's share of the noise of a table across groups, of which adders add the whole."""
+        return noise.shared(self.honest(min(map(self.home, attributes), key=self.order.index)))
 
-    @property
-    def most_table_noise(self) -> Noise:
-        """The noise of pairs' tables, if as many are chosen as may be."""
-        n_pairs = max(most_pairs(len(self.attributes), self.n_records), 1)
-        return self.budgets[2].noise(TABLE, n_pairs, self.honest)
+    def variance(self, noise: Noise, attributes: Attributes) -> float:
+        """Return the variance of all noise in the counts of some attributes.
+
+        Args:
+            noise: As `noise` returns it.
+            attributes: One attribute, or two.
+        """
+        groups = sorted({self.home(place) for place in attributes}, key=self.order.index)
+        if len(groups) == 1:
+            return noise.variance(self.n_owners[groups[0]])
+        holders, adders = (self.n_owners[group] for group in groups)
+        # Every adder adds noise for every holder, and every holder adds a share.
+        return noise.variance(holders * adders) + self.held_noise(noise, attributes).variance(holders)
+
+    def table_noise(self, n_tables: int, pair: Attributes) -> Noise:
+        """Return the noise of the table of a pair, if so many are chosen."""
+        return self.noise(self.budgets[2], TABLE, n_tables, pair)
+
+    def most_table_noise(self, pair: Attributes) -> Noise:
+        """Return the noise of the table of a pair, if as many are chosen as may be."""
+        return self.table_noise(max(most_pairs(len(self.attributes), self.n_records), 1), pair)
 
     @cached_property
     def pair_variances(self) -> Mapping[Attributes, float]:
         """Variance of the noise of each pair's table, if as many are chosen as may be."""
-        noise = self.most_table_noise
-        return {pair: self.variance(noise, pair) for pair in all_pairs(len(self.attributes))}
+        return {
+            pair: self.variance(self.most_table_noise(pair), pair) for pair in all_pairs(len(self.attributes))
+        }
 
     @cached_property
     def pair_variance(self) -> float:
         """The largest of them."""
-        return max(self.pair_variances.values(), default=self.variance(self.most_table_noise))
+        alone = self.variance(self.most_table_noise((0,)), (0,))
+        return max(self.pair_variances.values(), default=alone)
 
-    @property
-    def choice_noises(self) -> tuple[Noise | None, Noise | None]:
-        """The noise of scores, and that of coarse tables; None where there are none.
+    @cached_property
+    def _choice(self) -> Mapping[bool, tuple[Budget, int]]:
+        """What coarse tables, across groups, and scores get of the budget, and how many there are."""
+        pairs, budget = all_pairs(len(self.attributes)), self.budgets[1]
+        n_across = sum(self.is_across(pair) for pair in pairs)
+        n_within = len(pairs) - n_across
+        across, within = budget.divide((ACROSS, 1 - ACROSS)) if n_across and n_within else (budget, budget)
+        return {True: (across, n_across), False: (within, n_within)}
+
+    def choice_noise(self, pair: Attributes) -> Noise:
+        """Return the noise of the score of a pair, or of its coarse table where it is across groups.
 
         Raises:
             UsageError: If it is too large to be drawn.
         """
-        pairs = all_pairs(len(self.attributes))
-        n_across = sum(self.is_across(pair) for pair in pairs)
-        n_within, budget = len(pairs) - n_across, self.budgets[1]
-        across, within = budget, budget
-        if n_across and n_within:
-            across, within = budget.divide((ACROSS, 1 - ACROSS))
-        return (
-            within.noise(SCORE, n_within, self.honest, UNIT) if n_within else None,
-            across.noise(TABLE, n_across) if n_across else None,
-        )
+        across = self.is_across(pair)
+        budget, number = self._choice[across]
+        return self.noise(budget, TABLE if across else SCORE, number, pair, 1 if across else UNIT)
 
 
 # --- questions ------------------------------------------------------------------------------------------
@@ -200,7 +287,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class CoarseTable:
-    """How many records are in every cell of the merged bins of two attributes of different owners?"""
+    """How many records are in every cell of the merged bins of attributes of two groups of owners?"""
 
     pair: tuple[int, int]
     """Numbers of the attributes."""
@@ -238,6 +325,11 @@ def question_digest(question: Question) -> str:
     for array in arrays:
         content.update(array.astype("<i8").tobytes())
     return content.hexdigest()
+
+
+def attributes_of(question: Question) -> Attributes:
+    """Return the attribute that a question is about, or both."""
+    return (question.attribute,) if isinstance(question, OneWay) else question.pair
 
 
 def n_numbers(questions: Sequence[Question]) -> int:
@@ -327,11 +419,10 @@ def check_design(design: Design) -> None:
         )
     check_rules(design.attributes, design.n_records, design.rules)
     _levels(design)
-    n_attributes = len(design.attributes)
-    if n_attributes > 1:
-        _ = design.choice_noises
+    for pair in all_pairs(len(design.attributes)):
+        design.choice_noise(pair)
         # Fewer pairs get less noise.
-        _ = design.most_table_noise
+        design.most_table_noise(pair)
 
 
 def one_way_noises(design: Design) -> list[Noise]:
@@ -343,10 +434,10 @@ def _levels(design: Design) -> list[tuple[int, Noise]]:
     """Return in how many levels each attribute is counted, and the noise of each of them."""
     by_attribute = []
     budgets = design.budgets[0].divide(attribute_weights(design.attributes))
-    for attribute, budget in zip(design.attributes, budgets, strict=True):
-        alone = design.variance(budget.noise(TABLE, 1, design.honest))
+    for place, (attribute, budget) in enumerate(zip(design.attributes, budgets, strict=True)):
+        alone = design.variance(design.noise(budget, TABLE, 1, (place,)), (place,))
         levels = n_levels(attribute, design.n_records, alone)
-        by_attribute.append((levels, budget.noise(TABLE, levels, design.honest)))
+        by_attribute.append((levels, design.noise(budget, TABLE, levels, (place,))))
     return by_attribute
 
 
@@ -373,25 +464,26 @@ def _course(design: Design) -> Generator[Round, Int64Array, _Model]:
         most_pairs(len(codings), design.n_records),
         [tuple(sorted(rule)) for rule in design.rules],
     )
-    noise = design.budgets[2].noise(TABLE, len(chosen), design.honest)
-    asked = tuple(Table((i, j), (codings[i], codings[j]), noise) for i, j in chosen)
+    asked = tuple(
+        Table((i, j), (codings[i], codings[j]), design.table_noise(len(chosen), (i, j))) for i, j in chosen
+    )
     answer = yield asked
     for table, counts in zip(asked, split(asked, answer), strict=True):
-        variances = np.full(counts.size, design.variance(noise, table.pair))
+        variances = np.full(counts.size, design.variance(table.noise, table.pair))
         measurements.append(Measurement(table.pair, counts.astype(np.float64), variances))
     return codings, tuple(chosen), tuple(measurements)
 
 
 def _scores(design: Design, codings: Sequence[Coding]) -> Iterator[Score | CoarseTable]:
     """Return what is asked to choose pairs, pair by pair."""
-    within, across = design.choice_noises
     groups = coarse_groups(design.n_records)
     merged = [coarse(coding, groups) for coding in codings]
     for i, j in all_pairs(len(codings)):
-        if across and design.is_across((i, j)):
-            yield CoarseTable((i, j), (codings[i], codings[j]), (merged[i], merged[j]), across)
-        elif within:
-            yield Score((i, j), (codings[i], codings[j]), within)
+        noise = design.choice_noise((i, j))
+        if design.is_across((i, j)):
+            yield CoarseTable((i, j), (codings[i], codings[j]), (merged[i], merged[j]), noise)
+        else:
+            yield Score((i, j), (codings[i], codings[j]), noise)
 
 
 def _score(design: Design, question: Score | CoarseTable, answer: Int64Array) -> int:
@@ -411,13 +503,14 @@ def _codings(design: Design) -> Generator[Round, Int64Array, tuple[Coding, ...]]
         for place, (attribute, (number, noise)) in enumerate(zip(design.attributes, levels, strict=True)):
             known = leaves[place]
             if known is None:
-                edges = first_edges(attribute, design.n_records, design.variance(noise), number)
+                edges = first_edges(attribute, design.n_records, design.variance(noise, (place,)), number)
                 asked.append(OneWay(place, edges, noise))
             elif level < number:
                 asked.append(OneWay(place, next_edges(known), noise))
         answer = yield tuple(asked)
         for question, counts in zip(asked, split(asked, answer), strict=True):
-            place, edges, variance = question.attribute, question.edges, design.variance(question.noise)
+            place, edges = question.attribute, question.edges
+            variance = design.variance(question.noise, (place,))
             known, attribute = leaves[place], design.attributes[place]
             leaves[place] = (
                 leaves_of(attribute, edges, counts, design.n_records, variance)

@@ -1,6 +1,7 @@
-"""Who encrypts, who adds, and which tables, where owners hold different attributes of the same persons.
+"""Who encrypts, who adds, and which tables, where groups of owners hold attributes of the same persons.
 
 Functions of the plan and of the sums of earlier rounds: owners and the aggregator compute them alike.
+Owners are numbered group by group, in the order of the plan.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,7 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from common.arrays import Int64Array
+import numpy as np
+
+from common.arrays import Int64Array, UInt8Array
 from common.errors import IntegrityError
 from common.synthesis.course import CoarseTable, Design, Question, Table
 from common.synthesis.rounds import Coding
@@ -27,18 +30,44 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What both owners agree on before they count."""
+    """What an owner's messages and noise are about."""
 
     release: str
     """Id of the release."""
     plan_digest: str
     """SHA-256 of its plan, hexadecimal."""
     persons: str
-    """SHA-256 of the tokens of the persons in their order, hexadecimal."""
+    """SHA-256 of the tokens of this owner's persons in their order, hexadecimal."""
 
     def document(self) -> dict[str, Any]:
-        """Return the terms as every header has them."""
-        return {"release": self.release, "plan_digest": self.plan_digest, "persons": self.persons}
+        """Return the terms."""
+        return {**self.header(), "persons": self.persons}
+
+    def header(self) -> dict[str, Any]:
+        """Return what every header has of them."""
+        return {"release": self.release, "plan_digest": self.plan_digest}
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Which of an owner's persons the owners of other groups have."""
+
+    partners: UInt8Array
+    """By person in the order of tokens, and by group: the number of the group's owner that has it, in the
+    group; `(n_persons, n_groups)`."""
+    digests: Mapping[int, str]
+    """By owner of another group: SHA-256 of the tokens of the persons of both in their order, hexadecimal."""
+
+    @classmethod
+    def everybody(cls, n_persons: int, n_groups: int, digest: str) -> "Shared":
+        """Return that one owner in each group has all of them."""
+        partners = np.broadcast_to(np.zeros(n_groups, dtype=np.uint8), (n_persons, n_groups))
+        return cls(partners, dict.fromkeys(range(n_groups), digest))
+
+    @property
+    def n_persons(self) -> int:
+        """How many persons the owner has."""
+        return len(self.partners)
 
 
 @dataclass(frozen=True)
@@ -60,11 +89,7 @@ class Roles:
 
     def document(self) -> dict[str, Any]:
         """Return what every header has."""
-        return {
-            **self.terms.document(),
-            "number_of_persons": self.design.n_records,
-            "roles": self.opening,
-        }
+        return {**self.terms.header(), "roles": self.opening}
 
     @cached_property
     def codings(self) -> dict[Group, Coding]:
@@ -79,46 +104,58 @@ class Roles:
                     codings[Group(attribute, coarse=True)] = merged
         return codings
 
-    @cached_property
-    def order(self) -> tuple[int, ...]:
-        """The owners: of two, the earlier one is the holder. Those with fewer bins are holders for others."""
-        n_bins = dict.fromkeys(self.design.holders, 0)
-        for group, coding in self.codings.items():
-            n_bins[self.design.holders[group.attribute]] += coding.n_bins
-        return tuple(sorted(n_bins, key=lambda owner: (n_bins[owner], owner)))
+    def adding(self, holder: int) -> tuple[int, ...]:
+        """Return the groups whose owners are adders for a holder, in their order."""
+        order = self.design.order
+        return order[order.index(self.design.group_of(holder)) + 1 :]
 
-    def is_holder(self, owner: int, other: int) -> bool:
-        """Whether an owner is the holder of tables with another one."""
-        return self.order.index(owner) < self.order.index(other)
+    def adders(self, holder: int) -> tuple[int, ...]:
+        """Return the owners that are adders for a holder, in their order."""
+        return tuple(owner for group in self.adding(holder) for owner in self.design.members(group))
 
-    def adders(self, owner: int) -> tuple[int, ...]:
-        """Return the owners that an owner is the holder for."""
-        return self.order[self.order.index(owner) + 1 :]
+    def holders(self, adder: int) -> tuple[int, ...]:
+        """Return the owners that are holders for an adder, in their order."""
+        order = self.design.order
+        before = order[: order.index(self.design.group_of(adder))]
+        return tuple(owner for group in before for owner in self.design.members(group))
 
-    def bins(self, owner: int, columns: Mapping[int, Int64Array], *, coarse: bool) -> dict[Group, Int64Array]:
+    def place(self, owner: int) -> int:
+        """Return the number of an owner in its group."""
+        return owner - self.design.members(self.design.group_of(owner)).start
+
+    def positions(self, owner: int, shared: Shared, other: int) -> Int64Array:
+        """Return which of an owner's persons another one of another group has, `(n_shared,)`."""
+        return np.flatnonzero(shared.partners[:, self.design.group_of(other)] == self.place(other))
+
+    def has_attribute(self, owner: int, attribute: int) -> bool:
+        """Whether an owner has an attribute."""
+        return self.design.home(attribute) == self.design.group_of(owner)
+
+    def bins(
+        self, owner: int, columns: Mapping[int, Int64Array], n_persons: int, *, coarse: bool
+    ) -> dict[Group, Int64Array]:
         """Return the bins of an owner's persons, with the merged ones or without, `(n_persons,)` by group.
 
         Raises:
             IntegrityError: If there are not as many as were linked.
         """
         for column in columns.values():
-            if column.size != self.design.n_records:
+            if column.size != n_persons:
                 raise IntegrityError(
-                    f"{column.size:,} records are not those of the {self.design.n_records:,} persons",
+                    f"{column.size:,} records are not those of the {n_persons:,} persons",
                     "the data changed since linking; start the release again",
                 )
         return {
             group: coding.bins(columns[group.attribute])
             for group, coding in self.codings.items()
-            if self.design.holders[group.attribute] == owner and (coarse or not group.coarse)
+            if self.has_attribute(owner, group.attribute) and (coarse or not group.coarse)
         }
 
-    def tables(self, asked: Sequence[Question], holder: int, adder: int) -> list[CrossTable]:
-        """Return the tables of two owners that a round asks for, in its order."""
-        tables = []
-        for question in asked:
-            if isinstance(question, CrossTable):
-                owners = {self.design.holders[place] for place in question.pair}
-                if owners == {holder, adder}:
-                    tables.append(question)
-        return tables
+    def tables(self, asked: Sequence[Question], one: int, other: int) -> list[CrossTable]:
+        """Return the tables of two groups of owners that a round asks for, in its order."""
+        return [
+            question
+            for question in asked
+            if isinstance(question, CrossTable)
+            and {self.design.home(place) for place in question.pair} == {one, other}
+        ]

@@ -362,7 +362,10 @@ def essentials(plan: Plan) -> tuple[str, ...]:
         )
         lines += [*synthetic.collusion(plan), synthetic.questions(plan)]
         lines += synthetic.exclusions(plan.synthesis.structural_zeros)
-        return (*trial(plan), *lines, "Not hidden: numbers of records, and facts about many.")
+        shown = "numbers of records, and facts about many"
+        if plan.has_partners:
+            shown = f"from owners, which owner of another group has each of their persons; {shown}"
+        return (*trial(plan), *lines, f"Not hidden: {shown}.")
     if linking.intersects:
         lines.append(f"Only persons of all groups are masked, at least {linking.min_common}.")
     return (
@@ -521,6 +524,7 @@ def invariants(plan: Plan) -> tuple[str, ...]:
             "The exact number of records, of the release and of every owner.",
             "That a record exists: the values of a record are protected, not its existence.",
             synthetic.LEFT_OUT,
+            *([synthetic.PARTNERS] if plan.has_partners else []),
             *synthetic.OF_MANY,
         )
     several = plan.n_groups > 1

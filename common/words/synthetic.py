@@ -31,6 +31,10 @@ _FACTS = (
 _SUM = "Tables of the same data add up: two with ε = 1 protect like one with ε = 2. All δ add up, too."
 
 LEFT_OUT = "Who was left out for a missing value."
+PARTNERS = (
+    "Which owner of another group has a person: owners of different attributes count the persons that both "
+    "have, so each learns it of its own persons, from the aggregator. What is released does not show it."
+)
 OF_MANY = (_FACTS, _SUM)
 """What no ε covers, whatever a table is made of."""
 
@@ -114,16 +118,12 @@ def alternative(plan: Plan) -> tuple[str, ...]:
 
 def promises_of(plan: Plan) -> tuple[str, ...]:
     """Say what is promised of a release, for what an owner of a person's record is charged."""
-    synthesis, holds = plan.synthesis, _ANYONE
+    synthesis, unless = plan.synthesis, []
+    if synthesis is not None and _may_collude(plan) and max(map(len, plan.groups)) - synthesis.colluding > 1:
+        unless.append("unless more owners collude than the noise allows for")
     if plan.n_groups > 1:
-        holds = (
-            "That holds against anyone, whatever they know, as long as owners encrypt only what they should."
-        )
-    elif synthesis is not None and len(plan.owners) - synthesis.colluding > 1:
-        holds = (
-            "That holds against anyone, whatever they know, unless more owners collude than the noise allows "
-            "for."
-        )
+        unless.append("as long as owners encrypt only what they should")
+    holds = ", ".join([_ANYONE.rstrip("."), *unless]) + "."
     promised = promises(plan.epsilon_of_person(plan.most_multiples), plan.delta, holds)
     return (*promised, *collusion(plan))
 
@@ -133,7 +133,7 @@ def collusion(plan: Plan) -> tuple[str, ...]:
     synthesis = plan.synthesis
     if synthesis is None or len(plan.owners) == 1:
         return ()
-    if plan.n_groups > 1:
+    if not _may_collude(plan):
         return (
             (
                 "Tables of attributes of two owners are counted under encryption, and both add the whole "
@@ -142,14 +142,24 @@ def collusion(plan: Plan) -> tuple[str, ...]:
                 "else."
             ),
         )
-    n_owners, colluding = len(plan.owners), synthesis.colluding
+    colluding = synthesis.colluding
+    shares = [
+        f"the shares of any {max(n_owners - colluding, 1)} of {n_owners} owners"
+        for n_owners in dict.fromkeys(len(owners) for owners in plan.groups if len(owners) > 1)
+    ]
+    group = " of a group" if plan.n_groups > 1 else ""
     seen = (
         "The aggregator sees sums of all owners' noisy counts, never those of fewer. "
-        f"Each owner adds a share of the noise, such that the shares of any {n_owners - colluding} of "
-        f"{n_owners} owners make up all of it: the promise holds against the aggregator and "
-        f"{count_text(colluding, 'other owner')} together."
+        f"Each owner{group} adds a share of the noise, such that {' and '.join(shares)} make up all of it: "
+        f"the promise holds against the aggregator and {count_text(colluding, 'other owner')} together."
     )
-    if n_owners - colluding == 1:
+    if plan.n_groups > 1:
+        seen += (
+            " Tables of attributes of two groups are counted under encryption by every two of their owners, "
+            "of which one adds the whole noise. For them it also takes that owners encrypt the bins of their "
+            "own records and nothing else."
+        )
+    if max(map(len, plan.groups)) - colluding <= 1:
         return (seen,)
     from common.planning.synthetic import design_of, epsilon_against_all
 
@@ -159,6 +169,11 @@ def collusion(plan: Plan) -> tuple[str, ...]:
         f"ε = {left}. An owner that the aggregator invented counts as one that colludes."
     )
     return (f"{seen} {less}",)
+
+
+def _may_collude(plan: Plan) -> bool:
+    """Whether several owners have the same attributes, and share the noise of their counts."""
+    return max(map(len, plan.groups)) > 1
 
 
 def questions(plan: Plan) -> str:
@@ -175,7 +190,7 @@ def questions(plan: Plan) -> str:
     if not pairs:
         return f"{asked}."
     tables = count_text(min(most_pairs(n_attributes, design.n_records), pairs), "pair")
-    exchanged = f" {_traffic_text(design)}" if design.holders else ""
+    exchanged = f" {_traffic_text(design)}" if design.homes else ""
     noise = expected_noise(design)
     return (
         f"{asked} ({shares[0]} of the budget), how related {count_text(pairs, 'pair')} of them "

@@ -336,7 +336,8 @@ class Worker:
         return wire.AnswerRequest(passed=wire.Passed(round=round_number, parcel=parcel))
 
     async def _measure(self, work: wire.Work) -> wire.AnswerRequest:
-        asked, answer = work.measure, self._node_for(work).measuring.answer
+        asked, measuring = work.measure, self._node_for(work).measuring
+        names, partners = (work.release, work.plan_digest), b""
         sums: dict[str, Parcel] = {}
         async with self._in_turn(self._turn):
             if asked.parcels:
@@ -344,8 +345,10 @@ class Worker:
                 if not crossing.is_answered:
                     sums = await self._fetch_parcels(work, crossing, ParcelKind.SUMS, asked.parcels)
             opening = await self._client.document(work.release, asked.opening_digest)
+            if size := await in_thread(measuring.partners_size, *names, opening):
+                partners = await self._client.selection(*names, size)
             signed = (opening, asked.signature, asked.certificate)
-            answered = await in_thread(answer, work.release, work.plan_digest, *signed, sums)
+            answered = await in_thread(measuring.answer, *names, *signed, sums, partners)
         return wire.AnswerRequest(
             measured=wire.Measured(
                 round=asked.round,

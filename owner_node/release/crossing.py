@@ -1,4 +1,4 @@
-"""An owner's part of counting with owners of other attributes: what it sends them in a round, and reads.
+"""An owner's part of counting with owners of other groups: what it sends them in a round, and reads.
 
 Everything here is a function of the plan, sums, the pinned records, and of seed and key that were stored
 before: a process that dies makes the same bytes again.
@@ -10,13 +10,15 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
-from common.arrays import Int64Array
+import numpy as np
+
+from common.arrays import Int64Array, TokenArray
 from common.canonical import digest
 from common.errors import IntegrityError, ProtocolError, TesseraError
 from common.files import atomic_writer, file_digest, read_chunks
 from common.model.rounds import Parcel, ParcelKind, largest_parcel
 from common.synthesis.course import Design, Measured, Round, n_rounds, next_round
-from common.synthesis.roles import Roles, Terms
+from common.synthesis.roles import Roles, Shared, Terms
 from common.trust.signing import Domain
 from common.workspace import processors
 from owner_node.release.appraisal import Appraisal
@@ -31,10 +33,11 @@ from owner_node.synthesis.crossed import (
     Sums,
     add_rows,
     encrypted_rows,
+    group_answer,
+    held_tables,
+    noisy_counts,
     noisy_sums,
-    open_sums,
     processes,
-    vertical_answer,
 )
 from owner_node.synthesis.paillier import PrivateKey, check_different
 
@@ -43,7 +46,7 @@ _SIZE_BYTES = 8
 
 @dataclass(frozen=True)
 class Crossing:
-    """A round of a release of owners with different attributes, at one of them."""
+    """A round of a release of groups of owners with different attributes, at one of them."""
 
     work: ReleaseWork
     appraisal: Appraisal
@@ -65,21 +68,53 @@ class Crossing:
 
     @cached_property
     def number(self) -> int:
-        """This owner's number, which is that of its group."""
+        """This owner's number."""
         return self.owners.index(self.work.owner.id)
 
     @cached_property
+    def group(self) -> int:
+        """This owner's group."""
+        return self.design.group_of(self.number)
+
+    @cached_property
     def owners(self) -> list[str]:
-        """The owners by number."""
+        """The owners by number, group by group."""
         plan = self.work.plan
-        return [plan.owners_of(group)[0] for group in range(plan.n_groups)]
+        return [owner for group in range(plan.n_groups) for owner in plan.owners_of(group)]
+
+    @cached_property
+    def tokens(self) -> TokenArray:
+        """Tokens of this owner's persons, sorted, `(n_persons, 16)`."""
+        tokens = self.prepared.pinned.token_list()
+        data = (
+            np.fromfile(tokens, dtype=np.uint8)
+            if isinstance(tokens, Path)
+            else np.frombuffer(tokens, np.uint8)
+        )
+        return data.reshape(self.prepared.n_records, -1)
 
     @cached_property
     def terms(self) -> Terms:
-        """What all owners agree on."""
-        tokens = self.prepared.pinned.token_list()
-        persons = file_digest(tokens) if isinstance(tokens, Path) else digest(tokens)
-        return Terms(self.work.plan.release, self.work.plan.digest, persons)
+        """What this owner's messages and noise are about."""
+        return Terms(self.work.plan.release, self.work.plan.digest, _digest_of(self.tokens))
+
+    @cached_property
+    def shared(self) -> Shared:
+        """Which of this owner's persons the owners of other groups have."""
+        plan, n_persons = self.work.plan, len(self.tokens)
+        if not plan.has_partners:
+            return Shared.everybody(n_persons, plan.n_groups, self.terms.persons)
+        stored = self.work.owner.records.rounds.partners(*self.work.key[:2])
+        if len(stored) != n_persons * plan.n_groups:
+            raise ProtocolError("this owner does not know any more which owners have its persons")
+        partners = np.frombuffer(stored, dtype=np.uint8).reshape(n_persons, plan.n_groups)
+        digests = {
+            other: _digest_of(self.tokens[partners[:, group] == place])
+            for group in range(plan.n_groups)
+            for place, other in enumerate(self.design.members(group))
+            if group != self.group
+        }
+        return Shared(partners, digests)
 
     @cached_property
     def roles(self) -> Roles:
@@ -112,11 +147,8 @@ class Crossing:
 
     def senders(self, kind: ParcelKind) -> list[str]:
         """Return the owners whose parcels of a kind this owner needs."""
-        order, place = self.roles.order, self.roles.order.index(self.number)
-        return [
-            self.owners[number]
-            for number in (order[:place] if kind is ParcelKind.ROWS else order[place + 1 :])
-        ]
+        find = self.roles.holders if kind is ParcelKind.ROWS else self.roles.adders
+        return [self.owners[number] for number in find(self.number)]
 
     def kept(self, kind: ParcelKind) -> ParcelAnswer | None:
         """Return what was written for others before; None if nothing was."""
@@ -126,9 +158,12 @@ class Crossing:
     def encrypt(self) -> ParcelAnswer:
         """Write encrypted rows for all adders."""
         path, progress, keys = self._path(ParcelKind.ROWS), self.work.progress, self.keys
-        progress.begin("encrypting", self.design.n_records)
-        with processes(self.design.n_records, processors()) as pool, atomic_writer(path) as stream_:
-            rows = encrypted_rows(self.roles, self.number, self.columns, keys.pair_key, keys.seed, pool)
+        n_persons = self.shared.n_persons
+        progress.begin("encrypting", n_persons)
+        with processes(n_persons, processors()) as pool, atomic_writer(path) as stream_:
+            rows = encrypted_rows(
+                self.roles, self.number, self.columns, self.shared, keys.pair_key, keys.seed, pool
+            )
             # The key comes first, then all persons.
             stream_.write(next(rows))
             for piece in rows:
@@ -148,8 +183,10 @@ class Crossing:
             pieces = self._pieces(self._file(rows, holder))
             number = self.owners.index(holder)
             try:
-                with processes(self.design.n_records, processors()) as pool:
-                    added[holder] = add_rows(self.roles, number, self.number, self.columns, pieces, pool)
+                with processes(self.shared.n_persons, processors()) as pool:
+                    added[holder] = add_rows(
+                        self.roles, number, self.number, self.columns, self.shared, pieces, pool
+                    )
             except IntegrityError as error:
                 raise _foreign(holder, error.message) from None
         keys = {holder: sums.key for holder, sums in added.items()}
@@ -162,8 +199,9 @@ class Crossing:
             for holder, sums in added.items():
                 number = self.owners.index(holder)
                 message = noisy_sums(
-                    self.roles, number, self.number, sums, self.asked, self.opening, self.keys.seed
-                )
+                    self.roles, number, self.number, self.shared, sums, self.asked, self.opening,
+                    self.keys.seed,
+                )  # fmt: skip
                 stream_.write(len(message).to_bytes(_SIZE_BYTES) + message)
         return self._stated(path, ParcelKind.SUMS)
 
@@ -175,24 +213,26 @@ class Crossing:
             sums: Of the adders, as `needed` returned them; the files are there.
         """
         across: dict[tuple[int, ...], Int64Array] = {}
-        if self.choice:
-            key = PrivateKey(self.keys.pair_key)
-            for adder in self.senders(ParcelKind.SUMS):
-                number, place = self.owners.index(adder), self.roles.order.index(self.number)
-                message = _message_of(self._file(sums, adder).read_bytes(), place, adder)
-                try:
-                    tables = open_sums(
-                        self.roles, self.number, number, message, questions, self.opening, key, self.keys.seed
-                    )
-                except IntegrityError as error:
-                    raise _foreign(adder, error.message) from None
-                asked = self.roles.tables(questions, self.number, number)
-                across.update(
-                    {asked_table.pair: table for asked_table, table in zip(asked, tables, strict=True)}
-                )
-        return vertical_answer(
-            self.design, self.number, questions, self.columns, across, self.terms, self.keys.seed
+        for group in self.roles.adding(self.number) if self.choice else ():
+            counts = [self._counts(adder, questions, sums) for adder in self.design.members(group)]
+            tables = self.roles.tables(questions, self.group, group)
+            held = held_tables(self.roles, tables, counts, group, self.keys.seed)
+            across.update({table.pair: part for table, part in zip(tables, held, strict=True)})
+        return group_answer(
+            self.design, self.group, questions, self.columns, across, self.terms, self.keys.seed
         )
+
+    def _counts(self, adder: int, questions: Round, sums: Mapping[str, Parcel]) -> list[Int64Array]:
+        """Return the counts of tables with an adder, with its noise."""
+        name, place = self.owners[adder], self.roles.holders(adder).index(self.number)
+        message = _message_of(self._file(sums, name).read_bytes(), place, name)
+        key = PrivateKey(self.keys.pair_key)
+        try:
+            return noisy_counts(
+                self.roles, self.number, adder, self.shared, message, questions, self.opening, key
+            )
+        except IntegrityError as error:
+            raise _foreign(name, error.message) from None
 
     def needed(self, kind: ParcelKind, sent: Iterable[SignedParcel]) -> dict[str, Parcel]:
         """Return what this owner needs of what others sent, by owner.
@@ -267,6 +307,10 @@ class Crossing:
             path.unlink()
             raise _foreign(owner, "it is not what its owner signed")
         return path
+
+
+def _digest_of(tokens: TokenArray) -> str:
+    return digest(tokens.tobytes())
 
 
 def _message_of(data: bytes, place: int, adder: str) -> bytes:

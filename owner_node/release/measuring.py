@@ -13,6 +13,7 @@ so far: where owners were told different things, their masks do not cancel, and 
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from common.canonical import digest
 from common.errors import IntegrityError, ProtocolError, TesseraError, UsageError
 from common.model.fragment import Addendum, FragmentStatement
 from common.model.rounds import NUMBER_BYTES, Parcel, RoundDocument, SumKey, chained, read_round
@@ -48,6 +49,7 @@ class Measuring:
         signature: bytes,
         certificate: bytes = b"",
         sums_across: "Mapping[str, Parcel] | None" = None,
+        partners: bytes = b"",
     ) -> RoundAnswer:
         """Answer a round; before the first one the charge is spent. Idempotent: nothing is drawn twice.
 
@@ -55,6 +57,8 @@ class Measuring:
             opening: The document that opens the round, with what comes with it (`common.model.rounds`).
             signature: The aggregator's signature of the document.
             certificate: The chain that it was signed with; empty: the plan's.
+            sums_across: What owners of other groups sent this one, by owner.
+            partners: Which of them have its persons, where `partners_size` says that they are needed.
 
         Raises:
             ProtocolError: If nothing was linked, the document opens another round than the next one, or
@@ -74,8 +78,12 @@ class Measuring:
             raise ProtocolError("this owner has no key for the sums of this release any more")
         masks = _masks(work, secrets.private_key, keys)
         prepared = self._appraisal.prepared(work)
+        if work.plan.has_partners and not before:
+            _check_partners(work, addendum, partners)
+            with work.transaction() as tx:
+                self._owner.records.rounds.keep_partners(tx, *work.key[:2], partners)
         spend(work, prepared, addendum, signature)
-        if design.holders:
+        if design.homes:
             self._settle(work, document)
         if work.session.state is not SessionState.SPENT:
             raise ProtocolError(f"a session that is {work.session.state} answers no other round")
@@ -83,7 +91,7 @@ class Measuring:
         from owner_node.release.synthetic import SYNTHETIC
 
         work.progress.begin("counting", 0)
-        if design.holders:
+        if design.homes:
             from owner_node.release.crossing import Crossing
 
             choice = _choice(document, before, design)
@@ -96,6 +104,17 @@ class Measuring:
         answer = masks.answer(vector, document.digest)
         last = document.round == n_rounds(design)
         return self._store(work, document, attached, answer, before, addendum, last=last)
+
+    def partners_size(self, release: str, plan_digest: str, opening: bytes) -> int:
+        """Return the size in bytes of what `answer` needs to know of the owners that have the same persons.
+
+        It is 0 but in the first round of a release of several owners in a group.
+        """
+        self._owner.resume(release, plan_digest)
+        work = self._owner.accepted(release, plan_digest)
+        if not work.plan.has_partners or _read(opening)[0].round > 1:
+            return 0
+        return (work.session.n_records or 0) * work.plan.n_groups
 
     def _open(
         self, release: str, plan_digest: str, opening: bytes, signature: bytes, certificate: bytes
@@ -178,6 +197,34 @@ class Measuring:
             owner.records.db.forget_removed()
             self._appraisal.forget(plan.release)
         return RoundAnswer(answer, signed, chain)
+
+
+def _check_partners(work: ReleaseWork, addendum: Addendum, partners: bytes) -> None:
+    """Check what the aggregator says about who has this owner's persons, which is untrusted input.
+
+    Whether it is true both owners of a table check before they use it: they compare a digest of their tokens.
+
+    Raises:
+        IntegrityError: If it is not what the addendum is about, or names an owner that is none.
+    """
+    import numpy as np
+
+    plan, own = work.plan, work.owner.id
+    fault = ""
+    if (
+        digest(partners) != addendum.selections.get(own)
+        or len(partners) != addendum.records[own] * plan.n_groups
+    ):
+        fault = "it is not what the addendum is about"
+    else:
+        places = np.frombuffer(partners, dtype=np.uint8).reshape(-1, plan.n_groups)
+        if bool((places >= np.array([len(owners) for owners in plan.groups])).any()):
+            fault = "it names owners that do not take part"
+    if fault:
+        raise IntegrityError(
+            f"what the aggregator says about who has the same persons cannot be used: {fault}",
+            "nothing was spent; ask the aggregator's operator",
+        )
 
 
 def _masks(work: ReleaseWork, private_key: bytes, keys: "Mapping[str, bytes]") -> "Masks":
@@ -304,7 +351,7 @@ def _choice(document: RoundDocument, before: "Sequence[AnsweredRound]", design: 
     from common.synthesis.course import n_rounds
 
     number = n_rounds(design) - 1
-    if not design.holders or document.round < number:
+    if not design.homes or document.round < number:
         return ""
     opening = document if document.round == number else RoundDocument.from_bytes(before[number - 1].document)
     return opening.digest

@@ -252,7 +252,8 @@ def read_addendum(work: ReleaseWork, addendum: bytes) -> Addendum:
     for contradiction in contradictions(work.plan, result):
         raise ProtocolError(f"the addendum does not fit the plan: {contradiction}")
     own, linked = result.records[work.owner.id], work.session.n_records or 0
-    if not (own <= linked if result.selections else own == linked):
+    leaves_out = result.selections and not work.plan.has_partners
+    if not (own <= linked if leaves_out else own == linked):
         raise ProtocolError("the addendum does not fit the number of records that this owner linked")
     if not fit(result.matches, work.plan, result.records):
         raise ProtocolError("the addendum does not fit the plan: its match counts are impossible")

@@ -102,8 +102,9 @@ _SESSIONS = (
 )
 _ROUNDS = (
     # Of synthetic releases, while they may go on: the private key for masks, and the seed of the noise.
+    # partners: which owners of other groups have each person, once that was fetched.
     """CREATE TABLE sum_keys (
-        aggregator TEXT NOT NULL, release TEXT NOT NULL, key BLOB NOT NULL,
+        aggregator TEXT NOT NULL, release TEXT NOT NULL, key BLOB NOT NULL, partners BLOB,
         PRIMARY KEY (aggregator, release))""",
     # What opened each round for which owners of other attributes were sent something, before it was sent.
     """CREATE TABLE openings (

@@ -1,16 +1,19 @@
-"""Tables of attributes that two owners hold of the same persons, without a joined table anywhere.
+"""Tables of attributes that two groups of owners hold of the same persons, without a joined table anywhere.
 
-One of both owners, the holder, has a key of Paillier's cryptosystem, the other one is the adder.
+Every owner of one group, a holder, has a key of Paillier's cryptosystem. Those of the other group are adders.
+Each holder counts with each adder the persons that both have.
 
-1. The holder encrypts the bins of every person (`encrypted_rows`), once in a release. A holder of tables with
-   several owners sends all of them the same rows.
-2. The adder multiplies the ciphertexts of the persons of each of its bins (`add_rows`).
+1. The holder encrypts the bins of every person (`encrypted_rows`), once in a release. It sends all adders the
+   same rows, and with each the number of the owner that has the person in each of their groups.
+2. The adder multiplies the ciphertexts of its own persons in each of its bins (`add_rows`).
 3. In a round the adder adds its whole noise to the counters that are asked for, hides the others, blinds the
    sums and sends them (`noisy_sums`).
-4. The holder decrypts noisy counts, adds its own whole noise, and has the tables (`open_sums`).
+4. The holder decrypts noisy counts (`noisy_counts`). It adds up those of all adders of a group, and adds its
+   share of the noise (`held_tables`). The sums of all holders are the tables.
 
 So the holder sees counts with the adder's noise, and uniform numbers. The adder sees ciphertexts, and whoever
-sees the messages in between sees ciphertexts. Everybody else sees the tables with both noises.
+sees the messages in between sees ciphertexts. Everybody else sees the sums of all holders, with all noise
+(`common.synthesis.accounting`).
 
 Every message is a function of the plan, of the sums of earlier rounds, of the owner's pinned records and of
 what it sealed: its seed, and its key. So a message that is asked for again is the same, byte for byte, and an
@@ -24,6 +27,7 @@ A message is its header, canonical JSON after its length in four bytes, and ciph
 
 import json
 import os
+import re
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,10 +48,10 @@ from common.arrays import Int64Array
 from common.canonical import canonical, digest, document_digest
 from common.errors import IntegrityError
 from common.model.rounds import CIPHERTEXT_BYTES
-from common.synthesis.counters import width_of
-from common.synthesis.course import CoarseTable, Design, OneWay, Question, question_digest
+from common.synthesis.counters import MOST_PERSONS, width_of
+from common.synthesis.course import CoarseTable, Design, Question, attributes_of, question_digest
 from common.synthesis.model import Attributes
-from common.synthesis.roles import CrossTable, Group, Roles, Terms
+from common.synthesis.roles import CrossTable, Group, Roles, Shared, Terms
 from common.synthesis.rounds import Coding
 from owner_node.masking.arrays import KEY_BYTES, BitSource
 from owner_node.synthesis.counts import noisy_answer
@@ -73,6 +77,7 @@ _MOST_PROCESSES = 4
 _LEAST_PERSONS = 10_000
 """With fewer, one process is done before others have started."""
 
+_NUMBER = re.compile(r"[1-9][0-9]{0,6}")
 _Piece = TypeVar("_Piece")
 _Done = TypeVar("_Done")
 
@@ -102,13 +107,12 @@ def packing_of(roles: Roles, holder: int) -> Packing:
     Raises:
         UsageError: If there are too many persons.
     """
-    design = roles.design
     counters = {
         group: coding.n_bins
         for group, coding in roles.codings.items()
-        if design.holders[group.attribute] == holder
+        if roles.has_attribute(holder, group.attribute)
     }
-    return Packing.of(counters, width_of(design))
+    return Packing.of(counters, width_of(roles.design))
 
 
 def work_through(
@@ -210,42 +214,56 @@ def encrypted_rows(
     roles: Roles,
     holder: int,
     columns: Mapping[int, Int64Array],
+    shared: Shared,
     key: bytes,
     seed: bytes,
     pool: Executor | None = None,
 ) -> Iterator[bytes]:
     """Yield the message of a holder in pieces: its key, and the encrypted bins of its persons.
 
+    A piece begins with one byte for each person and group of adders: who of them has that person.
+
     Args:
         roles: The roles in the release.
         holder: This owner.
         columns: Codes of its persons in the order of their tokens, `(n_persons,)` by attribute.
+        shared: Which of them adders have.
         key: As `paillier.new_key` made it, for this release alone.
         seed: 32 random bytes for this release alone.
         pool: Processes for the work.
     """
     packing = packing_of(roles, holder)
-    yield _rows_header(roles, holder, packing, PrivateKey(key))
-    bins = roles.bins(holder, columns, coarse=True)
-    base, blinds = (stream(seed, roles.terms, use, roles.opening).copy_key() for use in ("base", "rows"))
+    persons = {roles.name(adder): shared.digests[adder] for adder in roles.adders(holder)}
+    yield _rows_header(roles, holder, packing, PrivateKey(key), shared.n_persons, persons)
+    bins = roles.bins(holder, columns, shared.n_persons, coarse=True)
+    # After other persons all random bits are others, as after another document that opened the round.
+    about = roles.opening + document_digest(persons)
+    base, blinds = (stream(seed, roles.terms, use, about).copy_key() for use in ("base", "rows"))
+    firsts = range(0, shared.n_persons, PERSONS_AT_ONCE)
     pieces = (
         _Encrypting(
             key, base, blinds, packing, first,
             {group: each[first : first + PERSONS_AT_ONCE] for group, each in bins.items()},
         )
-        for first in range(0, roles.design.n_records, PERSONS_AT_ONCE)
+        for first in firsts
     )  # fmt: skip
+    partners = shared.partners[:, roles.adding(holder)]
     try:
-        yield from work_through(pool, _encrypt, pieces)
+        for first, rows in zip(firsts, work_through(pool, _encrypt, pieces), strict=True):
+            yield partners[first : first + PERSONS_AT_ONCE].tobytes() + rows
     finally:
         _encryption.cache_clear()
 
 
-def _rows_header(roles: Roles, holder: int, packing: Packing, key: PrivateKey) -> bytes:
+def _rows_header(
+    roles: Roles, holder: int, packing: Packing, key: PrivateKey, n_persons: int, persons: Mapping[str, str]
+) -> bytes:
     document = {
         **_rows_document(roles, holder, packing),
         "modulus": key.public.to_bytes().hex(),
         "roots": [each.hex() for each in key.roots()],
+        "number_of_persons": n_persons,
+        "persons": persons,
     }
     return _prefixed(canonical(document))
 
@@ -388,16 +406,18 @@ def add_rows(
     holder: int,
     adder: int,
     columns: Mapping[int, Int64Array],
+    shared: Shared,
     message: Iterable[bytes],
     pool: Executor | None = None,
 ) -> Sums:
-    """Add a holder's rows up, by the bins of an adder's persons.
+    """Add the rows of a holder's persons that an adder has up, by the adder's bins.
 
     Args:
         roles: The roles in the release.
         holder: Who sent the rows.
         adder: This owner.
         columns: Codes of its persons in the order of their tokens, `(n_persons,)` by attribute.
+        shared: Which of them holders have.
         message: The rows, in pieces of any size.
         pool: Processes for the work.
 
@@ -407,18 +427,31 @@ def add_rows(
     """
     packing = packing_of(roles, holder)
     incoming = _Incoming(message, f"owner {roles.name(holder)}")
-    header = incoming.header(_rows_document(roles, holder, packing), ("modulus", "roots"))
+    free = ("modulus", "roots", "number_of_persons", "persons")
+    header = incoming.header(_rows_document(roles, holder, packing), free)
     key = _key_of(header, roles.name(holder), incoming)
-    bins = {group.attribute: each for group, each in roles.bins(adder, columns, coarse=False).items()}
+    n_persons = _n_persons_of(header, roles.name(adder), shared.digests[holder], incoming)
+    positions = roles.positions(adder, shared, holder)
+    of_all = roles.bins(adder, columns, shared.n_persons, coarse=False)
+    bins = {group.attribute: each[positions] for group, each in of_all.items()}
     n_bins = {each: roles.codings[Group(each, coarse=False)].n_bins for each in bins}
-    modulus = key.to_bytes()
+    modulus, groups = key.to_bytes(), roles.adding(holder)
+    own, place = groups.index(roles.design.group_of(adder)), roles.place(adder)
 
     def pieces() -> Iterator[_Adding]:
-        for first in range(0, roles.design.n_records, PERSONS_AT_ONCE):
-            of_piece = {each: of_all[first : first + PERSONS_AT_ONCE] for each, of_all in bins.items()}
-            n_persons = min(PERSONS_AT_ONCE, roles.design.n_records - first)
-            data = incoming.take(n_persons * packing.n_numbers * CIPHERTEXT_BYTES)
-            yield _Adding(modulus, data, packing.n_numbers, of_piece, n_bins)
+        taken = 0
+        for first in range(0, n_persons, PERSONS_AT_ONCE):
+            size = min(PERSONS_AT_ONCE, n_persons - first)
+            partners = np.frombuffer(incoming.take(size * len(groups)), dtype=np.uint8).reshape(size, -1)
+            data = np.frombuffer(incoming.take(size * packing.n_numbers * CIPHERTEXT_BYTES), dtype=np.uint8)
+            mine = data.reshape(size, -1)[partners[:, own] == place]
+            if taken + len(mine) > positions.size:
+                raise incoming.wrong("is for other persons")
+            of_piece = {each: of_all[taken : taken + len(mine)] for each, of_all in bins.items()}
+            taken += len(mine)
+            yield _Adding(modulus, mine.tobytes(), packing.n_numbers, of_piece, n_bins)
+        if taken < positions.size:
+            raise incoming.wrong("is for other persons")
 
     products = {each: [[mpz(1)] * packing.n_numbers for _ in range(n_bins[each])] for each in bins}
     for part in work_through(pool, _add, pieces()):
@@ -429,6 +462,17 @@ def add_rows(
     # Every ciphertext is a factor of the products of each attribute.
     key.check_units([each for product in next(iter(products.values()), ()) for each in product])
     return Sums(key, products)
+
+
+def _n_persons_of(header: Mapping[str, Any], adder: str, digest: str, incoming: _Incoming) -> int:
+    """Return the number of a holder's persons, among whom are those that an adder has, too."""
+    persons, number = header["persons"], header["number_of_persons"]
+    if not isinstance(persons, dict) or persons.get(adder) != digest:
+        raise incoming.wrong("is for other persons")
+    # Canonical documents have numbers as texts.
+    if not isinstance(number, str) or not _NUMBER.fullmatch(number) or int(number) > MOST_PERSONS:
+        raise incoming.wrong("has no number of persons")
+    return int(number)
 
 
 def _key_of(header: Mapping[str, Any], holder: str, incoming: _Incoming) -> PublicKey:
@@ -465,7 +509,7 @@ class _Cells:
     def attributes(self, table: CrossTable) -> tuple[int, int]:
         """Return the holder's attribute of a table, and the adder's."""
         i, j = table.pair
-        return (i, j) if self.roles.design.holders[i] == self.holder else (j, i)
+        return (i, j) if self.roles.has_attribute(self.holder, i) else (j, i)
 
     def coding(self, other: int) -> Coding:
         """Return the adder's bins that are asked for of one of its attributes."""
@@ -479,9 +523,17 @@ class _Cells:
                     yield other, bin_, number
 
 
-def _sums_document(roles: Roles, holder: int, adder: int, opening: str, key: PublicKey) -> dict[str, Any]:
+def _cells_of(roles: Roles, holder: int, adder: int, asked: Sequence[Question]) -> _Cells:
+    tables = roles.tables(asked, roles.design.group_of(holder), roles.design.group_of(adder))
+    return _Cells(roles, packing_of(roles, holder), tables, holder)
+
+
+def _sums_document(
+    roles: Roles, holder: int, adder: int, persons: str, opening: str, key: PublicKey
+) -> dict[str, Any]:
     return {
         **roles.document(),
+        "persons": persons,
         "message": "sums",
         "holder": holder,
         "adder": adder,
@@ -494,6 +546,7 @@ def noisy_sums(
     roles: Roles,
     holder: int,
     adder: int,
+    shared: Shared,
     sums: Sums,
     asked: Sequence[Question],
     opening: str,
@@ -505,6 +558,7 @@ def noisy_sums(
         roles: The roles in the release.
         holder: Who can decrypt it.
         adder: This owner.
+        shared: Which of its persons holders have.
         sums: As `add_rows` returned them.
         asked: The round.
         opening: SHA-256 of what opened it, hexadecimal.
@@ -512,8 +566,8 @@ def noisy_sums(
             under one.
     """
     # With the same bits, sums of other rows would show the difference of both, hidden counters included.
-    packing = packing_of(roles, holder)
-    cells = _Cells(roles, packing, roles.tables(asked, holder, adder), holder)
+    cells = _cells_of(roles, holder, adder, asked)
+    packing = cells.packing
     noise = table_noise(roles, cells.tables, sums.basis, holder, seed)
     by_bin: dict[int, dict[Group, Int64Array]] = {other: {} for other in cells.wanted}
     for table, added in zip(cells.tables, noise, strict=True):
@@ -529,7 +583,7 @@ def noisy_sums(
             product = product * sums.products[other][fine][number] % sums.key.square
         added = packing.addend(number, {group: each[bin_] for group, each in by_bin[other].items()}, bits)
         found.append(sums.key.blinded(product, added, sums.key.uniform_unit(bits)))
-    header = canonical(_sums_document(roles, holder, adder, opening, sums.key))
+    header = canonical(_sums_document(roles, holder, adder, shared.digests[holder], opening, sums.key))
     return _prefixed(header) + to_bytes(found)
 
 
@@ -542,81 +596,91 @@ def _fine_bins(roles: Roles, attribute: int, bin_: int, *, coarse: bool) -> list
 
 
 def table_noise(
-    roles: Roles, tables: Sequence[CrossTable], basis: str, partner: int, seed: bytes
+    roles: Roles, tables: Sequence[CrossTable], basis: str, holder: int, seed: bytes
 ) -> list[Int64Array]:
-    """Return an owner's whole noise on the tables with another one in a round, `(n_numbers,)` each.
+    """Return an adder's whole noise on its tables with a holder in a round, `(n_numbers,)` each.
 
     Args:
         roles: The roles in the release.
         tables: The tables.
-        basis: Digest of what came from the other owner: `Sums.basis`, or `counts_basis`.
-        partner: The other owner.
+        basis: Digest of the rows that came: `Sums.basis`.
+        holder: The holder.
         seed: 32 random bytes for this release alone.
     """
     return [
         noise_share(
             each.n_numbers,
             each.noise,
-            stream(seed, roles.terms, "noise", question_digest(each) + basis, partner),
+            stream(seed, roles.terms, "noise", question_digest(each) + basis, holder),
         )
         for each in tables
     ]
 
 
-def counts_basis(counts: Sequence[Int64Array]) -> str:
-    """Return the SHA-256 of decrypted counts, hexadecimal; blinding them anew makes no difference."""
-    return digest(b"".join(each.astype("<i8").tobytes() for each in counts))
-
-
-def open_sums(
+def held_tables(
     roles: Roles,
-    holder: int,
-    adder: int,
-    message: bytes,
-    asked: Sequence[Question],
-    opening: str,
-    key: PrivateKey,
+    tables: Sequence[CrossTable],
+    counts: Sequence[Sequence[Int64Array]],
+    group: int,
     seed: bytes,
 ) -> list[Int64Array]:
-    """Decrypt an adder's message and add the holder's whole noise.
+    """Return a holder's part of tables: its counts with all adders of a group, and its share of the noise.
 
     Args:
         roles: The roles in the release.
-        holder: This owner.
-        adder: Who sent the message.
-        message: As `noisy_sums` made it.
-        asked: The round.
-        opening: SHA-256 of what opened it, hexadecimal.
-        key: The holder's.
+        tables: The tables with that group in a round.
+        counts: As `noisy_counts` returned them, by adder.
+        group: The adders' group.
         seed: 32 random bytes for this release alone.
 
     Returns:
-        The tables of the two owners in the order of the round, `(n_numbers,)` each.
-
-    Raises:
-        IntegrityError: If the message is not that of these owners, persons and this round, or was not made
-            of this holder's rows.
+        `(n_numbers,)` for each table.
     """
-    counts = noisy_counts(roles, holder, adder, message, asked, opening, key)
-    tables = roles.tables(asked, holder, adder)
-    noise = table_noise(roles, tables, counts_basis(counts), adder, seed)
-    return [count + added for count, added in zip(counts, noise, strict=True)]
+    basis = digest(b"".join(each.astype("<i8").tobytes() for of_adder in counts for each in of_adder))
+    return [
+        np.sum(of_table, axis=0, dtype=np.int64)
+        + noise_share(
+            table.n_numbers,
+            roles.design.held_noise(table.noise, table.pair),
+            stream(seed, roles.terms, "held", question_digest(table) + basis, group),
+        )
+        for table, of_table in zip(tables, zip(*counts, strict=True), strict=True)
+    ]
 
 
 def noisy_counts(
     roles: Roles,
     holder: int,
     adder: int,
+    shared: Shared,
     message: bytes,
     asked: Sequence[Question],
     opening: str,
     key: PrivateKey,
 ) -> list[Int64Array]:
-    """Decrypt an adder's message: the counts with its noise, which stay with the holder; see `open_sums`."""
-    packing = packing_of(roles, holder)
-    cells = _Cells(roles, packing, roles.tables(asked, holder, adder), holder)
+    """Decrypt an adder's message: counts with its whole noise, which stay with the holder.
+
+    Args:
+        roles: The roles in the release.
+        holder: This owner.
+        adder: Who sent the message.
+        shared: Which of this owner's persons adders have.
+        message: As `noisy_sums` made it.
+        asked: The round.
+        opening: SHA-256 of what opened it, hexadecimal.
+        key: The holder's.
+
+    Returns:
+        The tables with the adder's group in the order of the round, `(n_numbers,)` each.
+
+    Raises:
+        IntegrityError: If the message is not that of these owners, persons and this round, or was not made
+            of this holder's rows.
+    """
+    cells = _cells_of(roles, holder, adder, asked)
+    packing = cells.packing
     incoming = _Incoming([message], f"owner {roles.name(adder)}")
-    incoming.header(_sums_document(roles, holder, adder, opening, key.public))
+    incoming.header(_sums_document(roles, holder, adder, shared.digests[adder], opening, key.public))
     places = list(cells)
     ciphertexts = key.public.parse(incoming.take(len(places) * CIPHERTEXT_BYTES))
     incoming.end()
@@ -636,30 +700,30 @@ def noisy_counts(
     return found
 
 
-def vertical_answer(
+def group_answer(
     design: Design,
-    owner: int,
+    group: int,
     asked: Sequence[Question],
     columns: Mapping[int, Int64Array],
     across: Mapping[Attributes, Int64Array],
     terms: Terms,
     seed: bytes,
 ) -> Int64Array:
-    """Return an owner's answer to a round: 0 for everything that others answer, `(n_numbers,)`.
+    """Return the answer to a round of an owner of one group: 0 for all that others answer, `(n_numbers,)`.
 
     Args:
         design: The release.
-        owner: This owner.
+        group: This owner's group.
         asked: The round.
         columns: Codes of its persons, `(n_persons,)` by attribute.
-        across: Tables that it is the holder of, as `open_sums` returned them, by their attributes.
+        across: Tables that it is a holder of, as `held_tables` returned them, by their attributes.
         terms: The release.
         seed: 32 random bytes for this release alone, for the noise of all its other answers.
     """
     found = []
     for question in asked:
-        attributes = (question.attribute,) if isinstance(question, OneWay) else question.pair
-        if {design.holders[each] for each in attributes} == {owner}:
+        attributes = attributes_of(question)
+        if {design.home(each) for each in attributes} == {group}:
             bits = stream(seed, terms, "own", question_digest(question))
             found.append(noisy_answer([question], columns, bits))
         else:

@@ -18,16 +18,17 @@ from common.synthesis.course import (
     next_round,
     synthesise,
 )
-from common.synthesis.roles import Roles, Terms
+from common.synthesis.roles import Roles, Shared, Terms
 from owner_node.masking.arrays import BitSource
 from owner_node.synthesis.counts import Columns, noisy_answer
 from owner_node.synthesis.crossed import (
     Sums,
     add_rows,
     encrypted_rows,
+    group_answer,
+    held_tables,
+    noisy_counts,
     noisy_sums,
-    open_sums,
-    vertical_answer,
 )
 from owner_node.synthesis.paillier import PrivateKey
 
@@ -50,11 +51,13 @@ def synthesise_together(
 
 
 @dataclass(frozen=True, slots=True)
-class VerticalOwner:
-    """An owner of some attributes of persons whom others know too."""
+class GroupOwner:
+    """An owner of some attributes of persons whom owners of other attributes know, too."""
 
     columns: Mapping[int, Int64Array] = field(repr=False)
     """Codes of its persons in the order of their tokens, `(n_persons,)` by attribute."""
+    shared: Shared = field(repr=False)
+    """Who has them, too."""
     seed: bytes = field(repr=False)
     """32 random bytes for this release alone."""
     key: bytes = field(repr=False)
@@ -67,13 +70,11 @@ class Counting(Protocol):
     def __call__(
         self, holder: int, adder: int, asked: Sequence[Question], opening: str, /
     ) -> list[Int64Array]:
-        """Return the tables of two owners in the order of a round, with the noise of both."""
+        """Return what a holder learns of tables in the order of a round: counts with the adder's noise."""
         ...
 
 
-def encrypted_counting(
-    roles: Roles, owners: Sequence[VerticalOwner], pool: Executor | None = None
-) -> Counting:
+def encrypted_counting(roles: Roles, owners: Sequence[GroupOwner], pool: Executor | None = None) -> Counting:
     """Let owners count together as `owner_node.synthesis.crossed` says.
 
     Args:
@@ -82,27 +83,29 @@ def encrypted_counting(
         pool: Processes for the work.
     """
     sums: dict[tuple[int, int], Sums] = {}
-    for holder, owner in enumerate(owners):
+    for holder, own in enumerate(owners):
         for adder in roles.adders(holder):
-            rows = encrypted_rows(roles, holder, owner.columns, owner.key, owner.seed, pool)
-            sums[holder, adder] = add_rows(roles, holder, adder, owners[adder].columns, rows, pool)
+            other = owners[adder]
+            rows = encrypted_rows(roles, holder, own.columns, own.shared, own.key, own.seed, pool)
+            sums[holder, adder] = add_rows(roles, holder, adder, other.columns, other.shared, rows, pool)
 
-    def tables(holder: int, adder: int, asked: Sequence[Question], opening: str) -> list[Int64Array]:
-        owner, other = owners[holder], owners[adder]
-        message = noisy_sums(roles, holder, adder, sums[holder, adder], asked, opening, other.seed)
-        key = PrivateKey(owner.key)
-        return open_sums(roles, holder, adder, message, asked, opening, key, owner.seed)
+    def counts(holder: int, adder: int, asked: Sequence[Question], opening: str) -> list[Int64Array]:
+        own, other = owners[holder], owners[adder]
+        message = noisy_sums(
+            roles, holder, adder, other.shared, sums[holder, adder], asked, opening, other.seed
+        )
+        return noisy_counts(roles, holder, adder, own.shared, message, asked, opening, PrivateKey(own.key))
 
-    return tables
+    return counts
 
 
 def synthesise_across(
     terms: Terms,
     design: Design,
-    owners: Sequence[VerticalOwner],
-    counting: Callable[[Roles, Sequence[VerticalOwner]], Counting] = encrypted_counting,
+    owners: Sequence[GroupOwner],
+    counting: Callable[[Roles, Sequence[GroupOwner]], Counting] = encrypted_counting,
 ) -> SyntheticRelease:
-    """Make all rounds of a release of owners with different attributes, its model and its records.
+    """Make all rounds of a release of groups of owners with different attributes, its model and its records.
 
     Args:
         terms: What the owners agree on.
@@ -120,11 +123,13 @@ def synthesise_across(
         answers = []
         for number, owner in enumerate(owners):
             across: dict[tuple[int, ...], Int64Array] = {}
+            group = design.group_of(number)
             if roles is not None and counted is not None:
-                for adder in roles.adders(number):
-                    tables = roles.tables(asked, number, adder)
-                    counts = counted(number, adder, asked, opening)
-                    across.update({table.pair: each for table, each in zip(tables, counts, strict=True)})
-            answers.append(vertical_answer(design, number, asked, owner.columns, across, terms, owner.seed))
+                for later in roles.adding(number):
+                    tables = roles.tables(asked, group, later)
+                    counts = [counted(number, adder, asked, opening) for adder in design.members(later)]
+                    held = held_tables(roles, tables, counts, later, owner.seed)
+                    across.update({table.pair: part for table, part in zip(tables, held, strict=True)})
+            answers.append(group_answer(design, group, asked, owner.columns, across, terms, owner.seed))
         sums.append(np.sum(answers, axis=0, dtype=np.int64))
     return synthesise(design, asked)

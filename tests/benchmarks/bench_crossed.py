@@ -18,12 +18,12 @@ from gmpy2 import mpz
 
 from common.model.schema import Attribute, AttributeType
 from common.synthesis.course import Design, Measured, Round, next_round
-from common.synthesis.roles import Roles
+from common.synthesis.roles import Roles, Shared
 from owner_node.masking.arrays import SystemBits
 from owner_node.synthesis.counts import exact_answer
-from owner_node.synthesis.crossed import add_rows, encrypted_rows, noisy_sums, open_sums, processes
+from owner_node.synthesis.crossed import add_rows, encrypted_rows, noisy_counts, noisy_sums, processes
 from owner_node.synthesis.paillier import MODULUS_BYTES, Encryption, PrivateKey, new_key
-from owner_node.synthesis.together import VerticalOwner
+from owner_node.synthesis.together import GroupOwner
 from tests.benchmarks.result import Result
 from tests.fakes.synthetic_owners import OPENING, TERMS
 
@@ -63,12 +63,12 @@ def _encryption() -> Result:
     return Result("encrypting a row / its multiplications", ours / bare, 1.5, detail)
 
 
-def _owners() -> tuple[Roles, list[VerticalOwner], Round]:
+def _owners() -> tuple[Roles, list[GroupOwner], Round]:
     draw = np.random.default_rng(1)
     attributes = tuple(Attribute(f"a{i}", AttributeType.INTEGER, 0, 15) for i in range(N_ATTRIBUTES))
     half = N_ATTRIBUTES // 2
     # So much budget that every value is a bin, as with a million persons.
-    design = Design(attributes, N_PERSONS, Decimal(1000), holders=(0,) * half + (1,) * half)
+    design = Design(attributes, N_PERSONS, Decimal(1000), homes=(0,) * half + (1,) * half)
     base = draw.integers(0, 16, N_PERSONS)
     columns = [(base + draw.integers(0, 4 + i, N_PERSONS)) % 16 for i in range(N_ATTRIBUTES)]
     sums: list[np.ndarray] = []
@@ -79,8 +79,9 @@ def _owners() -> tuple[Roles, list[VerticalOwner], Round]:
         sums.append(exact_answer(asked, columns))
         asked = next_round(design, sums)
     owners = [
-        VerticalOwner(
-            {i: columns[i] for i in range(N_ATTRIBUTES) if design.holders[i] == number},
+        GroupOwner(
+            {i: columns[i] for i in range(N_ATTRIBUTES) if design.homes[i] == number},
+            Shared.everybody(N_PERSONS, 2, TERMS.persons),
             os.urandom(32),
             new_key(),
         )
@@ -107,19 +108,21 @@ def _in_processes(work: Callable[[Executor], _Done]) -> tuple[_Done, float]:
 
 def _together() -> Iterator[Result]:
     roles, owners, last = _owners()
-    holder, adder = roles.order
+    holder, adder = roles.design.order
     own, other = owners[holder], owners[adder]
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     _, starting = _in_processes(lambda _: None)
     rows, encrypting = _in_processes(
-        lambda pool: list(encrypted_rows(roles, holder, own.columns, own.key, own.seed, pool))
+        lambda pool: list(encrypted_rows(roles, holder, own.columns, own.shared, own.key, own.seed, pool))
     )
-    sums, adding = _in_processes(lambda pool: add_rows(roles, holder, adder, other.columns, rows, pool))
+    sums, adding = _in_processes(
+        lambda pool: add_rows(roles, holder, adder, other.columns, other.shared, rows, pool)
+    )
     persons = (encrypting + adding - 2 * starting) / N_PERSONS / PROCESSORS
     megabytes = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - largest) / 1024
     begun = _processor_seconds()
-    message = noisy_sums(roles, holder, adder, sums, last, OPENING, other.seed)
-    open_sums(roles, holder, adder, message, last, OPENING, PrivateKey(own.key), own.seed)
+    message = noisy_sums(roles, holder, adder, other.shared, sums, last, OPENING, other.seed)
+    noisy_counts(roles, holder, adder, own.shared, message, last, OPENING, PrivateKey(own.key))
     rounds = _processor_seconds() - begun
     traffic = sum(map(len, rows)) / N_PERSONS
     for n_persons, seconds in ((100_000, 120), (1_000_000, 1200)):

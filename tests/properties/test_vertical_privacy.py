@@ -21,7 +21,7 @@ from owner_node.synthesis.counts import one_way_counts, pair_counts
 
 YES_OR_NO = Attribute("x", AttributeType.BOOLEAN, 0, 1)
 N_PERSONS = 3
-DESIGN = Design((YES_OR_NO, YES_OR_NO), N_PERSONS, Decimal(1), holders=(0, 1))
+DESIGN = Design((YES_OR_NO, YES_OR_NO), N_PERSONS, Decimal(1), homes=(0, 1))
 VIEWERS = ("holder", "adder", "aggregator", "aggregator and holder", "aggregator and adder")
 Rows = tuple[int, ...]
 Noises = Callable[[str, Noise], list[Noise]]
@@ -76,9 +76,7 @@ def largest_loss(viewer: str, left: Noises = both) -> float:
     """
     budgets = DESIGN.budgets[0].divide(attribute_weights(DESIGN.attributes))
     ones = [budget.noise(TABLE, 1) for budget in budgets]
-    coarse = DESIGN.choice_noises[1]
-    assert coarse is not None
-    assert DESIGN.choice_noises[0] is None
+    coarse = DESIGN.choice_noise((0, 1))
     table = DESIGN.budgets[2].noise(TABLE, 1)
     cached: dict[tuple[int, int], float] = {}
 

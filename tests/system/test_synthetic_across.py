@@ -1,4 +1,7 @@
-"""Synthetic releases of owners with different attributes by separate processes, killed in every round."""
+"""Synthetic releases of owners with different attributes by separate processes, killed in every round.
+
+In the mixed ones persons are divided between two owners of the same attributes.
+"""
 
 import re
 from collections.abc import Iterator
@@ -31,6 +34,7 @@ from tests.system.test_synthetic_release import PAUSE_SECONDS, answered, state
 
 HELD = {"a": ("age", "severity"), "b": ("ward", "income")}
 OWNERS = tuple(HELD)
+GROUPS = ("a", "bc")
 SIZE = 300
 OWN = re.compile(r"\.(rows|sums)-[0-9a-f]{16}\.parcel$")
 ATTEMPTS = 6
@@ -54,14 +58,18 @@ ODD: dict[str, dict[str, tuple[dict[str, object], list[Any]]]] = {
 }
 """Attributes of one value, of 2^40 values, and with missing values, and their cells."""
 ASKED = {"product": "synthetic", "k": "", "layout": "vertical", "owners": ",".join(OWNERS)}
+MIXED = {
+    "product": "synthetic", "k": "", "layout": "mixed", "owners": "", "dataset": "divided",
+    "groups": ";".join(",".join(group) for group in GROUPS),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
-    """Two owners of different attributes of the same persons, each in an order of its own."""
+    """Owners of attributes of the same persons, each in an order of its own; c is for mixed releases."""
     folder = tmp_path_factory.mktemp("across")
-    says = {}
-    records = people(identifiers(0, SIZE), seed=1)
+    says = {"c": policy()}
+    records, others = (people(identifiers(first, SIZE), seed=seed) for first, seed in ((0, 1), (SIZE, 2)))
     for place, (owner, names) in enumerate(HELD.items()):
         write(folder, owner, "patients", records[["person", *names]].sample(frac=1, random_state=place))
         attributes = {name: ATTRIBUTES[name] for name in names}
@@ -80,8 +88,13 @@ def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
                 ),
             ]
         )
+    for names, group in zip(HELD.values(), GROUPS, strict=True):
+        for place, owner in enumerate(group):
+            write(folder, owner, "divided", others[["person", *names]][place :: len(group)])
+            attributes = {name: ATTRIBUTES[name] for name in names}
+            says[owner] += "\n" + declared("divided", attributes=attributes, total_epsilon="1000")
     make_setup(folder, says)
-    share_linkage_key(folder, OWNERS)
+    share_linkage_key(folder, tuple(says))
     with LocalCluster(folder) as running:
         running.start()
         yield running
@@ -92,16 +105,20 @@ def check_published(cluster: LocalCluster, release: str, folder: str, epsilon: i
     ca = cluster.folder / "tls" / "ca.pem"
     code, shown = ask(cluster, "aggregator", "verify", folder, "--ca", ca)
     assert (code, shown["holds"], shown["records"]) == (0, True, SIZE)
-    for owner in OWNERS:
-        # The whole ε, not its half: a person's record is at both.
-        assert [each.epsilon for each in spends(cluster, owner, release)] == [epsilon]
-        assert ask(cluster, "owner-node", "verify", folder, owner=owner)[1]["own"]["records"] == SIZE
+    counted = {}
+    for owner in "".join(GROUPS):
+        # The whole ε, not a part of it: a person's record is at several.
+        if found := spends(cluster, owner, release):
+            assert [each.epsilon for each in found] == [epsilon]
+            counted[owner] = ask(cluster, "owner-node", "verify", folder, owner=owner)[1]["own"]["records"]
+    mixed = {"a": SIZE, "b": SIZE // 2, "c": SIZE // 2}
+    assert counted in (dict.fromkeys(OWNERS, SIZE), mixed)
 
 
 def parcels(cluster: LocalCluster, release: str) -> dict[str, str]:
     """Return the SHA-256 of everything that owners have made for each other, or got, by path."""
     found = {}
-    for owner in OWNERS:
+    for owner in "".join(GROUPS):
         for path in (state_dir(cluster, owner) / "outbox").glob(f"{AGGREGATOR}~{release}.*.parcel"):
             found[str(path)] = sha256(path.read_bytes()).hexdigest()
     return found
@@ -136,22 +153,44 @@ def test_narrow_wide_and_missing_values(cluster):
     assert 0 < table.column("cost").null_count < SIZE
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
-@pytest.mark.parametrize("victim", ["a", "aggregator"])
-def test_killed_in_a_round(cluster, victim, number):
+def test_a_mixed_release(cluster):
+    """Records have the attributes of both groups, whose owners count in pairs; nothing is left of that."""
+    code, shown = released(cluster, "grouped", **MIXED)
+    assert (code, shown["state"]) == (0, "published"), shown
+    check_published(cluster, "grouped", shown["directory"])
+    table = pq.read_table(Path(shown["directory"]) / "data.parquet")
+    assert table.column_names == ["record", *(name for names in HELD.values() for name in names)]
+    assert table.num_rows == SIZE
+    for owner in "".join(GROUPS):
+        cluster.owner(owner).wait_for("concluded", release="grouped")
+        with state(cluster, owner) as db:
+            assert Rounds(db).secrets(AGGREGATOR, "grouped") is None
+    assert parcels(cluster, "grouped") == {}
+
+
+@pytest.mark.parametrize(
+    ("asked", "victim", "number"),
+    [
+        *((ASKED, victim, number) for victim in ("a", "aggregator") for number in (1, 2, 3)),
+        *((MIXED, victim, number) for victim, number in (("b", 1), ("aggregator", 1), ("b", 2), ("b", 3))),
+    ],
+    ids=lambda value: "mixed" if value is MIXED else "vertical" if value is ASKED else str(value),
+)
+def test_killed_in_a_round(cluster, asked, victim, number):
     """Whoever dies in a round goes on with it: what was answered stays, and what was sent is the same."""
     daemon = cluster.aggregator if victim == "aggregator" else cluster.owner(victim)
+    owner = "b" if asked is MIXED else "a"
     for attempt in range(ATTEMPTS):
-        release = f"{victim}-{number}-{attempt}"
-        command = start_release(cluster, release, **ASKED)
-        answered(cluster, "a", release, number)
+        release = f"{asked['layout']}-{victim}-{number}-{attempt}"
+        command = start_release(cluster, release, **asked)
+        answered(cluster, owner, release, number)
         daemon.kill()
         before = parcels(cluster, release)
-        with state(cluster, "a") as db:
+        with state(cluster, owner) as db:
             died = Rounds(db).answered(AGGREGATOR, release)
-        document = finished(cluster, command, release, daemon)
+        document = finished(cluster, command, release, daemon, asked)
         check_published(cluster, release, document["directory"])
-        after = answered(cluster, "a", release, 3)
+        after = answered(cluster, owner, release, 3)
         assert [each.digest for each in after][: len(died)] == [each.digest for each in died]
         if len(died) == number:
             assert number == 1 or before
@@ -159,13 +198,13 @@ def test_killed_in_a_round(cluster, victim, number):
     pytest.fail(f"in {ATTEMPTS} releases nobody died in round {number}")
 
 
-def finished(cluster: LocalCluster, command, release: str, daemon) -> dict:
+def finished(cluster: LocalCluster, command, release: str, daemon, asked: dict[str, str]) -> dict:
     """Start a killed daemon again, and return what its release has become."""
     cluster.restart(daemon)
     code, document = answer_of(command)
     if code == 6:
         # The command's connection died with the aggregator; the release did not.
-        code, document = answer_of(start_release(cluster, release, **ASKED))
+        code, document = answer_of(start_release(cluster, release, **asked))
     assert (code, document.get("state")) == (0, "published"), document
     return document
 

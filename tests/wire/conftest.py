@@ -25,13 +25,13 @@ TRUST_DOMAIN = "release.test"
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Certificates of an aggregator and of owners a, b, c and stranger."""
+    """Certificates of an aggregator and of owners a, b, c, d and stranger."""
     folder = tmp_path_factory.mktemp("certificates")
     ca = DevelopmentCa(TRUST_DOMAIN)
     (folder / "ca.pem").write_bytes(ca.issued.certificate_pem)
     for name in ("hub", "other"):
         ca.aggregator(name, ["localhost", "127.0.0.1"]).write(folder, name)
-    for owner in ("a", "b", "c", "stranger"):
+    for owner in ("a", "b", "c", "d", "stranger"):
         ca.owner(owner).write(folder, f"owner-{owner}")
     return folder
 

@@ -135,7 +135,8 @@ async def ended(aggregator: Any, release: str = "r1", seconds: float = 60) -> st
 
 async def published(aggregator: Any, release: str = "r1") -> None:
     """Wait until a release is published."""
-    assert await ended(aggregator, release) == "published"
+    state = await ended(aggregator, release)
+    assert state == "published", (await aggregator.show(release)).error
 
 
 async def test_a_restored_ledger_does_no_work(

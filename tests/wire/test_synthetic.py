@@ -371,11 +371,10 @@ async def test_a_trial_counts_invented_records(owners: Callable[..., Any], heard
 
 
 async def test_what_is_refused_before_anybody_is_asked(owners: Callable[..., Any], heard: Heard) -> None:
-    """Other layouts, a product that a policy does not list, and too few records cost nothing."""
+    """How values are masked, a product that a policy does not list, and too few records cost nothing."""
     aggregator, configs = await owners(2, products=("masked",))
-    grid = [control.OwnerGroup(owners=group) for group in ("ab", "a")]
-    with pytest.raises(grpc.aio.AioRpcError, match="a mixed layout is not possible yet"):
-        await begin(aggregator, layout="mixed", groups=grid)
+    with pytest.raises(grpc.aio.AioRpcError, match="is not made by mechanisms"):
+        await begin(aggregator, "a", "b", rank_noise=["0.1"])
     async with running(*configs):
         await heard.wait_for("connected", times=2)
         await begin(aggregator, "a", "b")

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from aggregator.api.uploads import Uploads
+from aggregator.release import linking
 from common.canonical import canonical
 from common.errors import NotConnectedError
 from common.model.rounds import CIPHERTEXT_BYTES
@@ -91,6 +92,100 @@ async def test_a_release_across_owners(
             assert Rounds(db).secrets("hub", "r1") is None
 
 
+def parts(folder: Path, address: str, certificates: Path, *groups: str) -> list[OwnerConfig]:
+    """Return the configurations of owners of groups; each group divides the persons of `part` in its way."""
+    configs = []
+    for place, (names, owners) in enumerate(zip(ATTRIBUTES, groups, strict=False)):
+        whole = part(folder / "whole", names, address, certificates)
+        header, *lines = Path(whole.datasets[0].source).read_text().splitlines()
+        for number, own in enumerate(owners):
+            config = owner(folder / own, own, address, certificates)
+            (dataset,) = config.datasets
+            persons = [int(line.partition(",")[0].removeprefix("p")) // 3**place for line in lines]
+            kept = [line for line, i in zip(lines, persons, strict=True) if i % len(owners) == number]
+            Path(dataset.source).write_text("\n".join([header, *kept, ""]))
+            configs.append(replace(config, datasets=(replace(dataset, attributes=ATTRIBUTES[names]),)))
+    return configs
+
+
+async def begin_mixed(aggregator: Any, *groups: str) -> None:
+    """Start a synthetic release of groups of owners."""
+    grid = [control.OwnerGroup(owners=group) for group in groups]
+    await begin(aggregator, *"".join(groups), layout="mixed", groups=grid)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("groups", [("ab", "cd"), ("a", "bc", "d")])
+async def test_a_release_of_groups_of_owners(
+    launch: Callable[..., Any], tmp_path: Path, certificates: Path, heard: Heard, groups: tuple[str, ...]
+) -> None:
+    """Owners of one group have different persons, and groups the same ones: one table of all."""
+    aggregator = await launch()
+    configs = parts(tmp_path, aggregator.daemon.address, certificates, *groups)
+    share_key(configs)
+    async with running(*configs):
+        await heard.wait_for("connected", times=len(configs))
+        await begin_mixed(aggregator, *groups)
+        state = await ended(aggregator, seconds=240)
+        assert state == "published", (await aggregator.show()).error
+        await heard.wait_for("concluded", times=len(configs))
+    folder = aggregator.config.aggregator.release_dir / "r1"
+    verified = verify_release(folder, aggregator.certificates / "ca.pem")
+    assert verified.n_records == RECORDS
+    attributes = [
+        each.name for names, _ in zip(ATTRIBUTES, groups, strict=False) for each in ATTRIBUTES[names]
+    ]
+    assert pq.read_table(folder / "data.parquet").column_names == ["record", *attributes]
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    assert manifest["synthesis"]["colluding"] == "1"
+    assert [spent(config) for config in configs] == [1] * len(configs)
+    for config in configs:
+        assert not list((config.owner.state_dir / "outbox").glob("*.parcel"))
+        with OwnerDatabase(config.owner.state_dir, make=False) as db:
+            assert Rounds(db).secrets("hub", "r1") is None
+            assert not Rounds(db).partners("hub", "r1")
+
+
+@pytest.mark.parametrize("consistent", [False, True])
+async def test_what_the_aggregator_says_about_partners_is_checked(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+    consistent: bool,
+) -> None:
+    """Other bytes than the addendum names cost nothing; a lie that fits it ends before anything is read."""
+    aggregator = await launch()
+    configs = parts(tmp_path, aggregator.daemon.address, certificates, "ab", "c")
+    share_key(configs)
+    partners, uploaded = linking._partners, Uploads.selection
+
+    def turned(*arguments: Any) -> dict[str, bytes]:
+        """Say of the persons of c that they are at the other owner."""
+        found: dict[str, bytes] = partners(*arguments)
+        return found | {"c": bytes(1 - each if i % 2 == 0 else each for i, each in enumerate(found["c"]))}
+
+    def changed(self: Uploads, *arguments: Any) -> Path:
+        copy = tmp_path / "changed"
+        copy.write_bytes(uploaded(self, *arguments).read_bytes()[:-1] + b"x")
+        return copy
+
+    if consistent:
+        monkeypatch.setattr(linking, "_partners", turned)
+    else:
+        monkeypatch.setattr(Uploads, "selection", changed)
+    async with running(*configs):
+        await heard.wait_for("connected", times=3)
+        await begin_mixed(aggregator, "ab", "c")
+        assert await ended(aggregator, seconds=120) == "failed"
+        await heard.wait_for("concluded", times=3)
+    said = "is for other persons" if consistent else "it is not what the addendum is about"
+    assert any(said in each for each in refusals(configs))
+    assert sum(map(spent, configs)) == (3 if consistent else 0)
+    assert not (aggregator.config.aggregator.release_dir / "r1").exists()
+
+
 async def test_what_was_sent_is_made_again_byte_for_byte(
     launch: Callable[..., Any],
     tmp_path: Path,
@@ -124,7 +219,9 @@ async def test_what_was_sent_is_made_again_byte_for_byte(
     assert [spent(each) for each in configs] == [1, 1]
 
 
-@pytest.mark.parametrize("late", ["rows", "sums"])
+@pytest.mark.parametrize(
+    ("late", "groups"), [("rows", ("a", "b")), ("sums", ("a", "b")), ("rows", ("ab", "c"))]
+)
 async def test_a_partner_that_never_answers_ends_the_release(
     launch: Callable[..., Any],
     tmp_path: Path,
@@ -132,11 +229,17 @@ async def test_a_partner_that_never_answers_ends_the_release(
     heard: Heard,
     monkeypatch: pytest.MonkeyPatch,
     late: str,
+    groups: tuple[str, ...],
 ) -> None:
     """The deadline ends what waits for an owner; the same command goes on, with the same bytes and charge."""
     aggregator = await launch(mask=timedelta(seconds=20))
-    configs = [part(tmp_path, each, aggregator.daemon.address, certificates) for each in "ab"]
+    configs = parts(tmp_path, aggregator.daemon.address, certificates, *groups)
     share_key(configs)
+    mixed = len(configs) > len(groups)
+
+    async def again() -> None:
+        await (begin_mixed(aggregator, *groups) if mixed else begin(aggregator, *groups, layout="vertical"))
+
     upload, made = AggregatorClient.upload_parcel, dict[tuple[str, str], set[str]]()
     silent = True
 
@@ -149,24 +252,25 @@ async def test_a_partner_that_never_answers_ends_the_release(
 
     monkeypatch.setattr(AggregatorClient, "upload_parcel", hung)
     async with running(*configs):
-        await heard.wait_for("connected", times=2)
-        await begin(aggregator, *"ab", layout="vertical")
+        await heard.wait_for("connected", times=len(configs))
+        await again()
         assert await ended(aggregator, seconds=120) == "expired"
         view = await aggregator.show()
         # Only one is late: the other one waits for it.
-        assert re.search("no answer from [ab]$", view.error.message)
+        assert re.search("no answer from [abc]$", view.error.message)
         assert view.resumable
-        await heard.wait_for("concluded", times=2)
-        assert [session_of(each).state for each in configs] == [SessionState.ENDED] * 2
+        await heard.wait_for("concluded", times=len(configs))
+        assert [session_of(each).state for each in configs] == [SessionState.ENDED] * len(configs)
         before = [[each.digest for each in rounds_of(config)] for config in configs]
         silent = False
-        await begin(aggregator, *"ab", layout="vertical")
+        await again()
         assert await ended(aggregator, seconds=120) == "published"
     for config, digests in zip(configs, before, strict=True):
         assert [each.digest for each in rounds_of(config)][: len(digests)] == digests
-    assert len(made) == 3
+    # Rows of one holder, and sums of its adders in two rounds.
+    assert len(made) == (5 if mixed else 3)
     assert all(len(each) == 1 for each in made.values())
-    assert [spent(each) for each in configs] == [1, 1]
+    assert [spent(each) for each in configs] == [1] * len(configs)
 
 
 async def test_a_person_can_stop_what_takes_long(
@@ -242,7 +346,7 @@ def weak(header: dict[str, Any]) -> dict[str, Any]:
 
 def other_persons(header: dict[str, Any]) -> dict[str, Any]:
     """Return the header of rows of other persons."""
-    return header | {"persons": "0" * 64}
+    return header | {"persons": {"b": "0" * 64, "a": "0" * 64}}
 
 
 def changed_header(message: bytes, change: Callable[[dict[str, Any]], dict[str, Any]]) -> bytes:
@@ -259,7 +363,7 @@ def changed_header(message: bytes, change: Callable[[dict[str, Any]], dict[str, 
         (lambda rows: rows + rows[-CIPHERTEXT_BYTES:], "goes on after its end"),
         (lambda rows: rows[:-CIPHERTEXT_BYTES] + b"\xff" * CIPHERTEXT_BYTES, "out of range"),
         (lambda rows: changed_header(rows, weak), "has a factor below 65,536"),
-        (lambda rows: changed_header(rows, other_persons), "is for another persons"),
+        (lambda rows: changed_header(rows, other_persons), "is for other persons"),
     ],
     ids=["fewer", "more", "no ciphertext", "weak key", "other persons"],
 )

@@ -13,8 +13,11 @@ from aggregator.drive import stages
 from aggregator.release.linking import LINKING_BYTES, LinkingResult, link, link_runs
 from common.arrays import sortable
 from common.errors import ConflictError, ProtocolError, UnusableDataError, UsageError
+from common.model.plan import Synthesis
 from common.model.schema import most_records
+from common.model.task import Modelled
 from common.runs import ArrayRun, RunFile
+from common.synthesis.accounting import ROUNDS
 from common.workspace import Workspace
 from tests.fakes.releases import by_token, make_plan, random_tokens
 
@@ -67,6 +70,39 @@ def test_link_finds_what_sets_find(data):
     details = caught.value.details
     assert {(e["group"], *e["owners"]): e["shared"] for e in details["overlaps"]} == shared
     assert {e["group"]: e["lacking"] for e in details["lacking"]} == lacking
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_owners_that_count_together_learn_who_else_has_each_person(data):
+    """Every owner gets, person by person in the order of tokens, the place of the owner in each group."""
+    shape, size = data.draw(st.sampled_from([(2, 2), (1, 3), (3, 1, 2)])), data.draw(st.integers(9, 40))
+    plan = synthetic_grid(shape)
+    # Every owner has somebody.
+    places = [
+        [*range(m), *data.draw(st.lists(st.integers(0, m - 1), min_size=size - m, max_size=size - m))]
+        for m in shape
+    ]
+    held = {
+        task.owner: {i for i in range(size) if places[task.group][i] == int(task.owner[-1])}
+        for task in plan.tasks
+    }
+    records = {owner: len(each) for owner, each in held.items()}
+    tokens = {owner: token_list(sorted(each)) for owner, each in held.items()}
+    runs = {owner: ArrayRun(sortable(each)) for owner, each in tokens.items()}
+    linked = link_runs(plan, records, runs, data.draw(st.integers(1, 60)))
+    assert linked.kind == "equal"
+    for owner, each in held.items():
+        assert linked.selections[owner] == bytes(of_group[i] for i in sorted(each) for of_group in places)
+
+
+def synthetic_grid(shape):
+    """The same grid for a synthetic release."""
+    plan = grid(shape)
+    tasks = tuple(
+        replace(task, attributes=(), modelled=Modelled(task.names, plan.epsilon)) for task in plan.tasks
+    )
+    return replace(plan, tasks=tasks, synthesis=Synthesis(1, ROUNDS))
 
 
 def test_link_compares_all_sixteen_bytes():

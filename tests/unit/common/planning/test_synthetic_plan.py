@@ -28,7 +28,7 @@ from common.planning.synthetic import (
 from common.synthesis.accounting import TABLE, Budget, zcdp_rho
 from common.synthesis.counters import traffic
 from common.synthesis.course import Design
-from common.words.guarantee import composition, essentials, promises
+from common.words.guarantee import composition, essentials, invariants, promises
 from common.words.synthetic import collusion, expected_noise, questions
 from common.words.worth import Worth
 
@@ -197,8 +197,71 @@ def test_epsilon_is_not_divided_among_owners_of_different_attributes():
     check_limits(plan, dict.fromkeys(plan.owners, schema(limits=Limits(min_colluding=1))))
     assert [each.names for each in plan.assignments.values()] == [("north",), ("south",)]
     design = design_of(plan)
-    assert (design.holders, design.owners, design.colluding, design.n_records) == ((0, 1), 1, 0, 20_000)
+    assert (design.homes, design.n_owners, design.colluding) == ((0, 1), (1, 1), 0)
+    assert design.n_records == 20_000
     assert "counted under encryption" in " ".join(collusion(plan))
+
+
+def mixed(groups=(("a", "b"), ("c", "d")), **asked):
+    """Return the plan of groups of owners, each with an attribute of its own."""
+    described = {
+        owner: Schema(
+            tuple(
+                Attribute(f"of{group}", AttributeType.INTEGER, 0, 49)
+                for group, owners in enumerate(groups)
+                if owner in owners
+            ),
+            records_rounded=10_000,
+            identifier=IdentifierRules(),
+        )
+        for owner in {owner for owners in groups for owner in owners}
+    }
+    arguments = ReleaseArguments(
+        dataset="patients", layout=Layout.MIXED, epsilon=Decimal(1), groups=groups,
+        release="r1", product=Product.SYNTHETIC, **asked,
+    )  # fmt: skip
+    created = "2026-01-02T03:04:05+00:00"
+    return make_plan(
+        arguments, described, aggregator="spiffe://t/aggregator/hub", created=created, version="1.0"
+    )
+
+
+def test_groups_of_owners_share_noise_within_and_count_across():
+    """A mixed plan: the whole ε at every owner, a share of the noise in each group, words that say both."""
+    plan = mixed((("a", "b", "c"), ("d", "e")))
+    assert plan.has_partners
+    assert [each.epsilon for each in plan.assignments.values()] == [1] * 5
+    design = design_of(plan)
+    assert (design.homes, design.n_owners, design.colluding) == ((0, 1), (3, 2), 1)
+    assert [design.honest(group) for group in (0, 1)] == [2, 1]
+    assert design.n_records == 20_000
+    said = " ".join(promises(plan))
+    for each in (
+        "the shares of any 2 of 3 owners and the shares of any 1 of 2 owners make up all of it",
+        "by every two of their owners, of which one adds the whole noise",
+        "unless more owners collude than the noise allows for, as long as owners encrypt only",
+        "own owner keeps ε = 3",
+    ):
+        assert each in said
+    assert any("Which owner of another group has a person" in each for each in invariants(plan))
+    with pytest.raises(RefusedError, match="min_colluding = 2"):
+        check_limits(plan, dict.fromkeys(plan.owners, schema(limits=Limits(min_colluding=2))))
+    assert not across().has_partners
+
+
+@pytest.mark.parametrize(
+    ("groups", "asked", "said"),
+    [
+        ((("a", "b"), ("b", "c")), {}, "owner b is in several groups"),
+        ((("a", "b"), ("c",)), {"max_overlap": 2}, "counts each person at one owner of a group"),
+        ((("a", "b"), ("c",)), {"colluding": 2}, "2 of 2 owners cannot collude"),
+        ((("a", "b"), ("c",)), {"colluding": 0}, "each would meet less than the whole noise"),
+    ],
+)
+def test_mixed_plans_that_are_not_possible(groups, asked, said):
+    """In words, before anybody is asked."""
+    with pytest.raises(UsageError, match=said):
+        mixed(groups, **asked)
 
 
 def test_a_plan_says_what_owners_of_different_attributes_send_each_other():
@@ -208,10 +271,13 @@ def test_a_plan_says_what_owners_of_different_attributes_send_each_other():
     assert (cost.n_bytes, cost.passed_on) == (768 * 20_000, 768 * 20_000)
     assert "up to 23 MB of encrypted bins, and it sends them on (23 MB)" in questions(across())
     attributes = tuple(replace(design.attributes[0], name=name) for name in "abcd")
-    four = traffic(replace(design, attributes=attributes, holders=(0, 1, 2, 3)))
+    four = traffic(replace(design, attributes=attributes, owners=(), homes=(0, 1, 2, 3)))
     assert (four.n_bytes, four.passed_on) == (3 * 768 * 20_000, 6 * 768 * 20_000)
     many = tuple(replace(design.attributes[0], name=f"a{each}") for each in range(30))
-    assert traffic(replace(design, attributes=many, holders=(0,) * 15 + (1,) * 15)).n_bytes > cost.n_bytes
+    assert (
+        traffic(replace(design, attributes=many, owners=(), homes=(0,) * 15 + (1,) * 15)).n_bytes
+        > cost.n_bytes
+    )
 
 
 def test_owners_of_different_attributes_link_persons_exactly():
@@ -232,7 +298,6 @@ def test_so_many_values_are_not_counted():
 @pytest.mark.parametrize(
     ("stated", "said"),
     [
-        ({"layout": "mixed", "groups": [["a", "b"], ["b"]]}, "a mixed layout is not possible yet"),
         ({"k": "5"}, "not made by mechanisms"),
         ({"rank_noise": ["0.1"]}, "not made by mechanisms"),
         ({"owner_column": True, "groups": [["a", "b"]]}, "not made by mechanisms"),
@@ -285,8 +350,10 @@ def test_what_is_left_if_all_others_collude():
     assert 2 < left < 3
     # The share of one owner alone, of every answer.
     rho = zcdp_rho(Decimal(1), delta)
-    noise = Budget.of(Decimal(1), delta).noise(TABLE, 1, design.honest)
-    assert rho < Decimal(TABLE.l2_squared) / (2 * noise.size) <= design.honest * rho <= zcdp_rho(left, delta)
+    noise = Budget.of(Decimal(1), delta).noise(TABLE, 1, design.honest(0))
+    assert (
+        rho < Decimal(TABLE.l2_squared) / (2 * noise.size) <= design.honest(0) * rho <= zcdp_rho(left, delta)
+    )
 
 
 def test_too_few_records_are_said_with_the_number_that_would_do():

@@ -93,7 +93,7 @@ def test_tables_of_two_owners_say_that_both_added_noise():
     """Also the coarse ones, which take the place of scores; the release follows from them all the same."""
     n_records = 20_000
     sums: list[np.ndarray] = []
-    design = Design(ATTRIBUTES, n_records, Decimal(1), holders=(0, 0, 1, 1))
+    design = Design(ATTRIBUTES, n_records, Decimal(1), homes=(0, 0, 1, 1))
     while not isinstance(asked := next_round(design, sums), Measured):
         sums.append(exact_answer(asked, columns(n_records)))
     table = counts_table(design, asked)

@@ -16,6 +16,7 @@ from common.synthesis.course import (
     Measured,
     Score,
     Table,
+    attributes_of,
     n_numbers,
     n_rounds,
     next_round,
@@ -39,16 +40,23 @@ DESIGNS = (
     Design((NARROW,), 5_000, Decimal(1)),
     Design((WIDE,), 50_000, Decimal(1)),
     Design((WIDEST, LABELLED, NARROW), 50_000, Decimal(1)),
-    Design((NARROW, WIDE, WIDEST, LABELLED), 9_000, Decimal(2), owners=3, colluding=1),
-    Design((NARROW, WIDE, LABELLED), 30_000, Decimal(1), Decimal("0.000001"), owners=4, colluding=1),
+    Design((NARROW, WIDE, WIDEST, LABELLED), 9_000, Decimal(2), owners=(3,), colluding=1),
+    Design((NARROW, WIDE, LABELLED), 30_000, Decimal(1), Decimal("0.000001"), owners=(4,), colluding=1),
 )
 
 VERTICAL = (
-    Design((NARROW, LABELLED), 5_000, Decimal(1), holders=(0, 1)),
-    Design((WIDEST, LABELLED, NARROW), 50_000, Decimal(1), holders=(1, 0, 1)),
-    Design((NARROW, WIDE, LABELLED), 2_000, Decimal(1), Decimal("0.000001"), holders=(0, 1, 2)),
-    Design((NARROW, WIDE, WIDEST, LABELLED), 30_000, Decimal(1), Decimal("0.000001"), holders=(0, 0, 1, 1)),
+    Design((NARROW, LABELLED), 5_000, Decimal(1), homes=(0, 1)),
+    Design((WIDEST, LABELLED, NARROW), 50_000, Decimal(1), homes=(1, 0, 1)),
+    Design((NARROW, WIDE, LABELLED), 2_000, Decimal(1), Decimal("0.000001"), homes=(0, 1, 2)),
+    Design((NARROW, WIDE, WIDEST, LABELLED), 30_000, Decimal(1), Decimal("0.000001"), homes=(0, 0, 1, 1)),
 )
+MIXED = (
+    Design((NARROW, LABELLED, WIDE), 5_000, Decimal(1), owners=(2, 3), colluding=1, homes=(0, 1, 0)),
+    Design((NARROW, WIDE, LABELLED), 20_000, Decimal(1), Decimal("0.000001"), (4, 1, 2), 1, homes=(0, 1, 2)),
+)
+
+
+ALL = DESIGNS + VERTICAL + MIXED
 
 
 def records(design: Design, n_records: int, seed: int) -> list[np.ndarray]:
@@ -63,18 +71,19 @@ def records(design: Design, n_records: int, seed: int) -> list[np.ndarray]:
 
 def parts_of(design: Design) -> list[list[np.ndarray]]:
     """Return the records of every owner."""
-    return [records(design, design.n_records // design.owners, owner) for owner in range(design.owners)]
+    (n_owners,) = design.n_owners
+    return [records(design, design.n_records // n_owners, owner) for owner in range(n_owners)]
 
 
 @pytest.mark.parametrize("design", DESIGNS, ids=range(len(DESIGNS)))
 def test_the_aggregator_learns_sums_alone_and_everybody_asks_the_same(design):
     """A release under masks: owners compute each question from sums, and all end with the same records."""
-    private = {f"owner{place}": token_bytes(KEY_BYTES) for place in range(design.owners)}
+    parts = parts_of(design)
+    private = {f"owner{place}": token_bytes(KEY_BYTES) for place in range(len(parts))}
     public = {owner: public_key(key) for owner, key in private.items()}
     masks = [Masks(owner, key, public, "flu") for owner, key in private.items()]
-    parts = parts_of(design)
     sums: list[np.ndarray] = []
-    bits = [SeededBits(place) for place in range(design.owners)]
+    bits = [SeededBits(place) for place in range(len(parts))]
     while not isinstance(asked := next_round(design, sums), Measured):
         answers = {}
         for mask, part, source in zip(masks, parts, bits, strict=True):
@@ -85,7 +94,7 @@ def test_the_aggregator_learns_sums_alone_and_everybody_asks_the_same(design):
         sums.append(add_answers(answers, n_numbers(asked)))
         exact = np.sum([exact_answer(asked, part) for part in parts], axis=0)
         for question, apart in _by_question(asked, sums[-1] - exact):
-            assert np.abs(apart).max() < 40 * design.variance(question.noise) ** 0.5
+            assert np.abs(apart).max() < 40 * design.variance(question.noise, attributes_of(question)) ** 0.5
     assert len(sums) == n_rounds(design)
     made, again = (synthesise(design, asked) for _ in range(2))
     assert [each.tobytes() for each in made.codes] == [each.tobytes() for each in again.codes]
@@ -104,7 +113,10 @@ def losses(design: Design, seed: int) -> Fraction:
     while not isinstance(asked := next_round(design, sums), Measured):
         for question in asked:
             kind, size = question.noise.kind, question.noise.size
-            assert question.noise.honest == design.owners - design.colluding
+            attributes = attributes_of(question)
+            if not design.is_across(attributes):
+                n_owners = design.n_owners[design.home(attributes[0])]
+                assert question.noise.honest == max(n_owners - design.colluding, 1)
             sensitivity, unit = (SCORE, UNIT) if isinstance(question, Score) else (TABLE, 1)
             if kind is Kind.LAPLACE:
                 spent += Fraction(sensitivity.l1 * unit, size)
@@ -115,7 +127,7 @@ def losses(design: Design, seed: int) -> Fraction:
     return spent
 
 
-@pytest.mark.parametrize("design", DESIGNS + VERTICAL, ids=range(len(DESIGNS + VERTICAL)))
+@pytest.mark.parametrize("design", ALL, ids=range(len(ALL)))
 @pytest.mark.parametrize("seed", range(8))
 def test_no_answers_make_a_release_cost_more(design, seed):
     """All questions together cost the budget at most, whatever sums an owner is sent, also forged ones."""
@@ -153,7 +165,7 @@ def test_pairs_across_owners_are_counted_coarsely_and_have_both_noises(design):
 
 def test_coarse_tables_show_which_attributes_are_related():
     """Of three attributes at another owner the related one has the best score."""
-    design = Design((NARROW, NARROW, NARROW, NARROW), 5_000, Decimal(1), holders=(0, 1, 1, 1))
+    design = Design((NARROW, NARROW, NARROW, NARROW), 5_000, Decimal(1), homes=(0, 1, 1, 1))
     columns = records(design, 5_000, 1)
     columns[2] = np.minimum(columns[0] + (columns[1] > 25), 50)
     sums: list[np.ndarray] = []
@@ -168,11 +180,25 @@ def test_coarse_tables_show_which_attributes_are_related():
     assert not design.is_across((1, 2))
 
 
-def test_owners_have_different_attributes_or_different_records():
-    """Not both, and every attribute has an owner."""
-    for wrong in ({"holders": (0,)}, {"holders": (0, 1), "owners": 2}):
-        with pytest.raises(ValueError, match="different attributes, or different records"):
+def test_every_attribute_has_a_group_and_every_group_owners():
+    """A design that says anything else is none."""
+    for wrong, said in (
+        ({"homes": (0,)}, "attribute has a group"),
+        ({"homes": (0, 1), "owners": (2,)}, "group has a number"),
+    ):
+        with pytest.raises(ValueError, match=said):
             Design((NARROW, LABELLED), 5_000, Decimal(1), **wrong)
+
+
+@pytest.mark.parametrize("design", MIXED, ids=range(len(MIXED)))
+def test_noise_across_groups_is_whole_for_everybody(design):
+    """An adder's is the whole, whatever its group; a holder's is the share of its group's tables."""
+    noise = design.table_noise(1, (0, 1))
+    group = min(design.home(0), design.home(1), key=design.order.index)
+    within = design.budgets[2].noise(TABLE, 1, design.honest(group))
+    assert noise == design.budgets[2].noise(TABLE, 1)
+    assert design.held_noise(noise, (0, 1)) == within
+    assert design.variance(noise, (0, 1)) > noise.variance(design.n_owners[0] * design.n_owners[1])
 
 
 def test_answers_of_another_form_are_refused():

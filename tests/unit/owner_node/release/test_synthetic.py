@@ -21,7 +21,7 @@ ATTRIBUTES = (
     Attribute("pay", AttributeType.INTEGER, 0, 10**6),
 )
 ALONE = Design(ATTRIBUTES, 50_000, Decimal(1))
-ACROSS = Design(ATTRIBUTES, 50_000, Decimal(1), holders=(0, 1, 0))
+ACROSS = Design(ATTRIBUTES, 50_000, Decimal(1), homes=(0, 1, 0))
 
 
 def rounds_of(design: Design, false: int = 0) -> list[tuple[Question, ...]]:

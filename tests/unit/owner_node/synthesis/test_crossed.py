@@ -20,27 +20,43 @@ from common.errors import IntegrityError
 from common.model.rounds import CIPHERTEXT_BYTES
 from common.model.schema import Attribute, AttributeType
 from common.synthesis.counters import GUARD_BITS, traffic
-from common.synthesis.course import CoarseTable, Design, Measured, OneWay, Table, next_round
+from common.synthesis.course import (
+    CoarseTable,
+    Design,
+    Measured,
+    OneWay,
+    Score,
+    Table,
+    attributes_of,
+    next_round,
+)
 from common.synthesis.roles import Roles
 from owner_node.synthesis import crossed, packing
 from owner_node.synthesis.counts import exact_answer
 from owner_node.synthesis.crossed import (
+    PERSONS_AT_ONCE,
     Sums,
     add_rows,
-    counts_basis,
     encrypted_rows,
+    group_answer,
+    held_tables,
     noisy_counts,
     noisy_sums,
-    open_sums,
     packing_of,
     processes,
     table_noise,
-    vertical_answer,
     work_through,
 )
 from owner_node.synthesis.paillier import PrivateKey, PublicKey
-from owner_node.synthesis.together import VerticalOwner, encrypted_counting, synthesise_across
-from tests.fakes.synthetic_owners import OPENING, TERMS, paillier_key, plain_counting, vertical_owners
+from owner_node.synthesis.together import GroupOwner, encrypted_counting, synthesise_across
+from tests.fakes.synthetic_owners import (
+    OPENING,
+    TERMS,
+    group_owners,
+    paillier_key,
+    plain_counting,
+    shared_columns,
+)
 
 ATTRIBUTES = (
     Attribute("age", AttributeType.INTEGER, 0, 50),
@@ -50,9 +66,10 @@ ATTRIBUTES = (
 )
 
 
-def design(n, holders=(0, 1, 0, 1), delta="0"):
-    """A release; owners' attributes alternate."""
-    return Design(ATTRIBUTES, n, Decimal(20), Decimal(delta), holders=holders)
+def design(n, homes=(0, 1, 0, 1), delta="0", owners=()):
+    """A release; groups' attributes alternate."""
+    colluding = int(max(owners, default=1) > 1)
+    return Design(ATTRIBUTES, n, Decimal(20), Decimal(delta), owners, colluding, homes=homes)
 
 
 def columns_of(n, seed=1):
@@ -69,52 +86,62 @@ class Pair:
 
     design: Design
     columns: list
-    owners: list[VerticalOwner]
+    owners: list[GroupOwner]
     sums: list
     roles: Roles
-    holder: int = 0
-
-    @property
-    def adder(self):
-        """The other one."""
-        return 1 - self.holder
+    holder: int
+    adder: int
 
     @classmethod
-    def of(cls, n, *, columns=None, holders=(0, 1, 0, 1), seed=1):
-        """Make two owners of so many persons; one-way counts are exact here."""
-        made, columns = design(n, holders), columns_of(n) if columns is None else columns
+    def of(cls, n, *, columns=None, homes=(0, 1, 0, 1), owners=(), seed=1):
+        """Make owners of so many persons; one-way counts are exact here."""
+        made, columns = design(n, homes, owners=owners), columns_of(n) if columns is None else columns
         sums, asked = [], next_round(made, [])
         while isinstance(asked, tuple) and isinstance(asked[0], OneWay):
             sums.append(exact_answer(asked, columns))
             asked = next_round(made, sums)
         assert isinstance(asked, tuple)
         roles = Roles(TERMS, made, asked, OPENING)
-        return cls(made, columns, vertical_owners(made, columns, seed), sums, roles, roles.order[0])
+        holder, adder = (made.members(group)[-1] for group in made.order)
+        return cls(made, columns, group_owners(made, columns, seed), sums, roles, holder, adder)
 
     def rows(self, pool=None, **changes):
         """The holder's message."""
         owner = replace(self.owners[self.holder], **changes)
-        return b"".join(encrypted_rows(self.roles, self.holder, owner.columns, owner.key, owner.seed, pool))
+        return b"".join(
+            encrypted_rows(self.roles, self.holder, owner.columns, owner.shared, owner.key, owner.seed, pool)
+        )
 
     def added(self, message, pool=None, size=10**6):
         """The adder's sums."""
         pieces = (message[start : start + size] for start in range(0, len(message), size))
-        return add_rows(self.roles, self.holder, self.adder, self.owners[self.adder].columns, pieces, pool)
+        owner = self.owners[self.adder]
+        return add_rows(self.roles, self.holder, self.adder, owner.columns, owner.shared, pieces, pool)
 
     def answer(self, sums, asked, opening=OPENING, **changes):
         """The adder's message."""
         owner = replace(self.owners[self.adder], **changes)
-        return noisy_sums(self.roles, self.holder, self.adder, sums, asked, opening, owner.seed)
+        return noisy_sums(self.roles, self.holder, self.adder, owner.shared, sums, asked, opening, owner.seed)
 
     def counts(self, message, asked, opening=OPENING, **changes):
         """What the holder decrypts."""
         owner = replace(self.owners[self.holder], **changes)
         key = PrivateKey(owner.key)
-        return noisy_counts(self.roles, self.holder, self.adder, message, asked, opening, key)
+        return noisy_counts(self.roles, self.holder, self.adder, owner.shared, message, asked, opening, key)
 
-    def noise(self, owner, partner, tables, basis=""):
-        """An owner's noise."""
-        return table_noise(self.roles, tables, basis, partner, self.owners[owner].seed)
+    def noise(self, tables, basis=""):
+        """The adder's noise."""
+        return table_noise(self.roles, tables, basis, self.holder, self.owners[self.adder].seed)
+
+    def held(self, tables, counts):
+        """The holder's part, with its noise."""
+        group = self.design.group_of(self.adder)
+        return held_tables(self.roles, tables, [counts], group, self.owners[self.holder].seed)
+
+    def tables(self, asked):
+        """The tables that both are asked for."""
+        groups = (self.design.group_of(each) for each in (self.holder, self.adder))
+        return self.roles.tables(asked, *groups)
 
     def last_round(self):
         """The tables of the chosen pairs, after a choice from exact coarse tables."""
@@ -142,62 +169,85 @@ def test_rows_are_no_more_than_public_numbers_say(pair):
 
 
 @pytest.mark.parametrize(
-    ("n", "holders", "capacity", "n_numbers"),
+    ("n", "homes", "owners", "capacity", "n_numbers"),
     [
-        (1, (0, 1, 0, 1), None, 1),
-        (37, (1, 1, 0, 1), None, 1),
-        (37, (1, 0, 0, 0), None, 1),
-        (37, (0, 1, 0, 1), 310, 2),
+        (1, (0, 1, 0, 1), (), None, 1),
+        (37, (1, 1, 0, 1), (), None, 1),
+        (37, (1, 0, 0, 0), (), None, 1),
+        (37, (0, 1, 0, 1), (), 310, 2),
+        (37, (0, 1, 0, 1), (2, 3), None, 1),
+        # The last owners of both groups have no person in common.
+        (5, (0, 1, 0, 1), (2, 3), None, 1),
     ],
 )
-def test_tables_are_those_of_a_joined_table_with_both_noises(n, holders, capacity, n_numbers, monkeypatch):
+def test_tables_are_those_of_a_joined_table_with_noise(n, homes, owners, capacity, n_numbers, monkeypatch):
     """Coarse tables and chosen ones, attributes in any order, persons of one number or several, bins without
-    persons: the counts of a joined table, the adder's noise and the holder's.
+    persons, all persons of two owners or some: the counts of a joined table and the adder's noise, and then
+    the holder's.
     """
     if capacity:
         monkeypatch.setattr(packing, "CAPACITY", capacity)
-    made = Pair.of(n, holders=holders)
+    made = Pair.of(n, homes=homes, owners=owners)
     assert packing_of(made.roles, made.holder).n_numbers == n_numbers
     sums = made.added(made.rows())
     for opening, asked in (("34" * 32, made.roles.asked), ("56" * 32, made.last_round())):
-        tables = made.roles.tables(asked, made.holder, made.adder)
+        tables = made.tables(asked)
         assert tables or isinstance(asked[0], Table)
         message = made.answer(sums, asked, opening)
-        owner = made.owners[made.holder]
-        opened = open_sums(
-            made.roles, made.holder, made.adder, message, asked, opening, PrivateKey(owner.key), owner.seed
-        )
         decrypted = made.counts(message, asked, opening)
-        for table, counts, seen, theirs, own in zip(
-            tables, opened, decrypted,
-            made.noise(made.adder, made.holder, tables, sums.basis),
-            made.noise(made.holder, made.adder, tables, counts_basis(decrypted)),
-            strict=True,
-        ):  # fmt: skip
-            exact = exact_answer([table], made.columns)
+        joined = shared_columns(made.roles, made.owners, made.holder, made.adder)
+        noises = made.noise(tables, sums.basis)
+        for table, counts, seen, theirs in zip(
+            tables, made.held(tables, decrypted), decrypted, noises, strict=True
+        ):
+            exact = exact_answer([table], joined)
             assert seen.tolist() == (exact + theirs).tolist()
-            assert counts.tolist() == (exact + theirs + own).tolist()
+            assert counts.size == seen.size
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("holders", "delta"), [((0, 1, 0, 1), "0"), ((2, 1, 0, 1), "0.00001")])
-def test_a_release_is_the_same_with_plain_integers(holders, delta, monkeypatch):
-    """Two and three owners, both accountings: what experiments do without encryption is what it does, but for
-    noise that depends on ciphertexts, which experiments do not have.
+@pytest.mark.parametrize(
+    ("homes", "owners", "delta"),
+    [
+        ((0, 1, 0, 1), (), "0"),
+        ((0, 1, 0, 2), (1, 2, 1), "0.00001"),
+    ],
+)
+def test_a_release_is_the_same_with_plain_integers(homes, owners, delta, monkeypatch):
+    """Groups of one owner and of several, both accountings: what experiments do without encryption is what it
+    does, but for noise that depends on ciphertexts, which experiments do not have.
     """
     monkeypatch.setattr(Sums, "basis", "")
-    monkeypatch.setattr(crossed, "counts_basis", lambda _: "")
-    made, columns = design(150, holders, delta), columns_of(150)
-    owners = vertical_owners(made, columns, 3)
+    made, columns = design(150, homes, delta, owners), columns_of(150)
+    owners = group_owners(made, columns, 3)
     encrypted, plain = (
         synthesise_across(TERMS, made, owners, counting) for counting in (encrypted_counting, plain_counting)
     )
     assert [each.tolist() for each in encrypted.codes] == [each.tolist() for each in plain.codes]
     for one, other in zip(encrypted.measured.measurements, plain.measured.measurements, strict=True):
         assert one.counts.tolist() == other.counts.tolist()
-    # The noise of both owners is in it: other seeds give other tables.
-    again = synthesise_across(TERMS, made, vertical_owners(made, columns, 4), plain_counting)
+    # The noise of the owners is in it: other seeds give other tables.
+    again = synthesise_across(TERMS, made, group_owners(made, columns, 4), plain_counting)
     assert again.measured.measurements[-1].counts.tolist() != plain.measured.measurements[-1].counts.tolist()
+
+
+@pytest.mark.parametrize(("owners", "delta"), [((1, 3), "0"), ((2, 2), "0"), ((2, 2), "0.00001")])
+def test_all_noise_together_has_the_stated_variance(owners, delta):
+    """Of tables within groups and across them, of all owners; exact counts are those of all persons."""
+    made, columns = design(300, owners=owners, delta=delta), columns_of(300)
+    apart: dict[bool, list[float]] = {False: [], True: []}
+    for seed in range(8):
+        released = synthesise_across(TERMS, made, group_owners(made, columns, seed), plain_counting)
+        for asked, sums in zip(released.measured.rounds, released.measured.sums, strict=True):
+            ends = np.cumsum([each.n_numbers for each in asked])[:-1]
+            for question, numbers in zip(asked, np.split(sums, ends), strict=True):
+                if not isinstance(question, Score):
+                    off = numbers - exact_answer([question], columns)
+                    attributes = attributes_of(question)
+                    scale = made.variance(question.noise, attributes) ** 0.5
+                    apart[made.is_across(attributes)] += (off / scale).tolist()
+    for of_kind in apart.values():
+        assert np.var(of_kind) == pytest.approx(1, rel=0.1)
 
 
 # --- the same bytes -------------------------------------------------------------------------------------
@@ -264,21 +314,22 @@ def test_messages_of_other_seeds_rounds_and_releases_have_nothing_in_common(pair
     """No ciphertext is ever the same, and no noise."""
     made, message, sums = pair
     asked = made.roles.asked
-    tables = made.roles.tables(asked, made.holder, made.adder)
+    tables = made.tables(asked)
     answers = [
         made.answer(sums, asked), made.answer(sums, asked, "34" * 32),
         made.answer(sums, asked, seed=bytes(32)),
     ]  # fmt: skip
     pieces = [ciphertexts_of(each) for each in answers]
     assert len({each for of_answer in pieces for each in of_answer}) == 3 * len(pieces[0])
-    noises = [made.noise(made.adder, made.holder, tables, basis)[0].tolist() for basis in ("", "34" * 32)]
+    noises = [made.noise(tables, basis)[0].tolist() for basis in ("", "34" * 32)]
     assert noises[0] != noises[1]
-    assert made.noise(made.adder, 0, tables)[0].tolist() != made.noise(made.adder, 1, tables)[0].tolist()
+    other = table_noise(made.roles, tables, "", made.adder, made.owners[made.adder].seed)
+    assert made.noise(tables)[0].tolist() != other[0].tolist()
     # Rows of other bins, too: ciphertexts with the same blinds would show the difference of their rows.
     for changes in ({"terms": replace(TERMS, release="other")}, {"opening": "34" * 32}):
         other = replace(made, roles=replace(made.roles, **changes))
-        assert not set(ciphertexts_of(other.rows())) & set(ciphertexts_of(message))
-    assert len(set(ciphertexts_of(message))) == 300
+        assert not set(encrypted(other.rows())) & set(encrypted(message))
+    assert len(set(encrypted(message))) == 300
 
 
 def test_what_is_asked_again_has_the_same_noise(pair):
@@ -286,17 +337,14 @@ def test_what_is_asked_again_has_the_same_noise(pair):
     second draw, of the adder or of the holder, nor does the same message blinded anew.
     """
     made, _, sums = pair
-    asked, key = made.roles.asked, PrivateKey(made.owners[made.holder].key)
+    asked, tables = made.roles.asked, made.tables(made.roles.asked)
     messages = {opening: made.answer(sums, asked, opening) for opening in (OPENING, "34" * 32)}
     seen = [made.counts(message, asked, opening) for opening, message in messages.items()]
-    opened = [
-        open_sums(made.roles, made.holder, made.adder, message, asked, opening, key, bytes(32))
-        for opening, message in messages.items()
-    ]
+    opened = [made.held(tables, counts) for counts in seen]
     for one, other in (seen, opened):
         assert [each.tolist() for each in one] == [each.tolist() for each in other]
     alone = [
-        vertical_answer(made.design, 0, first, made.owners[0].columns, {}, TERMS, bytes(32))
+        group_answer(made.design, 0, first, made.owners[0].columns, {}, TERMS, bytes(32))
         for first in (next_round(made.design, []), next_round(replace(made.design, n_records=301), []))
         if isinstance(first, tuple)
     ]
@@ -316,9 +364,10 @@ def test_other_rows_have_other_noise(pair):
     assert other.basis != sums.basis
     counts = [np.concatenate(made.counts(made.answer(each, asked), asked)) for each in (sums, other)]
     assert np.count_nonzero(counts[0] - counts[1]) > counts[0].size / 2
-    tables = made.roles.tables(asked, made.holder, made.adder)
-    noises = [made.noise(made.holder, made.adder, tables, counts_basis([each])) for each in counts]
-    assert noises[0][0].tolist() != noises[1][0].tolist()
+    tables = made.tables(asked)
+    split = [np.split(each, np.cumsum([table.n_numbers for table in tables])[:-1]) for each in counts]
+    noises = [np.concatenate(made.held(tables, each)) - np.concatenate(each) for each in split]
+    assert noises[0].tolist() != noises[1].tolist()
     key = PrivateKey(holder.key)
     last = made.last_round()
     values = [
@@ -327,6 +376,18 @@ def test_other_rows_have_other_noise(pair):
     ]
     # Guards of hidden runs are filled with random bits: one person would not reach them.
     assert all(hidden_bits(made, abs(one - two)) > 60 for one, two in zip(*values, strict=True))
+
+
+def encrypted(rows):
+    """The ciphertexts of rows of persons with one number, without who else has these."""
+    size = 4 + int.from_bytes(rows[:4])
+    pieces = [rows[size + start :] for start in range(0, len(rows) - size, PERSONS_AT_ONCE * 769)]
+    n_persons = (len(rows) - size) // 769
+    found = []
+    for number, piece in enumerate(pieces):
+        of_piece = min(PERSONS_AT_ONCE, n_persons - number * PERSONS_AT_ONCE)
+        found += ciphertexts_of(bytes(4) + piece[of_piece : of_piece * 769])
+    return found
 
 
 def ciphertexts_of(message):
@@ -362,9 +423,9 @@ def test_sums_are_blinded_anew(pair):
 def all_products(made, sums, asked):
     """The products of rows that the ciphertexts of an answer start from."""
     where = packing_of(made.roles, made.holder)
-    tables = made.roles.tables(asked, made.holder, made.adder)
+    tables = made.tables(asked)
     others = sorted(
-        {each for table in tables for each in table.pair if made.design.holders[each] == made.adder}
+        {each for table in tables for each in table.pair if made.roles.has_attribute(made.adder, each)}
     )
     assert where.n_numbers == 1
     return [of_bin[0] for other in others for of_bin in sums.products[other]]
@@ -376,11 +437,11 @@ def test_what_is_sent_depends_on_the_noisy_counts_alone(pair, monkeypatch):
     """
     made, message, sums = pair
     asked = made.last_round()
-    tables = made.roles.tables(asked, made.holder, made.adder)
+    tables = made.tables(asked)
     seen = made.counts(made.answer(sums, asked), asked)
     others = [
-        each[::-1] if holder == made.adder else each
-        for each, holder in zip(made.columns, made.design.holders, strict=True)
+        each[::-1] if made.roles.has_attribute(made.adder, place) else each
+        for place, each in enumerate(made.columns)
     ]
     other = Pair.of(300, columns=others)
     other.roles = made.roles
@@ -411,13 +472,18 @@ def test_noise_has_the_scale_of_the_round(pair):
     """On every cell, from both owners, whatever the round; half of it would be caught."""
     made, *_ = pair
     for asked in (made.roles.asked, made.last_round()):
-        tables = made.roles.tables(asked, 0, 1)
-        for owner, partner in ((0, 1), (1, 0)):
-            drawn = [made.noise(owner, partner, tables, f"{number:064}") for number in range(60)]
+        tables = made.tables(asked)
+        none = [np.zeros(each.n_numbers, dtype=np.int64) for each in tables]
+        expected = tables[0].noise.variance(1)
+        theirs = [made.noise(tables, f"{number:064}") for number in range(60)]
+        # Other counts have other noise.
+        own = [made.held(tables, [each + number for each in none]) for number in range(60)]
+        for number, of_round in enumerate(own):
+            own[number] = [each - number for each in of_round]
+        for drawn in (theirs, own):
             cells = np.concatenate([each for of_round in drawn for each in of_round])
-            expected = made.design.variance(tables[0].noise)
             assert cells.var() == pytest.approx(expected, rel=0.15)
-            assert made.design.variance(tables[0].noise, tables[0].pair) == 2 * expected
+        assert made.design.variance(tables[0].noise, tables[0].pair) == 2 * expected
 
 
 # --- bad input ------------------------------------------------------------------------------------------
@@ -436,9 +502,14 @@ def changed(message, /, **fields):
     [
         ({"release": "other"}, "is for another release"),
         ({"plan_digest": "ef" * 32}, "is for another plan digest"),
-        ({"persons": "ef" * 32}, "is for another persons"),
+        ({"persons": {"1": "ef" * 32}}, "is for other persons"),
+        ({"persons": {"2": "cd" * 32}}, "is for other persons"),
+        ({"persons": "cd" * 32}, "is for other persons"),
         ({"roles": "ef" * 32}, "is for another roles"),
-        ({"number_of_persons": "299"}, "is for another number of persons"),
+        ({"number_of_persons": ["300"]}, "has no number of persons"),
+        ({"number_of_persons": "0"}, "has no number of persons"),
+        ({"number_of_persons": str(2**22 + 1)}, "has no number of persons"),
+        ({"number_of_persons": "299"}, "is out of range|is for other persons"),
         ({"holder": "2"}, "is for another holder"),
         ({"message": "sums"}, "is for another message"),
         ({"packing": "ef" * 32}, "is for another packing"),
@@ -528,20 +599,31 @@ def test_columns_of_other_persons_are_refused(pair):
     fewer = {place: each[:-1] for place, each in made.owners[made.holder].columns.items()}
     with pytest.raises(IntegrityError, match="299 records are not those of the 300 persons"):
         made.rows(columns=fewer)
-    own = {place: each[:1] for place, each in made.owners[made.adder].columns.items()}
+    owner = made.owners[made.adder]
+    own = {place: each[:1] for place, each in owner.columns.items()}
     with pytest.raises(IntegrityError, match="1 records are not those of the 300 persons"):
-        add_rows(made.roles, made.holder, made.adder, own, [message])
+        add_rows(made.roles, made.holder, made.adder, own, owner.shared, [message])
 
 
-def test_roles_follow_from_the_bins(pair):
-    """The owner with fewer bins encrypts, of equal ones the first; every two owners have one order."""
+def test_rows_of_more_or_fewer_common_persons_are_refused():
+    """An adder counts each of its persons once, whatever a holder says about who has whom."""
+    made = Pair.of(37, owners=(2, 3))
+    message = made.rows()
+    size = 4 + int.from_bytes(message[:4])
+    place, partners = made.roles.place(made.adder), message[size : size + 18]
+    for wrong in (partners.replace(bytes([place]), b"\0", 1), partners.replace(b"\0", bytes([place]), 1)):
+        with pytest.raises(IntegrityError, match="is for other persons"):
+            made.added(message[:size] + wrong + message[size + len(wrong) :])
+
+
+def test_roles_follow_from_the_values(pair):
+    """Owners that can have fewer bins encrypt, of equal ones the first group; every two have one order."""
     made, *_ = pair
-    few = Pair.of(50, holders=(0, 1, 0, 0))
-    assert few.roles.order == (1, 0)
-    assert few.roles.is_holder(1, 0)
-    assert not few.roles.is_holder(0, 1)
-    assert few.roles.adders(1) == (0,)
-    assert few.roles.adders(0) == ()
+    few = Pair.of(50, homes=(0, 1, 0, 0), owners=(1, 2))
+    assert few.design.order == (1, 0)
+    assert few.roles.adders(1) == few.roles.adders(2) == (0,)
+    assert few.roles.adders(0) == few.roles.holders(1) == ()
+    assert few.roles.holders(0) == (1, 2)
     counted = [each for each in made.roles.asked if isinstance(each, CoarseTable)]
     assert made.roles.tables(made.roles.asked, 0, 1) == counted
     assert not isinstance(next_round(made.design, made.sums), Measured)
