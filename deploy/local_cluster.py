@@ -129,7 +129,7 @@ class LocalCluster:
         *arguments: str | Path,
         owner: str = "",
         show: bool = False,
-        timeout: float = 120.0,
+        timeout: float = 300.0,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command of either program to its end; see `start_cli`.
 

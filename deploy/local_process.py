@@ -20,7 +20,7 @@ from common.errors import TesseraError
 
 PROGRAMS = "TESSERA_PROGRAMS"
 """Environment variable that names the folder of the programs to run, if not those of this interpreter."""
-READY_SECONDS = 60.0
+READY_SECONDS = 180.0
 _GRACE_SECONDS = 10.0
 _LAST_LINES = 5
 # prctl(PR_SET_PDEATHSIG, SIGKILL), set by the child on itself: nothing runs between fork and exec, and the
@@ -96,7 +96,7 @@ def start_program(
 
 
 def run_program(
-    program: str, arguments: Sequence[str | Path], folder: Path, timeout: float = 120.0
+    program: str, arguments: Sequence[str | Path], folder: Path, timeout: float = 300.0
 ) -> subprocess.CompletedProcess[str]:
     """Run one of the programs to its end; see `start_program`.
 

@@ -25,7 +25,7 @@ READER = "reader"
 PASSWORD = "p4ss:w/rd@Zq7Qz"
 """Full of what a URL has to escape, and found nowhere by chance."""
 DATABASE = "postgres"
-_READY_SECONDS = 60
+_READY_SECONDS = 180
 _READY = "database system is ready to accept connections"
 
 

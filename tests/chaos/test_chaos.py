@@ -18,7 +18,7 @@ _OF_SPARK = 2055
 """A seed whose release nothing can keep from being published: daemons are started twice."""
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_chaos_for_a_short_time(tmp_path):
     """Whatever is killed, cancelled or refused at random moments, nothing is lost or spent twice."""
     result = Result()
@@ -28,7 +28,7 @@ def test_chaos_for_a_short_time(tmp_path):
 
 
 @pytest.mark.needs("spark")
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_daemon_masks_with_spark(tmp_path):
     """A real daemon starts its session and masks with it."""
     schedule, result = replace(draw(_OF_SPARK), patience=8), Result()

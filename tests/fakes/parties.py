@@ -102,7 +102,7 @@ class Heard(logging.Handler):
 
     async def wait_until(self, holds: Callable[[], bool]) -> None:
         """Wait until something holds; looked at whenever anything is logged."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             while not holds():
                 self._changed.clear()
                 await self._changed.wait()

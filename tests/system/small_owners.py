@@ -174,7 +174,7 @@ def start_release(cluster: LocalCluster, release: str, **options: str) -> subpro
 
 def answer_of(command: subprocess.Popen[str]) -> tuple[int, dict[str, Any]]:
     """Wait for a command; returns its exit code and its document."""
-    out, err = command.communicate(timeout=100)
+    out, err = command.communicate(timeout=300)
     assert "Traceback" not in err, err
     document: dict[str, Any] = json.loads(out)
     return command.returncode, document

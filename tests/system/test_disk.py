@@ -90,7 +90,7 @@ def test_no_room_for_the_release(cluster, disks):
     check_published(cluster, command, "r-releases")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_no_room_for_uploads(cluster, disks):
     """An upload that does not fit is told in words on both sides, kept so far, and goes on."""
     start_anew(cluster)

@@ -29,7 +29,7 @@ def folder():
         yield made
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_walk_through(folder):
     """Every command of the page works in the order it is written in, and leaves no process behind."""
     code, out = paste(walk_through(folder), PROJECT, seconds=200)

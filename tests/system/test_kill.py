@@ -94,7 +94,7 @@ def sessions(cluster: LocalCluster, owner: str) -> Iterator[Sessions]:
 def reached(kept: Sessions, release: str, state: SessionState) -> Session:
     """Return an owner's session as soon as it is in a state or past it; no log line tells some of them."""
     order = (*STEPS, SessionState.PUBLISHED)
-    until = monotonic() + 60
+    until = monotonic() + 180
     while monotonic() < until:
         session = kept.get(AGGREGATOR, release)
         if session is not None and order.index(session.state) >= order.index(state):

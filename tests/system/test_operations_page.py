@@ -24,7 +24,7 @@ def folder():
         yield made
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_pages(folder):
     """Installed, enrolled, backed up, restored, rotated and stopped: every command works, in its order."""
     text = "\n".join(["set -eu", *BLOCKS])

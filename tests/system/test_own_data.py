@@ -16,7 +16,7 @@ COMMAND = re.compile(r"^(?:\w+=\$\()?(?:aggregator|owner-node) ", re.MULTILINE)
 RUN = re.compile(r"^owner-node run --config (\S+)", re.MULTILINE)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_from_files_to_published_releases():
     """The commands are counted as they are typed; a person only compares fingerprints and agrees to plans."""
     page = PAGE.read_text(encoding="utf-8").replace("8443", str(free_port()))

@@ -77,7 +77,7 @@ async def besieged(folder: Path, certificates: Path, patch: pytest.MonkeyPatch) 
         linkage_key.new(config.owner.state_dir)
         siege = Siege(hostile, config)
         async with running(config):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(90):
                 await hostile.connected.wait()
             yield siege
             before = siege.kinds()

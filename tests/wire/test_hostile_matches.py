@@ -89,7 +89,6 @@ LISTS: dict[str, tuple[str, Callable[[list[PassList]], bytes]]] = {
 }
 
 
-@pytest.mark.timeout(120)
 async def test_lists_that_are_none(pair) -> None:
     """Lists that no owner's data can give end the release before anybody spends, and name the owner."""
     aggregator, owners = pair

@@ -31,7 +31,7 @@ async def pair(aggregator: Any, records: np.ndarray) -> list[ScriptedOwner]:
 async def consent_of(owners: list[ScriptedOwner], release: str) -> wire.Work:
     """Describe until the first owner is asked to consent to a release; return that work."""
     busy = [wire.WorkKey(release="r1", step=step) for step in ("consent", "link")]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while True:
             for owner in owners:
                 for work in await owner.poll(busy):
@@ -139,7 +139,7 @@ async def test_a_head_that_comes_with_a_poll(launch, records):
     await a.connect()
     told = a.head(4)
     poll = asyncio.create_task(a.poll_with(told))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while not (shown := await a.connect()).HasField("newest_ledger_head"):
             continue
     poll.cancel()
@@ -161,7 +161,7 @@ async def test_a_head_that_comes_with_a_poll(launch, records):
     assert (await a.poll_with(a.head(6))).newest_ledger_head == told
     assert (await a.connect()).newest_ledger_head == told
     poll = asyncio.create_task(a.poll_with(a.head(6), shown=told.hash))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while (await a.connect()).newest_ledger_head.sequence != 6:
             continue
     poll.cancel()

@@ -224,7 +224,7 @@ async def test_operators_see_the_largest_schemas_and_plans(launch, records):
     """What owners may send, and what is planned of it, fits the messages of the control socket."""
     aggregator = await launch()
     await wide_pair(aggregator, records, 1_520_000, "r1")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         async for view in aggregator.calls.Watch(control.ReleaseRequest(release="r1")):
             if view.plan:
                 break

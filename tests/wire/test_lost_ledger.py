@@ -72,7 +72,7 @@ def refusal(state_dir: Path, release: str) -> Line:
 
 async def ended(aggregator: Any, release: str) -> control.ReleaseView:
     """Wait for the end of a release."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         views = [view async for view in aggregator.calls.Watch(control.ReleaseRequest(release=release))]
     return views[-1]
 

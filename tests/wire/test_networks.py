@@ -24,5 +24,5 @@ def test_releases_go_on_in_a_broken_network(tmp_path):
         "tests.wire.broken_network",
         str(tmp_path),
     ]
-    ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=110)
+    ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=300)
     assert ended.stdout.splitlines() == [f"{name} published" for name in RELEASES], ended.stderr[-5000:]

@@ -237,7 +237,7 @@ async def test_stopping_waits_for_what_is_being_masked(
     def slow(outbox: Outbox, *arguments: Any) -> Any:
         if state in outbox.path("hub", "r1").parents:
             masking.set()
-            go_on.wait(20)
+            go_on.wait(90)
         return produce(outbox, *arguments)
 
     monkeypatch.setattr("owner_node.release.masked.MASKED.produce", slow)
@@ -280,11 +280,11 @@ async def test_operators_see_how_far_masking_is(
         progress = arguments[-1]
         progress.begin("masking", 100)
         progress.reach(43)
-        assert go_on.wait(20)
+        assert go_on.wait(90)
         return produce(*arguments)
 
     monkeypatch.setattr("owner_node.release.masked.MASKED.produce", slow)
-    async with asyncio.timeout(20), running(*configs):
+    async with asyncio.timeout(90), running(*configs):
         await heard.wait_for("connected", times=2)
         await aggregator.start("a", "b")
         told = [""]

@@ -133,7 +133,7 @@ async def test_a_proxy_that_answers_byte_by_byte_holds_nobody_up() -> None:
     """The whole answer has one time-out, and not every byte of it."""
     proxy = ConnectProxy()
     proxy.drips = True
-    async with proxy.listening(), asyncio.timeout(10):
+    async with proxy.listening(), asyncio.timeout(90):
         through = Proxy("https_proxy", HOST, proxy.port)
         with pytest.raises(NotConnectedError, match="does not connect"):
             await asyncio.to_thread(dial, "hub.example", 8443, 0.3, through)

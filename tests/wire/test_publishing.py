@@ -35,7 +35,7 @@ def _short_rests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def seen(aggregator, wanted: Callable[[control.ReleaseView], bool]) -> control.ReleaseView:
     """Wait for a release to be seen in a way."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         async for view in aggregator.calls.Watch(R1):
             if wanted(view):
                 return view

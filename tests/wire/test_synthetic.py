@@ -218,7 +218,7 @@ async def test_everybody_starts_again_in_a_round(
     async with running(*configs):
         await heard.wait_for("connected", times=2)
         await begin(aggregator, "a", "b")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             await reached.wait()
     before = [rounds_of(config) for config in configs]
     assert len(before[1]) == number - 1
@@ -390,7 +390,7 @@ async def test_too_few_records_wait_for_anyway(owners: Callable[..., Any], heard
     async with running(*configs):
         await heard.wait_for("connected", times=2)
         await begin(aggregator, "a", "b", anyway=False, epsilon="0.01")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             async for view in aggregator.calls.Watch(control.ReleaseRequest(release="r1")):
                 if view.state == "planned":
                     break

@@ -60,7 +60,7 @@ def part(folder: Path, name: str, address: str, certificates: Path, records: int
     return replace(config, datasets=(replace(dataset, attributes=ATTRIBUTES[name]),))
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("names", ["ab", "abc"])
 async def test_a_release_across_owners(
     launch: Callable[..., Any], tmp_path: Path, certificates: Path, heard: Heard, names: str
@@ -114,7 +114,7 @@ async def begin_mixed(aggregator: Any, *groups: str) -> None:
     await begin(aggregator, *"".join(groups), layout="mixed", groups=grid)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("groups", [("ab", "cd"), ("a", "bc", "d")])
 async def test_a_release_of_groups_of_owners(
     launch: Callable[..., Any], tmp_path: Path, certificates: Path, heard: Heard, groups: tuple[str, ...]

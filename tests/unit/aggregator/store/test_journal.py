@@ -109,7 +109,7 @@ async def test_what_commands_write_is_announced(journal, tmp_path, monkeypatch):
     command = Journal(tmp_path / "aggregator.db")
     command.operators.note(ACTION)
     command.close()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         await heard.wait()
     watching.cancel()
 

@@ -205,7 +205,7 @@ def test_tables_are_those_of_a_joined_table_with_noise(n, homes, owners, capacit
             assert counts.size == seen.size
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("homes", "owners", "delta"),
     [
