@@ -561,13 +561,15 @@ def _conflict(
     hints = []
     if overlaps:
         more = max((overlap.get("holders", 2) for overlap in overlaps), default=2)
-        hints.append(
-            "remove shared persons from all owners but one: a person's budget holds for one part; or, where "
-            f"every owner's policy allows it, charge them several times (--max-overlap {more})"
-        )
+        hints.append("remove shared persons from all owners but one: a person's budget holds for one part")
+        # Groups that count together have each person at one owner, and all the same persons.
+        if plan.synthesis is None or (plan.n_groups == 1 and not plan.delta):
+            hints.append(
+                f"or, where every owner's policy allows it, charge them several times (--max-overlap {more})"
+            )
     if lacking:
         hints.append(likely_cause(matches))
-    if lacking and common:
+    if lacking and common and plan.synthesis is None:
         hints.append(
             f"or, where policies allow it, mask only the {common} persons that all have: --on-mismatch "
             "intersect; fewer than --min-common N, by default the largest k, would end the release"

@@ -655,6 +655,38 @@ def _check_product(asked: ReleaseArguments) -> None:
             "a synthetic release is not made by mechanisms for single attributes",
             "leave --k, --mechanism, --rank-noise, --budget-split, --weights and --owner-column out",
         )
+    check_countable(asked.groups, asked.max_overlap, intersects=asked.on_mismatch != "stop")
+
+
+def check_countable(groups: Sequence[Sequence[str]], max_overlap: int, *, intersects: bool) -> None:
+    """Check that groups of owners can count the same persons together, in one order.
+
+    Args:
+        groups: Owner ids by group.
+        max_overlap: The most owners of a group that may hold one person.
+        intersects: Whether only the persons of all groups are to be counted.
+
+    Raises:
+        UsageError: If they cannot.
+    """
+    if intersects:
+        raise UsageError(
+            "a synthetic release of some of the owners' common persons is not possible yet",
+            "leave --on-mismatch out, or choose --product masked",
+        )
+    if len(groups) == 1:
+        return
+    if max_overlap > 1:
+        raise UsageError(
+            "a synthetic release of groups of owners counts each person at one owner of a group",
+            "leave --max-overlap out, or choose --product masked",
+        )
+    owners = [owner for group in groups for owner in group]
+    if several := [owner for owner in owners if owners.count(owner) > 1]:
+        raise UsageError(
+            f"owner {several[0]} is in several groups, and a synthetic release counts with one of each owner",
+            "name every owner in one group: --groups, or choose --product masked",
+        )
 
 
 def _check_mechanism(asked: ReleaseArguments) -> None:

@@ -15,6 +15,7 @@ from common.model.plan import Plan, Synthesis
 from common.model.privacy import plain
 from common.model.schema import most_records, rule_codes
 from common.model.task import Modelled
+from common.planning.arguments import check_countable
 from common.synthesis.accounting import FLOOR, ROUNDS, default_colluding, zcdp_rho
 from common.synthesis.course import Design, check_design, n_numbers, next_round, one_way_noises
 from common.synthesis.rounds import MOST_ATTRIBUTES, MOST_BINS, most_bins
@@ -220,39 +221,18 @@ def records_needed(design: Design) -> int:
     return needed
 
 
-def _check_across(plan: Plan) -> None:
-    """Check what owners of different attributes need, who count the same persons in one order."""
-    if plan.passes:
-        raise UsageError(
-            "a synthetic release of persons that match keys link is not possible yet",
-            "declare an identifier that all owners know, without match keys, or choose --product masked",
-        )
-    if plan.linking.intersects:
-        raise UsageError(
-            "a synthetic release of some of the owners' common persons is not possible yet",
-            "leave --on-mismatch out, or choose --product masked",
-        )
-    if max(map(len, plan.groups)) > 1 and plan.linking.max_overlap > 1:
-        raise UsageError(
-            "a synthetic release of groups of owners counts each person at one owner of a group",
-            "leave --max-overlap out, or choose --product masked",
-        )
-    several = [each.owner for each in plan.assignments.values() if len(each.groups) > 1]
-    if several:
-        raise UsageError(
-            f"owner {several[0]} is in several groups, and a synthetic release counts with one of each owner",
-            "name every owner in one group: --groups, or choose --product masked",
-        )
-
-
 def check_synthetic(plan: Plan) -> None:
     """Check that a synthetic release can be made as planned.
 
     Raises:
         UsageError: If it cannot.
     """
-    if plan.n_groups > 1:
-        _check_across(plan)
+    check_countable(plan.groups, plan.linking.max_overlap, intersects=plan.linking.intersects)
+    if plan.n_groups > 1 and plan.passes:
+        raise UsageError(
+            "a synthetic release of persons that match keys link is not possible yet",
+            "declare an identifier that all owners know, without match keys, or choose --product masked",
+        )
     if plan.owner_column:
         raise UsageError("a synthetic record comes from no owner", "leave --owner-column out")
     if plan.max_records_per_person != 1:

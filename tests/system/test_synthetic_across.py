@@ -124,22 +124,24 @@ def parcels(cluster: LocalCluster, release: str) -> dict[str, str]:
     return found
 
 
-def test_a_release(cluster):
-    """Records have the attributes of both; keys, rows and sums are gone when it is published."""
-    code, shown = released(cluster, "whole", **ASKED)
+@pytest.mark.parametrize(("release", "asked"), [("whole", ASKED), ("grouped", MIXED)])
+def test_a_release(cluster, release, asked):
+    """Records have the attributes of all groups; keys, rows and sums are gone when it is published."""
+    code, shown = released(cluster, release, **asked)
     assert (code, shown["state"]) == (0, "published"), shown
-    check_published(cluster, "whole", shown["directory"])
+    check_published(cluster, release, shown["directory"])
     table = pq.read_table(Path(shown["directory"]) / "data.parquet")
+    assert table.num_rows == SIZE
     assert table.column_names == ["record", *(name for names in HELD.values() for name in names)]
     kinds = set(pq.read_table(Path(shown["directory"]) / "counts.parquet").column("kind").to_pylist())
     assert kinds == {"one-way", "score", "coarse", "two-way"}
-    for owner in OWNERS:
-        cluster.owner(owner).wait_for("concluded", release="whole")
+    for owner in "".join(GROUPS) if asked is MIXED else OWNERS:
+        cluster.owner(owner).wait_for("concluded", release=release)
         with state(cluster, owner) as db:
-            assert Rounds(db).secrets(AGGREGATOR, "whole") is None
-            assert not any(each.answer for each in Rounds(db).answered(AGGREGATOR, "whole"))
-    assert parcels(cluster, "whole") == {}
-    assert not list((cluster.folder / "state" / "incoming").glob("whole/*"))
+            assert Rounds(db).secrets(AGGREGATOR, release) is None
+            assert not any(each.answer for each in Rounds(db).answered(AGGREGATOR, release))
+    assert parcels(cluster, release) == {}
+    assert not list((cluster.folder / "state" / "incoming").glob(f"{release}/*"))
 
 
 def test_narrow_wide_and_missing_values(cluster):
@@ -151,21 +153,6 @@ def test_narrow_wide_and_missing_values(cluster):
     assert set(table.column("one").to_pylist()) == {"x"}
     assert set(table.column("code").to_pylist()) == {"a", "b", "(missing)"}
     assert 0 < table.column("cost").null_count < SIZE
-
-
-def test_a_mixed_release(cluster):
-    """Records have the attributes of both groups, whose owners count in pairs; nothing is left of that."""
-    code, shown = released(cluster, "grouped", **MIXED)
-    assert (code, shown["state"]) == (0, "published"), shown
-    check_published(cluster, "grouped", shown["directory"])
-    table = pq.read_table(Path(shown["directory"]) / "data.parquet")
-    assert table.column_names == ["record", *(name for names in HELD.values() for name in names)]
-    assert table.num_rows == SIZE
-    for owner in "".join(GROUPS):
-        cluster.owner(owner).wait_for("concluded", release="grouped")
-        with state(cluster, owner) as db:
-            assert Rounds(db).secrets(AGGREGATOR, "grouped") is None
-    assert parcels(cluster, "grouped") == {}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from common.model.schema import Attribute, AttributeType
 from common.progress import Progress
 from common.release.verification import verify_release
 from common.wire.v1 import control_pb2 as control
-from owner_node.config import OwnerConfig
+from owner_node.config import OwnerConfig, PolicyConfig
 from owner_node.connection.client import AggregatorClient, NotTakenError
 from owner_node.release import crossing
 from owner_node.state.database import OwnerDatabase
@@ -108,24 +109,33 @@ def parts(folder: Path, address: str, certificates: Path, *groups: str) -> list[
     return configs
 
 
-async def begin_mixed(aggregator: Any, *groups: str) -> None:
+async def begin_mixed(aggregator: Any, *groups: str, **changes: Any) -> None:
     """Start a synthetic release of groups of owners."""
     grid = [control.OwnerGroup(owners=group) for group in groups]
-    await begin(aggregator, *"".join(groups), layout="mixed", groups=grid)
+    await begin(aggregator, *"".join(groups), layout="mixed", groups=grid, **changes)
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("groups", [("ab", "cd"), ("a", "bc", "d")])
+@pytest.mark.parametrize(("groups", "delta"), [(("ab", "cd"), ""), (("a", "bc", "d"), "0.0001")])
 async def test_a_release_of_groups_of_owners(
-    launch: Callable[..., Any], tmp_path: Path, certificates: Path, heard: Heard, groups: tuple[str, ...]
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    groups: tuple[str, ...],
+    delta: str,
 ) -> None:
     """Owners of one group have different persons, and groups the same ones: one table of all."""
     aggregator = await launch()
-    configs = parts(tmp_path, aggregator.daemon.address, certificates, *groups)
+    allowed = PolicyConfig(total_delta=Decimal("0.0001"))
+    configs = [
+        replace(each, policy=allowed)
+        for each in parts(tmp_path, aggregator.daemon.address, certificates, *groups)
+    ]
     share_key(configs)
     async with running(*configs):
         await heard.wait_for("connected", times=len(configs))
-        await begin_mixed(aggregator, *groups)
+        await begin_mixed(aggregator, *groups, delta=delta)
         state = await ended(aggregator, seconds=240)
         assert state == "published", (await aggregator.show()).error
         await heard.wait_for("concluded", times=len(configs))
@@ -138,6 +148,7 @@ async def test_a_release_of_groups_of_owners(
     assert pq.read_table(folder / "data.parquet").column_names == ["record", *attributes]
     manifest = json.loads((folder / "manifest.json").read_bytes())
     assert manifest["synthesis"]["colluding"] == "1"
+    assert manifest["synthesis"].get("delta", "") == delta
     assert [spent(config) for config in configs] == [1] * len(configs)
     for config in configs:
         assert not list((config.owner.state_dir / "outbox").glob("*.parcel"))

@@ -184,6 +184,24 @@ def test_intersecting_is_proposed_only_where_persons_are_common():
         assert ("--min-common" in caught.value.hint) is proposed
 
 
+@pytest.mark.parametrize(
+    ("shape", "tokens", "proposed"),
+    [
+        ((2,), {"g0o0": [1, 2, 3], "g0o1": [3, 4, 5]}, True),
+        ((2, 1), {"g0o0": [1, 2, 3], "g0o1": [3, 4, 5], "g1o0": [1, 2, 3, 4, 5]}, False),
+        ((1, 1), {"g0o0": [1, 2, 3], "g1o0": [2, 3, 4]}, False),
+    ],
+)
+def test_nothing_is_proposed_that_a_synthetic_release_refuses(shape, tokens, proposed):
+    """Groups count the same persons, each at one owner; one group of owners may share some and pay for it."""
+    plan = synthetic_grid(shape)
+    lists = {owner: token_list(each) for owner, each in tokens.items()}
+    with pytest.raises(ConflictError) as caught:
+        link(plan, {owner: len(each) for owner, each in tokens.items()}, lists)
+    assert ("--max-overlap 2" in caught.value.hint) is proposed
+    assert "--on-mismatch" not in caught.value.hint
+
+
 @pytest.mark.parametrize("owners_per_group", [(2,), (4,), (1, 1), (2, 2)])
 def test_memory_is_a_small_multiple_of_the_tokens(owners_per_group):
     """What linking takes beside the lists themselves is what it is planned with at most."""

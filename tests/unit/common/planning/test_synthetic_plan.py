@@ -168,8 +168,20 @@ def test_narrow_and_wide_attributes_can_be_modelled(described):
     check_synthetic(planned(("a", "b"), described=described))
 
 
+def in_groups(layout, described, groups, **asked):
+    """Return the plan of groups of owners with different attributes of the same persons."""
+    arguments = ReleaseArguments(
+        dataset="patients", layout=layout, epsilon=Decimal(1), groups=groups, release="r1",
+        product=Product.SYNTHETIC, **asked,
+    )  # fmt: skip
+    created = "2026-01-02T03:04:05+00:00"
+    return make_plan(
+        arguments, described, aggregator="spiffe://t/aggregator/hub", created=created, version="1.0"
+    )
+
+
 def across(identifier=None, **asked):
-    """Return the plan of two owners with different attributes of the same persons."""
+    """Return the plan of two owners with different attributes."""
     described = {
         name: Schema(
             (Attribute(name, AttributeType.INTEGER, 0, 49),),
@@ -178,14 +190,7 @@ def across(identifier=None, **asked):
         )
         for name, records in (("north", 30_000), ("south", 20_000))
     }
-    arguments = ReleaseArguments(
-        dataset="patients", layout=Layout.VERTICAL, epsilon=Decimal(1), groups=(("north",), ("south",)),
-        release="r1", product=Product.SYNTHETIC, **asked,
-    )  # fmt: skip
-    created = "2026-01-02T03:04:05+00:00"
-    return make_plan(
-        arguments, described, aggregator="spiffe://t/aggregator/hub", created=created, version="1.0"
-    )
+    return in_groups(Layout.VERTICAL, described, (("north",), ("south",)), **asked)
 
 
 def test_epsilon_is_not_divided_among_owners_of_different_attributes():
@@ -203,7 +208,7 @@ def test_epsilon_is_not_divided_among_owners_of_different_attributes():
 
 
 def mixed(groups=(("a", "b"), ("c", "d")), **asked):
-    """Return the plan of groups of owners, each with an attribute of its own."""
+    """Return the plan of groups of several owners, each group with an attribute of its own."""
     described = {
         owner: Schema(
             tuple(
@@ -216,14 +221,7 @@ def mixed(groups=(("a", "b"), ("c", "d")), **asked):
         )
         for owner in {owner for owners in groups for owner in owners}
     }
-    arguments = ReleaseArguments(
-        dataset="patients", layout=Layout.MIXED, epsilon=Decimal(1), groups=groups,
-        release="r1", product=Product.SYNTHETIC, **asked,
-    )  # fmt: skip
-    created = "2026-01-02T03:04:05+00:00"
-    return make_plan(
-        arguments, described, aggregator="spiffe://t/aggregator/hub", created=created, version="1.0"
-    )
+    return in_groups(Layout.MIXED, described, groups, **asked)
 
 
 def test_groups_of_owners_share_noise_within_and_count_across():
@@ -284,8 +282,6 @@ def test_owners_of_different_attributes_link_persons_exactly():
     """What match keys link, or only some owners hold, cannot be counted together yet."""
     with pytest.raises(UsageError, match="persons that match keys link is not possible yet"):
         across(IdentifierRules(0, passes=(MatchPass("names", ("name:fold",)),)))
-    with pytest.raises(UsageError, match="some of the owners' common persons is not possible yet"):
-        across(on_mismatch="intersect")
 
 
 def test_so_many_values_are_not_counted():
@@ -298,6 +294,12 @@ def test_so_many_values_are_not_counted():
 @pytest.mark.parametrize(
     ("stated", "said"),
     [
+        (
+            {"layout": "vertical", "groups": [["a"], ["b"]], "on_mismatch": "intersect"},
+            "common persons is not",
+        ),
+        ({"layout": "mixed", "groups": [["a", "b"], ["b", "c"]]}, "owner b is in several groups"),
+        ({"layout": "mixed", "groups": [["a", "b"], ["c"]], "max_overlap": "2"}, "at one owner of a group"),
         ({"k": "5"}, "not made by mechanisms"),
         ({"rank_noise": ["0.1"]}, "not made by mechanisms"),
         ({"owner_column": True, "groups": [["a", "b"]]}, "not made by mechanisms"),
