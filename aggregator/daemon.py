@@ -58,7 +58,7 @@ _LONGEST_SOCKET_PATH = 100
 """Systems allow about 104 bytes for the path of a Unix socket."""
 _OF_A_RELEASE = (
     "aggregator.release.assembly", "aggregator.release.linking", "aggregator.release.publication",
-    "common.release.table", "common.release.report", "common.wire.decoding", "pyarrow.parquet",
+    "common.release.table", "common.release.report", "common.wire.decoding", "pyarrow.parquet", "pandas",
 )  # fmt: skip
 _log = logging.getLogger(__name__)
 

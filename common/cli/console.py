@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO, TypeVar
 
 import typer
 
-from common import frames
 from common.errors import (
     CannotPrintError,
     CannotStoreError,
@@ -175,7 +174,6 @@ def main(make: Callable[[], Any], name: str) -> NoReturn:
     """Run the command line of this process and exit with its code."""
     # Before a command imports gRPC, which would write lines of its own into the log: it is read as JSON.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    frames.keep_out()
     try:
         code = run(make(), name)
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from common import __version__, frames
+from common import __version__
 from common.arrays import Int64Array
 from common.errors import IntegrityError
 from common.model.plan import Plan
@@ -261,14 +261,13 @@ def csv_tables(path: Path, optional: Collection[str]) -> Iterator[pa.Table]:
 
     By pandas: Arrow's reader loses the line break of a quoted value where its blocks meet within CR LF.
     """
-    frames.let_in()
     import pandas as pd
 
     with pd.read_csv(
         path, chunksize=_CSV_RECORDS, dtype="string", keep_default_na=False, index_col=False
     ) as pieces:
         for piece in pieces:
-            table = pa.table({name: pa.array(piece[name].array) for name in piece.columns})
+            table = pa.Table.from_pandas(piece, preserve_index=False)
             # No released value is an empty text, so an empty one was missing in the file.
             whole = table.drop_columns([name for name in table.column_names if name in optional])
             if any(column.null_count or pc.any(pc.equal(column, "")).as_py() for column in whole.columns):

@@ -55,7 +55,10 @@ _log = logging.getLogger(__name__)
 
 
 def _load_libraries() -> None:
-    """Import the libraries that a release needs and an idle daemon does not."""
+    """Import the libraries that a release needs and an idle daemon does not; Arrow imports pandas anyway."""
+    import pandas as pd  # noqa: F401
+    import scipy.optimize  # noqa: F401
+
     import owner_node.masking.forecast
     import owner_node.release.masked  # noqa: F401
 

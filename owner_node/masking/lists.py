@@ -24,8 +24,6 @@ PLACES_PER_BLOCK = 2**17
 """Places of a list that are written at a time where records are streamed."""
 MOST_EXACT = 2**53
 """Integers up to it are doubles."""
-_FEW = 20_000
-"""Centroids that are made to ascend sooner than scipy.optimize is loaded, which takes 0.4 s and 50 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,31 +293,14 @@ def ascending_centroids(noisy_sums: Int64Array, divisors: Int64Array) -> Float64
     Returns:
         Centroids, of the same shape, ascending in each list.
     """
-    noisy = noisy_sums / divisors
-    pooled = _pooled if noisy.size <= _FEW else _many_pooled
-    lists = zip(np.atleast_2d(noisy), np.atleast_2d(divisors), strict=True)
-    return np.reshape([pooled(values, weights) for values, weights in lists], noisy.shape)
-
-
-def _pooled(values: Float64Array, weights: Int64Array) -> Float64Array:
-    """Replace neighbours that are not in order by their mean, until all ascend (pool adjacent violators)."""
-    pools: list[tuple[float, float, int]] = []
-    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
-        mean, size, count = value, float(weight), 1
-        while pools and pools[-1][0] >= mean:
-            before, more, n_before = pools.pop()
-            mean = (before * more + mean * size) / (more + size)
-            size, count = more + size, n_before + count
-        pools.append((mean, size, count))
-    means, _, counts = zip(*pools, strict=True)
-    return np.repeat(np.asarray(means, np.float64), counts)
-
-
-def _many_pooled(values: Float64Array, weights: Int64Array) -> Float64Array:
+    # The module takes longer to load than a small table to mask, and not every mechanism needs it.
     from scipy.optimize import isotonic_regression
 
-    ascending: Float64Array = isotonic_regression(values, weights=weights).x
-    return ascending
+    noisy = noisy_sums / divisors
+    lists = zip(np.atleast_2d(noisy), np.atleast_2d(divisors), strict=True)
+    return np.reshape(
+        [isotonic_regression(values, weights=weights).x for values, weights in lists], noisy.shape
+    )
 
 
 def round_to_domain(values: Float64Array, n_values: int) -> Int64Array:

@@ -34,7 +34,6 @@ from typing import Any
 
 import common
 import owner_node
-from common import frames
 from common.errors import (
     CannotStoreError,
     ConfigurationError,
@@ -342,8 +341,6 @@ def _start(settings: SparkSettings) -> _Running:
 
 def _launch(settings: SparkSettings, folder: Path) -> Any:
     """Start the Java process and its session."""
-    # pyspark asks for it before it hands batches to Python.
-    frames.let_in()
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.logger import PySparkLogger

@@ -4,11 +4,9 @@ from fractions import Fraction
 from math import floor
 
 import numpy as np
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from owner_node.masking import lists
 from owner_node.masking.lists import ascending_centroids, round_centroids, round_to_domain
 from owner_node.masking.tasks import frequency_order
 
@@ -43,16 +41,6 @@ def test_monotone_centroids_are_the_nearest_ascending_list():
     sizes = np.array([10, 10, 30])
     noisy = np.array([10, 40, 20]) * sizes
     assert round_to_domain(ascending_centroids(noisy, sizes), 100).tolist() == [10, 25, 25]
-
-
-@given(st.lists(st.tuples(st.integers(-50, 50), st.integers(1, 9)), min_size=1, max_size=60))
-def test_few_centroids_ascend_as_many_do(noisy):
-    """Few are not worth loading scipy for; both ways give the nearest ascending list."""
-    sums, sizes = np.transpose(noisy)
-    few = ascending_centroids(sums, sizes)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lists, "_FEW", 0)
-        np.testing.assert_allclose(ascending_centroids(sums, sizes), few, rtol=1e-12, atol=1e-12)
 
 
 def test_several_lists_ascend_each_by_itself():
