@@ -19,6 +19,8 @@ _LONGEST_ITEM = 38
 """Longer items of a list are shortened."""
 _LEAST = 1
 """Lines that a list keeps, however little room there is."""
+_LEAST_OF_TABLE = 3
+"""The same for a table: headings, a line, and how many are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def list_items(name: str, items: Iterable[str]) -> PagePart:
 
 
 def rows(columns: Sequence[str], lines: Sequence[Sequence[Cell]]) -> PagePart:
-    """Return a table of aligned text; texts are shortened until a line fits."""
+    """Return a table of aligned text, with one line at least; texts are shortened until a line fits."""
     width = WIDTH
     while True:
         cells = [[_shorten(c, width) if isinstance(c, str) else c for c in line] for line in lines]
@@ -82,6 +84,8 @@ def rows(columns: Sequence[str], lines: Sequence[Sequence[Cell]]) -> PagePart:
         width -= 1
 
     def within(most: int) -> list[str]:
+        # Headings above nothing tell nobody anything.
+        most = max(most, _LEAST_OF_TABLE)
         if len(table) <= most:
             return table
         left = len(table) - (most - 1)

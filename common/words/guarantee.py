@@ -360,7 +360,7 @@ def essentials(plan: Plan) -> tuple[str, ...]:
             f"Promised to one {_unit_word(plan)}: {GLOBAL} with {cost} for the whole record, all that "
             "is released of it together."
         )
-        lines += [*synthetic.collusion(plan), synthetic.questions(plan)]
+        lines += filter(None, [synthetic.trust(plan), synthetic.questions(plan)])
         lines += synthetic.exclusions(plan.synthesis.structural_zeros)
         shown = "numbers of records, and facts about many"
         if plan.has_partners:

@@ -128,6 +128,20 @@ def promises_of(plan: Plan) -> tuple[str, ...]:
     return (*promised, *collusion(plan))
 
 
+def trust(plan: Plan) -> str:
+    """Say in a sentence whom the promise of several owners' release holds against."""
+    synthesis = plan.synthesis
+    if synthesis is None or len(plan.owners) == 1:
+        return ""
+    encrypt = "as long as owners encrypt the bins of their own records and nothing else"
+    if not _may_collude(plan):
+        everybody = "the aggregator and all other owners together"
+        return f"It holds for an owner's part of a record against {everybody}, {encrypt}."
+    others = count_text(synthesis.colluding, "other owner")
+    provided = encrypt if plan.n_groups > 1 else "who see sums of noisy counts"
+    return f"It holds against the aggregator and {others} together, {provided}.{_left_if_all_collude(plan)}"
+
+
 def collusion(plan: Plan) -> tuple[str, ...]:
     """Say who may work together against a person of a release, and what then remains of its promise."""
     synthesis = plan.synthesis
@@ -159,16 +173,20 @@ def collusion(plan: Plan) -> tuple[str, ...]:
             "of which one adds the whole noise. For them it also takes that owners encrypt the bins of their "
             "own records and nothing else."
         )
-    if max(map(len, plan.groups)) - colluding <= 1:
-        return (seen,)
+    left = _left_if_all_collude(plan)
+    invented = " An owner that the aggregator invented counts as one that colludes." if left else ""
+    return (f"{seen}{left}{invented}",)
+
+
+def _left_if_all_collude(plan: Plan) -> str:
+    """Say what the noise of one owner keeps, where more owners may collude than the shares allow for."""
+    synthesis = plan.synthesis
+    if synthesis is None or max(map(len, plan.groups)) - synthesis.colluding <= 1:
+        return ""
     from common.planning.synthetic import design_of, epsilon_against_all
 
     left = bound_text(epsilon_against_all(design_of(plan)))
-    less = (
-        f"If more collude, there is less noise: if all others do, the noise of a record's own owner keeps "
-        f"ε = {left}. An owner that the aggregator invented counts as one that colludes."
-    )
-    return (f"{seen} {less}",)
+    return f" If all others collude, the noise of a record's own owner keeps ε = {left}."
 
 
 def _may_collude(plan: Plan) -> bool:

@@ -6,7 +6,9 @@ from decimal import Decimal
 
 import pytest
 
+from aggregator.cli.plan_text import brief
 from common.canonical import canonical
+from common.cli.brief import LINES
 from common.errors import RefusedError, UsageError, VersionError
 from common.model.compatibility import HERE, check_features, features_of
 from common.model.plan import Layout, Plan, Product
@@ -333,9 +335,10 @@ def test_words_say_who_may_collude(owners, colluding, said):
     """The plan states it, and everybody reads it."""
     plan = planned(owners)
     assert plan.synthesis.colluding == design_of(plan).colluding == colluding
+    assert said in " ".join(promises(plan))
+    assert ("The aggregator sees sums" in " ".join(promises(plan))) is (len(owners) > 1)
+    assert ("against the aggregator and 1 other owner" in " ".join(essentials(plan))) is (len(owners) > 1)
     for lines in (promises(plan), essentials(plan)):
-        assert said in " ".join(lines)
-        assert ("The aggregator sees sums" in " ".join(lines)) is (len(owners) > 1)
         assert ("own owner keeps ε = 3" in " ".join(lines)) is (len(owners) == 3)
     assert ("unless more owners collude" in promises(plan)[0]) is (len(owners) == 3)
     assert composition(planned(("a",))).startswith("ε is for the whole record")
@@ -505,3 +508,18 @@ def test_more_records_than_a_model_has_room_for_are_no_advice():
     assert "too few records" in expected_noise(Design(SOME, 20_000, Decimal("0.1")))
     assert re.search(r"about [0-9,]+ records", expected_noise(Design(SOME, 20_000, Decimal("0.1"))))
     assert not re.search(r"about [0-9,]+ records", expected_noise(Design(SOME, 20_000, Decimal("0.0001"))))
+
+
+@pytest.mark.parametrize("delta", ["0", "0.0000001"])
+def test_a_plan_of_any_layout_fits_a_page(delta):
+    """However long its sentences are: 25 lines, and owners below the headings of their table."""
+    asked = {"delta": Decimal(delta)}
+    plans = (
+        planned(tuple("abcdefgh"), delta=delta),
+        across(**asked),
+        mixed((("a", "b", "c", "d"), ("e", "f")), **asked),
+    )
+    for plan in plans:
+        lines = brief(replace(plan, purpose="to know more " * 40))
+        assert len(lines) <= LINES
+        assert any(line.startswith(f"{plan.owners[0]} ") for line in lines)
