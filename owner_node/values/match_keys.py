@@ -356,6 +356,8 @@ SUGGESTED: Mapping[str, tuple[str, ...]] = {
         "postcode:district",
     ),
     "prefixes+birth": ("forename:first-3", "surname:first-3", "born:date-any-order"),
+    "swapped+postcode": ("forename+surname:sorted", "postcode:fold"),
+    "prefixes+postcode": ("forename:first-3", "surname:first-3", "postcode:fold"),
     "birth+postcode": ("born:date", "postcode:fold"),
 }
 """Passes for people, the most reliable first; a national id goes before them where there is one."""

@@ -1,4 +1,4 @@
-"""Match keys: tokens of a million persons in ten passes, and linking three owners of a million persons."""
+"""Match keys: tokens of a million persons in twelve passes, and linking three owners of a million persons."""
 
 import hmac
 import os

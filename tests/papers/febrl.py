@@ -41,9 +41,9 @@ SETS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "names and birth, exactly": {"exact": ("forename:exact", "surname:exact", "born:date")},
     "the first three": {name: SUGGESTED[name] for name in NAMES[:3]},
     "the first five": {name: SUGGESTED[name] for name in NAMES[:5]},
-    "the first eight": {name: SUGGESTED[name] for name in NAMES[:8]},
-    "all ten": SUGGESTED,
-    "a national id, then all ten": {"id": ("id:digits",), **SUGGESTED},
+    "the first nine": {name: SUGGESTED[name] for name in NAMES[:9]},
+    "all twelve": SUGGESTED,
+    "a national id, then all twelve": {"id": ("id:digits",), **SUGGESTED},
 }
 
 

@@ -66,7 +66,7 @@ MATCHED = replace(
 @pytest.mark.parametrize(
     ("kind", "n_records", "too_large"),
     [
-        (EngineKind.AUTO, 220_000, False),
+        (EngineKind.AUTO, 190_000, False),
         (EngineKind.AUTO, 240_000, True),
         (EngineKind.DISK, 240_000, True),
         (EngineKind.MEMORY, 10**9, False),
