@@ -266,8 +266,8 @@ class Conductor:
             self._remove(release, BlobKind.SELECTION)
         if release.ended:
             self._steps.clear(release.id)
-            # A release that goes on has the same names.
-            if self._intake.set_aside(release.id):
+            # A release that goes on has the same names, and who has not sealed needs its selection.
+            if self._intake.set_aside(release.id, but_selections=release.resumable):
                 self._steps.take(release.id, partial(asyncio.to_thread, self._intake.clear))
 
     def _remove(self, release: Release, kind: BlobKind) -> None:

@@ -123,19 +123,13 @@ class Release:
     def resumable(self) -> bool:
         """Whether it ended after owners may have spent, so that their fragments can still be collected.
 
-        An owner that has not sealed needs its selection of records for that, or in the first round its
-        partners, which the end deleted; and once it was told of the end, it has returned its reservation and
-        seals nothing any more.
+        Once an owner that has not sealed was told of the end, it has returned its reservation and seals
+        nothing any more.
         """
         over = self.state in (State.FAILED, State.EXPIRED) and self.deleted is None
-        if not over or self.addendum is None:
+        if not over or self.addendum is None or (self.measures and not self.round):
             return False
-        unsealed = self.missing("sealed")
-        if self.measures and not self.round:
-            return False
-        knows = any(self.progress[owner].acknowledged for owner in unsealed)
-        needs = self.round == 1 if self.measures else unsealed
-        return not knows and not (self.addendum.selections and needs)
+        return not any(self.progress[owner].acknowledged for owner in self.missing("sealed"))
 
     @property
     def measures(self) -> bool:

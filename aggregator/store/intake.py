@@ -264,14 +264,26 @@ class Intake:
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
 
-    def set_aside(self, release: str) -> bool:
-        """Remove everything of a release at once, for `clear` to delete it; returns whether there was any."""
-        folder = self._directory / release
+    def set_aside(self, release: str, *, but_selections: bool = False) -> bool:
+        """Remove everything of a release at once, for `clear` to delete it; returns whether there was any.
+
+        Args:
+            but_selections: Whether what linking selected stays, for a release that can go on.
+        """
+        folder, aside = self._directory / release, self._aside / f"{release}-{secrets.token_hex(8)}"
         for path in list(self._digests):
             if path.parent == folder:
                 self._digests.pop(path, None)
         try:
-            folder.rename(self._aside / f"{release}-{secrets.token_hex(8)}")
+            if but_selections:
+                others = [path for path in folder.iterdir() if path.suffix != f".{BlobKind.SELECTION}"]
+                if not others:
+                    return False
+                aside.mkdir(0o700)
+                for path in others:
+                    path.rename(aside / path.name)
+            else:
+                folder.rename(aside)
         except OSError:
             # Nothing is there, or the disk cannot be written: it is tried again at the next start.
             return False

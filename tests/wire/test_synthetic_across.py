@@ -284,6 +284,44 @@ async def test_a_partner_that_never_answers_ends_the_release(
     assert [spent(each) for each in configs] == [1] * len(configs)
 
 
+@pytest.mark.timeout(900)
+async def test_an_owner_away_in_the_first_round_is_no_loss_for_the_others(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the others have spent is not lost: it still finds its partners when the release goes on."""
+    aggregator = await launch(mask=timedelta(seconds=20))
+    groups = "ab", "c"
+    *others, late = configs = parts(tmp_path, aggregator.daemon.address, certificates, *groups)
+    share_key(configs)
+    select, asked = AggregatorClient.selection, asyncio.Event()
+
+    async def lost(self: Any, release: str, plan: str, size: int) -> bytes:
+        if size == len(groups) * RECORDS:
+            asked.set()
+            raise NotConnectedError("the network is gone")
+        return await select(self, release, plan, size)
+
+    async with running(*others):
+        async with running(late):
+            await heard.wait_for("connected", times=3)
+            monkeypatch.setattr(AggregatorClient, "selection", lost)
+            await begin_mixed(aggregator, *groups)
+            await asked.wait()
+        assert await ended(aggregator, seconds=120) == "expired"
+        monkeypatch.undo()
+        assert [spent(each) for each in configs] == [1, 1, 0]
+        assert (await aggregator.show()).resumable
+        # Before it is told of the end, for it would return its reservation.
+        await begin_mixed(aggregator, *groups)
+        async with running(late):
+            assert await ended(aggregator, seconds=120) == "published"
+    assert [spent(each) for each in configs] == [1, 1, 1]
+
+
 async def test_a_person_can_stop_what_takes_long(
     launch: Callable[..., Any],
     tmp_path: Path,

@@ -192,6 +192,20 @@ async def test_cancelled_while_the_last_batch_is_written(intake, presses):
     assert (await intake.receive(blob, len(DATA), chunks(b""))).read_bytes() == DATA
 
 
+async def test_selections_stay_for_a_release_that_can_go_on(intake, tmp_path):
+    """Everything else of it is removed, once."""
+    await intake.receive(blob_of(DATA), 0, chunks(DATA))
+    selection = intake.path("r1", "a", BlobKind.SELECTION)
+    selection.write_bytes(b"bits")
+    assert intake.set_aside("r1", but_selections=True)
+    assert not intake.set_aside("r1", but_selections=True)
+    assert intake.held("r1", "a", BlobKind.FRAGMENT) == 0
+    assert selection.read_bytes() == b"bits"
+    assert [path.name for path in (tmp_path / "removed").glob("*/*")] == ["a.fragment"]
+    assert intake.set_aside("r1")
+    assert not selection.exists()
+
+
 async def test_removal(intake, tmp_path):
     """What is removed is gone, whole or in part, and only that."""
     await intake.receive(blob_of(DATA), 0, chunks(DATA))
