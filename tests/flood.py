@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 
 ADDRESSES = 40
 """Addresses that the connections come from; anybody on a machine can use all of 127.0.0.0/8."""
-_PAUSE_SECONDS = 0.5
 
 
 class Flood:
@@ -20,7 +19,7 @@ class Flood:
         self.reached = threading.Event()
         """Set once as many were opened as shall be open at a time."""
 
-    async def run(self, ports: Sequence[int], most: int, sent: bytes) -> None:
+    async def run(self, ports: Sequence[int], most: int, sent: bytes, pause: float) -> None:
         """Keep connections open until cancelled, `most` at each port."""
 
         async def one(port: int, number: int) -> None:
@@ -36,7 +35,7 @@ class Flood:
                     await loop.sock_sendall(connection, sent)
                     while await loop.sock_recv(connection, 4096):
                         pass
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await asyncio.sleep(pause)
 
         async with asyncio.TaskGroup() as group:
             for port in ports:
@@ -45,16 +44,17 @@ class Flood:
 
 
 @contextmanager
-def flood(ports: Sequence[int], most: int, sent: bytes = b"") -> Iterator[Flood]:
+def flood(ports: Sequence[int], most: int, sent: bytes = b"", pause: float = 0.5) -> Iterator[Flood]:
     """Flood ports of this machine while a `with` block runs.
 
     Args:
         ports: The ports.
         most: Connections that are kept open at each of them.
         sent: What each of them sends.
+        pause: Seconds until a connection that the other side closed is opened again.
     """
     made, loop = Flood(), asyncio.new_event_loop()
-    task = loop.create_task(made.run(ports, most, sent))
+    task = loop.create_task(made.run(ports, most, sent, pause))
 
     def run() -> None:
         with suppress(asyncio.CancelledError):

@@ -49,6 +49,25 @@ def cluster(tmp_path_factory) -> Iterator[StandaloneCluster]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory) -> Path:
+    """What Spark writes of the events of a session."""
+    made: Path = tmp_path_factory.mktemp("events")
+    return made
+
+
+@pytest.fixture(scope="module")
+def settings(cluster, logs, tmp_path_factory) -> SparkSettings:
+    """One session for the tests that mask: a driver and its executors take as long as their work."""
+    logging = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": f"file://{logs}",
+    }
+    made: SparkSettings = cluster.settings(tmp_path_factory.mktemp("session"), **logging)
+    return made
+
+
 def declared(folder: Path, settings: SparkSettings | None) -> DatasetConfig:
     """One attribute in a Parquet file."""
     ages = np.random.default_rng(1).integers(0, 121, N_RECORDS)
@@ -78,28 +97,24 @@ def masked(data: PinnedData, seed: int) -> list[int]:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds that other processes bring about."""
+    """Wait until something holds that other processes bring about; jobs that are asked for take longer than
+    the pause.
+    """
     ends = time.monotonic() + WAIT_SECONDS
     while not holds():
         assert time.monotonic() < ends
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
-def test_executors_killed_again_and_again_change_nothing_and_no_key_is_logged(cluster, tmp_path):
+def test_executors_killed_again_and_again_change_nothing_and_no_key_is_logged(
+    cluster, settings, logs, tmp_path
+):
     """Tasks that run again draw the same bits; plans and event logs have no key.
 
     An executor is killed in every third job of an attribute, so at each of its steps: all twelve take long.
     """
     from owner_node.sources import spark_session
 
-    logs = tmp_path / "events"
-    logs.mkdir()
-    logging = {
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.dir": f"file://{logs}",
-    }
-    settings = cluster.settings(tmp_path / "session", **logging)
     dataset = declared(tmp_path, settings)
     struck: set[int] = set()
     with closing(pinned(dataset, tmp_path).records) as records, ThreadPoolExecutor(1) as thread:
@@ -125,14 +140,15 @@ def test_executors_killed_again_and_again_change_nothing_and_no_key_is_logged(cl
         assert form not in written
 
 
-def test_a_cancelled_release_cancels_its_jobs(cluster, tmp_path):
+def test_a_cancelled_release_cancels_its_jobs(settings, tmp_path):
     """Closing the records ends the work with an error that says so, and no job is left within seconds."""
     from owner_node.sources import spark_session
 
+    session = spark_session.session(settings)
     # One record at a time takes minutes.
-    settings = cluster.settings(tmp_path / "session", **{"spark.sql.execution.arrow.maxRecordsPerBatch": "1"})
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
     data = pinned(declared(tmp_path, settings), tmp_path)
-    tracker = spark_session.session(settings).sparkContext.statusTracker()
+    tracker = session.sparkContext.statusTracker()
     with ThreadPoolExecutor(1) as thread:
         masking = thread.submit(masked, data, 7)
         until(lambda: bool(tracker.getActiveJobsIds()))

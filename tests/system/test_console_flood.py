@@ -22,6 +22,8 @@ OWNERS = ("a", "b")
 CONNECTIONS = 1240
 FILES = (1024, 2048)
 """Soft and hard limit of open files of every daemon."""
+PAUSE = 2.0
+"""Seconds until a closed connection is tried again: as many as ever are open, and fewer are made anew."""
 MOST_LOG = 256 * 1024
 MOST_MEMORY = 96 * 2**20
 """Bytes of log and of memory that a flood may cost a daemon."""
@@ -91,7 +93,7 @@ def test_a_release_beside_a_flood(cluster, ports, sent):
     visitor.sign_in()
     assert visitor.ask("GET", "/").status == 200
     before = {daemon.name: cost(daemon) for daemon in daemons(cluster)}
-    with flood(list(ports.values()), CONNECTIONS, sent) as flooding:
+    with flood(list(ports.values()), CONNECTIONS, sent, PAUSE) as flooding:
         assert flooding.reached.wait(60)
         assert ask(cluster, "aggregator", "status")[0] == ExitCode.DONE
         for owner in OWNERS:

@@ -161,8 +161,11 @@ def test_a_session_in_use_is_neither_ended_nor_replaced(spark, tmp_path):
         assert session.range(3).count() == 3
 
 
-def test_an_idle_session_ends_and_an_interruption_does_what_it_did(spark, monkeypatch):
-    """Executors are free for others then. pyspark would replace Ctrl-C when it starts in the main thread."""
+def test_an_idle_session_ends_and_the_next_one_starts_after_a_passing_error(spark, monkeypatch):
+    """Executors are free for others then. Java ends while it starts, here since it cannot have two garbage
+    collectors, as on a machine without memory for it, and is asked again. pyspark would replace Ctrl-C when
+    it starts in the main thread.
+    """
     from owner_node.sources import spark_session
 
     monkeypatch.setattr(spark_session, "IDLE_SECONDS", 0)
@@ -173,7 +176,10 @@ def test_an_idle_session_ends_and_an_interruption_does_what_it_did(spark, monkey
             thread.join()
     assert spark_session.running(spark) is None
     before = signal.getsignal(signal.SIGINT)
-    spark_session.session(spark)
+    conf = {**SMALL, "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC"}
+    with pytest.raises(SourceUnreachableError, match="ended while it started"):
+        spark_session.session(replace(spark, conf=conf))
+    assert spark_session.session(spark).range(3).count() == 3
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -223,17 +229,6 @@ def test_an_error_without_its_java_process_is_a_passing_one():
     missing = PySparkRuntimeError(errorClass="SESSION_OR_CONTEXT_NOT_EXISTS", messageParameters={})
     for error in (ended, missing):
         assert isinstance(explain(error), SourceUnreachableError)
-
-
-def test_a_java_process_that_ends_while_it_starts_is_a_passing_error(spark):
-    """Here since it cannot have two garbage collectors; a machine may have no memory left for it now."""
-    from owner_node.sources import spark_session
-
-    spark_session.stop()
-    conf = {**SMALL, "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC"}
-    with pytest.raises(SourceUnreachableError, match="ended while it started"):
-        spark_session.session(replace(spark, conf=conf))
-    assert spark_session.session(spark).range(3).count() == 3
 
 
 def test_java_that_was_too_slow_once_is_asked_again(spark, tmp_path, monkeypatch):
