@@ -1,7 +1,7 @@
 """How the budget of a synthetic release becomes noise.
 
-Neighbours: one person's whole record is replaced, all its attributes, at all owners. The number of records,
-of all and of every owner, is public.
+Neighbours: one person's whole record is replaced, all its attributes, at all owners. The owners stay the
+same. The number of records, of all, of every owner, and of every two owners of different groups, is public.
 
 There are two accountings. Without δ the release is ε-differentially private, every answer gets discrete
 Laplace noise, and budgets are parts of ε. With δ it is (ε, δ)-differentially private by way of
@@ -47,10 +47,10 @@ from common.model.privacy import SHARE_PLACES, plain, weighted_share
 # From v = 25 on τ < 10^-104 for up to 40 owners, so that all τ of 10^12 numbers together change ρ by less
 # than the 10^-12 by which `zcdp_rho` stays below what it could be.
 #
-# Tables across groups of owners that hold one attribute each. Owner i of the first group, a holder, and owner
-# j of the second, an adder, count the persons that both have: T_ij. Adder j adds the whole noise N_ij, and
-# holder i alone sees T_ij + N_ij. It sums these over j and adds S_i, its share of the noise, as to a table
-# that its group counts alone. Everybody else sees the sum over all i and j.
+# Tables of two attributes that different groups of owners hold. Owner i of the first group, a holder, and
+# owner j of the second, an adder, count the persons that both have: T_ij. Adder j adds the whole noise N_ij,
+# and holder i alone sees T_ij + N_ij. It sums these over j and adds S_i, its share of the noise, as to a
+# table that its group counts alone. Everybody else sees the sum over all i and j.
 # Against a person that i and j have, c other owners with the aggregator see this:
 # - i is among them, j is not: T_ij + N_ij, with the whole noise, which nothing else that they see depends on
 #   but the sum, and of this they know the rest: post-processing.

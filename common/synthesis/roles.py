@@ -19,7 +19,7 @@ from common.synthesis.rounds import Coding
 CrossTable = CoarseTable | Table
 
 
-class Group(NamedTuple):
+class Counters(NamedTuple):
     """Counters of one attribute."""
 
     attribute: int
@@ -92,7 +92,7 @@ class Roles:
         return {**self.terms.header(), "roles": self.opening}
 
     @cached_property
-    def codings(self) -> dict[Group, Coding]:
+    def codings(self) -> dict[Counters, Coding]:
         """Bins and merged bins of every attribute."""
         codings = {}
         for question in self.asked:
@@ -100,8 +100,8 @@ class Roles:
                 for attribute, fine, merged in zip(
                     question.pair, question.fine, question.codings, strict=True
                 ):
-                    codings[Group(attribute, coarse=False)] = fine
-                    codings[Group(attribute, coarse=True)] = merged
+                    codings[Counters(attribute, coarse=False)] = fine
+                    codings[Counters(attribute, coarse=True)] = merged
         return codings
 
     def adding(self, holder: int) -> tuple[int, ...]:
@@ -133,7 +133,7 @@ class Roles:
 
     def bins(
         self, owner: int, columns: Mapping[int, Int64Array], n_persons: int, *, coarse: bool
-    ) -> dict[Group, Int64Array]:
+    ) -> dict[Counters, Int64Array]:
         """Return the bins of an owner's persons, with the merged ones or without, `(n_persons,)` by group.
 
         Raises:

@@ -51,7 +51,7 @@ from common.model.rounds import CIPHERTEXT_BYTES
 from common.synthesis.counters import MOST_PERSONS, width_of
 from common.synthesis.course import CoarseTable, Design, Question, attributes_of, question_digest
 from common.synthesis.model import Attributes
-from common.synthesis.roles import CrossTable, Group, Roles, Shared, Terms
+from common.synthesis.roles import Counters, CrossTable, Roles, Shared, Terms
 from common.synthesis.rounds import Coding
 from owner_node.masking.arrays import KEY_BYTES, BitSource
 from owner_node.synthesis.counts import noisy_answer
@@ -195,7 +195,7 @@ class _Encrypting:
     packing: Packing
     first: int
     """Number of the first person."""
-    bins: Mapping[Group, Int64Array] = field(repr=False)
+    bins: Mapping[Counters, Int64Array] = field(repr=False)
 
 
 @lru_cache(1)
@@ -434,7 +434,7 @@ def add_rows(
     positions = roles.positions(adder, shared, holder)
     of_all = roles.bins(adder, columns, shared.n_persons, coarse=False)
     bins = {group.attribute: each[positions] for group, each in of_all.items()}
-    n_bins = {each: roles.codings[Group(each, coarse=False)].n_bins for each in bins}
+    n_bins = {each: roles.codings[Counters(each, coarse=False)].n_bins for each in bins}
     modulus, groups = key.to_bytes(), roles.adding(holder)
     own, place = groups.index(roles.design.group_of(adder)), roles.place(adder)
 
@@ -498,12 +498,12 @@ class _Cells:
     holder: int
 
     @cached_property
-    def wanted(self) -> dict[int, list[Group]]:
+    def wanted(self) -> dict[int, list[Counters]]:
         """The holder's groups that are asked for, by attribute of the adder, both ascending."""
-        found: dict[int, list[Group]] = {}
+        found: dict[int, list[Counters]] = {}
         for table in self.tables:
             own, other = self.attributes(table)
-            found.setdefault(other, []).append(Group(own, isinstance(table, CoarseTable)))
+            found.setdefault(other, []).append(Counters(own, isinstance(table, CoarseTable)))
         return {other: sorted(found[other]) for other in sorted(found)}
 
     def attributes(self, table: CrossTable) -> tuple[int, int]:
@@ -513,7 +513,7 @@ class _Cells:
 
     def coding(self, other: int) -> Coding:
         """Return the adder's bins that are asked for of one of its attributes."""
-        return self.roles.codings[Group(other, self.wanted[other][0].coarse)]
+        return self.roles.codings[Counters(other, self.wanted[other][0].coarse)]
 
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
         """Yield attribute and bin of the adder, and number of the packing, of every ciphertext."""
@@ -569,12 +569,12 @@ def noisy_sums(
     cells = _cells_of(roles, holder, adder, asked)
     packing = cells.packing
     noise = table_noise(roles, cells.tables, sums.basis, holder, seed)
-    by_bin: dict[int, dict[Group, Int64Array]] = {other: {} for other in cells.wanted}
+    by_bin: dict[int, dict[Counters, Int64Array]] = {other: {} for other in cells.wanted}
     for table, added in zip(cells.tables, noise, strict=True):
         own, other = cells.attributes(table)
         grid = added.reshape([each.n_bins for each in table.codings])
         # By the adder's bins, then the holder's counters.
-        by_bin[other][Group(own, isinstance(table, CoarseTable))] = grid.T if own < other else grid
+        by_bin[other][Counters(own, isinstance(table, CoarseTable))] = grid.T if own < other else grid
     bits = stream(seed, roles.terms, "blinds", opening + sums.basis, holder)
     found = []
     for other, bin_, number in cells:
@@ -591,7 +591,7 @@ def _fine_bins(roles: Roles, attribute: int, bin_: int, *, coarse: bool) -> list
     """Return the bins that a bin is made of."""
     if not coarse:
         return [bin_]
-    fine, merged = (roles.codings[Group(attribute, coarse=each)] for each in (False, True))
+    fine, merged = (roles.codings[Counters(attribute, coarse=each)] for each in (False, True))
     return [int(each) for each in np.unique(fine.labels[merged.labels == bin_])]
 
 
@@ -685,7 +685,7 @@ def noisy_counts(
     ciphertexts = key.public.parse(incoming.take(len(places) * CIPHERTEXT_BYTES))
     incoming.end()
     key.public.check_units(ciphertexts)
-    by_bin: dict[tuple[int, Group], list[Int64Array]] = {}
+    by_bin: dict[tuple[int, Counters], list[Int64Array]] = {}
     for (other, _, number), ciphertext in zip(places, ciphertexts, strict=True):
         value = key.decrypt(ciphertext)
         if not packing.fits(number, value):
@@ -695,7 +695,7 @@ def noisy_counts(
     found = []
     for table in cells.tables:
         own, other = cells.attributes(table)
-        grid = np.stack(by_bin[other, Group(own, isinstance(table, CoarseTable))])
+        grid = np.stack(by_bin[other, Counters(own, isinstance(table, CoarseTable))])
         found.append((grid.T if own < other else grid).ravel())
     return found
 

@@ -31,7 +31,7 @@ from gmpy2 import mpz
 from common.arrays import Int64Array
 from common.errors import UsageError
 from common.synthesis.counters import GUARD_BITS
-from common.synthesis.roles import Group
+from common.synthesis.roles import Counters
 from owner_node.masking.arrays import BitSource
 from owner_node.synthesis.paillier import MODULUS_BITS
 
@@ -55,11 +55,11 @@ class Packing:
 
     width: int
     """Bits of a counter."""
-    places: Mapping[Group, Place]
+    places: Mapping[Counters, Place]
     """Of all groups, in the order of numbers and bits."""
 
     @classmethod
-    def of(cls, n_counters: Mapping[Group, int], width: int) -> "Packing":
+    def of(cls, n_counters: Mapping[Counters, int], width: int) -> "Packing":
         """Fill numbers with groups: all coarse ones, then the fine ones.
 
         Coarse groups are asked for together, or not at all: they share a guard.
@@ -71,7 +71,7 @@ class Packing:
         Raises:
             UsageError: If a group does not fit into a number.
         """
-        places: dict[Group, Place] = {}
+        places: dict[Counters, Place] = {}
         number, end, before = 0, 0, False
         for group in sorted(n_counters, key=lambda each: (not each.coarse, each.attribute)):
             bits = n_counters[group] * width
@@ -92,7 +92,7 @@ class Packing:
         """How many numbers a person has."""
         return 1 + max(place.number for place in self.places.values())
 
-    def numbers(self, bins: Mapping[Group, Int64Array]) -> list[mpz]:
+    def numbers(self, bins: Mapping[Counters, Int64Array]) -> list[mpz]:
         """Return the numbers of persons, person by person.
 
         Args:
@@ -105,11 +105,11 @@ class Packing:
                 found[person * self.n_numbers + place.number] += ones[of_person]
         return found
 
-    def needed(self, asked: Sequence[Group]) -> list[int]:
+    def needed(self, asked: Sequence[Counters]) -> list[int]:
         """Return which of a person's numbers have any of some groups, ascending."""
         return sorted({self.places[group].number for group in asked})
 
-    def addend(self, number: int, noise: Mapping[Group, Int64Array], bits: BitSource) -> mpz:
+    def addend(self, number: int, noise: Mapping[Counters, Int64Array], bits: BitSource) -> mpz:
         """Return z, what is added to the sum of persons' numbers; see above.
 
         Args:
@@ -131,7 +131,7 @@ class Packing:
                     found += mpz(each + half) << (place.start + i * self.width)
         return found
 
-    def _runs(self, number: int, asked: Mapping[Group, object]) -> Iterator[tuple[bool, list[Place]]]:
+    def _runs(self, number: int, asked: Mapping[Counters, object]) -> Iterator[tuple[bool, list[Place]]]:
         """Yield consecutive groups that are hidden, or asked for."""
         of_number = [each for each in self.places.items() if each[1].number == number]
         if len({group in asked for group, _ in of_number if group.coarse}) > 1:
@@ -139,7 +139,7 @@ class Packing:
         for hidden, run in groupby(of_number, key=lambda each: each[0] not in asked):
             yield hidden, [place for _, place in run]
 
-    def read(self, number: int, value: mpz, asked: Sequence[Group]) -> dict[Group, Int64Array]:
+    def read(self, number: int, value: mpz, asked: Sequence[Counters]) -> dict[Counters, Int64Array]:
         """Return the noisy counters of a number that are asked for, `(n_counters,)` by group."""
         half, mask = 1 << (self.width - 1), (1 << self.width) - 1
         found = {}

@@ -10,18 +10,18 @@ from gmpy2 import mpz
 from common.errors import UsageError
 from common.synthesis.accounting import Kind, Noise
 from common.synthesis.counters import GUARD_BITS, counter_width
-from common.synthesis.roles import Group
+from common.synthesis.roles import Counters
 from owner_node.synthesis import packing as packing_module
 from owner_node.synthesis.packing import CAPACITY, Packing
 from tests.fakes.bits import SeededBits
 
 SIZES = {
-    Group(0, coarse=False): 16,
-    Group(2, coarse=False): 3,
-    Group(0, coarse=True): 6,
-    Group(2, coarse=True): 2,
+    Counters(0, coarse=False): 16,
+    Counters(2, coarse=False): 3,
+    Counters(0, coarse=True): 6,
+    Counters(2, coarse=True): 2,
 }
-LARGE = {Group(i, coarse): 6 if coarse else 16 for i in range(14) for coarse in (True, False)}
+LARGE = {Counters(i, coarse): 6 if coarse else 16 for i in range(14) for coarse in (True, False)}
 
 
 def persons(sizes, n, seed=1):
@@ -30,7 +30,9 @@ def persons(sizes, n, seed=1):
     return {group: draw.integers(0, size, n) for group, size in sizes.items()}
 
 
-@pytest.mark.parametrize(("sizes", "n_numbers"), [(SIZES, 1), (LARGE, 3), ({Group(1, coarse=False): 2}, 1)])
+@pytest.mark.parametrize(
+    ("sizes", "n_numbers"), [(SIZES, 1), (LARGE, 3), ({Counters(1, coarse=False): 2}, 1)]
+)
 @pytest.mark.parametrize("n", [1, 2, 1000])
 def test_noisy_sums_are_read_back(sizes, n_numbers, n):
     """Whatever groups are asked for: the sums of these with their noise, negative ones included."""
@@ -45,7 +47,7 @@ def test_noisy_sums_are_read_back(sizes, n_numbers, n):
     fine = [group for group in sizes if not group.coarse]
     for asked in ([group for group in sizes if group.coarse], fine, fine[:1], fine[1::2]):
         noise = {group: draw.integers(-(2**18), 2**18, sizes[group]) for group in asked}
-        found: dict[Group, np.ndarray] = {}
+        found: dict[Counters, np.ndarray] = {}
         for number in packing.needed(asked):
             value = sums[number] + packing.addend(number, noise, SeededBits(3))
             assert 0 <= value < mpz(1) << CAPACITY
@@ -88,7 +90,7 @@ class Queued:
 
 
 WIDTH = 2
-FIRST, MIDDLE, LAST = (Group(each, coarse=False) for each in range(3))
+FIRST, MIDDLE, LAST = (Counters(each, coarse=False) for each in range(3))
 TINY = {FIRST: 2, MIDDLE: 1, LAST: 1}
 FIRST_BITS, LAST_BITS = 2 * WIDTH + 3, WIDTH + 3
 """Of u, with a guard of 4 bits."""
@@ -158,7 +160,7 @@ def test_coarse_counters_are_asked_for_together():
     """They share a guard, so that one of them cannot be hidden beside another."""
     packing = Packing.of(SIZES, 20)
     with pytest.raises(ValueError, match="asked for together"):
-        packing.addend(0, {Group(0, coarse=True): np.zeros(6, dtype=np.int64)}, SeededBits(1))
+        packing.addend(0, {Counters(0, coarse=True): np.zeros(6, dtype=np.int64)}, SeededBits(1))
 
 
 def test_noise_fits_its_counter():
@@ -173,7 +175,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(UsageError, match="4,194,305 persons, tables across owners count at most 4,194,304"):
         counter_width(2**22 + 1, [Noise(Kind.LAPLACE, 10)])
     with pytest.raises(UsageError, match="150 counters of 20 bits are too many"):
-        Packing.of({Group(0, coarse=False): 150}, 20)
+        Packing.of({Counters(0, coarse=False): 150}, 20)
 
 
 def test_a_number_with_more_bits_is_none_of_ours():
