@@ -194,7 +194,9 @@ class PrivateKey:
     """
 
     def __init__(self, encoded: bytes) -> None:
-        loaded = load_der_private_key(encoded, None)
+        # It comes from this owner's own database. Checking each time that p and q are primes takes 0.1 s.
+        # With other factors its roots are no proof, and whoever gets the key refuses it.
+        loaded = load_der_private_key(encoded, None, unsafe_skip_rsa_key_validation=True)
         if not isinstance(loaded, RSAPrivateKey) or loaded.key_size != MODULUS_BITS:
             raise ValueError(f"no key of {MODULUS_BITS} bits")
         numbers = loaded.private_numbers()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,15 @@ ATTRIBUTES = {
     "b": (Attribute("ward", AttributeType.CATEGORY, 0, 2, categories=("a", "b", "c")),),
     "c": (Attribute("pay", AttributeType.NUMBER, 0, 9_999, 2),),
 }
-RECORDS = 120
+RECORDS = 60
+
+
+@pytest.fixture(autouse=True)
+def _made_keys(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every owner's key is another one, made once for all tests; one release makes its own."""
+    if "names" not in request.fixturenames:
+        numbers = count(10)
+        monkeypatch.setattr(paillier, "new_key", lambda: paillier_key(next(numbers)))
 
 
 def part(folder: Path, name: str, address: str, certificates: Path, records: int = RECORDS) -> OwnerConfig:

@@ -218,7 +218,7 @@ def test_a_release_is_the_same_with_plain_integers(homes, owners, delta, monkeyp
     does, but for noise that depends on ciphertexts, which experiments do not have.
     """
     monkeypatch.setattr(Sums, "basis", "")
-    made, columns = design(150, homes, delta, owners), columns_of(150)
+    made, columns = design(60, homes, delta, owners), columns_of(60)
     owners = group_owners(made, columns, 3)
     encrypted, plain = (
         synthesise_across(TERMS, made, owners, counting) for counting in (encrypted_counting, plain_counting)

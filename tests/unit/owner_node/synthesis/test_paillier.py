@@ -216,6 +216,25 @@ def test_a_key_of_another_kind_is_no_key():
             PrivateKey(wrong.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()))
 
 
+def test_a_key_with_factors_that_are_no_primes_is_refused_by_others(key):
+    """Nothing checks the stored key itself; what it shows others is no proof."""
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateNumbers, RSAPublicNumbers
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    q, factor = key.primes[0], next_prime(2**768 * 9 // 10)
+    p = factor * next_prime(factor)
+    d = invert(65_537, (p - 1) * (q - 1))
+    numbers = RSAPrivateNumbers(
+        int(p), int(q), int(d), int(d % (p - 1)), int(d % (q - 1)), int(invert(q, p)),
+        RSAPublicNumbers(65_537, int(p * q)),
+    )  # fmt: skip
+    stored = numbers.private_key(unsafe_skip_rsa_key_validation=True)
+    wrong = PrivateKey(stored.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()))
+    roots = wrong.roots()
+    with pytest.raises(IntegrityError, match="does not come with the proof"):
+        PublicKey.checked(wrong.public.to_bytes(), roots, "b")
+
+
 def test_units_are_drawn_below_the_modulus(key):
     """Always others, with all sizes that N has."""
     bits = SeededBits(9)
