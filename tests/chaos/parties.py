@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 
 from aggregator.protocol.events import Event, from_json
@@ -192,18 +193,25 @@ def aggregator_state(cluster: LocalCluster) -> Path:
 
 def events_of(cluster: LocalCluster, release: str) -> list[Event]:
     """Return a release's events, read from the journal beside the daemon."""
-    rows = _read(
-        aggregator_state(cluster) / "aggregator.db",
-        "SELECT document FROM events WHERE release = ? ORDER BY sequence",
-        release,
-    )
-    return [from_json(document) for (document,) in rows]
+    return [from_json(document) for document in _documents(cluster, release)]
 
 
 def release_of(cluster: LocalCluster, release: str) -> Release | None:
     """Return a release as the journal has it; None before it is stored."""
-    events = events_of(cluster, release)
-    return fold(events) if events else None
+    documents = _documents(cluster, release)
+    return _folded(documents) if documents else None
+
+
+@lru_cache(1)
+def _folded(documents: tuple[str, ...]) -> Release:
+    """Return the release of some events; a player looks every few milliseconds, mostly at the same ones."""
+    return fold([from_json(each) for each in documents])
+
+
+def _documents(cluster: LocalCluster, release: str) -> tuple[str, ...]:
+    path = aggregator_state(cluster) / "aggregator.db"
+    rows = _read(path, "SELECT document FROM events WHERE release = ? ORDER BY sequence", release)
+    return tuple(document for (document,) in rows)
 
 
 def session_state(cluster: LocalCluster, owner: str, release: str) -> str:
