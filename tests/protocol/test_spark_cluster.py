@@ -140,13 +140,16 @@ def test_executors_killed_again_and_again_change_nothing_and_no_key_is_logged(
         assert form not in written
 
 
-def test_a_cancelled_release_cancels_its_jobs(settings, tmp_path):
+def test_a_cancelled_release_cancels_its_jobs(request, settings, tmp_path):
     """Closing the records ends the work with an error that says so, and no job is left within seconds."""
     from owner_node.sources import spark_session
 
     session = spark_session.session(settings)
-    # One record at a time takes minutes.
-    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
+    batch = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    # One record at a time takes minutes; other tests use this session, too.
+    before = session.conf.get(batch)
+    request.addfinalizer(lambda: session.conf.set(batch, before))
+    session.conf.set(batch, "1")
     data = pinned(declared(tmp_path, settings), tmp_path)
     tracker = session.sparkContext.statusTracker()
     with ThreadPoolExecutor(1) as thread:

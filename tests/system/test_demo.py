@@ -119,9 +119,9 @@ STARTING, CONNECTED = "starting an aggregator", "all owners are connected"
 @pytest.mark.parametrize(
     ("number", "code", "words"),
     [
-        # SIGTERM and SIGHUP have one handler: one comes at each time.
-        (signal.SIGINT, 130, STARTING),
-        (signal.SIGTERM, 143, CONNECTED),
+        (signal.SIGINT, 130, CONNECTED),
+        # One handler raises for both what ends the block that Ctrl-C ends, too.
+        (signal.SIGTERM, 143, STARTING),
         (signal.SIGHUP, 129, STARTING),
         pytest.param(
             signal.SIGKILL,
