@@ -139,7 +139,7 @@ def test_a_release(cluster, release, asked):
             assert Rounds(db).secrets(AGGREGATOR, release) is None
             assert not any(each.answer for each in Rounds(db).answered(AGGREGATOR, release))
     assert parcels(cluster, release) == {}
-    assert not list((cluster.folder / "state" / "incoming").glob(f"{release}/*"))
+    assert not list((cluster.aggregator.config.parent / "state" / "incoming").glob(f"{release}/*"))
 
 
 def test_narrow_wide_and_missing_values(cluster):

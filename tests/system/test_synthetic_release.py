@@ -123,6 +123,16 @@ def test_a_release(cluster):
     out = cluster.folder / "fetched"
     assert ask(cluster, "owner-node", "download", "whole", "--out", out, owner="b")[0] == 0
     assert (out / "counts.parquet").read_bytes() == (Path(shown["directory"]) / "counts.parquet").read_bytes()
+    # Nothing of an answer or a key is left in a database once a release is published.
+    for owner in OWNERS:
+        cluster.owner(owner).wait_for("concluded", release="whole")
+        with state(cluster, owner) as db:
+            assert Rounds(db).secrets(AGGREGATOR, "whole") is None
+            assert not any(each.answer for each in Rounds(db).answered(AGGREGATOR, "whole"))
+            session = Sessions(db, lambda: datetime.now(UTC)).get(AGGREGATOR, "whole")
+        assert session is not None
+        assert session.release_key is None
+    assert not list((cluster.aggregator.config.parent / "state" / "incoming").glob("whole/*"))
 
 
 # With those of `test_synthetic_across`: every round in every layout, either victim in every round and layout.
@@ -167,19 +177,3 @@ def test_a_person_decides(cluster):
     code, document = answer_of(command)
     assert (code, document["state"]) == (0, "published"), document
     assert [each.epsilon for each in spends(cluster, "a", "asked")] == [8]
-
-
-def test_what_is_stored_of_rounds(cluster):
-    """Nothing of an answer or a key is left in a database once its release is published."""
-    code, _ = released(cluster, "after", **ASKED)
-    assert code == 0
-    for owner in OWNERS:
-        cluster.owner(owner).wait_for("concluded", release="after")
-        with state(cluster, owner) as db:
-            assert Rounds(db).secrets(AGGREGATOR, "after") is None
-            assert not any(each.answer for each in Rounds(db).answered(AGGREGATOR, "after"))
-            session = Sessions(db, lambda: datetime.now(UTC)).get(AGGREGATOR, "after")
-            assert session is not None
-            assert session.release_key is None
-    incoming = cluster.folder / "state" / "incoming"
-    assert not list(incoming.glob("after/*"))
