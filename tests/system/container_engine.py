@@ -163,8 +163,10 @@ def brought_up(demonstration: "Demonstration") -> Iterator["Demonstration"]:
     *commands, removal = documented(demonstration.folder.name)
     assert (commands[0][0], removal) == ("up", ["down", "-v"])
     try:
+        # Before the lock, which finding it may take, too.
+        builder = older_compose() or newer_compose()
         with one_at_a_time():
-            demonstration.build(older_compose() or newer_compose())
+            demonstration.build(builder)
         for verb, *arguments in commands:
             # There is no terminal, which docker-compose 1.29 has to be told for `exec`.
             terminal = ["-T"] if verb == "exec" else []
@@ -254,7 +256,7 @@ class Demonstration:
         Compose v2 brings BuildKit, which takes a Dockerfile otherwise than docker-compose does in places. The
         two share no step, and each takes a minute for all.
         """
-        kit = {"DOCKER_BUILDKIT": "1" if command == newer_compose() else "0"}
+        kit = {"DOCKER_BUILDKIT": "0" if command == older_compose() else "1"}
         run(*command, *self._chosen, "build", timeout=600, env=self.environment | kit)
 
     def container(self, service: str) -> str:

@@ -122,20 +122,21 @@ async def test_what_has_appeared_is_published(launch, records, tmp_path, monkeyp
     """If the journal takes nothing after the folder appeared, the release is not called failed: it is written
     down as soon as it can be, with the folder and the copy that are there.
     """
-    append, refusals = Journal.append, iter([True, True])
+    append = Journal.append
 
     def full(journal: Journal, release: str, event, action=None) -> None:
-        if isinstance(event, Published) and next(refusals, False):
+        if isinstance(event, Published):
             raise CannotStoreError("aggregator.db cannot be written (SQLITE_FULL)")
         append(journal, release, event, action)
 
-    monkeypatch.setattr(Journal, "append", full)
-    aggregator = await launch()
     out = tmp_path / "copy"
-    await delivered(aggregator, records, out=str(out))
-    waiting = await seen(aggregator, lambda view: bool(view.note))
-    assert "SQLITE_FULL" in waiting.note
-    assert (await refused(aggregator.calls.Cancel(R1))).code == "usage"
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", full)
+        aggregator = await launch()
+        await delivered(aggregator, records, out=str(out))
+        waiting = await seen(aggregator, lambda view: bool(view.note))
+        assert "SQLITE_FULL" in waiting.note
+        assert (await refused(aggregator.calls.Cancel(R1))).code == "usage"
     view = await seen(aggregator, lambda view: view.state == "published")
     assert (view.note, verify_release(out).manifest_digest) == ("", view.manifest_digest)
 
