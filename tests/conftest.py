@@ -48,6 +48,7 @@ _LABORATORY = (
     "tests/system/test_paper_setups.py",
     "tests/system/test_tutorial.py::test_tutorial",
     "tests/system/test_tutorial.py::test_notebook",
+    "tests/system/test_compose.py::test_built_by_the_newer",
 )
 """Experiments, pictures and notebooks: `make lab` runs them, and `make test` does not."""
 _OF_THE_WHEEL = ("tests/system/", "tests/compatibility/")

@@ -20,7 +20,7 @@ CrossTable = CoarseTable | Table
 
 
 class Counters(NamedTuple):
-    """Counters of one attribute."""
+    """A group of counters: those of one attribute."""
 
     attribute: int
     """Number of the attribute."""
@@ -134,7 +134,7 @@ class Roles:
     def bins(
         self, owner: int, columns: Mapping[int, Int64Array], n_persons: int, *, coarse: bool
     ) -> dict[Counters, Int64Array]:
-        """Return the bins of an owner's persons, with the merged ones or without, `(n_persons,)` by group.
+        """Return the bins of an owner's persons, with the merged ones or without, `(n_persons,)` by counters.
 
         Raises:
             IntegrityError: If there are not as many as were linked.
@@ -146,9 +146,9 @@ class Roles:
                     "the data changed since linking; start the release again",
                 )
         return {
-            group: coding.bins(columns[group.attribute])
-            for group, coding in self.codings.items()
-            if self.has_attribute(owner, group.attribute) and (coarse or not group.coarse)
+            counters: coding.bins(columns[counters.attribute])
+            for counters, coding in self.codings.items()
+            if self.has_attribute(owner, counters.attribute) and (coarse or not counters.coarse)
         }
 
     def tables(self, asked: Sequence[Question], one: int, other: int) -> list[CrossTable]:

@@ -116,6 +116,10 @@ def alternative(plan: Plan) -> tuple[str, ...]:
     )
 
 
+_HONEST = "owners encrypt the bins of their own records and nothing else"
+"""What tables across owners rely on."""
+
+
 def promises_of(plan: Plan) -> tuple[str, ...]:
     """Say what is promised of a release, for what an owner of a person's record is charged."""
     synthesis, unless = plan.synthesis, []
@@ -125,7 +129,7 @@ def promises_of(plan: Plan) -> tuple[str, ...]:
         unless.append("as long as owners encrypt only what they should")
     holds = ", ".join([_ANYONE.rstrip("."), *unless]) + "."
     promised = promises(plan.epsilon_of_person(plan.most_multiples), plan.delta, holds)
-    return (*promised, *collusion(plan))
+    return (*promised, *filter(None, [collusion(plan)]))
 
 
 def trust(plan: Plan) -> str:
@@ -133,28 +137,24 @@ def trust(plan: Plan) -> str:
     synthesis = plan.synthesis
     if synthesis is None or len(plan.owners) == 1:
         return ""
-    encrypt = "as long as owners encrypt the bins of their own records and nothing else"
     if not _may_collude(plan):
         everybody = "the aggregator and all other owners together"
-        return f"It holds for an owner's part of a record against {everybody}, {encrypt}."
+        return f"It holds for an owner's part of a record against {everybody}, as long as {_HONEST}."
     others = count_text(synthesis.colluding, "other owner")
-    provided = encrypt if plan.n_groups > 1 else "who see sums of noisy counts"
+    provided = f"as long as {_HONEST}" if plan.n_groups > 1 else "who see sums of noisy counts"
     return f"It holds against the aggregator and {others} together, {provided}.{_left_if_all_collude(plan)}"
 
 
-def collusion(plan: Plan) -> tuple[str, ...]:
+def collusion(plan: Plan) -> str:
     """Say who may work together against a person of a release, and what then remains of its promise."""
     synthesis = plan.synthesis
     if synthesis is None or len(plan.owners) == 1:
-        return ()
+        return ""
     if not _may_collude(plan):
         return (
-            (
-                "Tables of attributes of two owners are counted under encryption, and both add the whole "
-                "noise. So the promise holds for an owner's part of a record against the aggregator and all "
-                "other owners together, as long as these encrypt the bins of their own records and nothing "
-                "else."
-            ),
+            "Tables of attributes of two owners are counted under encryption, and both add the whole noise. "
+            "So the promise holds for an owner's part of a record against the aggregator and all other "
+            f"owners together, as long as {_HONEST}."
         )
     colluding = synthesis.colluding
     shares = [
@@ -170,12 +170,11 @@ def collusion(plan: Plan) -> tuple[str, ...]:
     if plan.n_groups > 1:
         seen += (
             " Tables of attributes of two groups are counted under encryption by every two of their owners, "
-            "of which one adds the whole noise. For them it also takes that owners encrypt the bins of their "
-            "own records and nothing else."
+            f"of which one adds the whole noise. For them it also takes that {_HONEST}."
         )
     left = _left_if_all_collude(plan)
     invented = " An owner that the aggregator invented counts as one that colludes." if left else ""
-    return (f"{seen}{left}{invented}",)
+    return f"{seen}{left}{invented}"
 
 
 def _left_if_all_collude(plan: Plan) -> str:

@@ -433,7 +433,7 @@ def add_rows(
     n_persons = _n_persons_of(header, roles.name(adder), shared.digests[holder], incoming)
     positions = roles.positions(adder, shared, holder)
     of_all = roles.bins(adder, columns, shared.n_persons, coarse=False)
-    bins = {group.attribute: each[positions] for group, each in of_all.items()}
+    bins = {counters.attribute: each[positions] for counters, each in of_all.items()}
     n_bins = {each: roles.codings[Counters(each, coarse=False)].n_bins for each in bins}
     modulus, groups = key.to_bytes(), roles.adding(holder)
     own, place = groups.index(roles.design.group_of(adder)), roles.place(adder)
@@ -499,7 +499,7 @@ class _Cells:
 
     @cached_property
     def wanted(self) -> dict[int, list[Counters]]:
-        """The holder's groups that are asked for, by attribute of the adder, both ascending."""
+        """The holder's counters that are asked for, by attribute of the adder, both ascending."""
         found: dict[int, list[Counters]] = {}
         for table in self.tables:
             own, other = self.attributes(table)

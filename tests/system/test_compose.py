@@ -331,7 +331,6 @@ def test_no_department_is_left(departments):
     check_removed(departments)
 
 
-@pytest.mark.lab
 def test_built_by_the_newer(top, environment):
     """Compose v2 builds the same Dockerfile by BuildKit: once a week, since that takes as long again."""
     if not newer_compose():

@@ -120,7 +120,7 @@ STARTING, CONNECTED = "starting an aggregator", "all owners are connected"
     ("number", "code", "words"),
     [
         (signal.SIGINT, 130, CONNECTED),
-        # One handler raises for both what ends the block that Ctrl-C ends, too.
+        # They have one handler, and what it raises ends the same block as Ctrl-C.
         (signal.SIGTERM, 143, STARTING),
         (signal.SIGHUP, 129, STARTING),
         pytest.param(

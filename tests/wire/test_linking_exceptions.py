@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import threading
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tests.fakes.releases import by_token
 from tests.fakes.scripted_owner import ScriptedOwner, all_until
 from tests.wire.test_hostile_owner import ended
 from tests.wire.test_operations import refused
+from tests.wire.test_owner_daemon import ended as over
 
 
 async def started(
@@ -62,6 +64,22 @@ async def test_every_owner_gets_its_own_selection(launch, records) -> None:
     assert (await refused(owners[0].calls.Select(other).read())).code == "conflict"
     assert await ended(owners) == ["published", "published"]
     assert (await refused(owners[0].calls.Select(early).read())).code == "protocol"
+
+
+async def test_a_release_that_goes_on_keeps_selections(launch, records) -> None:
+    """What one owner sealed is not lost if the other had not masked yet when the deadline passed."""
+    aggregator = await launch(mask=timedelta(seconds=10))
+    parts = {"a": (["age"], records[:40]), "b": (["income"], records[20:])}
+    options = {"layout": "vertical", "on_mismatch": "intersect"}
+    owners = await started(aggregator, parts, **options)
+    sealed, late = await all_until(owners, "mask")
+    before = await owners[1].selection(late)
+    await owners[0].answer(sealed)
+    assert await over(aggregator) == "expired"
+    assert (await aggregator.show()).resumable
+    await aggregator.start(*parts, **options)
+    assert await owners[1].selection(await owners[1].until("mask")) == before
+    assert await ended(owners) == ["published", "published"]
 
 
 async def test_a_restart_keeps_selections(launch, records) -> None:

@@ -315,13 +315,13 @@ async def test_an_owner_away_in_the_first_round_is_no_loss_for_the_others(
         return await select(self, release, plan, size)
 
     async with running(*others):
-        async with running(late):
-            await heard.wait_for("connected", times=3)
-            monkeypatch.setattr(AggregatorClient, "selection", lost)
-            await begin_mixed(aggregator, *groups)
-            await asked.wait()
+        with monkeypatch.context() as patch:
+            patch.setattr(AggregatorClient, "selection", lost)
+            async with running(late):
+                await heard.wait_for("connected", times=3)
+                await begin_mixed(aggregator, *groups)
+                await asked.wait()
         assert await ended(aggregator, seconds=120) == "expired"
-        monkeypatch.undo()
         assert [spent(each) for each in configs] == [1, 1, 0]
         assert (await aggregator.show()).resumable
         # Before it is told of the end, for it would return its reservation.
