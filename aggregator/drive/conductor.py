@@ -266,9 +266,13 @@ class Conductor:
             self._remove(release, BlobKind.SELECTION)
         if release.ended:
             self._steps.clear(release.id)
-            # A release that goes on has the same names, and who has not sealed needs its selection.
-            if self._intake.set_aside(release.id, but_selections=release.resumable):
-                self._steps.take(release.id, partial(asyncio.to_thread, self._intake.clear))
+
+    def _remove_all(self, release: Release) -> None:
+        """Delete what arrived for an ended release; the selections go once it cannot go on."""
+        # It goes on with the same names. Who has sealed needs no selection.
+        may_go_on = release.resumable and bool(release.missing("sealed"))
+        if self._intake.set_aside(release.id, but_selections=may_go_on):
+            self._steps.take(release.id, partial(asyncio.to_thread, self._intake.clear))
 
     def _remove(self, release: Release, kind: BlobKind) -> None:
         """Delete blobs of all owners in the background; no later state has blobs of this kind."""
@@ -293,6 +297,8 @@ class Conductor:
             self._steps.take(release.id, partial(self._open_round, release.id))
         elif release.state is State.JOINING:
             self._steps.take(release.id, partial(self._publish, release.id))
+        elif release.ended:
+            self._remove_all(release)
 
     # --- steps that take time ------------------------------------------------------------------------
 

@@ -275,8 +275,9 @@ class Intake:
             if path.parent == folder:
                 self._digests.pop(path, None)
         try:
-            if but_selections:
-                others = [path for path in folder.iterdir() if path.suffix != f".{BlobKind.SELECTION}"]
+            blobs = list(folder.iterdir())
+            others = [path for path in blobs if path.suffix != f".{BlobKind.SELECTION}"]
+            if but_selections and len(others) < len(blobs):
                 if not others:
                     return False
                 aside.mkdir(0o700)

@@ -82,6 +82,24 @@ async def test_a_release_that_goes_on_keeps_selections(launch, records) -> None:
     assert await ended(owners) == ["published", "published"]
 
 
+async def test_selections_go_when_a_release_cannot_go_on(launch, records) -> None:
+    """An owner that was told of the end has returned its reservation and masks nothing any more."""
+    aggregator = await launch()
+    parts = {"a": (["age"], records[:40]), "b": (["income"], records[20:])}
+    owners = await started(aggregator, parts, layout="vertical", on_mismatch="intersect")
+    sealed, _ = await all_until(owners, "mask")
+    held = aggregator.config.aggregator.state_dir / "incoming"
+    await owners[0].answer(sealed)
+    failure = wire.Failure(code="internal", message="an internal fault at the owner")
+    request = wire.AnswerRequest(release="r1", plan_digest=sealed.plan_digest, failure=failure)
+    await owners[0].calls.Answer(request)
+    assert (await aggregator.show()).resumable
+    assert {path.suffix for path in held.glob("r1/*")} == {".selection"}
+    await owners[1].answer(await owners[1].until("conclude"))
+    assert not (await aggregator.show()).resumable
+    assert not list(held.iterdir())
+
+
 async def test_a_restart_keeps_selections(launch, records) -> None:
     """Whoever has to mask after the aggregator came back gets the bits that were signed."""
     aggregator = await launch()

@@ -206,6 +206,13 @@ async def test_selections_stay_for_a_release_that_can_go_on(intake, tmp_path):
     assert not selection.exists()
 
 
+async def test_no_folder_stays_without_selections(intake, tmp_path):
+    """Whether a release can go on or not, nothing of it is left if nothing was selected."""
+    await intake.receive(blob_of(DATA), 0, chunks(DATA))
+    assert intake.set_aside("r1", but_selections=True)
+    assert not list((tmp_path / "incoming").iterdir())
+
+
 async def test_removal(intake, tmp_path):
     """What is removed is gone, whole or in part, and only that."""
     await intake.receive(blob_of(DATA), 0, chunks(DATA))
