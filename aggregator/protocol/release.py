@@ -309,7 +309,7 @@ def _delete(release: Release, event: Deleted) -> Release:
 
 
 def _resume(release: Release, event: Resumed) -> Release:
-    """Go on after an end: statements about fragments stay, and all fragments are sent again."""
+    """Go on after an end: statements about fragments stay, and whatever was deleted is sent again."""
     if release.measures:
         name = f"{event.name}_to_measure"
     else:
@@ -317,8 +317,17 @@ def _resume(release: Release, event: Resumed) -> Release:
     state = next_state(release.state, name)
     if not release.resumable:
         raise ProtocolError(f"release {release.id} is {release.state} and cannot go on")
+    # After the round in which rows are sent, every adder has them.
+    rows_again = bool(release.rounds) and bool(release.rounds[-1].rows)
     progress = {
-        owner: replace(answers, received=None, measured=None, acknowledged=None)
+        owner: replace(
+            answers,
+            received=None,
+            measured=None,
+            passed_rows=None if rows_again else answers.passed_rows,
+            passed_sums=None,
+            acknowledged=None,
+        )
         for owner, answers in release.progress.items()
     }
     return _move(replace(release, progress=progress, ending=None), state, event)

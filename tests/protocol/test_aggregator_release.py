@@ -318,6 +318,38 @@ def test_a_synthetic_release_goes_on_in_its_round(kind: type[Ending], answers: i
     assert drive(release, State.PUBLISHED).state is State.PUBLISHED
 
 
+def passed(release: Release, name: str, owner: str) -> Release:
+    """Return a release after an owner sent others something in the open round."""
+    event = PASSED[name](
+        at=6, owner=owner, round=release.round, statement="{}", signature="00", certificate="PEM"
+    )
+    return apply(release, event)
+
+
+def test_what_owners_sent_each_other_is_sent_again() -> None:
+    """It was deleted at the end, and nobody could go on without; rows that were added up stay as they are."""
+    release = drive(synthetic(*OWNERS), State.MEASURING)
+    release = apply(release, replace(opened(release), rows=("a",), sums=("b",)))
+    release = passed(passed(release, "passed_rows", "a"), "passed_sums", "b")
+    assert [step(release, owner) for owner in OWNERS] == ["measure"] * 3
+
+    def resumed() -> Release:
+        return apply(apply(release, Expired(at=7, code="deadline", message="for the test")), Resumed(at=9))
+
+    release = resumed()
+    assert [step(release, owner) for owner in OWNERS] == ["encrypt", None, None]
+    release = passed(release, "passed_rows", "a")
+    assert [step(release, owner) for owner in OWNERS] == [None, "add", None]
+    release = passed(release, "passed_sums", "b")
+    for owner in OWNERS:
+        release = apply(release, measured(release, owner))
+    release = apply(release, replace(opened(release), sums=("b",)))
+    release = passed(release, "passed_sums", "b")
+    release = resumed()
+    assert [step(release, owner) for owner in OWNERS] == [None, "add", None]
+    assert release.progress["a"].passed_rows is not None
+
+
 def test_a_synthetic_release_that_opened_no_round_has_spent_nothing() -> None:
     """So there is nothing to go on with."""
     release = drive(synthetic(*OWNERS), State.MEASURING)

@@ -16,10 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from aggregator.api.uploads import Uploads
+from aggregator.drive.deadlines import Deadlines
+from aggregator.protocol.release import Release
 from aggregator.release import linking
 from common.canonical import canonical
 from common.errors import NotConnectedError
-from common.model.rounds import CIPHERTEXT_BYTES
+from common.model.rounds import CIPHERTEXT_BYTES, Parcel
 from common.model.schema import Attribute, AttributeType
 from common.progress import Progress
 from common.release.verification import verify_release
@@ -291,6 +293,50 @@ async def test_a_partner_that_never_answers_ends_the_release(
     assert len(made) == (5 if mixed else 3)
     assert all(len(each) == 1 for each in made.values())
     assert [spent(each) for each in configs] == [1] * len(configs)
+
+
+@pytest.mark.parametrize("kind", ["rows", "sums"])
+async def test_what_was_deleted_at_the_end_is_sent_again(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    """An owner that had not fetched what another one sent gets it once the release goes on."""
+    watching, watch = [], Deadlines.watch
+    fetch, asked, gone = AggregatorClient.parcel, asyncio.Event(), True
+
+    def watched(self: Deadlines, release: Release) -> None:
+        watching.append(self)
+        watch(self, release)
+
+    async def lost(self: Any, release: str, plan: str, stated: Parcel, to: Path) -> None:
+        if gone and stated.kind == kind:
+            asked.set()
+            raise NotConnectedError("the network is gone")
+        await fetch(self, release, plan, stated, to)
+
+    monkeypatch.setattr(Deadlines, "watch", watched)
+    monkeypatch.setattr(AggregatorClient, "parcel", lost)
+    aggregator = await launch()
+    configs = [part(tmp_path, each, aggregator.daemon.address, certificates) for each in "ab"]
+    share_key(configs)
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+        await begin(aggregator, *"ab", layout="vertical")
+        async with asyncio.timeout(60):
+            await asked.wait()
+        watching[-1]._ends["r1"] = 0.0
+        watching[-1]._check("r1")
+        assert await ended(aggregator) == "expired"
+        await heard.wait_for("concluded", times=2)
+        assert not list(aggregator.config.aggregator.state_dir.glob("incoming/r1"))
+        gone = False
+        await begin(aggregator, *"ab", layout="vertical")
+        assert await ended(aggregator, seconds=120) == "published"
+    assert [spent(each) for each in configs] == [1, 1]
 
 
 @pytest.mark.timeout(900)
