@@ -162,7 +162,7 @@ class Answers:
 
     async def _read_passed(self, release: Release, owner: str, answer: wire.Passed, at: int) -> Passed:
         """Take note of what an owner sent others; its bytes are here."""
-        if answer.round != release.round:
+        if not 0 < answer.round == release.round:
             raise ProtocolError(f"round {answer.round} of release {release.id} is not open")
         try:
             stated = Parcel.from_bytes(answer.parcel.statement)
@@ -281,8 +281,11 @@ def check_plan(release: Release, digest: str) -> None:
     """Check that an answer or an upload is about this release's plan.
 
     Raises:
+        ProtocolError: If there is none yet.
         ConflictError: If it is about another one.
     """
+    if release.plan is None:
+        raise ProtocolError(f"release {release.id} is {release.state}: it has no plan yet")
     if digest != release.plan_digest:
         raise ConflictError(
             f"release {release.id} has another plan than the one that is answered",

@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from aggregator.drive import stages
 from common.model.fragment import FragmentStatement
+from common.model.rounds import Parcel, ParcelKind
 from common.trust.signing import Domain
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
@@ -191,3 +193,54 @@ async def test_tokens_that_are_none(pair) -> None:
         await owners[1].answer(works[1])
         assert await ended(owners) == ["failed", "failed"]
         assert (await aggregator.show(release)).error.code == "protocol"
+
+
+async def test_answers_without_a_question(pair, caplog, monkeypatch) -> None:
+    """What nobody asked for is refused in words in every state, and ends nobody's release."""
+    aggregator, owners = pair
+    a, joining, go_on = owners[0], asyncio.Event(), asyncio.Event()
+    publish, loop = stages.publish_release, asyncio.get_running_loop()
+
+    def waits(*arguments: Any) -> str:
+        loop.call_soon_threadsafe(joining.set)
+        asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(60)
+        return publish(*arguments)
+
+    monkeypatch.setattr("aggregator.drive.conductor.publish_release", waits)
+
+    async def ask(plan_digest: str) -> None:
+        nobody: dict[str, Any] = {
+            "consented": wire.Consented(), "linked": wire.Linked(n_records=1), "sealed": wire.Sealed(),
+            "passed": wire.Passed(parcel=wire.Parcel(statement=parcel(plan_digest))),
+            "measured": wire.Measured(), "waiting": wire.Waiting(),
+        }  # fmt: skip
+        for kind, answer in nobody.items():
+            request = wire.AnswerRequest(release="r1", plan_digest=plan_digest, **{kind: answer})
+            state = (await aggregator.show()).state
+            if not (kind == "waiting" and plan_digest and state != "consenting"):
+                code = (await refused(a.calls.Answer(request))).code
+                assert code in ("protocol", "integrity", "identity", "conflict"), (kind, state, code)
+        blob = wire.BlobKey(release="r1", plan_digest=plan_digest, kind=wire.BLOB_KIND_ROWS, digest="ab" * 32)
+        for each in (wire.BLOB_KIND_ROWS, wire.BLOB_KIND_SUMS, wire.BLOB_KIND_TOKENS):
+            blob.kind = each
+            code = (await refused(a.calls.UploadState(wire.UploadStateRequest(blob=blob)))).code
+            assert code in ("protocol", "conflict"), each
+
+    def parcel(plan_digest: str) -> bytes:
+        stated = Parcel("r1", "a", plan_digest, "ab" * 32, ParcelKind.ROWS, "ab" * 32, 10)
+        return stated.to_bytes()
+
+    await aggregator.start("a", "b")
+    await a.until("describe")
+    await ask("")
+    for step in ("link", "mask"):
+        await ask((await all_until(owners, step))[0].plan_digest)
+    works = await all_until(owners, "collect")
+    await ask(works[0].plan_digest)
+    for owner, work in zip(owners, works, strict=True):
+        await owner.answer(work)
+    await joining.wait()
+    await ask(works[0].plan_digest)
+    go_on.set()
+    assert await ended(owners) == ["published", "published"]
+    assert "internal" not in caplog.text
