@@ -123,13 +123,16 @@ class Release:
     def resumable(self) -> bool:
         """Whether it ended after owners may have spent, so that their fragments can still be collected.
 
-        Once an owner that has not sealed was told of the end, it has returned its reservation and seals
-        nothing any more.
+        Once an owner that has not sealed failed, or was told of the end, it has returned its reservation and
+        seals nothing any more.
         """
         over = self.state in (State.FAILED, State.EXPIRED) and self.deleted is None
         if not over or self.addendum is None or (self.measures and not self.round):
             return False
-        return not any(self.progress[owner].acknowledged for owner in self.missing("sealed"))
+        failed = "" if self.ending is None else self.ending.owner
+        return not any(
+            owner == failed or self.progress[owner].acknowledged for owner in self.missing("sealed")
+        )
 
     @property
     def measures(self) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aggregator.drive.endings import operator_error
 from aggregator.protocol.events import (
     EVENTS,
     Acknowledged,
@@ -395,6 +396,18 @@ def test_an_owner_that_was_told_of_the_end_seals_nothing_any_more() -> None:
     release = apply(release, Expired(at=7, code="deadline", message="for the test"))
     assert release.resumable
     assert not apply(release, Acknowledged(at=8, owner="b")).resumable
+
+
+def test_an_owner_that_failed_before_it_sealed_seals_nothing_any_more() -> None:
+    """So nobody is told that the release goes on; the failure of one that has sealed can be mended."""
+    release = drive(new_release(*OWNERS), State.MASKING)
+    release = apply(release, answer(release, "a", "mask"))
+    about: Any = {"at": 7, "code": "data_changed", "message": "for the test"}
+    ended = {owner: apply(release, Failed(owner=owner, **about)) for owner in OWNERS}
+    assert [ended[owner].resumable for owner in OWNERS] == [True, False, False]
+    error = operator_error(ended["b"])
+    assert error is not None
+    assert "ask again under another --id" in error.hint
 
 
 def test_what_spent_nothing_or_was_cancelled_does_not_go_on() -> None:
