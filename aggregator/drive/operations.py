@@ -53,7 +53,7 @@ def check_start(request: ReleaseArguments, known: Mapping[str, KnownOwner], fold
 
 
 def allowed_seconds(deadlines: DeadlineSettings) -> dict[str, int]:
-    """Return how many seconds each state may last; a release keeps these limits."""
+    """Return how many seconds each state may last; a release keeps these limits until it is resumed."""
     durations = {
         State.INVITING: deadlines.invite,
         State.PLANNED: deadlines.consent,
@@ -131,7 +131,9 @@ class Operations:
 
     def _again(self, existing: Release, action: Action) -> Release:
         if existing.resumable:
-            return self._conductor.record(existing.id, Resumed(at=action.at), action)
+            # A deadline that was too short is longer now, if the operator has seen to that.
+            allowed = allowed_seconds(self._deadlines)
+            return self._conductor.record(existing.id, Resumed(at=action.at, allowed=allowed), action)
         if self._conductor.halted(existing.id) is not None:
             self._journal.operators.note(action)
             self._conductor.try_again(existing.id)

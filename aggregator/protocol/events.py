@@ -293,6 +293,9 @@ class Acknowledged(OwnerEvent):
 class Resumed(Event):
     """The operator resumed a release that ended after spending, with the fragments that are sealed."""
 
+    allowed: Mapping[str, int] = field(default_factory=dict)
+    """As in `Started`, when it was resumed; empty in older journals: as before."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deleted(Event):

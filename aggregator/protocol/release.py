@@ -333,7 +333,8 @@ def _resume(release: Release, event: Resumed) -> Release:
         )
         for owner, answers in release.progress.items()
     }
-    return _move(replace(release, progress=progress, ending=None), state, event)
+    allowed = event.allowed or release.allowed
+    return _move(replace(release, progress=progress, ending=None, allowed=allowed), state, event)
 
 
 def _move(release: Release, state: State, event: Event) -> Release:

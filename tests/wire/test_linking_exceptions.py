@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import threading
+import time
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -80,6 +81,21 @@ async def test_a_release_that_goes_on_keeps_selections(launch, records) -> None:
     await aggregator.start(*parts, **options)
     assert await owners[1].selection(await owners[1].until("mask")) == before
     assert await ended(owners) == ["published", "published"]
+
+
+async def test_a_release_that_goes_on_has_the_time_that_is_configured_then(launch, records) -> None:
+    """A deadline that was too short is no end: the operator sets a longer one, and goes on."""
+    aggregator = await launch(mask=timedelta(seconds=1))
+    parts = {"a": (["age"], records[:30]), "b": (["age"], records[30:])}
+    await all_until(await started(aggregator, parts), "mask")
+    assert await over(aggregator) == "expired"
+    await aggregator.daemon.stop()
+    again = await launch(mask=timedelta(days=1))
+    view = await again.start(*parts)
+    assert (view.state, view.deadline - time.time() > 80_000) == ("masking", True)
+    await again.daemon.stop()
+    restarted = await launch(mask=timedelta(seconds=1))
+    assert (await restarted.show()).deadline == view.deadline
 
 
 async def test_selections_go_when_a_release_cannot_go_on(launch, records) -> None:
