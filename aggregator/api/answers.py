@@ -227,7 +227,7 @@ class Answers:
         self._keep(signed, release, event)
         if progress.measured is None:
             # On disk before it is recorded, and only once: another answer was refused above.
-            await asyncio.to_thread(self._intake.keep_answer, release.id, owner, number, bytes(answer.answer))
+            await self._intake.keep_answer(release.id, owner, number, bytes(answer.answer))
         return event
 
     async def _read_sealed(self, release: Release, owner: str, answer: wire.Sealed, at: int) -> Sealed:

@@ -250,11 +250,13 @@ class Intake:
         """Return the path of an owner's answer to a round."""
         return self._directory / release / f"{owner}{_ANSWER}{round_number}"
 
-    def keep_answer(self, release: str, owner: str, round_number: int, answer: bytes) -> None:
-        """Store an owner's answer to a round."""
+    async def keep_answer(self, release: str, owner: str, round_number: int, answer: bytes) -> None:
+        """Store an owner's answer to a round, unless the release ends meanwhile."""
         path = self.answer(release, owner, round_number)
+        # Not in the thread: a release that ends meanwhile would get its folder again.
         private_directory(path.parent)
-        write_atomic(path, answer)
+        with suppress(FileNotFoundError):
+            await asyncio.to_thread(write_atomic, path, answer)
 
     def remove_answers(self, release: str, before: int) -> None:
         """Delete the answers to rounds before one, which are added up."""

@@ -9,6 +9,7 @@ import pytest
 
 from aggregator.store.intake import Blob, BlobKind, Intake
 from common.errors import IntegrityError, NotConnectedError, ProtocolError
+from common.files import write_atomic
 
 DATA = os.urandom(1000)
 
@@ -210,6 +211,20 @@ async def test_no_folder_stays_without_selections(intake, tmp_path):
     """Whether a release can go on or not, nothing of it is left if nothing was selected."""
     await intake.receive(blob_of(DATA), 0, chunks(DATA))
     assert intake.set_aside("r1", but_selections=True)
+    assert not list((tmp_path / "incoming").iterdir())
+
+
+async def test_no_answer_stays_of_a_release_that_ended_meanwhile(intake, tmp_path, monkeypatch):
+    """What is written while the release ends brings its folder back no more than an upload does."""
+
+    def ends(path, data):
+        assert intake.set_aside("r1")
+        write_atomic(path, data)
+
+    await intake.keep_answer("r1", "a", 1, DATA)
+    assert intake.answer("r1", "a", 1).read_bytes() == DATA
+    monkeypatch.setattr("aggregator.store.intake.write_atomic", ends)
+    await intake.keep_answer("r1", "a", 2, DATA)
     assert not list((tmp_path / "incoming").iterdir())
 
 
