@@ -298,7 +298,7 @@ class Worker:
     async def _encrypt(self, work: wire.Work) -> wire.AnswerRequest:
         async with self._in_turn(self._turn):
             crossing = await self._crossing(work, work.encrypt)
-            answer = crossing.kept(ParcelKind.ROWS)
+            answer = await in_thread(crossing.kept, ParcelKind.ROWS)
             if answer is None:
                 answer = await in_thread(crossing.encrypt)
         return await self._pass_on(work, work.encrypt.round, answer)
@@ -306,7 +306,7 @@ class Worker:
     async def _add(self, work: wire.Work) -> wire.AnswerRequest:
         async with self._in_turn(self._turn):
             crossing = await self._crossing(work, work.add)
-            answer = crossing.kept(ParcelKind.SUMS)
+            answer = await in_thread(crossing.kept, ParcelKind.SUMS)
             if answer is None:
                 rows = await self._fetch_parcels(work, crossing, ParcelKind.ROWS, work.add.parcels)
                 answer = await in_thread(crossing.add, rows)
