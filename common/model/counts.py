@@ -24,10 +24,12 @@ Tails of a distribution reach into what is emptied beside it. So a sixth of ever
 stays at either end that borders on what is kept. Then what is left is projected again, and with fewer values
 more can be seen to be empty.
 
-That is done boldly first. If values that have counts are then at most an eighth of the domain, it is too
-wide, and the result stands. Otherwise the domain may well be filled by thin tails, and it is done again
-carefully: no shape that was tried is then much worse off. For how this compares with the projection alone,
-over shapes, numbers of records and widths of domains: docs/decisions.md.
+That is done boldly first, until fewer than 24 values are left. These are emptied further, and that stands if
+at most a third of them have counts then: few values in a row that many records have, and stray counts beside
+them. If values that have counts are at most an eighth of the domain, it is too wide, and the result stands.
+Otherwise the domain may well be filled by thin tails, and it is done again carefully: no shape that was tried
+is then much worse off. For how this compares with the projection alone, over shapes, numbers of records and
+widths of domains: docs/decisions.md.
 
 References:
     Balinski and Young 1982, "Fair Representation" (largest remainders).
@@ -67,8 +69,12 @@ _TOO_WIDE = 8
 """A domain of so many times the values that have counts is too wide."""
 _MARGIN = 6
 """One in so many of the values of an emptied stretch stays at an end that borders on what is kept."""
+_FEW = 3
+"""Fewer than `_FEWEST_VALUES` that are left are emptied further if one in so many of them has counts then."""
 _FEWEST_VALUES = 24
 """Of a domain in which stray counts are looked for: in smaller ones they cost less than what is emptied."""
+_FEWEST_LEFT = 4
+"""The same of what is left of a larger domain."""
 _MOST_VALUES = 2**17
 """Beyond it a draw takes a second, and forecasts draw several times."""
 _PASSES = 12
@@ -108,18 +114,30 @@ def without_stray_counts(noisy: Float64Array, n_records: float, scale: float) ->
     Returns:
         As `nearest_counts`.
     """
-    counts = _emptied(noisy, n_records, scale, _BOLDLY)
+    if not _FEWEST_VALUES <= noisy.size <= _MOST_VALUES:
+        return nearest_counts(noisy, n_records)
+    kept, counts = _emptied(noisy, np.arange(noisy.size), n_records, scale, _BOLDLY, _FEWEST_VALUES)
+    if kept.size < _FEWEST_VALUES:
+        _, fewer = _emptied(noisy, kept, n_records, scale, _BOLDLY, _FEWEST_LEFT)
+        if np.count_nonzero(fewer) * _FEW <= kept.size and np.count_nonzero(fewer) * _TOO_WIDE <= noisy.size:
+            return fewer
     if np.count_nonzero(counts) * _TOO_WIDE <= noisy.size:
         return counts
-    return _emptied(noisy, n_records, scale, _CAREFULLY)
+    return _emptied(noisy, np.arange(noisy.size), n_records, scale, _CAREFULLY, _FEWEST_VALUES)[1]
 
 
-def _emptied(noisy: Float64Array, n_records: float, scale: float, way: _Way) -> Float64Array:
-    """Empty regions as long as there are any, `_BOLDLY` or `_CAREFULLY`."""
-    nearest = nearest_counts(noisy, n_records)
-    kept, least = np.arange(noisy.size), scale * (_log(noisy.size) + way.outstanding)
+def _emptied(
+    noisy: Float64Array, kept: Int64Array, n_records: float, scale: float, way: _Way, fewest: int
+) -> tuple[Int64Array, Float64Array]:
+    """Empty regions of the values that are kept so far, as long as there are any and `fewest` are left.
+
+    Returns:
+        The values that are kept, and the counts of all, `(V,)`.
+    """
+    nearest = nearest_counts(noisy[kept], n_records)
+    least = scale * (_log(noisy.size) + way.outstanding)
     for _ in range(_PASSES):
-        if not _FEWEST_VALUES <= kept.size <= _MOST_VALUES:
+        if kept.size < fewest:
             break
         emptied = _without_margins(_are_empty(noisy[kept], nearest, n_records, least, scale, way))
         if not emptied.any():
@@ -128,7 +146,7 @@ def _emptied(noisy: Float64Array, n_records: float, scale: float, way: _Way) -> 
         nearest = nearest_counts(noisy[kept], n_records)
     counts = np.zeros(noisy.size)
     counts[kept] = nearest
-    return counts
+    return kept, counts
 
 
 def _log(number: float) -> float:

@@ -147,6 +147,15 @@ def test_what_an_emptied_domain_has_beside_the_data_or_in_one_place_stays():
     assert np.mean([each[400:900].sum() for each in found]) < 0.1 * projected
 
 
+def test_values_that_fill_few_of_a_hundred_have_no_stray_counts_beside_them():
+    """Two dozen values that are left of a domain are emptied further, if few of them have counts then."""
+    counts = np.zeros(100)
+    counts[48:53] = 25, 50, 50, 50, 25
+    noise = np.random.default_rng(8)
+    found = [without_stray_counts(counts + noise.laplace(0, 2, 100), 200, 2) for _ in range(50)]
+    assert sum(each[48:53].sum() > 195 for each in found) > 32
+
+
 @pytest.mark.parametrize("shape", ["normal", "90 % zeros", "round numbers", "two values"])
 def test_stray_counts_are_looked_for_without_much_harm(shape):
     """Shapes, numbers of records and widths of docs/decisions.md, with fewer draws."""
