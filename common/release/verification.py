@@ -595,10 +595,13 @@ def _check_drawn(path: Path, evidence: Evidence, codes: Sequence[Int64Array]) ->
     from common.planning.synthetic import design_of
     from common.release.counts import check_drawn, measured_in
     from common.release.synthetic_table import read_counts
+    from common.synthesis.course import check_design
 
     plan = evidence.plan
     counts = read_counts(path, plan.attributes)
-    design = design_of(plan, n_records(plan, evidence.addendum))
+    with _step("the plan"):
+        design = design_of(plan, n_records(plan, evidence.addendum))
+        check_design(design)
     made = check_drawn(design, measured_in(design, counts).seed.hex(), counts, codes)
     with _step("the rounds"):
         attached = [document.attached for document, _ in evidence.rounds]

@@ -18,11 +18,14 @@ import pytest
 
 from aggregator.drive.deadlines import Deadlines
 from aggregator.protocol.release import Release
+from common.canonical import digest
 from common.errors import IntegrityError, UsageError
 from common.model.schema import Attribute, AttributeType
+from common.release.evidence import Evidence
 from common.release.reading import read_release
-from common.release.verification import verify_release
+from common.release.verification import _check_drawn, verify_release
 from common.synthesis.sums import Masks
+from common.trust.signing import Domain, Signer
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.cli.releases import _verify_own
@@ -158,13 +161,13 @@ async def test_a_release_is_made_of_sums(owners: Callable[..., Any], heard: Hear
 
 
 async def test_the_published_numbers_are_checked(
-    owners: Callable[..., Any], heard: Heard, tmp_path: Path
+    owners: Callable[..., Any], heard: Heard, tmp_path: Path, certificates: Path
 ) -> None:
     """A count or a record that is another one is found, also with digests that fit."""
     aggregator, configs = await owners(2)
     async with running(*configs):
         await heard.wait_for("connected", times=2)
-        await begin(aggregator, "a", "b")
+        await begin(aggregator, "a", "b", formats=["parquet"])
         await published(aggregator)
     folder, copy = aggregator.config.aggregator.release_dir / "r1", tmp_path / "copy"
     shutil.copytree(folder, copy)
@@ -177,6 +180,35 @@ async def test_the_published_numbers_are_checked(
     )
     with pytest.raises(IntegrityError, match=r"counts\.parquet was changed"):
         verify_release(copy)
+    relist(copy, certificates)
+    with pytest.raises(IntegrityError, match=r"do not follow from counts\.parquet"):
+        verify_release(copy)
+    shutil.copy(folder / "counts.parquet", copy)
+    table = pq.read_table(copy / "data.parquet")
+    pq.write_table(table.set_column(2, table.schema.field(2), table.column(2)[::-1]), copy / "data.parquet")
+    relist(copy, certificates)
+    with pytest.raises(IntegrityError, match="another value of ward"):
+        verify_release(copy)
+    # A plan that nobody could count for, whoever signed it, is no wrong call of `verify`.
+    evidence = Evidence.from_manifest(json.loads((folder / "manifest.json").read_bytes()))
+    assert evidence.plan.synthesis is not None
+    least = Decimal("0.0000000000005")
+    for impossible in ({"colluding": 7}, {"split": (1 - 2 * least, least, least)}):
+        lie = replace(evidence.plan, synthesis=replace(evidence.plan.synthesis, **impossible))
+        with pytest.raises(IntegrityError, match="the plan does not hold"):
+            _check_drawn(folder / "counts.parquet", replace(evidence, plan=lie), [])
+
+
+def relist(folder: Path, certificates: Path) -> None:
+    """List the files of a release anew and sign that, as a lying aggregator could."""
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    for name in manifest["files"]:
+        data = (folder / name).read_bytes()
+        manifest["files"][name] = {"digest": digest(data), "size": str(len(data))}
+    data = json.dumps(manifest, indent=2, sort_keys=True, ensure_ascii=False).encode()
+    (folder / "manifest.json").write_bytes(data)
+    signer = Signer.load(certificates / "hub.key", certificates / "hub.pem")
+    (folder / "manifest.sig").write_bytes(signer.sign(Domain.MANIFEST, data))
 
 
 @pytest.fixture
