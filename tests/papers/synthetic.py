@@ -73,11 +73,13 @@ class Records:
     """Their attributes; the last one is their class, 0 or 1."""
     columns: tuple[Int64Array, ...]
     """Values, `(n_records,)` by attribute."""
+    share: float = SHARE
+    """Of them that is released."""
 
     @property
     def n_released(self) -> int:
         """How many of them are released, the first ones."""
-        return int(SHARE * self.columns[0].size)
+        return int(self.share * self.columns[0].size)
 
     @property
     def released(self) -> tuple[Int64Array, ...]:
