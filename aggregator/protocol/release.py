@@ -33,7 +33,7 @@ from aggregator.protocol.events import (
     Waiting,
 )
 from aggregator.protocol.states import ENDS, State, next_state
-from common.errors import ConflictError, InternalError, ProtocolError
+from common.errors import ConflictError, IntegrityError, InternalError, ProtocolError
 from common.model.fragment import Addendum, FragmentStatement
 from common.model.plan import Plan, is_trial
 from common.planning.arguments import ReleaseArguments
@@ -124,10 +124,12 @@ class Release:
         """Whether it ended after owners may have spent, so that their fragments can still be collected.
 
         Once an owner that has not sealed failed, or was told of the end, it has returned its reservation and
-        seals nothing any more.
+        seals nothing any more. Answers to a round that do not add up never do: owners send the same again.
         """
         over = self.state in (State.FAILED, State.EXPIRED) and self.deleted is None
         if not over or self.addendum is None or (self.measures and not self.round):
+            return False
+        if self.measures and self.ending is not None and self.ending.code == IntegrityError.code:
             return False
         failed = "" if self.ending is None else self.ending.owner
         return not any(

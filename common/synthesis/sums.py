@@ -169,7 +169,7 @@ def add_answers(answers: Mapping[str, bytes], n_numbers: int) -> Int64Array:
         raise IntegrityError(
             f"{beyond:,} of {n_numbers:,} sums of the owners' answers are out of bounds: their masks do not "
             "cancel",
-            "an owner answered another round or plan, or an answer was changed; start the release again",
+            "an owner answered another round or plan, or an answer was changed",
             {"owners": sorted(answers)},
         )
     return sums

@@ -410,6 +410,13 @@ def test_an_owner_that_failed_before_it_sealed_seals_nothing_any_more() -> None:
     assert "ask again under another --id" in error.hint
 
 
+@pytest.mark.parametrize(("code", "resumable"), [("integrity", False), ("internal", True)])
+def test_answers_that_do_not_add_up_are_not_asked_for_again(code: str, resumable: bool) -> None:
+    """Owners send the same bytes again, so the round would end the same way."""
+    release = at_state(State.MEASURING)
+    assert apply(release, Failed(at=7, code=code, message="for the test")).resumable is resumable
+
+
 def test_what_spent_nothing_or_was_cancelled_does_not_go_on() -> None:
     """Before masking another release costs nothing, and an operator's word is final; so is deletion."""
     unspent = at_state(State.FAILED)
