@@ -337,7 +337,8 @@ class _Incoming:
         data = self.take(size)
         try:
             document = json.loads(data)
-        except ValueError:
+            is_canonical = isinstance(document, dict) and canonical(document) == data
+        except (ValueError, TypeError, RecursionError):
             raise self.wrong("has no header") from None
         known = json.loads(canonical(expected))
         if not isinstance(document, dict) or document.keys() != {*known, *free}:
@@ -345,7 +346,7 @@ class _Incoming:
         for name, value in known.items():
             if document[name] != value:
                 raise self.wrong(f"is for another {name.replace('_', ' ')}")
-        if canonical(document) != data:
+        if not is_canonical:
             raise self.wrong("has a header that is not canonical")
         return document
 

@@ -550,6 +550,17 @@ def test_broken_rows_are_refused(pair, change, fault):
         made.added(change(message))
 
 
+@pytest.mark.parametrize("modulus", [b"1.5", b"NaN", rb'"\ud800"', b"[" * 9_000 + b"]" * 9_000])
+def test_a_header_that_is_no_document_is_its_senders_fault(pair, modulus):
+    """JSON that has no canonical form, or is too deep, is no internal fault of the owner that reads it."""
+    made, message, _ = pair
+    message = changed(message, modulus="?")
+    size = int.from_bytes(message[:4])
+    header = message[4 : 4 + size].replace(b'"?"', modulus)
+    with pytest.raises(IntegrityError, match="has no header"):
+        made.added(len(header).to_bytes(4) + header + message[4 + size :])
+
+
 def test_a_header_has_one_form(pair):
     """The same fields in other bytes are refused: digests are of bytes."""
     made, message, _ = pair
