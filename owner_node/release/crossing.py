@@ -190,9 +190,8 @@ class Crossing:
             except IntegrityError as error:
                 raise _foreign(holder, error.message) from None
         keys = {holder: sums.key for holder, sums in added.items()}
-        keys[self.work.owner.id] = PrivateKey(self.keys.pair_key).public
         try:
-            check_different(keys)
+            check_different(keys, PrivateKey(self.keys.pair_key).public)
         except IntegrityError as error:
             raise _foreign(str(error.details["owner"]), error.message) from None
         with atomic_writer(path) as stream_:

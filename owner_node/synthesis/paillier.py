@@ -152,12 +152,15 @@ def to_bytes(ciphertexts: Sequence[mpz]) -> bytes:
     return b"".join(each.to_bytes(CIPHERTEXT_BYTES) for each in ciphertexts)
 
 
-def check_different(keys: Mapping[str, PublicKey]) -> None:
-    """Check that no two owners' keys have a factor in common.
+def check_different(keys: Mapping[str, PublicKey], own: PublicKey) -> None:
+    """Check that other owners' keys have no factor in common, nor with this owner's own.
 
     Raises:
         IntegrityError: If two have: at least one was made with bad randomness, or copied.
     """
+    for owner, key in sorted(keys.items()):
+        if gcd(key.modulus, own.modulus) != 1:
+            raise _unusable(owner, "has a factor of this owner's")
     for (one, key), (other, its) in combinations(sorted(keys.items()), 2):
         if gcd(key.modulus, its.modulus) != 1:
             raise _unusable(other, f"has a factor of that of {one}")

@@ -183,13 +183,16 @@ def test_changed_proofs_are_refused(key):
 
 def test_keys_with_a_common_factor_are_refused(key):
     """Two owners whose keys come from the same randomness."""
-    other = PrivateKey(paillier_key(1))
-    check_different({"a": key.public, "b": other.public})
+    own, other = PrivateKey(paillier_key(2)).public, PrivateKey(paillier_key(1))
+    check_different({"a": key.public, "b": other.public}, own)
     with pytest.raises(IntegrityError, match="the key of owner b for counts has a factor of that of a"):
-        check_different({"a": key.public, "b": key.public})
+        check_different({"a": key.public, "b": key.public}, own)
     half = PublicKey(key.primes[0] * next_prime(key.primes[0]))
     with pytest.raises(IntegrityError, match="has a factor of that of a"):
-        check_different({"a": key.public, "b": half})
+        check_different({"a": key.public, "b": half}, own)
+    # Whoever looks has not copied its own.
+    with pytest.raises(IntegrityError, match="the key of owner b for counts has a factor of this owner's"):
+        check_different({"b": half}, key.public)
 
 
 def test_what_is_no_ciphertext_is_refused(key, encryption):
