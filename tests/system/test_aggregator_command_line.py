@@ -114,6 +114,12 @@ async def owners(operator, certificates, records):  # noqa: F811
         await owner.close()
 
 
+async def _wait_for_work(owner):
+    """Call again and again, as a daemon does."""
+    while True:
+        await owner.poll()
+
+
 async def test_release_from_the_command_line(operator, owners, tmp_path):
     """One command makes a release, shows every owner and the folder, and leaves a copy; the same id again
     re-attaches, other arguments are refused.
@@ -142,7 +148,10 @@ async def test_release_from_the_command_line(operator, owners, tmp_path):
     # They have not called since the release ended, which can be too long ago on a busy machine.
     for owner in owners:
         await owner.connect()
+    waiting = [asyncio.create_task(_wait_for_work(owner)) for owner in owners]
     listed = json.loads((await operator.run("owners", "--json"))[1])["owners"]
+    for each in waiting:
+        each.cancel()
     assert [(owner["id"], owner["connected"], owner["datasets"]) for owner in listed] == [
         ("a", True, ["cohort"]),
         ("b", True, ["cohort"]),
