@@ -531,7 +531,7 @@ async def test_a_key_of_two_owners_ends_the_release(
     """Whoever has the key of another owner could read what is meant for that one."""
     key = paillier_key(0)
     monkeypatch.setattr(paillier, "new_key", lambda: key)
-    await fails(launch, tmp_path, certificates, heard, "has a factor of that of")
+    await fails(launch, tmp_path, certificates, heard, "has a factor of this owner's")
 
 
 async def test_ciphertexts_of_another_owner_end_the_release(
