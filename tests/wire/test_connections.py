@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import resource
 import socket
 import stat
 import sys
@@ -69,10 +68,12 @@ async def test_the_control_socket_is_private(launch: Callable[..., Any]) -> None
 @asynccontextmanager
 async def few_files(folder: Path) -> AsyncIterator[str]:
     """Run an aggregator that may open few files; yields its address."""
+    # A shell sets the limits: Python code in a fork of a process that runs gRPC can end the fork.
+    limits = f'ulimit -S -n {FILES - 40} && ulimit -H -n {FILES} && exec "$@"'
     process = await asyncio.create_subprocess_exec(
+        "/bin/sh", "-c", limits, "sh",
         sys.executable, "-m", "tests.benchmarks.owner_parties", "aggregator", str(folder),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (FILES - 40, FILES)),
     )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None
