@@ -162,7 +162,7 @@ class Answers:
 
     async def _read_passed(self, release: Release, owner: str, answer: wire.Passed, at: int) -> Passed:
         """Take note of what an owner sent others; its bytes are here."""
-        if not 0 < answer.round == release.round:
+        if not release.is_open(answer.round):
             raise ProtocolError(f"round {answer.round} of release {release.id} is not open")
         try:
             stated = Parcel.from_bytes(answer.parcel.statement)
@@ -199,7 +199,7 @@ class Answers:
                 f"{opened[-1].numbers} numbers have {NUMBER_BYTES * opened[-1].numbers}",
                 _COMPATIBLE,
             )
-        if release.addendum is None or number != release.round:
+        if release.addendum is None or not release.is_open(number):
             # It was added up, and the answer to its message was lost: nothing of it is stored again.
             return Measured(at=at, owner=owner, round=number, statement="", signature="", certificate="")
         statement = FragmentStatement(

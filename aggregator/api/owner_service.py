@@ -191,9 +191,7 @@ class OwnerService(OwnerServiceServicer):
             event = await self._answers.event(release, owner, request, now)
         except ProtocolError as error:
             known = self._conductor.release(release.id)
-            made_once = kind == "described" or (
-                kind == "measured" and 0 < request.measured.round == known.round
-            )
+            made_once = kind == "described" or (kind == "measured" and known.is_open(request.measured.round))
             if made_once and getattr(known.progress[owner], str(kind)) is None:
                 # It is made once: the owner would send it again and again until the deadline.
                 fault = ProtocolError(f"owner {owner}: {error.message}", error.hint, error.details)

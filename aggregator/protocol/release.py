@@ -126,14 +126,15 @@ class Release:
         Once an owner that has not sealed failed, or was told of the end, it has returned its reservation and
         seals nothing any more. Answers to a round that do not add up never do: owners send the same again.
         """
-        over = self.state in (State.FAILED, State.EXPIRED) and self.deleted is None
-        if not over or self.addendum is None or (self.measures and not self.round):
+        ending = self.ending
+        if ending is None or self.state not in (State.FAILED, State.EXPIRED) or self.deleted is not None:
             return False
-        if self.measures and self.ending is not None and self.ending.code == IntegrityError.code:
+        if self.addendum is None or (self.measures and not self.round):
             return False
-        failed = "" if self.ending is None else self.ending.owner
+        if self.measures and ending.code == IntegrityError.code:
+            return False
         return not any(
-            owner == failed or self.progress[owner].acknowledged for owner in self.missing("sealed")
+            owner == ending.owner or self.progress[owner].acknowledged for owner in self.missing("sealed")
         )
 
     @property
@@ -145,6 +146,10 @@ class Release:
     def round(self) -> int:
         """Number of the open round; 0 where none is open."""
         return len(self.rounds) if self.rounds and self.rounds[-1].numbers else 0
+
+    def is_open(self, number: int) -> bool:
+        """Whether a round is the open one; none is round 0."""
+        return 0 < number == self.round
 
     @property
     def deadline(self) -> int | None:
@@ -252,7 +257,7 @@ def _answer(release: Release, event: OwnerEvent) -> Release:
     if isinstance(event, Measured | Passed):
         if event.round < len(release.rounds):
             return release  # it was counted, and the answer to its message was lost
-        if next_state(release.state, event.name) and event.round != release.round:
+        if next_state(release.state, event.name) and not release.is_open(event.round):
             raise ProtocolError(f"round {event.round} of release {release.id} is not open")
     if known is not None:
         if known.content != event.content:
