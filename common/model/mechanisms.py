@@ -542,7 +542,7 @@ _STRICTEST = "idp-quantiles"
 """The choice of "auto" that takes the largest k."""
 _CROSSOVER = Fraction(8)
 """c: up to c·sqrt(n·ε/g) values are counted (docs/decisions.md has the measurements)."""
-_FREE_OF_DATA = 100_000
+_FREE_OF_DATA = 500_000
 """From this n·ε/g on, noise that does not depend on the data costs next to nothing (docs/decisions.md)."""
 
 

@@ -73,7 +73,7 @@ DRAWS_PER_RUN = 4
 FEW, LARGE = 2, 20_000
 """Draws of more than so many records, which vary less and take longer, in the table of `auto`."""
 COUNTS, GLOBAL, LOCAL = "dp-hist", "dp-quantiles", "idp-quantiles"
-OWNERS_RECORDS = (200, 2_000, 20_000, 200_000, 1_000_000)
+OWNERS_RECORDS = (200, 2_000, 20_000, 200_000, 500_000, 1_000_000)
 """Numbers of records in the table of `auto`."""
 OWNERS_SETTINGS = tuple(product((100, 10_000), (1, 10), (Decimal("0.1"), Decimal(1))))
 """Numbers of values in a domain that fits, widths of the domain, and shares of ε in the same table."""
