@@ -1,7 +1,6 @@
 """Accepts uploads: which, in which state of a release, and with which answer."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +12,6 @@ from aggregator.drive.stages import fragment_check
 from aggregator.protocol.events import Received
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
-from aggregator.store.database import CannotStoreError
 from aggregator.store.intake import Blob, BlobKind, Intake
 from common.daemon.metrics import bytes_counter
 from common.errors import (
@@ -39,7 +37,6 @@ RECEIVED_BYTES = bytes_counter(
     "Bytes of tokens and fragments that were received since the start.",
     BlobKind,
 )
-_log = logging.getLogger(__name__)
 _KINDS = {
     wire.BLOB_KIND_TOKENS: BlobKind.TOKENS,
     wire.BLOB_KIND_FRAGMENT: BlobKind.FRAGMENT,
@@ -133,12 +130,6 @@ class Uploads:
                 await self._intake.receive(blob, first.offset, chunks, check)
             except FileNotFoundError:
                 raise _ended(release.id) from None
-            except OSError as error:
-                _log.error("upload cannot be stored", extra={"release": release.id, "reason": error.strerror})
-                raise CannotStoreError(
-                    f"the aggregator cannot store the upload: {error.strerror}",
-                    hint="the upload is retried; the aggregator's operator has to free disk space",
-                ) from None
             if check is not None:
                 await self._received(release, owner, blob, check)
         if blob.kind is not BlobKind.FRAGMENT:

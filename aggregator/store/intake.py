@@ -14,11 +14,12 @@ Bytes are written past the system's page cache where the file system allows it.
 import asyncio
 import errno
 import hashlib
+import logging
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from fcntl import F_GETFL, F_SETFL, fcntl
@@ -28,9 +29,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from common.daemon.process import in_thread
-from common.errors import IntegrityError, NotConnectedError, ProtocolError
+from common.errors import CannotStoreError, IntegrityError, NotConnectedError, ProtocolError
 from common.files import private_directory, read_chunks, sync_directory, write_atomic
 
+_log = logging.getLogger(__name__)
 ASIDE = "removed"
 """Folder beside that of the uploads, for what is being deleted."""
 _ANSWER = ".answer-"
@@ -181,6 +183,8 @@ class Intake:
                 early.
             NotConnectedError: If an earlier call has not ended yet; a retry succeeds.
             IntegrityError: If the digest is another; what was received is deleted.
+            CannotStoreError: If the disk does not take it; a retry resumes.
+            FileNotFoundError: If the release ended meanwhile.
         """
         final = self.path(blob.release, blob.owner, blob.kind)
         if final in self._writing:
@@ -189,7 +193,8 @@ class Intake:
             )
         self._writing.add(final)
         try:
-            return await self._receive(final, blob, offset, chunks, check)
+            with _storing(blob.release):
+                return await self._receive(final, blob, offset, chunks, check)
         finally:
             self._writing.discard(final)
 
@@ -251,11 +256,15 @@ class Intake:
         return self._directory / release / f"{owner}{_ANSWER}{round_number}"
 
     async def keep_answer(self, release: str, owner: str, round_number: int, answer: bytes) -> None:
-        """Store an owner's answer to a round, unless the release ends meanwhile."""
+        """Store an owner's answer to a round, unless the release ends meanwhile.
+
+        Raises:
+            CannotStoreError: If the disk does not take it.
+        """
         path = self.answer(release, owner, round_number)
-        # Not in the thread: a release that ends meanwhile would get its folder again.
-        private_directory(path.parent)
-        with suppress(FileNotFoundError):
+        with _storing(release), suppress(FileNotFoundError):
+            # Not in the thread: a release that ends meanwhile would get its folder again.
+            private_directory(path.parent)
             await asyncio.to_thread(write_atomic, path, answer)
 
     def remove_answers(self, release: str, before: int) -> None:
@@ -296,6 +305,21 @@ class Intake:
         """Delete what was set aside; blocks. What cannot be deleted is deleted by a later call."""
         for folder in list(self._aside.iterdir()):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _storing(release: str) -> Iterator[None]:
+    """Report what the disk does not take as something that may pass: owners send it again."""
+    try:
+        yield
+    except (FileNotFoundError, ConnectionError):
+        raise
+    except OSError as error:
+        _log.error("upload cannot be stored", extra={"release": release, "reason": error.strerror})
+        raise CannotStoreError(
+            f"the aggregator cannot store the upload: {error.strerror}",
+            hint="the upload is retried; the aggregator's operator has to free disk space",
+        ) from None
 
 
 def _beside(final: Path) -> tuple[Path, Path]:

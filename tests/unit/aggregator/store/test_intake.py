@@ -8,8 +8,9 @@ import threading
 import pytest
 
 from aggregator.store.intake import Blob, BlobKind, Intake
-from common.errors import IntegrityError, NotConnectedError, ProtocolError
+from common.errors import CannotStoreError, IntegrityError, NotConnectedError, ProtocolError
 from common.files import write_atomic
+from tests.small_disk import SmallDisk
 
 DATA = os.urandom(1000)
 
@@ -242,3 +243,21 @@ async def test_removal(intake, tmp_path):
     assert [path.read_bytes() for path in aside.rglob("*.fragment")] == [DATA]
     intake.clear()
     assert not list(aside.iterdir())
+
+
+@pytest.mark.needs("tmpfs")
+async def test_what_the_disk_does_not_take_is_said_in_words(tmp_path):
+    """Uploads and answers of rounds alike: their owner is told what to wait for, and sends them again."""
+    disk, blob = SmallDisk(tmp_path / "incoming", megabytes=1), blob_of(os.urandom(9000))
+    try:
+        intake, data = Intake(disk.place), os.urandom(9000)
+        with disk.full(leave=4096):
+            with pytest.raises(CannotStoreError, match="No space left on device"):
+                await intake.keep_answer("r1", "a", 1, data)
+            with pytest.raises(CannotStoreError, match="No space left on device"):
+                await intake.receive(blob, 0, chunks(data))
+        await intake.keep_answer("r1", "a", 1, data)
+        assert intake.answer("r1", "a", 1).read_bytes() == data
+        assert [each.name for each in (disk.place / "r1").glob("a.answer*")] == ["a.answer-1"]
+    finally:
+        disk.unmount()
