@@ -270,7 +270,14 @@ class ControlService(ControlServiceServicer):
         progress = self._conductor.progress(release.id)
         resumable = self._operations.can_resume(release)
         return release_view(
-            release, self._presence, self._intake, waiting, halted, progress, resumable=resumable
+            release,
+            self._presence,
+            self._intake,
+            self._clock(),
+            waiting,
+            halted,
+            progress,
+            resumable=resumable,
         )
 
     def _new_id(self, dataset: str) -> str:

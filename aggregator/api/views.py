@@ -59,6 +59,7 @@ def release_view(
     release: Release,
     presence: OwnerPresence,
     intake: Intake,
+    at: float,
     waiting: str = "",
     halted: TesseraError | None = None,
     progress: str = "",
@@ -68,6 +69,7 @@ def release_view(
     """Return the message about a release for the command line.
 
     Args:
+        at: The time now, in seconds since 1970.
         waiting: What the aggregator itself waits for; shown while its own step shows no progress.
         halted: The error that halted publication until an operator retries it; None if it is not halted.
         progress: How far the aggregator's own step is; empty if it runs none.
@@ -99,7 +101,7 @@ def release_view(
         view.note = release.published.note
         view.directory = "" if release.deleted else release.published.directory
         view.manifest_digest = release.published.manifest_digest
-    error = operator_error(release)
+    error = operator_error(release, at)
     if error is not None:
         view.note = spent_by(release)
         view.error.CopyFrom(error_view(error))

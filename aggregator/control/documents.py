@@ -191,6 +191,6 @@ def stored_releases(state_dir: Path) -> list["ReleaseView"]:
     presence, intake = OwnerPresence(time.time, elapsed), Intake(state_dir / "incoming")
     journal = Journal(state_dir / FILE_NAME)
     try:
-        return [release_view(release, presence, intake) for release in journal.replay().values()]
+        return [release_view(release, presence, intake, time.time()) for release in journal.replay().values()]
     finally:
         journal.close()

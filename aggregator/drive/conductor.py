@@ -270,7 +270,7 @@ class Conductor:
     def _remove_all(self, release: Release) -> None:
         """Delete what arrived for an ended release; the selections go once it cannot go on."""
         # It goes on with the same names. Who has sealed needs no selection.
-        may_go_on = release.resumable and bool(release.missing("sealed"))
+        may_go_on = self.now < release.resumable_until and bool(release.missing("sealed"))
         if self._intake.set_aside(release.id, but_selections=may_go_on):
             self._steps.take(release.id, partial(asyncio.to_thread, self._intake.clear))
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from aggregator.protocol.events import Conflicted, Ending, Expired, Failed, Refused
 from aggregator.protocol.release import Release
@@ -117,8 +118,12 @@ def spent_by(release: Release) -> str:
     return "; ".join(parts)
 
 
-def operator_error(release: Release) -> TesseraError | None:
-    """Return why a release ended without being published, as an error; None if it did not."""
+def operator_error(release: Release, at: float) -> TesseraError | None:
+    """Return why a release ended without being published, as an error; None if it did not.
+
+    Args:
+        at: The time now, in seconds since 1970.
+    """
     ending = release.ending
     if ending is None:
         return None
@@ -126,8 +131,10 @@ def operator_error(release: Release) -> TesseraError | None:
     if ending.owner:
         details["owner"] = ending.owner
     hint, again = ending.hint, ""
-    if release.resumable:
-        again = f"repeat the same command with --id {release.id} to continue: nobody is charged again"
+    if at < release.resumable_until:
+        day = datetime.fromtimestamp(release.resumable_until, UTC).date()
+        same = f"repeat the same command with --id {release.id}"
+        again = f"{same} before {day} to continue: nobody is charged again"
     elif "another --id" not in hint:
         again = f"ask again under another --id: release {release.id} has ended for good"
     if again:

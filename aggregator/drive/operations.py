@@ -127,10 +127,10 @@ class Operations:
     def can_resume(self, release: Release) -> bool:
         """Whether a release is halted, or ended after owners may have spent and can continue."""
         halted = self._conductor.halted(release.id) is not None and not release.ended
-        return halted or release.resumable
+        return halted or self._conductor.now < release.resumable_until
 
     def _again(self, existing: Release, action: Action) -> Release:
-        if existing.resumable:
+        if self._conductor.now < existing.resumable_until:
             # A deadline that was too short is longer now, if the operator has seen to that.
             allowed = allowed_seconds(self._deadlines)
             return self._conductor.record(existing.id, Resumed(at=action.at, allowed=allowed), action)

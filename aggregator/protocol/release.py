@@ -34,7 +34,7 @@ from aggregator.protocol.events import (
 )
 from aggregator.protocol.states import ENDS, State, next_state
 from common.errors import ConflictError, IntegrityError, InternalError, ProtocolError
-from common.model.fragment import Addendum, FragmentStatement
+from common.model.fragment import KEPT_AFTER_END, Addendum, FragmentStatement
 from common.model.plan import Plan, is_trial
 from common.planning.arguments import ReleaseArguments
 from common.words.worth import Worth
@@ -91,7 +91,9 @@ class Release:
     addendum: Addendum | None = None
     """What linking found."""
     rounds: tuple[Opened, ...] = ()
-    """The rounds of a synthetic release so far; once all are answered, the last one asks nothing."""
+    """The rounds of a synthetic release so far; once all are answered, the last one asks nothing.
+
+    Nothing is attached to them any more when it is published, or can go on no more."""
     published: Published | None = None
     """Where it was published."""
     ending: Ending | None = None
@@ -136,6 +138,13 @@ class Release:
         return not any(
             owner == ending.owner or self.progress[owner].acknowledged for owner in self.missing("sealed")
         )
+
+    @property
+    def resumable_until(self) -> int:
+        """Until when it can go on: owners then delete what they sealed; 0 where it cannot."""
+        if self.ending is None or not self.resumable:
+            return 0
+        return self.ending.at + int(KEPT_AFTER_END.total_seconds())
 
     @property
     def measures(self) -> bool:
@@ -241,7 +250,7 @@ def apply(release: Release, event: Event) -> Release:
         addendum = Addendum.from_bytes(event.addendum.encode())
         return _move(replace(release, addended=event, addendum=addendum), state, event)
     if isinstance(event, Published):
-        return _move(replace(release, published=event), state, event)
+        return _move(replace(release, published=event, rounds=_without_sums(release)), state, event)
     if isinstance(event, Ending):
         return _end(release, state, event)
     if isinstance(event, Deleted):
@@ -309,13 +318,19 @@ def _end(release: Release, state: State, event: Ending) -> Release:
     reported = release.ending
     if reported is None or (reported.code == "balance" and event.code != "balance"):
         reported = event
-    return _move(replace(after, ending=reported), state, event)
+    ended = _move(replace(after, ending=reported), state, event)
+    return ended if ended.resumable else replace(ended, rounds=_without_sums(ended))
 
 
 def _delete(release: Release, event: Deleted) -> Release:
     if not release.ended:
         raise ProtocolError(f"release {release.id} has not ended, nothing of it can be deleted")
-    return release if release.deleted else replace(release, deleted=event)
+    return release if release.deleted else replace(release, deleted=event, rounds=_without_sums(release))
+
+
+def _without_sums(release: Release) -> tuple[Opened, ...]:
+    """Return its rounds without what came with them, which nobody asks for any more: it is large."""
+    return tuple(replace(opened, attached="") for opened in release.rounds)
 
 
 def _resume(release: Release, event: Resumed) -> Release:

@@ -10,7 +10,7 @@ person, and which persons all groups hold. The aggregator could still state thes
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
 
@@ -27,6 +27,8 @@ MOST_ENTRIES = 2**62
 """Upper limit of the entries of a ledger: the number must fit into 64 bits."""
 MOST_GENERATIONS = 999_999_999
 """Upper limit of the generation of a linkage key."""
+KEPT_AFTER_END = timedelta(days=30)
+"""How long owners keep what they sealed after a release ended unpublished, so that it can go on."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _OWNER = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")

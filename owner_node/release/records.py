@@ -1,10 +1,11 @@
 """The state of an owner node: the parts of owner.db and the outbox, opened together."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Self
 
+from common.model.fragment import KEPT_AFTER_END
 from owner_node.ledger.ledger import Ledger
 from owner_node.release.approvals import Approvals
 from owner_node.release.attempts import Attempts
@@ -17,8 +18,6 @@ from owner_node.state.rounds import Rounds
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session, Sessions
 
-KEPT_AFTER_END = timedelta(days=30)
-"""How long a sealed fragment is kept after its release ended unpublished, so that the release can go on."""
 _NOT_PUBLISHED = (SessionState.ENDED, SessionState.REFUSED)
 
 

@@ -405,7 +405,7 @@ def test_an_owner_that_failed_before_it_sealed_seals_nothing_any_more() -> None:
     about: Any = {"at": 7, "code": "data_changed", "message": "for the test"}
     ended = {owner: apply(release, Failed(owner=owner, **about)) for owner in OWNERS}
     assert [ended[owner].resumable for owner in OWNERS] == [True, False, False]
-    error = operator_error(ended["b"])
+    error = operator_error(ended["b"], 8)
     assert error is not None
     assert "ask again under another --id" in error.hint
 
@@ -415,6 +415,29 @@ def test_answers_that_do_not_add_up_are_not_asked_for_again(code: str, resumable
     """Owners send the same bytes again, so the round would end the same way."""
     release = at_state(State.MEASURING)
     assert apply(release, Failed(at=7, code=code, message="for the test")).resumable is resumable
+
+
+def test_it_goes_on_while_owners_keep_what_they_sealed() -> None:
+    """The hint names the day; from then on it says that the release has ended for good."""
+    release = drive(new_release(*OWNERS), State.COLLECTING)
+    ended = apply(release, Failed(at=7, code="internal", message="for the test"))
+    until = 7 + 30 * 86_400
+    assert (release.resumable_until, ended.resumable_until) == (0, until)
+    hints = [error.hint for at in (until - 1, until) if (error := operator_error(ended, at)) is not None]
+    assert "--id r1 before 1970-01-31 to continue: nobody is charged again" in hints[0]
+    assert "r1 has ended for good" in hints[1]
+
+
+def test_sums_are_let_go_when_nobody_can_ask_for_them() -> None:
+    """They would stay in memory; a release that can go on still sends them."""
+    release = at_state(State.MEASURING)
+    stopped = apply(release, Failed(at=7, code="internal", message="for the test"))
+    assert all(opened.attached for opened in (*release.rounds, *stopped.rounds))
+    cancelled = apply(release, Cancelled(at=7, code="cancelled", message="for the test"))
+    published = drive(synthetic(*OWNERS), State.PUBLISHED)
+    for over in (cancelled, published, apply(stopped, Deleted(at=8))):
+        assert over.rounds
+        assert not any(opened.attached for opened in over.rounds)
 
 
 def test_what_spent_nothing_or_was_cancelled_does_not_go_on() -> None:

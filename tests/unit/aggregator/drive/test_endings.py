@@ -118,9 +118,9 @@ def test_conflicts_where_the_table_has_them():
 def test_the_operators_error():
     """What the command line shows is the stored error with its class, release, state and owner."""
     release = new_release("a", "b")
-    assert operator_error(release) is None
+    assert operator_error(release, 6) is None
     ended = apply(release, failed_at_owner(5, "a", "balance", "too little"))
-    error = operator_error(ended)
+    error = operator_error(ended, 6)
     assert error is not None
     assert (error.code, int(error.exit_code)) == ("balance", 5)
     assert error.details == {"release": "r1", "state": "refused", "owner": "a"}
@@ -130,7 +130,7 @@ def test_the_operators_error():
 def test_an_ended_release_says_that_its_id_is_used(code):
     """The same command with the same id shows the old end again: the hint names the way on, once."""
     ended = apply(new_release("a", "b"), failed_at_owner(5, "a", code, "no"))
-    error = operator_error(ended)
+    error = operator_error(ended, 6)
     assert error is not None
     assert error.hint.count("another --id") == 1
 
@@ -191,7 +191,7 @@ def test_a_plan_beyond_stated_limits_asks_nobody(tmp_path, limits, rule):
     assert first.startswith(f"refused by limits that owners state in their schemas: b: {rule}")
     ended = apply(release, ended_by(3, refusal.value, "", release.state))
     assert ended.state is State.REFUSED
-    error = operator_error(ended)
+    error = operator_error(ended, 6)
     assert error is not None
     assert (error.code, int(error.exit_code)) == ("refused", 4)
 
