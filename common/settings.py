@@ -223,7 +223,7 @@ def _problems(table: type[Section], document: Mapping[str, Any], error: Any) -> 
     inner = error.get("ctx", {}).get("error")
     if isinstance(inner, Contradictions):
         return [
-            Problem(f"{key}.{below}" if below else key, text if text.startswith(" = ") else f": {text}")
+            Problem(".".join(filter(None, (key, below))), text if text.startswith(" = ") else f": {text}")
             for below, text in inner.found
         ]
     one_value = not isinstance(error["input"], Mapping | list) or not isinstance(inner, ValueError)

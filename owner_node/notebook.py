@@ -220,7 +220,8 @@ class Workspace:
             weights: Share epsilon by weight; None for equal shares.
             identifier: Columns that identify a person; never masked, and never in the result.
             max_records_per_person: Most records that one person has.
-            missing: Treatment of a missing value: an error, dropping the record, or a category.
+            missing: Treatment of a missing value: an error, dropping the record, or a category. Those of
+                numbers and dates are kept where `missing` stands at the attribute.
             id: The same id with the same arguments and data gives the same result again, without a charge;
                 without an id, every call draws new noise and is charged.
             anyway: Mask also if the result is expected to be worthless: half of its means would do.
@@ -237,11 +238,6 @@ class Workspace:
             BalanceError: If the budget does not cover it.
             ConflictError: If the id was used for other work.
         """
-        if not isinstance(frame, pd.DataFrame):
-            raise UsageError(
-                f"expected a DataFrame to mask, not {type(frame).__name__}",
-                "create one: pandas.DataFrame(...)",
-            )
         dataset = self._declare(schema, identifier, max_records_per_person, missing)
         arguments = parse_own_arguments(
             self._owner,
@@ -473,6 +469,10 @@ class Workspace:
         self, frame: pd.DataFrame, dataset: DatasetConfig, named: Sequence[str]
     ) -> tuple[LoadedData, model.Schema, pd.Index]:
         """Parse the columns like those of a file; return them with the index of their records."""
+        if not isinstance(frame, pd.DataFrame):
+            raise UsageError(
+                f"expected a DataFrame, not {type(frame).__name__}", "create one: pandas.DataFrame(...)"
+            )
         allowed = named or self._policy.attributes
         declared = schema_of(dataset, None, 0)
         unknown = [name for name in named if name not in declared.by_name]

@@ -548,7 +548,7 @@ class DatasetTable(DatasetSettings):
         return Following(own, table.follows, tuple(texts))
 
     def _faults_of_rules(self) -> Iterator[tuple[str, str]]:
-        for number, rule in enumerate(self.structural_zeros):
+        for number, rule in enumerate(self.structural_zeros, start=1):
             if not rule:
                 yield f"structural_zeros[{number}]", "names no attribute"
             for name in rule:

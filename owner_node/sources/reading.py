@@ -414,8 +414,10 @@ def _find_missing_identifiers(name: str, n_missing: int, findings: Findings) -> 
 
 def _find_missing_values(attribute: Attribute, n_missing: int, findings: Findings) -> None:
     hint = 'complete them, or set missing = "drop"'
-    if attribute.categories or not attribute.is_categorical:
+    if attribute.categories:
         hint += ' or missing = "category"'
+    elif not attribute.is_categorical:
+        hint += f', or missing = "category" at {attribute.name!r} itself'
     findings.add(attribute.name, "missing value", n_missing, hint)
 
 

@@ -3,6 +3,7 @@
 import doctest
 import re
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -247,12 +248,17 @@ def test_one_attribute_by_its_name(workspace, frame):
 
 def test_what_is_no_frame_and_no_schema(workspace, frame):
     """Errors of the catalogue, not of Python."""
-    with pytest.raises(UsageError, match="not list"):
-        workspace.mask([1, 2], SCHEMA, anyway=True, epsilon="1")
+    ask_mean = partial(workspace.query, statistic="mean", attribute="age")
+    for ask in (workspace.mask, workspace.synthesise, workspace.explore, ask_mean):
+        with pytest.raises(UsageError, match="expected a DataFrame, not list"):
+            ask([1, 2], schema=SCHEMA, epsilon="1")
     with pytest.raises(UsageError, match="not list"):
         workspace.mask(frame, ["age"], anyway=True, epsilon="1")
     with pytest.raises(ConfigurationError):
         workspace.mask(frame, {"age": 3}, anyway=True, epsilon="1")
+    with pytest.raises(ConfigurationError) as caught:
+        workspace.synthesise(frame, SCHEMA, structural_zeros=[{"height": [3]}], epsilon="1")
+    assert "  structural_zeros[1].height: is no attribute" in str(caught.value)
     with pytest.raises(ConfigurationError):
         workspace.mask(frame, {}, anyway=True, epsilon="1")
 

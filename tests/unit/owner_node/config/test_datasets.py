@@ -281,9 +281,9 @@ def test_structural_zeros_are_declared_by_values_and_ranges(tmp_path):
 @pytest.mark.parametrize(
     ("rule", "problem"),
     [
-        ("{}", "structural_zeros[0]: names no attribute"),
-        ("{ ward = [1] }", "structural_zeros[0].ward: is no attribute"),
-        ("{ age = [130] }", "structural_zeros[0].age: 130 is outside the domain"),
+        ("{}", "structural_zeros[1]: names no attribute"),
+        ("{ ward = [1] }", "structural_zeros[1].ward: is no attribute"),
+        ("{ age = [130] }", "structural_zeros[1].age: 130 is outside the domain"),
         ("{ age = { max = -1 } }", "outside the domain"),
         ("{ age = { min = 9, max = 3 } }", "'9' to '3' is no range"),
         ("{ age = { from = 9 } }", "expected values"),
@@ -427,4 +427,4 @@ def test_rules_are_about_what_others_follow(tmp_path):
     """A structural zero of an attribute that follows would hold in no record that is drawn."""
     rule = "structural_zeros = [{ years = [6], age = { max = 3 } }]\n"
     (found,) = problems(tmp_path, text('source = "x.csv"\n' + rule) + SCHOOL + FOLLOWS)
-    assert "structural_zeros[0].years: follows school: make the rule about that attribute" in found
+    assert "structural_zeros[1].years: follows school: make the rule about that attribute" in found

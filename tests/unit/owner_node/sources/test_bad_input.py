@@ -193,6 +193,7 @@ def test_missing_values_and_identifiers(dataset):
     assert problems(settings) == expected
     as_category = replace(settings, missing="category")
     assert problems(as_category) == expected[:2]
+    assert "missing = \"category\" at 'age' itself" in failure(as_category).hint
 
 
 def test_identifiers_are_compared_in_their_normal_form(dataset):
