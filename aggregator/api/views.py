@@ -8,13 +8,14 @@ from google.protobuf.message import Message
 
 from aggregator.drive.endings import halted_by, operator_error, spent_by, worthless_plan
 from aggregator.drive.presence import OwnerPresence
-from aggregator.protocol.events import Ending, Event, OwnerEvent
+from aggregator.protocol.events import Ending, Event, Opened, OwnerEvent
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
 from aggregator.store.intake import BlobKind, Intake
 from aggregator.store.journal import KnownOwner
 from aggregator.store.operator_log import Action
 from common.errors import TesseraError
+from common.model.rounds import RoundDocument
 from common.model.task import Assignment
 from common.wire.v1 import control_pb2 as wire
 from common.words.linking import linking_result
@@ -126,11 +127,15 @@ def action_view(action: Action) -> wire.ActionView:
 
 def event_view(event: Event) -> wire.EventView:
     """Return the message of an event of a release, without its documents."""
+    text = event.message if isinstance(event, Ending) else ""
+    if isinstance(event, Opened):
+        number = RoundDocument.from_bytes(event.document.encode()).round
+        text = f"Round {number} began" if event.numbers else "All rounds are answered"
     return wire.EventView(
         time=event.at,
         event=event.name,
         owner=event.owner if isinstance(event, OwnerEvent | Ending) else "",
-        text=event.message if isinstance(event, Ending) else "",
+        text=text,
     )
 
 
