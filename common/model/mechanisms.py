@@ -510,7 +510,7 @@ MECHANISMS: Mapping[str, Mechanism] = {
                 "For idp-quantiles one record changes that size by little, whatever the data are: by itself "
                 "it lets no test infer a record with an AUC above 0.64; 0.5 is guessing. Measured with the "
                 "best possible test at ε = 1, for records at the ends of the values: 0.53 on Wine Quality "
-                "and 0.54 on Census, where ε alone allows 0.52 and 0.53; up to 0.62 on top-coded incomes."
+                "and 0.54 on Census, where ε alone allows 0.52 and 0.53; up to 0.64 on top-coded incomes."
             ),
             scale_bound=smooth_scale_bound,
         ),

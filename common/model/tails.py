@@ -9,8 +9,11 @@ from typing import Self
 
 _LENGTH = 6
 """Trimmed values per s: e^-6 is left of what lies beyond them."""
-_MOST_OF_CLUSTER = 3
-"""At most one value in so many of a cluster is trimmed at either end."""
+_LEAST = 32
+"""With few clusters that would be few values: so many hide twenty that are far from all others
+(docs/decisions.md)."""
+_MOST_OF_CLUSTER = 2, 5
+"""At most two values in five of a cluster are trimmed at either end: a single cluster has one left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,7 @@ class Tails:
     """How much is trimmed, and how fast what lies in the tails counts less."""
 
     trimmed: int
-    """h, the number of values at either end of all records: from g to a third of k, or g."""
+    """h, the number of values at either end of all records: from g to two fifths of k, or g."""
     steps: int
     """s: one record changes the scale of the noise by at most a factor of 1 + 1/s."""
     g: int
@@ -34,4 +37,5 @@ class Tails:
             g: The most records that one person has.
         """
         steps = g * (isqrt(4 * (n_records // k)) + 1)
-        return cls(max(g, min(_LENGTH * steps + g - 1, k // _MOST_OF_CLUSTER)), steps, g)
+        most, of = _MOST_OF_CLUSTER
+        return cls(max(g, min(max(_LENGTH * steps, _LEAST) + g - 1, k * most // of)), steps, g)

@@ -22,10 +22,10 @@ bound: Nissim, Raskhodnikova and Smith 2007, Definition 2.1). s is at least 2√
 records change the scale by at most a factor of exp(1/(2√p)). From p draws no test infers which of two such
 scales they have with an AUC above 0.64.
 
-*How many are trimmed.* The ends of the domain count with q^(h-g+1). h is 6s + g - 1 where clusters have room
-for it. Then the factor is below 1/170: a domain may be so many times wider than the data before it costs
-noise. In small clusters h is a third of k, and a wide domain costs noise earlier. All of it follows from
-public numbers.
+*How many are trimmed.* The ends of the domain count with q^(h-g+1). h is 6s + g - 1, or 32 if that is more,
+where clusters have room for it. Then the factor is below 1/170: a domain may be so many times wider than the
+data before it costs noise. In small clusters h is two fifths of k, and a wide domain costs noise earlier. All
+of it follows from public numbers.
 """
 
 from fractions import Fraction

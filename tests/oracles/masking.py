@@ -61,7 +61,7 @@ def joint_sensitivity(values: Sequence[int], k: int, g: int = 1, h: int | None =
 def tails(n_records: int, k: int, g: int = 1) -> tuple[int, int]:
     """The numbers h and s of `idp-quantiles`, from public numbers."""
     s = g * (isqrt(4 * (n_records // k)) + 1)
-    return max(g, min(6 * s + g - 1, k // 3)), s
+    return max(g, min(max(6 * s, 32) + g - 1, 2 * k // 5)), s
 
 
 def inner_sums(values: Sequence[int], k: int, h: int) -> list[int]:

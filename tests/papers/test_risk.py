@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.model.schema import Attribute, AttributeType
-from owner_node.explore.assessment import GridSetting
+from common.model.schema import Attribute, AttributeType, Schema
+from owner_node.explore.assessment import GridSetting, plan_cell
 from owner_node.masking.arrays import SystemBits
 from owner_node.risk.total_variation import MOST_VALUES, QUANTILES, Distributions
 from owner_node.risk.trials import Randomness
@@ -173,3 +173,13 @@ def test_where_carriers_are_nearer():
     many = (10_000, carriers.MANY_VALUES)
     assert ratio("normal", many, carriers.GLOBAL, carriers.LOCAL)[0] < 1.2
     assert ratio("narrow", many, carriers.GLOBAL, carriers.LOCAL)[0] > 5
+
+
+def test_twenty_top_codes_cost_little_noise():
+    """Few records at one far value are left out, and so are the steps of the smooth bound down from it."""
+    random = np.random.default_rng(1)
+    for n_records, epsilon in scales.CODED_SETTINGS[:2]:
+        schema = Schema((scales.INCOMES,), records_rounded=n_records)
+        (task,) = plan_cell(GridSetting("idp-quantiles", Decimal(epsilon), None), schema, {}).tasks
+        columns = [scales.top_coded(n_records, ties, random) for ties in scales.TIES]
+        assert np.mean([scales.widened(each, task) for each in columns]) <= 1.3
