@@ -208,7 +208,7 @@ def parse_colluding(text: str) -> int | None:
     except ValueError:
         raise UsageError(
             f"the number of colluding owners must be a whole number or auto, not {text!r}",
-            "from 0 to one less than there are owners",
+            "from 1 to one less than there are owners; 0 for one owner",
         ) from None
 
 

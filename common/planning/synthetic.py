@@ -4,7 +4,7 @@ The aggregator checks a plan before it asks any owner, and every owner checks it
 """
 
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from math import ceil, sqrt
 from statistics import fmean
 
@@ -99,13 +99,14 @@ def alternative_design(plan: Plan) -> Design | None:
 
 
 def noise_share_with_delta(design: Design) -> float | None:
-    """Return `noise_share` with the recommended δ; None if there is a δ, or too few records or ε for one."""
+    """Return `noise_share` with the recommended δ; None if one is there, not possible, or no better."""
     if design.delta or len(design.attributes) < 2 or DELTA * _DELTA_OF * design.n_records > 1:
         return None
     try:
-        return noise_share(replace(design, delta=DELTA))
+        share = noise_share(replace(design, delta=DELTA))
     except UsageError:
         return None
+    return share if share < noise_share(design) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +207,11 @@ def check_delta(delta: Decimal, n_records: int) -> None:
         UsageError: If it is above 1/(10 n): a release could then show whole records and keep its promise.
     """
     if delta * _DELTA_OF * n_records > 1:
+        most = Context(prec=1, rounding=ROUND_FLOOR).divide(Decimal(1), _DELTA_OF * Decimal(n_records))
         raise UsageError(
             f"delta {delta:f} is too large for {n_records:,} records",
-            f"a delta of 1/n allows showing somebody's record: choose at most 1/({_DELTA_OF} n)",
+            f"a delta of 1/n allows showing somebody's record: choose at most 1/({_DELTA_OF} n), "
+            f"such as {most:f}",
         )
 
 

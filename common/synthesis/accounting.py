@@ -226,9 +226,10 @@ def honest_owners(owners: int, colluding: int) -> int:
     if not 1 <= owners <= MOST_OWNERS:
         raise UsageError(f"{owners} owners of the same attributes", f"from 1 to {MOST_OWNERS} are possible")
     if not 0 <= colluding < owners:
+        least, most = default_colluding(owners), owners - 1
         raise UsageError(
             f"{colluding} of {owners} owners cannot collude against another one",
-            f"choose from 0 to {owners - 1}",
+            f"choose {most}" if least == most else f"choose from {least} to {most}",
         )
     return owners - colluding
 

@@ -115,8 +115,12 @@ def test_owners_may_ask_that_more_may_collude():
         check_limits(plans[1], dict.fromkeys(plans[1].owners, careful))
     alone = planned(owners=("north",))
     check_limits(alone, {"north": careful})
-    with pytest.raises(UsageError, match="3 of 3 owners cannot collude"):
-        planned(colluding=3)
+    for owners, hint in (("abc", "choose from 1 to 2"), ("ab", "choose 1"), ("a", "choose 0")):
+        with pytest.raises(
+            UsageError, match=f"{len(owners)} of {len(owners)} owners cannot collude"
+        ) as caught:
+            planned(owners, colluding=len(owners))
+        assert caught.value.hint == hint
     # Every owner gets the sums, and can take its own noise off them.
     with pytest.raises(UsageError, match="every owner gets the sums and knows its own share of their noise"):
         planned(colluding=0)
@@ -143,8 +147,18 @@ def test_a_delta_that_is_none(delta, product, said):
             asked, dict.fromkeys("abc", described), aggregator="spiffe://t/a", created="", version="1.0"
         )
 
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=said) as caught:
         plan()
+    assert caught.value.hint.endswith("such as 0.000001") is ("too large" in said)
+
+
+def test_a_delta_is_recommended_where_it_helps():
+    """Two attributes of 3,000 records have more noise with one."""
+    few, many = (design_of(planned(described=schema(number, 5, records=1_000))) for number in (2, 8))
+    for design, helps in ((few, False), (many, True)):
+        share = noise_share(replace(design, delta=Decimal("0.000001")))
+        assert (share < noise_share(design)) is helps
+        assert ("with a δ of 0.000001" in expected_noise(design)) is helps
 
 
 @pytest.mark.parametrize(
