@@ -133,6 +133,7 @@ class OwnerMetrics:
 _NOTE_SECONDS = 60.0
 _ANSWER_SECONDS = 4.0
 _PROGRESS_SECONDS = 2.0
+_DROP_SECONDS = 3600.0
 _log = logging.getLogger(__name__)
 
 
@@ -177,7 +178,7 @@ class OwnerDaemon:
             _log.info("ready", extra={"owner": self._config.owner.id, "version": __version__})
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(connection.run()) for connection in connections]
-                others = (credentials.watch(), audit.run(), _write_progress(records))
+                others = (credentials.watch(), audit.run(), _write_progress(records), _drop_old(records))
                 tasks += [group.create_task(coroutine) for coroutine in others]
                 if self._config.notify != NotifySection():
                     tasks += [group.create_task(notices.run()), group.create_task(self._note_due(records))]
@@ -193,7 +194,7 @@ class OwnerDaemon:
         # The records of releases that were interrupted lie there, and may leave no room for what comes next.
         # What another process uses is locked.
         self._config.workspace.clear()
-        records = Records.open(state_dir, utc_now)
+        records = Records.open(state_dir, utc_now, self._config.owner.keep_for_audit)
         stack.callback(records.db.close)
         stack.enter_context(daemon_lock(state_dir))
         records.ledger.verify()
@@ -266,6 +267,16 @@ async def _write_progress(records: Records) -> None:
     while True:
         await asyncio.sleep(_PROGRESS_SECONDS)
         await in_thread(records.presence.write_progress)
+
+
+async def _drop_old(records: Records) -> None:
+    """Delete what is kept for a time only, once that is over, until cancelled."""
+    while True:
+        await asyncio.sleep(_DROP_SECONDS)
+        try:
+            await in_thread(records.drop_fragments)
+        except TesseraError as error:
+            _log.warning("nothing was deleted", extra={"reason": error.message})
 
 
 _SWITCH_SECONDS = 0.0005

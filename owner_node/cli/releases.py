@@ -1,6 +1,7 @@
 """`owner-node download` and `verify`: fetch and check published releases."""
 
 import asyncio
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,17 +20,24 @@ from common.release.verification import parse_pins, verify_release
 from common.trust.identity import Party
 from owner_node import config
 from owner_node.config import OwnerConfig
+from owner_node.connection.credentials import own_credentials
 from owner_node.connection.download import download as fetch
 from owner_node.release.own_fragment import check_announced, verify_answered, verify_own
-from owner_node.release.trial import trial_folder
+from owner_node.release.records import Records
+from owner_node.release.trial import trial_config, trial_folder
+from owner_node.release.work import Owner
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.outbox import Outbox
 from owner_node.state.rounds import Rounds
 from owner_node.state.sessions import Sessions
+from owner_node.trust import Trust
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from common.release.verification import Verified
     from owner_node.release.own_fragment import OwnVerified
+    from owner_node.release.recomputed import Message
 
 
 CaOption = Annotated[
@@ -74,10 +82,19 @@ def download(
     console.print_line(f"release folder: {out.absolute()}")
 
 
+MessagesOption = Annotated[
+    bool,
+    typer.Option(
+        "--messages", help="Of a synthetic release: also compute again what this owner sent, for its auditor."
+    ),
+]
+
+
 def verify(
     path: Published,
     ca: CaOption = None,
     owner: KeyPins = None,
+    messages: MessagesOption = False,
     config_file: console.ConfigOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
@@ -87,6 +104,8 @@ def verify(
     """
     pins = parse_pins(owner or [])
     if path.is_file():
+        if messages:
+            raise UsageError("a table of one owner is made of no messages", "leave --messages out")
         table = verify_table(path, ca, pins)
         if as_json:
             console.print_json(table.to_document())
@@ -99,11 +118,13 @@ def verify(
         verified = verify_release(path, ca or own.tls.ca, pins, workspace=own.workspace, progress=progress)
         with explaining_disk():
             contribution = _verify_own(own, path, verified, progress)
+            sent = list(_messages(own, verified, progress)) if messages else None
     if as_json:
         mine = {
             "id": own.owner.id,
             "records": contribution.n_records,
             "attributes": list(contribution.attributes),
+            **({} if sent is None else {"messages": [asdict(each) for each in sent]}),
         }
         console.print_json({**verified.to_document(), "own": mine})
         return
@@ -114,11 +135,41 @@ def verify(
             f"its noisy counts include those of {contribution.n_records:,} records of {own.owner.id}, as "
             "this owner answered them"
         )
+        if sent is not None:
+            console.print_line(
+                f"all {len(sent)} messages of {own.owner.id} follow from its records, its seed and its keys; "
+                "compare the digests with the history of those who received them:"
+            )
+            for each in sent:
+                console.print_line(f"round {each.round}: {each.kind} {each.digest}")
         return
     console.print_line(
         f"all {contribution.n_records:,} masked records of {own.owner.id} are in the release, "
         "as this owner sealed them"
     )
+
+
+def _messages(own: OwnerConfig, verified: "Verified", progress: Progress) -> "Iterator[Message]":
+    """Compute again what this owner sent in the rounds of a release that it took part in."""
+    plan = verified.plan
+    if plan.synthesis is None:
+        raise UsageError(
+            "masked records are made of fresh random bits, which nobody keeps",
+            "--messages is for synthetic releases",
+        )
+    from owner_node.release.recomputed import recompute
+
+    aggregator, trial = Party.parse(plan.aggregator).name, is_trial(plan.release)
+    state_dir = trial_folder(own.owner.state_dir) if trial else own.owner.state_dir
+    credentials = own_credentials(own, utc_now)
+    trust = Trust(credentials.authorities, own.owner.trust_domain, own.owner.id, aggregator, utc_now)
+    records = Records.open(state_dir, utc_now)
+    with records.db:
+        config = trial_config(own) if trial else own
+        party = Owner(config, aggregator, records, credentials, trust, utc_now)
+        work = party.work(plan.release)
+        assert work is not None  # noqa: S101 - `_verify_own` found its session
+        yield from recompute(party, work, progress)
 
 
 def _verify_own(

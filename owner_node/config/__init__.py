@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from itertools import chain, pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ from pydantic import Field
 from common.daemon.audit import AuditSection
 from common.daemon.console import ConsoleSection
 from common.daemon.notify import NotifySection
-from common.daemon.settings import DialAddress, MetricsSection, Name, TrustDomain
+from common.daemon.settings import DialAddress, Duration, MetricsSection, Name, TrustDomain
 from common.errors import ConfigurationError, RefusedError, UsageError, did_you_mean
 from common.model.schema import followers_of
 from common.settings import FilePath, Listed, Problem, Section, TlsSection, is_url, locate, read, validate
@@ -51,6 +52,9 @@ class OwnerSection(Section):
     """Trust domain of the SPIFFE IDs of this owner and of the aggregators."""
     state_dir: Annotated[FilePath, Field(description="a folder for its ledger and sessions")]
     """Folder of the ledger, the sessions, the outbox and the linkage key."""
+    keep_for_audit: Duration = timedelta(0)
+    """How long after publication of a synthetic release `owner-node verify --messages` can compute what this
+    owner sent; by default the seed and keys that it needs are deleted then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ Everything here is a function of the plan, sums, the pinned records, and of seed
 before: a process that dies makes the same bytes again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from common.canonical import digest
 from common.errors import IntegrityError, ProtocolError, TesseraError
 from common.files import atomic_writer, file_digest, read_chunks
 from common.model.rounds import Parcel, ParcelKind, largest_parcel
+from common.progress import Progress
 from common.synthesis.course import Design, Measured, Round, n_rounds, next_round
 from common.synthesis.roles import Roles, Shared, Terms
 from common.trust.signing import Domain
@@ -26,7 +28,7 @@ from owner_node.release.co_owners import unpinned
 from owner_node.release.masked import Prepared
 from owner_node.release.synthetic import SYNTHETIC
 from owner_node.release.work import ReleaseWork
-from owner_node.state.answers import ForeignParcelError, ParcelAnswer, SignedParcel, parcel_of
+from owner_node.state.answers import ForeignParcelError, ParcelAnswer, SignedParcel, digests_of, parcel_of
 from owner_node.state.rounds import Secrets
 from owner_node.synthesis.crossed import (
     PERSONS_AT_ONCE,
@@ -152,57 +154,68 @@ class Crossing:
 
     def kept(self, kind: ParcelKind) -> ParcelAnswer | None:
         """Return what was written for others before; None if nothing was."""
-        path = self._path(kind)
+        path = self.path(kind)
         return self._stated(path, kind) if path.exists() else None
 
     def encrypt(self) -> ParcelAnswer:
         """Write encrypted rows for all adders."""
-        path, progress, keys = self._path(ParcelKind.ROWS), self.work.progress, self.keys
-        n_persons = self.shared.n_persons
+        path, rows = self.path(ParcelKind.ROWS), self.encrypted(self.work.progress)
+        with closing(rows), atomic_writer(path) as stream_:
+            stream_.writelines(rows)
+        return self._stated(path, ParcelKind.ROWS)
+
+    def encrypted(self, progress: Progress) -> Generator[bytes]:
+        """Yield encrypted rows for all adders, in pieces."""
+        keys, n_persons = self.keys, self.shared.n_persons
         progress.begin("encrypting", n_persons)
-        with processes(n_persons, processors()) as pool, atomic_writer(path) as stream_:
+        with processes(n_persons, processors()) as pool:
             rows = encrypted_rows(
                 self.roles, self.number, self.columns, self.shared, keys.pair_key, keys.seed, pool
             )
             # The key comes first, then all persons.
-            stream_.write(next(rows))
+            yield next(rows)
             for piece in rows:
-                stream_.write(piece)
+                yield piece
                 progress.advance(PERSONS_AT_ONCE)
-        return self._stated(path, ParcelKind.ROWS)
 
     def add(self, rows: Mapping[str, Parcel]) -> ParcelAnswer:
-        """Write noisy sums of the rows of all holders, each after its size.
+        """Write noisy sums of the rows of all holders.
 
         Args:
             rows: Of the holders, as `needed` returned them; the files are there.
         """
-        path, added = self._path(ParcelKind.SUMS), dict[str, Sums]()
-        self.work.progress.begin("adding", sum(rows[holder].size for holder in self.senders(ParcelKind.ROWS)))
+        path = self.path(ParcelKind.SUMS)
+        with atomic_writer(path) as stream_:
+            stream_.write(self.added(rows, self.work.progress))
+        return self._stated(path, ParcelKind.SUMS, rows)
+
+    def added(self, rows: Mapping[str, Parcel], progress: Progress) -> bytes:
+        """Return noisy sums of the rows of all holders, each after its size."""
+        summed = dict[str, Sums]()
+        progress.begin("adding", sum(rows[holder].size for holder in self.senders(ParcelKind.ROWS)))
         for holder in self.senders(ParcelKind.ROWS):
-            pieces = self._pieces(self._file(rows, holder))
+            pieces = _pieces(self._file(rows, holder), progress)
             number = self.owners.index(holder)
             try:
                 with processes(self.shared.n_persons, processors()) as pool:
-                    added[holder] = add_rows(
+                    summed[holder] = add_rows(
                         self.roles, number, self.number, self.columns, self.shared, pieces, pool
                     )
             except IntegrityError as error:
                 raise _foreign(holder, error.message) from None
-        keys = {holder: sums.key for holder, sums in added.items()}
+        keys = {holder: sums.key for holder, sums in summed.items()}
         try:
             check_different(keys, PrivateKey(self.keys.pair_key).public)
         except IntegrityError as error:
             raise _foreign(str(error.details["owner"]), error.message) from None
-        with atomic_writer(path) as stream_:
-            for holder, sums in added.items():
-                number = self.owners.index(holder)
-                message = noisy_sums(
-                    self.roles, number, self.number, self.shared, sums, self.asked, self.opening,
-                    self.keys.seed,
-                )  # fmt: skip
-                stream_.write(len(message).to_bytes(_SIZE_BYTES) + message)
-        return self._stated(path, ParcelKind.SUMS)
+        messages = []
+        for holder, sums in summed.items():
+            number = self.owners.index(holder)
+            message = noisy_sums(
+                self.roles, number, self.number, self.shared, sums, self.asked, self.opening, self.keys.seed
+            )
+            messages += [len(message).to_bytes(_SIZE_BYTES), message]
+        return b"".join(messages)
 
     def answer(self, questions: Round, sums: Mapping[str, Parcel]) -> Int64Array:
         """Return this owner's answer to the round, `(n_numbers,)`.
@@ -250,20 +263,41 @@ class Crossing:
             raise ProtocolError(f"the {kind} of {', '.join(sorted(missing))} are missing")
         return parcels
 
+    def stored(self, kind: ParcelKind) -> dict[str, Parcel]:
+        """Return what was received of a kind, by owner, as it lies on this owner's disk.
+
+        Raises:
+            FileNotFoundError: If it is there no more.
+        """
+        plan, parcels = self.work.plan, dict[str, Parcel]()
+        for owner in self.senders(kind):
+            parcel = Parcel(plan.release, owner, plan.digest, self._opening_of(kind), kind, "", 0)
+            path = self.received(parcel)
+            parcels[owner] = replace(parcel, parcel_digest=file_digest(path), size=path.stat().st_size)
+        return parcels
+
     def received(self, parcel: Parcel) -> Path:
         """Return where to write what another owner sent, as `needed` returned it."""
         outbox, opening = self.work.owner.records.outbox, parcel.opening[:16]
         return outbox.parcel(*self.work.key[:2], f"{parcel.kind}-{opening}-{self.owners.index(parcel.owner)}")
 
-    def _path(self, kind: ParcelKind) -> Path:
+    def path(self, kind: ParcelKind) -> Path:
+        """Return where this owner's own parcel of a kind is, or will be."""
         return self.work.owner.records.outbox.parcel(*self.work.key[:2], f"{kind}-{self.opening[:16]}")
 
-    def _stated(self, path: Path, kind: ParcelKind) -> ParcelAnswer:
+    def _opening_of(self, kind: ParcelKind) -> str:
+        """Return the digest of what opened the round in which a kind is sent: rows once, sums in both."""
+        return self.choice if kind is ParcelKind.ROWS else self.opening
+
+    def _stated(self, path: Path, kind: ParcelKind, of: Mapping[str, Parcel] | None = None) -> ParcelAnswer:
+        """Sign what will be sent, and record it, and what of others it was made of: an auditor compares."""
         plan, signer = self.work.plan, self.work.owner.signer.current_signer()
         size = path.stat().st_size
         owner = self.work.owner.id
         parcel = Parcel(plan.release, owner, plan.digest, self.opening, kind, file_digest(path), size)
         signature = signer.sign(Domain.PARCEL, parcel.to_bytes())
+        with self.work.transaction() as tx:
+            self.work.note(tx, "sent", **{str(kind): parcel.parcel_digest}, **digests_of(of or {}))
         return ParcelAnswer(path, parcel, signature, signer.chain_pem.encode())
 
     def _check(self, parcel: Parcel, signed: SignedParcel) -> None:
@@ -281,19 +315,12 @@ class Crossing:
             raise _foreign(owner, error.message) from None
         if objection := unpinned(work.owner.config.policy, owner, fingerprint):
             raise _foreign(owner, objection)
-        opening = self.choice if parcel.kind is ParcelKind.ROWS else self.opening
         stated = (parcel.release, parcel.plan_digest, parcel.opening)
-        if stated != (work.plan.release, work.plan.digest, opening):
+        if stated != (work.plan.release, work.plan.digest, self._opening_of(parcel.kind)):
             raise _foreign(owner, "it is of another round or release")
         n_attributes = len(work.plan.assignment_of(owner).names)
         if not 0 < parcel.size <= largest_parcel(parcel.kind, n_attributes, self.design.n_records):
             raise _foreign(owner, f"it cannot have {parcel.size} bytes")
-
-    def _pieces(self, path: Path) -> Iterator[bytes]:
-        """Yield what is in a file, and show how far that is."""
-        for piece in read_chunks(path):
-            yield bytes(piece)
-            self.work.progress.advance(len(piece))
 
     def _file(self, parcels: Mapping[str, Parcel], owner: str) -> Path:
         """Return the file of what an owner sent.
@@ -306,6 +333,13 @@ class Crossing:
             path.unlink()
             raise _foreign(owner, "it is not what its owner signed")
         return path
+
+
+def _pieces(path: Path, progress: Progress) -> Iterator[bytes]:
+    """Yield what is in a file, and show how far that is."""
+    for piece in read_chunks(path):
+        yield bytes(piece)
+        progress.advance(len(piece))
 
 
 def _digest_of(tokens: TokenArray) -> str:

@@ -11,29 +11,25 @@ An answer is masked under the digest of the document that opened its round, whic
 so far: where owners were told different things, their masks do not cancel, and nobody learns anything.
 """
 
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from common.canonical import digest
-from common.errors import IntegrityError, ProtocolError, TesseraError, UsageError
+from common.errors import IntegrityError, ProtocolError
 from common.model.fragment import Addendum, FragmentStatement
-from common.model.rounds import NUMBER_BYTES, Parcel, RoundDocument, SumKey, chained, read_round
+from common.model.rounds import Parcel, RoundDocument, chained, read_round
 from common.trust.signing import Domain
 from owner_node.release.appraisal import Appraisal
-from owner_node.release.co_owners import unpinned
-from owner_node.release.production import read_addendum, spend
+from owner_node.release.production import spend
 from owner_node.release.work import Owner, ReleaseWork
-from owner_node.state.answers import RoundAnswer
+from owner_node.state.answers import RoundAnswer, digests_of
 from owner_node.state.rounds import AnsweredRound
 from owner_node.state.session import SessionEvent, SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from common.arrays import Int64Array
-    from common.synthesis.course import Design, Round
-    from common.synthesis.sums import Masks
     from owner_node.release.crossing import Crossing
+    from owner_node.release.opened_round import OpenedRound
 
 
 class Measuring:
@@ -71,40 +67,23 @@ class Measuring:
         before = self._owner.records.rounds.answered(self._owner.aggregator, release)
         if document.round <= len(before):
             return _repeat(document, before[document.round - 1])
-        addendum = _check(work, document, attached, before)
-        keys = _checked_keys(work, before[0].document if before else document.to_bytes())
-        questions, design, sums = _questions(work, addendum, document, attached, before)
-        secrets = self._owner.records.rounds.secrets(*work.key[:2])
-        if secrets is None:
-            raise ProtocolError("this owner has no key for the sums of this release any more")
-        masks = _masks(work, secrets.private_key, keys)
+        from owner_node.release.opened_round import OpenedRound
+
+        opened = OpenedRound(work, document, attached, before)
+        addendum, _ = opened.addendum, opened.masks  # what is wrong with the keys is found before the charge
         prepared = self._appraisal.prepared(work)
         if work.plan.has_partners and not before:
             _check_partners(work, addendum, partners)
             with work.transaction() as tx:
                 self._owner.records.rounds.keep_partners(tx, *work.key[:2], partners)
         spend(work, prepared, addendum, signature)
-        if design.homes:
+        if opened.design.homes:
             self._settle(work, document)
         if work.session.state is not SessionState.SPENT:
             raise ProtocolError(f"a session that is {work.session.state} answers no other round")
-        from common.synthesis.course import n_rounds
-        from owner_node.release.synthetic import SYNTHETIC
-
         work.progress.begin("counting", 0)
-        if design.homes:
-            from owner_node.release.crossing import Crossing
-
-            choice = _choice(document, before, design)
-            crossing = Crossing(
-                work, self._appraisal, design, sums, document.digest, choice, is_answered=False
-            )
-            vector = crossing.answer(questions, sums_across or {})
-        else:
-            vector = SYNTHETIC.answer(questions, prepared, work.plan, secrets.seed, document.round)
-        answer = masks.answer(vector, document.digest)
-        last = document.round == n_rounds(design)
-        return self._store(work, document, attached, answer, before, addendum, last=last)
+        sums = sums_across or {}
+        return self._store(opened, opened.answer(self._appraisal, sums), sums)
 
     def partners_size(self, release: str, plan_digest: str, opening: bytes) -> int:
         """Return the size in bytes of what `answer` needs to know of the owners that have the same persons.
@@ -147,46 +126,38 @@ class Measuring:
 
         Arguments and errors as `answer` has them.
         """
-        from owner_node.release.crossing import Crossing
+        from owner_node.release.opened_round import OpenedRound
 
         work, document, attached = self._open(release, plan_digest, opening, signature, certificate)
         answered = self._owner.records.rounds.answered(self._owner.aggregator, release)
         before, is_answered = answered[: document.round - 1], document.round <= len(answered)
         if is_answered:
             _repeat(document, answered[document.round - 1])
-        addendum = _check(work, document, attached, before)
-        _, design, sums = _questions(work, addendum, document, attached, before)
-        choice = _choice(document, before, design)
-        if not choice or not self._owner.records.ledger.is_spent(*work.key):
+        opened = OpenedRound(work, document, attached, before)
+        if not opened.choice or not self._owner.records.ledger.is_spent(*work.key):
             raise ProtocolError("this owner sends others nothing in this round")
         self._settle(work, document)
-        return Crossing(work, self._appraisal, design, sums, document.digest, choice, is_answered=is_answered)
+        return opened.crossing(self._appraisal, is_answered=is_answered)
 
-    def _store(
-        self,
-        work: ReleaseWork,
-        document: RoundDocument,
-        attached: bytes,
-        answer: bytes,
-        before: "Sequence[AnsweredRound]",
-        addendum: Addendum,
-        *,
-        last: bool,
-    ) -> RoundAnswer:
+    def _store(self, opened: "OpenedRound", answer: bytes, sums: "Mapping[str, Parcel]") -> RoundAnswer:
         """Store an answer, with this owner's statement about all answers so far."""
-        owner, plan = self._owner, work.plan
+        owner, work, document, before = self._owner, opened.work, opened.document, opened.before
+        plan, last = work.plan, opened.is_last
         digest = chained(before[-1].digest if before else "", answer)
         size = sum(len(earlier.answer) for earlier in before) + len(answer)
+        records = opened.addendum.records[owner.id]
         statement = FragmentStatement(
-            plan.release, owner.id, plan.digest, document.digest, digest, size, addendum.records[owner.id]
+            plan.release, owner.id, plan.digest, document.digest, digest, size, records
         )
         signer = owner.signer.current_signer()
         signed, chain = signer.sign(Domain.FRAGMENT, statement.to_bytes()), signer.chain_pem.encode()
-        answered = AnsweredRound(document.round, document.to_bytes(), attached, answer, digest, signed, chain)
+        answered = AnsweredRound(
+            document.round, document.to_bytes(), opened.attached, answer, digest, signed, chain
+        )
         with work.transaction() as tx:
             work.reopen()
             owner.records.rounds.add(tx, owner.aggregator, plan.release, answered)
-            work.note(tx, "answered", round=document.round, answers=digest)
+            work.note(tx, "answered", round=document.round, answers=digest, **digests_of(sums))
             if last:
                 work.advance(
                     tx, SessionEvent.SEAL, "sealed", {"fragment": digest, "size": size},
@@ -228,17 +199,6 @@ def _check_partners(work: ReleaseWork, addendum: Addendum, partners: bytes) -> N
         )
 
 
-def _masks(work: ReleaseWork, private_key: bytes, keys: "Mapping[str, bytes]") -> "Masks":
-    """Return this owner's masks, with keys that were checked."""
-    from common.synthesis.sums import Masks
-
-    of_tokens = work.release_key()
-    shared = b"" if of_tokens is None else of_tokens.key
-    masks = Masks(work.owner.id, private_key, keys, work.plan.release, shared)
-    masks.check()
-    return masks
-
-
 def _read(opening: bytes) -> tuple[RoundDocument, bytes]:
     try:
         return read_round(opening)
@@ -256,103 +216,3 @@ def _repeat(document: RoundDocument, answered: AnsweredRound) -> RoundAnswer:
     if not answered.answer:
         raise ProtocolError(f"the answer to round {document.round} is not kept any more")
     return RoundAnswer(answered.answer, answered.signature, answered.certificate)
-
-
-def _check(
-    work: ReleaseWork, document: RoundDocument, attached: bytes, before: "Sequence[AnsweredRound]"
-) -> Addendum:
-    """Check that a document opens the next round of this release; return what linking found."""
-    if (document.release, document.plan_digest) != (work.plan.release, work.plan.digest):
-        raise ProtocolError("the round is of another release or plan")
-    if document.round != len(before) + 1:
-        raise ProtocolError(f"round {document.round} was opened, {len(before)} are answered")
-    addendum = before[0].attached if before else attached
-    first = RoundDocument.from_bytes(before[0].document) if before else document
-    if before and document.previous != RoundDocument.from_bytes(before[-1].document).digest:
-        raise ProtocolError("the round follows another one than this owner answered")
-    linking = read_addendum(work, addendum)
-    if not document.addendum_digest == first.addendum_digest == linking.digest:
-        raise ProtocolError("the round is about another result of linking")
-    return linking
-
-
-def _checked_keys(work: ReleaseWork, first: bytes) -> "Mapping[str, bytes]":
-    """Return the owners' keys for sums, each signed by its owner; this owner's own is checked by `Masks`."""
-    plan, own, trust = work.plan, work.owner.id, work.owner.trust
-    keys = RoundDocument.from_bytes(first).keys
-    if [key.owner for key in keys] != list(plan.owners):
-        raise ProtocolError("the keys for sums are not those of the owners of the plan")
-    since, public_keys = datetime.fromisoformat(work.session.created), dict[str, bytes]()
-    for key in keys:
-        try:
-            stated = SumKey(plan.release, key.owner, plan.digest, key.key).to_bytes()
-            public_keys[key.owner] = bytes.fromhex(key.key)
-            if key.owner == own:
-                continue
-            signed = (Domain.SUM_KEY, stated, bytes.fromhex(key.signature), key.certificate.encode())
-            fingerprint = trust.check_owner(key.owner, *signed, since)
-        except (TesseraError, ValueError) as error:
-            reason = error.message if isinstance(error, TesseraError) else "it is malformed"
-            raise _foreign(key.owner, reason) from None
-        if objection := unpinned(work.owner.config.policy, key.owner, fingerprint):
-            raise _foreign(key.owner, objection)
-    return public_keys
-
-
-def _foreign(owner: str, reason: str) -> IntegrityError:
-    return IntegrityError(
-        f"the key of owner {owner} for sums is not its own: {reason}",
-        "nothing was sent; ask that owner's administrator, and the aggregator's operator",
-        {"owner": owner},
-    )
-
-
-def _questions(
-    work: ReleaseWork,
-    addendum: Addendum,
-    document: RoundDocument,
-    attached: bytes,
-    before: "Sequence[AnsweredRound]",
-) -> "tuple[Round, Design, list[Int64Array]]":
-    """Compute what a round asks from the sums before, which are untrusted input, and return these, too."""
-    import numpy as np
-
-    from common.planning.synthetic import check_delta, design_of
-    from common.release.summary import n_records
-    from common.synthesis.course import Measured, next_round
-    from common.synthesis.sums import LARGEST_SUM
-
-    sums: list[Int64Array] = []
-    # With the first document comes the addendum.
-    for data in (*(data.attached for data in before[1:]), *([attached] if before else [])):
-        if len(data) % NUMBER_BYTES:
-            raise ProtocolError("the sums of a round are no whole numbers")
-        sums.append(np.frombuffer(data, dtype="<i8").astype(np.int64))
-    if any(bool(((numbers > LARGEST_SUM) | (numbers < -LARGEST_SUM)).any()) for numbers in sums):
-        raise ProtocolError("sums of a round are out of bounds")
-    design = design_of(work.plan, n_records(work.plan, addendum))
-    try:
-        check_delta(design.delta, design.n_records)
-    except UsageError as problem:
-        raise ProtocolError(problem.message, "nothing was spent; start the release again") from None
-    try:
-        asked = next_round(design, sums)
-    except ValueError as problem:
-        raise ProtocolError(f"the sums are not those of this release: {problem}") from None
-    if isinstance(asked, Measured):
-        raise ProtocolError(f"the release has no round {document.round}")
-    return asked, design, sums
-
-
-def _choice(document: RoundDocument, before: "Sequence[AnsweredRound]", design: "Design") -> str:
-    """Return the digest of what opened the round in which pairs across owners are chosen.
-
-    It is empty before that round, and where all owners have the same attributes.
-    """
-    from common.synthesis.course import n_rounds
-
-    number = n_rounds(design) - 1
-    if not design.homes or document.round < number:
-        return ""
-    opening = document if document.round == number else RoundDocument.from_bytes(before[number - 1].document)
-    return opening.digest

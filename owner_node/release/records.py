@@ -1,7 +1,7 @@
 """The state of an owner node: the parts of owner.db and the outbox, opened together."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Self
 
@@ -18,6 +18,7 @@ from owner_node.state.rounds import Rounds
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session, Sessions
 
+NOT_KEPT = timedelta(0)
 _NOT_PUBLISHED = (SessionState.ENDED, SessionState.REFUSED)
 
 
@@ -44,9 +45,11 @@ class Records:
     attempts: Attempts
     """Linkings without a charge."""
     clock: Clock
+    kept_for_audit: timedelta = NOT_KEPT
+    """How long after publication what rounds are computed again from is kept."""
 
     @classmethod
-    def open(cls, state_dir: Path, clock: Clock) -> Self:
+    def open(cls, state_dir: Path, clock: Clock, kept_for_audit: timedelta = NOT_KEPT) -> Self:
         """Open the state directory; it is created if absent."""
         db = OwnerDatabase(state_dir)
         db.forget_removed()
@@ -63,6 +66,7 @@ class Records:
             Approvals(history, clock),
             Attempts(sessions, clock),
             clock,
+            kept_for_audit,
         )
 
     def clean_outbox(self) -> None:
@@ -83,6 +87,7 @@ class Records:
         if over:
             with self.db.transaction() as tx:
                 self.rounds.forget(tx, over)
+            self.db.forget_removed()
         # A process may have died in between, and a recovery forgets rounds alone.
         self.outbox.keep_parcels(self.rounds.held())
         for aggregator, release in self.outbox.sealed():
@@ -91,10 +96,12 @@ class Records:
                 self.outbox.destroy(aggregator, release)
 
     def _is_over(self, aggregator: str, release: str) -> bool:
-        """Whether nobody can ask for answers to the rounds of a release any more."""
+        """Whether nobody can ask for answers to the rounds of a release any more, or how they came about."""
         session = self.sessions.get(aggregator, release)
-        if session is None or session.state is SessionState.PUBLISHED:
+        if session is None:
             return True
+        if session.state is SessionState.PUBLISHED:
+            return self.clock() - datetime.fromisoformat(session.updated) >= self.kept_for_audit
         return session.state in _NOT_PUBLISHED and not self._may_go_on(session)
 
     def _may_go_on(self, session: Session) -> bool:

@@ -1,5 +1,6 @@
 """Answers of an owner node to each step; `owner_node.connection` encodes them for the wire."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,6 +139,11 @@ def parcel_of(signed: SignedParcel) -> Parcel:
         return Parcel.from_bytes(signed.statement)
     except ValueError as problem:
         raise ProtocolError(str(problem), "both sides must run compatible versions") from None
+
+
+def digests_of(parcels: Mapping[str, Parcel]) -> dict[str, str]:
+    """Return the digests of what other owners sent, as the history has them."""
+    return {f"{parcel.kind} of {owner}": parcel.parcel_digest for owner, parcel in parcels.items()}
 
 
 @dataclass(frozen=True, slots=True)

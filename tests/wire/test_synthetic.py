@@ -218,11 +218,11 @@ def cut_off(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], asyncio.Eve
     def cut(name: str, number: int) -> asyncio.Event:
         reached, loop, store = asyncio.Event(), asyncio.get_running_loop(), Measuring._store
 
-        def stored(self: Any, work: Any, document: Any, *arguments: Any, **named: Any) -> Any:
-            if work.owner.id == name and document.round == number:
+        def stored(self: Any, opened: Any, *arguments: Any) -> Any:
+            if opened.work.owner.id == name and opened.document.round == number:
                 loop.call_soon_threadsafe(reached.set)
                 raise CannotStoreError("the disk is full")
-            return store(self, work, document, *arguments, **named)
+            return store(self, opened, *arguments)
 
         monkeypatch.setattr(Measuring, "_store", stored)
         return reached

@@ -20,7 +20,8 @@ from aggregator.drive.deadlines import Deadlines
 from aggregator.protocol.release import Release
 from aggregator.release import linking
 from common.canonical import canonical
-from common.errors import NotConnectedError
+from common.clock import utc_now
+from common.errors import DataChangedError, IntegrityError, NotConnectedError, UsageError
 from common.model.rounds import CIPHERTEXT_BYTES, Parcel
 from common.model.schema import Attribute, AttributeType
 from common.progress import Progress
@@ -28,11 +29,17 @@ from common.release.verification import verify_release
 from common.wire.v1 import control_pb2 as control
 from owner_node.config import OwnerConfig, PolicyConfig
 from owner_node.connection.client import AggregatorClient, NotTakenError
+from owner_node.connection.credentials import own_credentials
 from owner_node.release import crossing
+from owner_node.release.recomputed import Message, recompute
+from owner_node.release.records import Records
+from owner_node.release.work import Owner
 from owner_node.state.database import OwnerDatabase
+from owner_node.state.history import History
 from owner_node.state.rounds import Rounds
 from owner_node.state.session import SessionState
 from owner_node.synthesis import crossed, paillier
+from owner_node.trust import Trust
 from tests.fakes.synthetic_owners import paillier_key
 from tests.wire.test_owner_daemon import Heard, ended, heard, owner, running, share_key
 from tests.wire.test_synthetic import begin, rounds_of, session_of, spent
@@ -45,6 +52,7 @@ ATTRIBUTES = {
     "c": (Attribute("pay", AttributeType.NUMBER, 0, 9_999, 2),),
 }
 RECORDS = 60
+_PARCELS = ("rows", "sums")
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +110,76 @@ async def test_a_release_across_owners(
         assert not list((config.owner.state_dir / "outbox").glob("*.parcel"))
         with OwnerDatabase(config.owner.state_dir, make=False) as db:
             assert Rounds(db).secrets("hub", "r1") is None
+
+
+def messages(config: OwnerConfig) -> list[Message]:
+    """Compute again what an owner sent, as `owner-node verify --messages` does."""
+    records = Records.open(config.owner.state_dir, utc_now)
+    credentials = own_credentials(config, utc_now)
+    trust = Trust(credentials.authorities, config.owner.trust_domain, config.owner.id, "hub", utc_now)
+    with records.db:
+        party = Owner(config, "hub", records, credentials, trust, utc_now)
+        work = party.work("r1")
+        assert work is not None
+        return list(recompute(party, work, Progress()))
+
+
+def sent_of(config: OwnerConfig) -> list[tuple[str, str]]:
+    """Return the digests that an owner's history has of what it sent others, and of what others sent."""
+    with OwnerDatabase(config.owner.state_dir, make=False) as db:
+        lines = History(db, utc_now).entries("hub", "r1")
+    told = [line.details for line in lines if line.event in ("sent", "answered")]
+    return [(kind, digest) for details in told for kind, digest in details.items() if kind[:4] in _PARCELS]
+
+
+@pytest.mark.parametrize("honest", [True, False])
+async def test_an_auditor_computes_messages_again(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+    honest: bool,
+) -> None:
+    """All that an owner sent follows from what it has, unless it encrypted other rows than its own."""
+    aggregator = await launch()
+    configs = [part(tmp_path, each, aggregator.daemon.address, certificates) for each in "ab"]
+    configs = [replace(each, owner=replace(each.owner, keep_for_audit=timedelta(days=2))) for each in configs]
+    adder, holder = configs
+    share_key(configs)
+    encrypted = crossed.encrypted_rows
+
+    def other_rows(roles: Any, number: int, columns: Any, *others: Any) -> Iterator[bytes]:
+        return encrypted(roles, number, {name: each * 0 for name, each in columns.items()}, *others)
+
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+        with monkeypatch.context() as patch:
+            if not honest:
+                patch.setattr(crossing, "encrypted_rows", other_rows)
+            # With little noise, bins are not merged into one.
+            await begin(aggregator, "a", "b", layout="vertical", epsilon="9")
+            assert await ended(aggregator, seconds=120) == "published"
+        await heard.wait_for("concluded", times=2)
+    found = {(each.round, each.kind): each.digest for each in messages(adder)}
+    assert list(found) == [(1, "answer"), (2, "sums"), (2, "answer"), (3, "sums"), (3, "answer")]
+    assert found[3, "answer"] == session_of(adder).fragment_digest
+    assert sent_of(holder)[1:] == [("sums of a", found[2, "sums"]), ("sums of a", found[3, "sums"])]
+    if honest:
+        (rows,) = [each for each in messages(holder) if each.kind == "rows"]
+        assert ("rows of b", rows.digest) in sent_of(adder)
+    else:
+        with pytest.raises(IntegrityError, match="its message 'rows' of round 2 does not follow from its"):
+            messages(holder)
+    Path(adder.datasets[0].source).write_text("person,age,sex\np0,1,true\n")
+    with pytest.raises(DataChangedError):
+        messages(adder)
+    later = Records.open(adder.owner.state_dir, lambda: utc_now() + timedelta(days=3), timedelta(days=2))
+    with later.db:
+        later.drop_fragments()
+        assert not list((adder.owner.state_dir / "outbox").glob("*.parcel"))
+    with pytest.raises(UsageError, match="does not keep the seed and keys of release r1"):
+        messages(adder)
 
 
 def parts(folder: Path, address: str, certificates: Path, *groups: str) -> list[OwnerConfig]:

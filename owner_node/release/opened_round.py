@@ -1,0 +1,189 @@
+"""A round of a synthetic release as the aggregator opened it, and this owner's answer to it.
+
+Everything here is a function of the plan, of what opened this round and those before, of the pinned records,
+and of secrets that were stored before anything was sent. So an answer that is computed again is the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+
+import numpy as np
+
+from common.arrays import Int64Array
+from common.errors import IntegrityError, ProtocolError, TesseraError, UsageError
+from common.model.fragment import Addendum
+from common.model.rounds import NUMBER_BYTES, Parcel, RoundDocument, SumKey
+from common.planning.synthetic import check_delta, design_of
+from common.release.summary import n_records
+from common.synthesis.course import Design, Measured, Round, n_rounds, next_round
+from common.synthesis.sums import LARGEST_SUM, Masks
+from common.trust.signing import Domain
+from owner_node.release.appraisal import Appraisal
+from owner_node.release.co_owners import unpinned
+from owner_node.release.crossing import Crossing
+from owner_node.release.production import read_addendum
+from owner_node.release.synthetic import SYNTHETIC
+from owner_node.release.work import ReleaseWork
+from owner_node.state.rounds import AnsweredRound, Secrets
+
+
+class OpenedRound:
+    """The round.
+
+    Args:
+        work: The release.
+        document: What opened the round.
+        attached: What came with it.
+        before: The rounds before.
+
+    Raises:
+        ProtocolError: If it is not the round after these, or asks nothing that follows from them.
+    """
+
+    def __init__(
+        self, work: ReleaseWork, document: RoundDocument, attached: bytes, before: Sequence[AnsweredRound]
+    ) -> None:
+        self.work, self.document, self.attached, self.before = work, document, attached, before
+        self.addendum = _check(work, document, attached, before)
+        self.questions, self.design, self.sums = _questions(work, self.addendum, attached, before)
+        self.choice = _choice(document, before, self.design)
+        """Digest of what opened the round in which pairs across owners are chosen.
+
+        It is empty before that round, and where all owners have the same attributes.
+        """
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no other round follows."""
+        return self.document.round == n_rounds(self.design)
+
+    @cached_property
+    def secrets(self) -> Secrets:
+        """What this owner stored for the release."""
+        secrets = self.work.owner.records.rounds.secrets(*self.work.key[:2])
+        if secrets is None:
+            raise ProtocolError("this owner has no key for the sums of this release any more")
+        return secrets
+
+    @cached_property
+    def masks(self) -> Masks:
+        """This owner's masks, with keys of the others that are checked."""
+        first = self.before[0].document if self.before else self.document.to_bytes()
+        return _masks(self.work, self.secrets.private_key, _checked_keys(self.work, first))
+
+    def crossing(self, appraisal: Appraisal, *, is_answered: bool) -> Crossing:
+        """Return what this owner does in the round for owners of other attributes."""
+        digest = self.document.digest
+        return Crossing(
+            self.work, appraisal, self.design, self.sums, digest, self.choice, is_answered=is_answered
+        )
+
+    def answer(self, appraisal: Appraisal, sums_across: Mapping[str, Parcel]) -> bytes:
+        """Return the answer under masks; the charge was spent before.
+
+        Args:
+            appraisal: Of this owner's records.
+            sums_across: What owners of other groups sent this one, by owner.
+        """
+        if self.design.homes:
+            vector = self.crossing(appraisal, is_answered=False).answer(self.questions, sums_across)
+        else:
+            prepared, number = appraisal.prepared(self.work), self.document.round
+            vector = SYNTHETIC.answer(self.questions, prepared, self.work.plan, self.secrets.seed, number)
+        return self.masks.answer(vector, self.document.digest)
+
+
+def _check(
+    work: ReleaseWork, document: RoundDocument, attached: bytes, before: Sequence[AnsweredRound]
+) -> Addendum:
+    """Check that a document opens the next round of this release; return what linking found."""
+    if (document.release, document.plan_digest) != (work.plan.release, work.plan.digest):
+        raise ProtocolError("the round is of another release or plan")
+    if document.round != len(before) + 1:
+        raise ProtocolError(f"round {document.round} was opened, {len(before)} are answered")
+    addendum = before[0].attached if before else attached
+    first = RoundDocument.from_bytes(before[0].document) if before else document
+    if before and document.previous != RoundDocument.from_bytes(before[-1].document).digest:
+        raise ProtocolError("the round follows another one than this owner answered")
+    linking = read_addendum(work, addendum)
+    if not document.addendum_digest == first.addendum_digest == linking.digest:
+        raise ProtocolError("the round is about another result of linking")
+    return linking
+
+
+def _checked_keys(work: ReleaseWork, first: bytes) -> Mapping[str, bytes]:
+    """Return the owners' keys for sums, each signed by its owner; this owner's own is checked by `Masks`."""
+    plan, own, trust = work.plan, work.owner.id, work.owner.trust
+    keys = RoundDocument.from_bytes(first).keys
+    if [key.owner for key in keys] != list(plan.owners):
+        raise ProtocolError("the keys for sums are not those of the owners of the plan")
+    since, public_keys = datetime.fromisoformat(work.session.created), dict[str, bytes]()
+    for key in keys:
+        try:
+            stated = SumKey(plan.release, key.owner, plan.digest, key.key).to_bytes()
+            public_keys[key.owner] = bytes.fromhex(key.key)
+            if key.owner == own:
+                continue
+            signed = (Domain.SUM_KEY, stated, bytes.fromhex(key.signature), key.certificate.encode())
+            fingerprint = trust.check_owner(key.owner, *signed, since)
+        except (TesseraError, ValueError) as error:
+            reason = error.message if isinstance(error, TesseraError) else "it is malformed"
+            raise _foreign(key.owner, reason) from None
+        if objection := unpinned(work.owner.config.policy, key.owner, fingerprint):
+            raise _foreign(key.owner, objection)
+    return public_keys
+
+
+def _foreign(owner: str, reason: str) -> IntegrityError:
+    return IntegrityError(
+        f"the key of owner {owner} for sums is not its own: {reason}",
+        "nothing was sent; ask that owner's administrator, and the aggregator's operator",
+        {"owner": owner},
+    )
+
+
+def _questions(
+    work: ReleaseWork,
+    addendum: Addendum,
+    attached: bytes,
+    before: Sequence[AnsweredRound],
+) -> tuple[Round, Design, list[Int64Array]]:
+    """Compute what a round asks from the sums before, which are untrusted input, and return these, too."""
+    sums: list[Int64Array] = []
+    # With the first document comes the addendum.
+    for data in (*(data.attached for data in before[1:]), *([attached] if before else [])):
+        if len(data) % NUMBER_BYTES:
+            raise ProtocolError("the sums of a round are no whole numbers")
+        sums.append(np.frombuffer(data, dtype="<i8").astype(np.int64))
+    if any(bool(((numbers > LARGEST_SUM) | (numbers < -LARGEST_SUM)).any()) for numbers in sums):
+        raise ProtocolError("sums of a round are out of bounds")
+    design = design_of(work.plan, n_records(work.plan, addendum))
+    try:
+        check_delta(design.delta, design.n_records)
+    except UsageError as problem:
+        raise ProtocolError(problem.message, "nothing was spent; start the release again") from None
+    try:
+        asked = next_round(design, sums)
+    except ValueError as problem:
+        raise ProtocolError(f"the sums are not those of this release: {problem}") from None
+    if isinstance(asked, Measured):
+        raise ProtocolError(f"the release has no round {len(before) + 1}")
+    return asked, design, sums
+
+
+def _choice(document: RoundDocument, before: Sequence[AnsweredRound], design: Design) -> str:
+    number = n_rounds(design) - 1
+    if not design.homes or document.round < number:
+        return ""
+    opening = document if document.round == number else RoundDocument.from_bytes(before[number - 1].document)
+    return opening.digest
+
+
+def _masks(work: ReleaseWork, private_key: bytes, keys: Mapping[str, bytes]) -> Masks:
+    """Return this owner's masks, with keys that were checked."""
+    of_tokens = work.release_key()
+    shared = b"" if of_tokens is None else of_tokens.key
+    masks = Masks(work.owner.id, private_key, keys, work.plan.release, shared)
+    masks.check()
+    return masks
