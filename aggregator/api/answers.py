@@ -65,7 +65,7 @@ class Answers:
             software = read_software(request.described.software)
             return Described(at=at, owner=owner, schema=schema, software=software)
         if kind == "acknowledged":
-            return Acknowledged(at=at, owner=owner)
+            return Acknowledged(at=at, owner=owner, keeps=request.acknowledged.keeps)
         check_plan(release, request.plan_digest)
         if kind == "waiting":
             return Waiting(at=at, owner=owner)

@@ -288,6 +288,9 @@ class Expired(Ending):
 class Acknowledged(OwnerEvent):
     """An owner has acknowledged how the release ended."""
 
+    keeps: bool = False
+    """Whether it keeps what it sealed or answered, so that the release can go on. Older owners do not say."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed(Event):

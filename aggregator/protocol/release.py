@@ -126,7 +126,8 @@ class Release:
         """Whether it ended after owners may have spent, so that their fragments can still be collected.
 
         Once an owner that has not sealed failed, or was told of the end, it has returned its reservation and
-        seals nothing any more. Answers to a round that do not add up never do: owners send the same again.
+        seals nothing any more. It says if it had sealed something that never arrived. Answers to a round that
+        do not add up never do: owners send the same again.
         """
         ending = self.ending
         if ending is None or self.state not in (State.FAILED, State.EXPIRED) or self.deleted is not None:
@@ -136,7 +137,8 @@ class Release:
         if self.measures and ending.code == IntegrityError.code:
             return False
         return not any(
-            owner == ending.owner or self.progress[owner].acknowledged for owner in self.missing("sealed")
+            owner == ending.owner or ((told := self.progress[owner].acknowledged) and not told.keeps)
+            for owner in self.missing("sealed")
         )
 
     @property

@@ -363,13 +363,13 @@ class Worker:
         )
 
     async def _conclude(self, work: wire.Work) -> wire.AnswerRequest:
-        said = work.conclude
-        conclude = self._node_for(work).conclude
+        said, node = work.conclude, self._node_for(work)
         # A published fragment is rewritten. Any other end is short, and returns a reservation.
         async with self._in_turn(self._side_turn) if said.state == "published" else nullcontext():
-            await in_thread(conclude, work.release, said.state, said.reason, said.manifest_digest)
+            await in_thread(node.conclude, work.release, said.state, said.reason, said.manifest_digest)
         _log.info("concluded", extra={"release": work.release, "state": said.state})
-        return wire.AnswerRequest(acknowledged=wire.Acknowledged())
+        keeps = await in_thread(node.is_resumable, work.release)
+        return wire.AnswerRequest(acknowledged=wire.Acknowledged(keeps=keeps))
 
     async def _head(self) -> Any:
         return ledger_head(await in_thread(self._node.head))

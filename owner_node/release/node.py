@@ -140,6 +140,11 @@ class Node:
         self._owner.records.drop_fragments()
         self._owner.records.db.forget_removed()
 
+    def is_resumable(self, release: str) -> bool:
+        """Whether a release that ended can go on here: what was sealed or answered is kept."""
+        work = self._owner.work(release)
+        return work is not None and work.is_resumable
+
     def end_forgotten(self, busy: Collection[str]) -> tuple[str, ...]:
         """End the releases that an aggregator has forgotten since its backup was put back; return their ids.
 

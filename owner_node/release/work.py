@@ -119,17 +119,13 @@ class Owner:
         fragment: after an older state was put back, another fragment may have left under the same charge.
         """
         work = self.work(release)
-        if work is None or work.session.state is not SessionState.ENDED:
+        if work is None or work.session.plan_digest != plan_digest or not work.is_resumable:
             return
-        session, answered = work.session, self.records.rounds.may_continue(self.aggregator, release)
-        sealed = bool(session.fragment_digest) and (answered or work.path.exists())
-        if session.plan_digest != plan_digest or not (sealed or answered):
-            return
-        if self.records.ledger.is_spent(*work.key):
-            with work.transaction() as tx:
-                work.advance(tx, SessionEvent.RESUME, "" if sealed else "resumed", refusal="", reason="")
-                if sealed:
-                    work.advance(tx, SessionEvent.SEAL, "resumed")
+        sealed = bool(work.session.fragment_digest)
+        with work.transaction() as tx:
+            work.advance(tx, SessionEvent.RESUME, "" if sealed else "resumed", refusal="", reason="")
+            if sealed:
+                work.advance(tx, SessionEvent.SEAL, "resumed")
 
 
 class Work(ABC):
@@ -280,6 +276,13 @@ class ReleaseWork(Work):
     def path(self) -> Path:
         """Where its sealed fragment is."""
         return self.records.outbox.path(self.session.aggregator, self.session.release)
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether it ended, and what it sealed or answered under a spent charge is kept."""
+        session, answered = self.session, self.records.rounds.may_continue(*self.key[:2])
+        kept = answered or (bool(session.fragment_digest) and self.path.exists())
+        return session.state is SessionState.ENDED and kept and self.records.ledger.is_spent(*self.key)
 
     def release_key(self) -> ReleaseKey | None:
         """Return the key of the release's tokens; None where the plan has none.

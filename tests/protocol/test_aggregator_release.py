@@ -285,6 +285,7 @@ def test_a_release_goes_on_after_spending(kind: type[Ending], state: State) -> N
     statements = [release.statement(owner) for owner in OWNERS]
     release = apply(release, kind(at=7, code="internal", message="for the test"))
     release = apply(release, Acknowledged(at=8, owner="a"))
+    release = apply(release, Acknowledged(at=8, owner="b", keeps=True))
     assert release.resumable
     release = apply(release, Resumed(at=9))
     assert release.state is (State.MASKING if state is State.MASKING else State.COLLECTING)
@@ -313,6 +314,9 @@ def test_a_synthetic_release_goes_on_in_its_round(kind: type[Ending], answers: i
     assert release.resumable
     if len(told) < len(OWNERS):
         assert not apply(release, Acknowledged(at=8, owner="c")).resumable
+        # Or can say that its answer was lost.
+        release = apply(release, Acknowledged(at=8, owner="c", keeps=True))
+        assert release.resumable
     release = apply(release, Resumed(at=9))
     assert (release.state, release.round, release.entered) == (State.MEASURING, number, 9)
     assert release.missing("measured") == OWNERS

@@ -97,6 +97,7 @@ def test_an_end_at_every_step(offering: Offering, after: str, end: str) -> None:
     assert offering.kinds() == expected.get(after, ["reserve", "spend"])
     assert state(offering) is SessionState.ENDED
     spent = after in ("mask", "receipt")
+    assert offering.node.is_resumable("r1") is spent
     assert offering.records.outbox.sealed() == ((("hub", "r1"),) if spent else ())
     if spent:
         # A month later nobody can go on with it.
@@ -142,6 +143,7 @@ def test_what_was_spent_and_not_sealed_is_never_drawn_after_the_end(
             offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
     offering.node.conclude("r1", "expired", "b did not upload", "")
     assert (state(offering), offering.kinds()) == (SessionState.ENDED, ["reserve", "spend"])
+    assert not offering.node.is_resumable("r1")
     offering.restart()
     with pytest.raises(ProtocolError, match="no open session"):
         offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))

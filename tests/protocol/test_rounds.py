@@ -376,6 +376,7 @@ def test_a_release_that_ended_goes_on(offering: SyntheticOffering, rounds: Round
     assert state(offering) is SessionState.ENDED
     offering.restart()
     offering.records.clean_outbox()
+    assert offering.node.is_resumable("r1")
     for (document, attached), answer in zip(rounds.documents, answers, strict=True):
         assert rounds.ask(document, attached) == answer
     while rounds.next():
@@ -390,6 +391,7 @@ def test_it_does_not_go_on_for_ever(offering: SyntheticOffering, rounds: Rounds)
     offering.node.conclude("r1", "failed", "", "")
     offering.later = timedelta(days=31)
     offering.records.clean_outbox()
+    assert not offering.node.is_resumable("r1")
     assert offering.records.rounds.secrets("hub", "r1") is None
     assert not any(each.answer for each in offering.records.rounds.answered("hub", "r1"))
     with pytest.raises(ProtocolError):
@@ -399,6 +401,7 @@ def test_it_does_not_go_on_for_ever(offering: SyntheticOffering, rounds: Rounds)
 def test_an_unanswered_release_keeps_no_key(offering: SyntheticOffering, rounds: Rounds) -> None:
     """Whoever answered nothing has nothing to send again."""
     offering.node.conclude("r1", "cancelled", "", "")
+    assert not offering.node.is_resumable("r1")
     assert offering.records.rounds.secrets("hub", "r1") is None
     assert offering.kinds() == ["reserve", "return"]
     del rounds

@@ -33,6 +33,7 @@ from owner_node.config import KnownAggregator, OwnerConfig, PolicyConfig
 from owner_node.connection.client import AggregatorClient, NotTakenError
 from owner_node.ledger.ledger import Ledger
 from owner_node.release.measuring import Measuring
+from owner_node.state.answers import RoundAnswer
 from owner_node.state.database import CannotStoreError, OwnerDatabase
 from owner_node.state.rounds import AnsweredRound, Rounds
 from owner_node.state.session import SessionState
@@ -270,15 +271,42 @@ async def test_everybody_starts_again_in_a_round(
     verify_release(again.config.aggregator.release_dir / "r1", again.certificates / "ca.pem")
 
 
+@pytest.fixture
+def lose_answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], asyncio.Event]:
+    """A function that lets an owner store answers that never leave it, and says when it has one."""
+
+    def lose(name: str, number: int) -> asyncio.Event:
+        reached, loop, answer = asyncio.Event(), asyncio.get_running_loop(), Measuring.answer
+
+        def answered(self: Measuring, *arguments: Any) -> RoundAnswer:
+            found = answer(self, *arguments)
+            if self._owner.id == name and len(rounds_of(self._owner.config)) == number:
+                loop.call_soon_threadsafe(reached.set)
+                raise CannotStoreError("the disk is full")
+            return found
+
+        monkeypatch.setattr(Measuring, "answer", answered)
+        return reached
+
+    return lose
+
+
+@pytest.mark.parametrize(("how", "number", "last"), [("cut_off", 2, "spent"), ("lose_answer", 1, "linked")])
 async def test_a_release_goes_on_after_its_deadline(
     launch: Callable[..., Any],
     tmp_path: Path,
     certificates: Path,
     heard: Heard,
-    cut_off: Callable[[str, int], asyncio.Event],
+    request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    number: int,
+    last: str,
 ) -> None:
-    """An owner that stays away ends the release; the same command goes on with it, under the same charge."""
+    """An owner that stays away ends the release; the same command goes on with it, under the same charge.
+
+    Also where the aggregator never heard of what this owner has spent and answered.
+    """
     watching, watch = [], Deadlines.watch
 
     def watched(self: Deadlines, release: Release) -> None:
@@ -291,22 +319,25 @@ async def test_a_release_goes_on_after_its_deadline(
     aggregator = await launch()
     configs = [cohort(tmp_path, each, aggregator.daemon.address, certificates) for each in "ab"]
     share_key(configs)
-    reached = cut_off("b", 2)
+    reached = request.getfixturevalue(how)("b", number)
     async with running(*configs):
         await heard.wait_for("connected", times=2)
         await begin(aggregator, "a", "b")
         await reached.wait()
         async for view in aggregator.calls.Watch(control.ReleaseRequest(release="r1")):
-            if [each.state for each in view.owners] == ["answered", "spent"]:
+            if [each.state for each in view.owners] == ["answered", last]:
                 break
         # Its time is over now.
         watching[-1]._ends["r1"] = 0.0
         watching[-1]._check("r1")
         assert await ended(aggregator) == "expired"
+        async for _ in aggregator.calls.WatchAll(control.WatchAllRequest()):
+            happened = await aggregator.calls.ListEvents(control.ListEventsRequest(release="r1", most=99))
+            if [each.event for each in happened.events].count("acknowledged") == 2:
+                break
         view = await aggregator.show()
         assert "no answer from b" in view.error.message
         assert view.resumable
-        await heard.wait_for("concluded", times=2)
         before = rounds_of(configs[0])
         assert [session_of(each).state for each in configs] == [SessionState.ENDED] * 2
         monkeypatch.undo()

@@ -1012,12 +1012,19 @@ Global___Sealed: _TypeAlias = Sealed  # noqa: Y015
 class Acknowledged(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    KEEPS_FIELD_NUMBER: _builtins.int
+    keeps: _builtins.bool
+    """Whether the owner keeps what it sealed or answered, which the aggregator may not have learnt, so that the
+    release can go on.
+    """
     def __init__(
         self,
+        *,
+        keeps: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keeps", b"keeps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
