@@ -331,7 +331,7 @@ class Workspace:
         if "seed" in report:
             published = pq.read_table(tables.counts_path(job.work.id))
             counts = NoisyCounts(job.design, measured_in(job.design, published))
-        return Masked(to_frame(table, job.attributes, index), report, job.work.id, counts)
+        return Masked(to_frame(table, job.released, index), report, job.work.id, counts)
 
     def query(
         self,

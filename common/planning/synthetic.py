@@ -3,6 +3,7 @@
 The aggregator checks a plan before it asks any owner, and every owner checks it again before it consents.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from math import ceil, sqrt
@@ -10,10 +11,10 @@ from statistics import fmean
 
 import numpy as np
 
-from common.errors import UsageError
+from common.errors import UnusableDataError, UsageError
 from common.model.plan import Plan, Synthesis
 from common.model.privacy import plain
-from common.model.schema import most_records, rule_codes
+from common.model.schema import Attribute, Schema, most_records, rule_codes
 from common.model.task import Modelled
 from common.planning.arguments import check_countable
 from common.synthesis.accounting import FLOOR, ROUNDS, default_colluding, zcdp_rho
@@ -61,6 +62,34 @@ def design_of(plan: Plan, n_records: int | None = None) -> Design:
         split=synthesis.split,
         homes=tuple(group_of[each.name] for each in plan.attributes) if across else (),
     )
+
+
+def own_design(schema: Schema, n_records: int, epsilon: Decimal, delta: Decimal) -> Design:
+    """Return what a synthetic table of one owner's data follows from, once it is checked that it can be made.
+
+    Raises:
+        UsageError: If a setting is not possible.
+        UnusableDataError: If there are too many records.
+    """
+    _check_attributes(schema.attributes)
+    if n_records > MOST_RECORDS:
+        raise UnusableDataError(
+            f"{n_records:,} records, a synthetic table has at most {MOST_RECORDS:,}",
+            "make it of a part of the records",
+        )
+    check_delta(delta, n_records)
+    rules = tuple(rule_codes(rule, schema.attributes) for rule in schema.structural_zeros)
+    design = Design(schema.attributes, n_records, epsilon, delta, rules=rules)
+    check_design(design)
+    return design
+
+
+def _check_attributes(attributes: Sequence[Attribute]) -> None:
+    if len(attributes) > MOST_ATTRIBUTES:
+        raise UsageError(
+            f"{len(attributes)} attributes, a model has at most {MOST_ATTRIBUTES}",
+            "choose some: --attributes a,b,c",
+        )
 
 
 def noise_share(design: Design) -> float:
@@ -243,11 +272,7 @@ def check_synthetic(plan: Plan) -> None:
             "a synthetic release needs data in which a person has one record",
             "an owner declares max_records_per_person to be more: it has to make one record of each person",
         )
-    if len(plan.attributes) > MOST_ATTRIBUTES:
-        raise UsageError(
-            f"{len(plan.attributes)} attributes, a model has at most {MOST_ATTRIBUTES}",
-            "choose some: --attributes a,b,c",
-        )
+    _check_attributes(plan.attributes)
     if plan.delta and plan.linking.max_overlap > 1:
         raise UsageError(
             "with a delta, no person can be at several owners: what all of its records together lose is not "

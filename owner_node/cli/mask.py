@@ -221,15 +221,20 @@ def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
 
 
 def _show_model(job: SynthesisJob, left: Decimal) -> None:
-    names, cost = ", ".join(attribute.name for attribute in job.attributes), cost_text(job.epsilon, job.delta)
-    console.print_line(f"{job.n_records:,} synthetic records of {names}: {cost} for the whole record")
+    design, schema = job.design, job.schema
+    names, cost = ", ".join(each.name for each in job.released), cost_text(design.epsilon, design.delta)
+    console.print_line(f"{design.n_records:,} synthetic records of {names}: {cost} for the whole record")
     if job.worth:
         console.print_line(f"relations between attributes: {job.worth}")
-    promised = (*synthetic.promises(job.epsilon, job.delta), *synthetic.exclusions(job.structural_zeros))
-    _show_promises(promised, synthetic.invariants(job.n_records))
+    promised = (
+        *synthetic.promises(design.epsilon, design.delta),
+        *synthetic.exclusions(schema.structural_zeros),
+        *synthetic.derived(schema.following),
+    )
+    _show_promises(promised, synthetic.invariants(design.n_records))
     work = job.work
     console.print_line(
-        f"charge: {cost_text(work.charge, job.delta)}; budget {work.budget!r} has ε {left_text(left)} left"
+        f"charge: {cost_text(work.charge, design.delta)}; budget {work.budget!r} has ε {left_text(left)} left"
     )
 
 

@@ -12,11 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from common.errors import UsageError
-from common.model.schema import rule_codes
-from common.planning.synthetic import ExpectedErrors, check_delta, expected_errors, has_enough_records
-from common.synthesis.course import Design, check_design
-from common.synthesis.rounds import MOST_ATTRIBUTES
+from common.planning.synthetic import ExpectedErrors, expected_errors, has_enough_records, own_design
 from common.words.synthetic import expected_noise
 from owner_node.explore.sweep import ExploredTable
 from owner_node.masking.arrays import BitSource
@@ -77,20 +73,10 @@ def try_tables(
         progress: Called after every trial with how many are made, and how many there are.
 
     Raises:
-        UsageError: If such a table is not possible.
+        UsageError, UnusableDataError: If such a table is not possible.
     """
-    attributes = table.schema.attributes
-    if len(attributes) > MOST_ATTRIBUTES:
-        raise UsageError(
-            f"{len(attributes)} attributes, a model has at most {MOST_ATTRIBUTES}",
-            "choose some: --attributes a,b,c",
-        )
-    n_records = table.records.n_records
-    check_delta(delta, n_records)
-    rules = tuple(rule_codes(rule, attributes) for rule in table.schema.structural_zeros)
-    designs = [Design(attributes, n_records, epsilon, delta, rules=rules) for epsilon in epsilons]
-    for design in designs:
-        check_design(design)
+    attributes, n_records = table.schema.attributes, table.records.n_records
+    designs = [own_design(table.schema, n_records, epsilon, delta) for epsilon in epsilons]
     columns = table.records.columns
     codes = [columns[attribute.name] - attribute.lower for attribute in attributes]
     distributions = Distributions.of(attributes, columns)

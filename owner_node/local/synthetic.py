@@ -16,17 +16,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from common.errors import RefusedError, UnusableDataError, UsageError
+from common.errors import RefusedError, UsageError
 from common.model.plan import Product
-from common.model.schema import Attribute, Following, Schema, rule_codes
-from common.model.structural_zeros import StructuralZero
-from common.planning.synthetic import REFUSED, check_delta, noise_share
+from common.model.schema import Attribute, Schema, with_followers
+from common.planning.synthetic import REFUSED, noise_share, own_design
 from common.progress import Progress
 from common.release.counts import counts_table
 from common.release.synthetic_table import records_table, report_of
-from common.synthesis.course import Design, check_design
-from common.synthesis.rounds import MOST_ATTRIBUTES
-from common.synthesis.sample import MOST_RECORDS
+from common.synthesis.course import Design
 from common.words.synthetic import expected_noise
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.plan_rules import SyntheticWork
@@ -66,64 +63,49 @@ def prepare_synthesis(
         UsageError: If a setting is not possible.
         UnusableDataError: If there are too many records.
     """
-    attributes = schema.attributes
     if dataset.max_records_per_person != 1:
         raise UsageError(
             "a synthetic table needs data in which a person has one record",
             "max_records_per_person is declared to be more: make one record of each person first",
         )
-    if len(attributes) > MOST_ATTRIBUTES:
-        raise UsageError(
-            f"{len(attributes)} attributes, a model has at most {MOST_ATTRIBUTES}",
-            "choose some: --attributes a,b,c",
-        )
-    if data.n_records > MOST_RECORDS:
-        raise UnusableDataError(
-            f"{data.n_records:,} records, a synthetic table has at most {MOST_RECORDS:,}",
-            "make it of a part of the records",
-        )
-    check_delta(delta, data.n_records)
-    names, zeros = tuple(attribute.name for attribute in attributes), schema.structural_zeros
+    design, zeros = own_design(schema, data.n_records, epsilon, delta), schema.structural_zeros
     document = {
         "kind": "synthetic",
         "dataset": dataset.name,
         "epsilon": epsilon,
-        "schema": [attribute.to_document() for attribute in attributes],
+        "schema": [attribute.to_document() for attribute in schema.attributes],
         **({"delta": delta} if delta else {}),
         **({"structural_zeros": [each.to_document() for each in zeros]} if zeros else {}),
         **({"following": [each.to_document() for each in schema.following]} if schema.following else {}),
     }
     asked = SyntheticWork(
-        attributes=names, epsilon=epsilon, delta=delta, policy=policy, dataset=dataset, today=now.date()
+        attributes=schema.names,
+        epsilon=epsilon,
+        delta=delta,
+        policy=policy,
+        dataset=dataset,
+        today=now.date(),
     )
     work = LocalWork(records, work_id, document, asked, data, Product.SYNTHETIC, place)
-    job = SynthesisJob(attributes, epsilon, delta, zeros, schema.following, work, now)
-    check_design(job.design)
-    return job
+    return SynthesisJob(schema, design, work, now)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SynthesisJob:
     """A synthetic table that is planned and possible."""
 
-    attributes: tuple[Attribute, ...]
-    """What is modelled, in the order of the table."""
-    epsilon: Decimal
-    """ε for the whole record of a person."""
-    delta: Decimal
-    """δ; 0 for ε-differential privacy."""
-    structural_zeros: tuple[StructuralZero, ...]
-    """What no record of the table is."""
-    following: tuple[Following, ...]
-    """Attributes that are derived from drawn ones."""
+    schema: Schema
+    """What is modelled, in the order of the table, and what is declared about it."""
+    design: Design
+    """What the table follows from, beside the noisy counts."""
     work: LocalWork
     """Its charge, and the data."""
     created: datetime
 
     @property
-    def n_records(self) -> int:
-        """Number of records, of the data and of the table."""
-        return self.work.data.n_records
+    def released(self) -> tuple[Attribute, ...]:
+        """All attributes in the order of the columns."""
+        return with_followers(self.schema.attributes, self.schema.following)
 
     @property
     def noise_share(self) -> float:
@@ -151,25 +133,19 @@ class SynthesisJob:
     def make(self, _fragment: Path, progress: Progress) -> MadeTable:
         """Ask the rounds, fit the model and draw the records."""
         progress.begin("counting", 0)
-        design, engine = self.design, self.work.data.records.engine
+        design, following, engine = self.design, self.schema.following, self.work.data.records.engine
         columns = engine.sample(engine.n_records).columns
-        codes = [columns[attribute.name] - attribute.lower for attribute in self.attributes]
+        codes = [columns[attribute.name] - attribute.lower for attribute in design.attributes]
         made = synthesise_together(design, [codes], [SystemBits()])
         progress.end()
         report = {
             "id": self.work.id,
             "dataset": self.work.asked.dataset.name,
             "created": self.created.isoformat(timespec="seconds"),
-            **report_of(design, made.measured, self.structural_zeros, self.following),
+            **report_of(design, made.measured, self.schema.structural_zeros, following),
         }
 
         def pieces() -> Generator[pa.Table]:
-            yield records_table(design, made, self.following)
+            yield records_table(design, made, following)
 
         return MadeTable(report, pieces(), counts_table(design, made.measured))
-
-    @property
-    def design(self) -> Design:
-        """What the table follows from, beside the noisy counts."""
-        rules = tuple(rule_codes(rule, self.attributes) for rule in self.structural_zeros)
-        return Design(self.attributes, self.n_records, self.epsilon, self.delta, rules=rules)

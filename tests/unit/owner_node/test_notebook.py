@@ -334,6 +334,17 @@ def test_a_synthetic_table(workspace, frame):
         workspace.mask(many, SCHEMA, epsilon="1", id="drawn", anyway=True)
 
 
+def test_what_follows_a_drawn_attribute_is_in_the_frame(workspace, frame):
+    """As in the table that is kept, and as `mask` returns it: after the attribute that it follows."""
+    beds = {"type": "integer", "min": 0, "max": 9, "follows": "ward", "values": {"A": 3, "B": 7}}
+    schema = {name: SCHEMA[name] for name in ("ward", "age")} | {"beds": beds}
+    many = pd.concat([frame] * (30_000 // len(frame)), ignore_index=True)
+    many["beds"] = many["ward"].map({"A": 3, "B": 7})
+    for made in (workspace.synthesise(many, schema, epsilon="1"), workspace.mask(many, schema, epsilon="1")):
+        assert list(made.frame.columns) == ["ward", "beds", "age"]
+        assert (made.frame["beds"] == made.frame["ward"].map({"A": 3, "B": 7}).astype(int)).all()
+
+
 def test_declared_rules_hold_in_every_drawn_record(workspace, frame):
     """A rule about numbers, labels, dates and booleans; what cannot be is refused before a charge."""
     many = pd.concat([frame] * (30_000 // len(frame)), ignore_index=True)

@@ -9,7 +9,7 @@ import pytest
 from aggregator.cli.plan_text import brief
 from common.canonical import canonical
 from common.cli.brief import LINES
-from common.errors import RefusedError, UsageError, VersionError
+from common.errors import RefusedError, TesseraError, UsageError, VersionError
 from common.model.compatibility import HERE, check_features, features_of
 from common.model.plan import Layout, Plan, Product
 from common.model.schema import Attribute, AttributeType, IdentifierRules, Limits, MatchPass, Schema, excesses
@@ -25,6 +25,7 @@ from common.planning.synthetic import (
     epsilon_needed,
     expected_errors,
     noise_share,
+    own_design,
     records_needed,
 )
 from common.synthesis.accounting import TABLE, Budget, zcdp_rho
@@ -537,3 +538,18 @@ def test_a_plan_of_any_layout_fits_a_page(delta):
         lines = brief(replace(plan, purpose="to know more " * 40))
         assert len(lines) <= LINES
         assert any(line.startswith(f"{plan.owners[0]} ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("described", "n_records", "delta", "said"),
+    [
+        (schema(31), 1_000, "0", "31 attributes, a model has at most 30"),
+        (schema(), 2**22 + 1, "0", "4,194,305 records, a synthetic table has at most 4,194,304"),
+        (schema(), 1_000, "0.001", "delta 0.001 is too large for 1,000 records"),
+        (schema(n_values=2**62 + 1), 1_000, "0", "more values than a model can count"),
+    ],
+)
+def test_a_table_that_cannot_be_made_of_own_data(described, n_records, delta, said):
+    """Said before anything is counted, by `mask` and by `explore` alike."""
+    with pytest.raises(TesseraError, match=said):
+        own_design(described, n_records, Decimal(1), Decimal(delta))
