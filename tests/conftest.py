@@ -4,12 +4,15 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from deploy import local_process
 from deploy.wheel_environment import programs
+from tests.preloaded import forking
 
 # Processes inherit what is ignored: without this, tests that run in the background or under nohup could not
 # interrupt the programs that they start.
@@ -87,3 +90,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     chosen = any(item.nodeid.startswith(_OF_THE_WHEEL) for item in session.items)
     if chosen and not session.config.option.collectonly:
         programs()
+
+
+@pytest.fixture(scope="session")
+def wheel_programs() -> Iterator[None]:
+    """Run what the wheel installs; on Linux, most starts fork a process that has imported it."""
+    folder = programs()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(local_process.PROGRAMS, str(folder))
+        if sys.platform != "linux":
+            yield
+            return
+        with forking(folder, local_process.LAUNCH_WORDS) as popen:
+            patch.setattr(local_process, "POPEN", popen)
+            yield

@@ -1,23 +1,18 @@
 """The programs of the released versions, as their wheels install them, beside those of the checkout."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from deploy.local_process import PROGRAMS
-from deploy.wheel_environment import programs, programs_of
+from deploy.wheel_environment import programs_of
 
 WHEEL = Path(__file__).parent / "released" / "tessera_release-0.1.0-py3-none-any.whl"
 """The newest version before this one."""
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _programs() -> Iterator[None]:
+def _programs(wheel_programs: None) -> None:
     """Run what the wheel of the checkout installs where nothing else is said."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(PROGRAMS, str(programs()))
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,10 @@ from tests.system.small_owners import (
 OWNERS = ("a", "b")
 MEMORY_LIMIT = 100e6
 STOP_SECONDS = 30.0
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.usefixtures("ordinary_starts"),
+]
 
 
 class Browser:

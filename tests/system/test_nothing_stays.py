@@ -35,6 +35,7 @@ MARK = b"Zq7Qz"
 PURPOSE = "a purpose that Xw8Wx marks"
 NAMES = [f"{MARK.decode()}-{number:04}" for number in range(120)]
 HOLDS = {"a": "age", "b": "ward"}
+pytestmark = pytest.mark.usefixtures("ordinary_starts")
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ DATASET = dataset(
     {"age": {"type": "integer", "min": 0, "max": 120}},
 )
 ASK = "import {0}; print({0}.__file__)"
+pytestmark = pytest.mark.usefixtures("ordinary_starts")
 
 
 @pytest.fixture(scope="module")
