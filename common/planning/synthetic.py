@@ -3,6 +3,7 @@
 The aggregator checks a plan before it asks any owner, and every owner checks it again before it consents.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
@@ -220,13 +221,15 @@ def epsilon_needed(design: Design) -> Decimal | None:
         # Variances fall with ρ.
         needed = _epsilon_of(zcdp_rho(design.epsilon, design.delta) * more**2, design.delta)
     two_digits = Context(prec=2, rounding=ROUND_CEILING)
-    needed = two_digits.plus(needed)
-    for _ in range(100):
-        # Scales of noise are rounded up.
-        if noise_share(replace(design, epsilon=plain(needed))) <= WARNED:
-            return plain(needed)
-        needed = two_digits.next_plus(needed)
-    return None
+    # Scales of noise are rounded up, so it may take more; more of it never means more noise.
+    steps = [two_digits.plus(needed)]
+    while len(steps) < 100:
+        steps.append(two_digits.next_plus(steps[-1]))
+
+    def would_do(epsilon: Decimal) -> bool:
+        return noise_share(replace(design, epsilon=plain(epsilon))) <= WARNED
+
+    return plain(steps[bisect_left(steps, True, key=would_do)]) if would_do(steps[-1]) else None
 
 
 def check_delta(delta: Decimal, n_records: int) -> None:

@@ -15,7 +15,7 @@ from decimal import ROUND_FLOOR, Context, Decimal
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
-from math import ceil
+from math import ceil, log, log1p
 
 from common.errors import UsageError
 from common.model.privacy import SHARE_PLACES, plain, weighted_share
@@ -98,6 +98,7 @@ FLOOR = 3
 """An owner's own noise has a scale of one in so many of the whole."""
 
 _SLACK = Decimal("1e-12")
+_STEPS, _NEAR = range(-400, 1400), 1e-8
 _EXACT = Context(prec=60)
 
 
@@ -250,6 +251,7 @@ def zcdp_rho(epsilon: Decimal, delta: Decimal) -> Decimal:
 
     and as every α yields a valid ρ, the best of a grid of them is taken. It is computed with 60 digits and
     lowered by 10^-12, which is more than all rounding errors and than what sums of discrete Gaussians lack.
+    Doubles only tell which α are near the best.
 
     Raises:
         UsageError: If δ is not between 0 and 1, or if no ρ of 12 decimal places is left.
@@ -259,13 +261,24 @@ def zcdp_rho(epsilon: Decimal, delta: Decimal) -> Decimal:
     """
     if not 0 < delta < 1:
         raise UsageError(f"delta {delta} is not between 0 and 1", "choose, for example, 0.000001")
-    best = max(_rho(Decimal(step), epsilon, delta) for step in range(-400, 1400))
+    near = [_nearly_rho(step, float(epsilon), float(delta)) for step in _STEPS]
+    least = max(near) - _NEAR * (1 + abs(max(near)))
+    best = max(
+        _rho(Decimal(step), epsilon, delta) for step, rho in zip(_STEPS, near, strict=True) if rho > least
+    )
     rho = (best - _SLACK).quantize(Decimal(1).scaleb(-SHARE_PLACES), rounding=ROUND_FLOOR, context=_EXACT)
     if rho <= 0:
         raise UsageError(
             f"delta {delta} is too small for epsilon {epsilon}", "choose a larger epsilon or delta"
         )
     return plain(rho)
+
+
+def _nearly_rho(step: int, epsilon: float, delta: float) -> float:
+    """Return `_rho` in doubles."""
+    beyond = 1.01**step
+    alpha = 1 + beyond
+    return (epsilon + (log(delta) + log(beyond) - alpha * log1p(-1 / alpha)) / beyond) / alpha
 
 
 def _rho(step: Decimal, epsilon: Decimal, delta: Decimal) -> Decimal:

@@ -433,6 +433,24 @@ def test_no_epsilon_does_for_a_handful_of_records():
     assert epsilon_needed(Design(SOME, 100, Decimal(1))) is None
 
 
+@pytest.mark.parametrize(
+    ("n_records", "delta", "needed"),
+    # Three owners, whose shares of Gaussian noise have a least size.
+    [(900, "0.000001", None), (1_500, "0.000001", "2.6"), (1_500, "0", "3.4"), (30_000, "0", "0.37")],
+)
+def test_the_epsilon_that_would_do_is_found_in_few_steps(monkeypatch, n_records, delta, needed):
+    """A plan says it, and each step with a delta takes long."""
+    design, tried = Design(SOME, n_records, Decimal("0.5"), Decimal(delta), (3,), 1), []
+
+    def counted(other: Design) -> float:
+        tried.append(other.epsilon)
+        return noise_share(other)
+
+    monkeypatch.setattr("common.planning.synthetic.noise_share", counted)
+    assert epsilon_needed(design) == (None if needed is None else Decimal(needed))
+    assert len(tried) < 12
+
+
 def test_errors_to_expect_follow_noise_and_resolution():
     """They fall with epsilon and records, are shares, and are nothing for pairs of one attribute."""
     found = [
