@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 
 from common.errors import ConflictError, did_you_mean, unicode_form
 from common.model.plan import Product
@@ -35,6 +34,8 @@ def differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
         return
     if expected.decimals != seen.decimals:
         yield f"decimals is {seen.decimals}, {expected.decimals}"
+    elif expected.step != seen.step:
+        yield f"step is {seen.resolution}, {expected.resolution}"
     if expected.categories:
         yield from _category_differences(expected, seen)
     elif not expected.is_categorical:
@@ -43,7 +44,7 @@ def differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
             ("min", expected.lower, seen.lower),
             ("max", expected.upper, seen.upper),
         ):
-            if Decimal(ours).scaleb(-expected.decimals) != Decimal(theirs).scaleb(-seen.decimals):
+            if ours * expected.unit != theirs * seen.unit:
                 yield f"{end} is {seen.text(theirs)}, {expected.text(ours)}"
     if expected.keeps_missing != seen.keeps_missing:
         yield f'missing = "category" is {"declared, but not" if seen.keeps_missing else "not declared, but"}'

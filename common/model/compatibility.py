@@ -41,6 +41,7 @@ FEATURES: Mapping[str, Feature] = {
     "owner-column": Feature("0.1.0", lambda plan: plan.owner_column),
     "rank-noise": Feature("0.1.0", lambda plan: plan.has_rank_noise),
     "spikes": Feature("0.2.0", lambda plan: any(each.spikes for each in plan.attributes)),
+    "steps": Feature("0.2.0", lambda plan: any(each.step > 1 for each in plan.columns)),
     "synthetic": Feature("0.2.0", lambda plan: plan.synthesis is not None),
     "taxonomy": Feature("0.1.0", lambda plan: any(each.taxonomy for each in plan.attributes)),
 }

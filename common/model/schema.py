@@ -1,6 +1,6 @@
 """The schema of a data set, without any of its values: attributes, domains, identifier rules.
 
-Every value is an integer in *resolution units* (docs/guarantee.md): a number times 10^decimals, a
+Every value is an integer in *resolution units* (docs/guarantee.md): a number as steps of its grid, a
 date as days since 1970-01-01, a category or boolean as its index in the declared list. `Domain` keeps the
 lowest and highest of these integers, so that order, sums and sensitivities are exact from here on.
 """
@@ -157,6 +157,8 @@ class Attribute(Document):
     """Whether a missing number, integer or date is a value of its own: the one after `upper`."""
     spikes: tuple[int, ...] = ()
     """Values that many records are known to have, ascending; where values are averaged, each is counted."""
+    step: int = 1
+    """What one resolution unit of a number or integer is, in units of 10^-decimals."""
     derived: ClassVar[tuple[str, ...]] = ("min", "max")
 
     def __post_init__(self) -> None:
@@ -174,6 +176,8 @@ class Attribute(Document):
             raise ValueError(f"attribute {self.name!r}: a taxonomy has an order of its own")
         if self.keeps_missing and self.is_categorical:
             raise ValueError(f"attribute {self.name!r}: categories have a label for missing values")
+        if self.step < 1 or (self.step > 1 and not self.type.is_quantity):
+            raise ValueError(f"attribute {self.name!r}: a step is above 0, and goes with numbers")
         if self.spikes and (fault := self._fault_of_spikes()):
             raise ValueError(f"attribute {self.name!r}: {fault}")
 
@@ -230,11 +234,14 @@ class Attribute(Document):
         return f"{self.min} to {self.max}{', or missing' if self.keeps_missing else ''}{spikes}"
 
     @property
+    def unit(self) -> Decimal:
+        """What one resolution unit is as a number; 1 for dates and labels."""
+        return Decimal(self.step).scaleb(-self.decimals)
+
+    @property
     def resolution(self) -> str:
         """What one resolution unit is; empty for labels."""
-        if self.type.is_quantity:
-            return f"{Decimal(1).scaleb(-self.decimals):f}"
-        return self.type.step
+        return f"{self.unit:f}" if self.type.is_quantity else self.type.step
 
     @property
     def by_frequency(self) -> bool:
@@ -250,8 +257,8 @@ class Attribute(Document):
         if self.type is AttributeType.DATE:
             return date.fromordinal(units + _EPOCH).isoformat()
         if self.type is AttributeType.NUMBER:
-            return format(Decimal(units).scaleb(-self.decimals), "f")
-        return str(units)
+            return format(Decimal(units * self.step).scaleb(-self.decimals), "f")
+        return str(units * self.step)
 
     def units(self, text: str) -> int:
         """Return a declared value, as `text` writes it, in resolution units.
@@ -263,7 +270,7 @@ class Attribute(Document):
             if text not in self.labels:
                 raise ValueError(f"{text!r} is none of the values of {self.name!r}")
             return self.labels.index(text)
-        units = to_units(self.type, text, self.decimals)
+        units = to_units(self.type, text, self.decimals, self.step)
         if not self.lower <= units <= self.upper:
             raise ValueError(f"{text} is outside the domain of {self.name!r}, {self.min} to {self.max}")
         return units
@@ -283,6 +290,8 @@ class Attribute(Document):
             document |= {"min": self.min, "max": self.max}
         if self.type is AttributeType.NUMBER:
             document["decimals"] = str(self.decimals)
+        if self.step > 1:
+            document["step"] = self.resolution
         if self.keeps_missing:
             document["missing"] = "category"
         if self.spikes:
@@ -311,17 +320,21 @@ class Attribute(Document):
         if kind is AttributeType.BOOLEAN:
             return cls(name, kind, 0, 1, 0, outside)
         decimals = int(document.get("decimals", "0"))
-        lower, upper = (to_units(kind, document[end], decimals) for end in ("min", "max"))
+        step = to_units(kind, document["step"], decimals) if "step" in document else 1
+        lower, upper = (to_units(kind, document[end], decimals, step) for end in ("min", "max"))
         keeps_missing = "missing" in document and bool(_one_of(document["missing"], ("category",)))
-        spikes = tuple(to_units(kind, each, decimals) for each in document.get("spikes", ()))
-        return cls(name, kind, lower, upper, decimals, outside, keeps_missing=keeps_missing, spikes=spikes)
+        spikes = tuple(to_units(kind, each, decimals, step) for each in document.get("spikes", ()))
+        return cls(
+            name, kind, lower, upper, decimals, outside, keeps_missing=keeps_missing, spikes=spikes, step=step
+        )
 
 
-def to_units(kind: AttributeType, text: str, decimals: int = 0) -> int:
+def to_units(kind: AttributeType, text: str, decimals: int = 0, step: int = 1) -> int:
     """Turn one declared value into resolution units.
 
     Raises:
-        ValueError: If the text is no such value, or has more decimal places than declared.
+        ValueError: If the text is no such value, has more decimal places than declared, or is between two
+            steps.
     """
     if kind is AttributeType.DATE:
         return date.fromisoformat(text).toordinal() - _EPOCH
@@ -336,7 +349,11 @@ def to_units(kind: AttributeType, text: str, decimals: int = 0) -> int:
         raise ValueError(f"{text!r} has too many digits")
     if not scaled.is_finite() or scaled != scaled.to_integral_value():
         raise ValueError(f"{text!r} is not a value with {decimals} decimals")
-    return int(scaled)
+    # No step at all is refused where an attribute is made.
+    units, rest = divmod(int(scaled), max(step, 1))
+    if rest:
+        raise ValueError(f"{text!r} is not a multiple of {Decimal(step).scaleb(-decimals):f}")
+    return units
 
 
 @dataclass(frozen=True, slots=True)
@@ -596,7 +613,11 @@ def excesses(schema: Schema) -> Iterator[tuple[str, str]]:
         )
     if not 0 <= schema.limits.min_k <= _MOST_RECORDS:
         yield "the smallest k that the owner accepts is none", "correct policy.min_k"
-    if any(not -_INT64 <= end < _INT64 for each in every for end in (each.lower, each.highest)):
+    if any(
+        not -_INT64 <= end < _INT64
+        for each in every
+        for end in (each.lower * each.step, each.highest * each.step)
+    ):
         yield "a domain is wider than 64-bit integers", "declare fewer decimals"
     if fault := fault_of_rules(schema.structural_zeros, schema.attributes):
         yield fault, "correct the structural_zeros of the data set"

@@ -305,7 +305,7 @@ def _edge(attribute: Attribute, end: int, width: int) -> str:
     if not attribute.type.is_quantity:
         return _day(attribute, end)
     places = max(0, attribute.decimals + 1 - len(str(width)))
-    return f"{Decimal(end).scaleb(-attribute.decimals):,.{places}f}"
+    return f"{Decimal(end * attribute.step).scaleb(-attribute.decimals):,.{places}f}"
 
 
 def _day(attribute: Attribute, end: int) -> str:
@@ -323,4 +323,4 @@ def _mean(attribute: Attribute, mean: Fraction) -> str:
     if not attribute.type.is_quantity:
         return attribute.text(round(mean))
     places = min(attribute.decimals + 1, 6)
-    return f"{Decimal(round(mean / 10**attribute.decimals * 10**places)).scaleb(-places):f}"
+    return f"{Decimal(round(mean * Fraction(attribute.unit) * 10**places)).scaleb(-places):f}"

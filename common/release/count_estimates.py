@@ -191,7 +191,7 @@ class NoisyCounts:
             weights = np.where(present, parts.middles - mean, 0) / n_present
             half = (np.diff(parts.edges) - 1) / 2
             beyond = float(np.maximum(parts.counts, 0)[present] @ half[present]) / n_present
-            error, unit = sqrt(parts.variance(weights)), 10.0**-attribute.decimals
+            error, unit = sqrt(parts.variance(weights)), float(attribute.unit)
             lines[attribute.name] = [
                 (attribute.lower + mean) * unit,
                 error * unit,

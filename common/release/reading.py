@@ -171,7 +171,7 @@ class Release:
             note = f"it follows {self._follows[attribute.name]}: correct that attribute"
             return {"resolution": "", **describe_domain(attribute), **empty, "note": note}
         distortion, masked = self.distortions[attribute.name], [way.planned for way in self._ways(attribute)]
-        scale = 1 if attribute.is_categorical else 10.0**-attribute.decimals
+        scale = 1 if attribute.is_categorical else float(attribute.unit)
         moved = distortion.assignment_noise
         return {
             **dict.fromkeys(("type", "domain", "resolution", "mechanism", "epsilon", "k", "rank_noise"), ""),
@@ -494,7 +494,7 @@ class Release:
         """Return the column of a model of an attribute, or of the indicator of some of its categories."""
         attribute = self.verified.plan.attribute(name)
         units = self._units(attribute)
-        scale = 10.0**-attribute.decimals
+        scale = float(attribute.unit)
         texts = ", ".join(attribute.categories[code] for code in labels)
         shown = f"{name}: {texts}" if labels else name
         values = (np.isin(units, labels) if labels else units * scale).astype(np.float64)

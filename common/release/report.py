@@ -225,6 +225,8 @@ def _domain(attribute: Attribute) -> str:
     if attribute.is_categorical:
         return "true, false"
     places = f", {attribute.decimals} decimal places" if attribute.decimals else ""
+    if attribute.step > 1:
+        places = f", steps of {attribute.resolution}"
     return describe_domain(attribute)["domain"] + places
 
 

@@ -36,7 +36,10 @@ _MOST_DIGITS = 15
 
 
 class _Form:
-    """How the values of a type stand in a release: in Arrow, and in a DataFrame. This one is of integers."""
+    """How the values of a type stand in a release: in Arrow, and in a DataFrame. This one is of integers.
+
+    Its units are those of 10^-decimals.
+    """
 
     def type(self, _attribute: Attribute) -> pa.DataType:
         """Return the Arrow type."""
@@ -57,12 +60,12 @@ class _Form:
         if not attribute.keeps_missing:
             return pd.Series(column.to_numpy())
         units = to_units(attribute, column).to_numpy()
-        return pd.Series(units, dtype="Int64").mask(units > attribute.upper)
+        return pd.Series(units * attribute.step, dtype="Int64").mask(units > attribute.upper)
 
 
 class _Number(_Form):
     def type(self, attribute: Attribute) -> pa.DataType:
-        digits = len(str(max(abs(attribute.lower), abs(attribute.upper))))
+        digits = len(str(max(abs(attribute.lower), abs(attribute.upper)) * attribute.step))
         exact = pa.decimal128(max(digits, attribute.decimals + 1), attribute.decimals)
         return pa.float64() if digits <= _MOST_DIGITS else exact
 
@@ -249,9 +252,9 @@ def from_units(attribute: Attribute, units: Int64Array) -> pa.Array:
     form = _FORMS[attribute.type]
     if attribute.keeps_missing:
         missing = units > attribute.upper
-        present = form.from_units(attribute, np.where(missing, attribute.lower, units))
+        present = form.from_units(attribute, np.where(missing, attribute.lower, units) * attribute.step)
         return pc.if_else(pa.array(missing), pa.scalar(None, present.type), present)
-    return form.from_units(attribute, units)
+    return form.from_units(attribute, units * attribute.step if attribute.step > 1 else units)
 
 
 def derived_units(
@@ -285,14 +288,23 @@ def to_units(attribute: Attribute, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """
     form = _FORMS[attribute.type]
     if not attribute.keeps_missing:
-        return form.to_units(attribute, column)
+        return _in_steps(attribute, form.to_units(attribute, column))
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
     units = np.full(len(column), attribute.highest, dtype=np.int64)
-    present = form.to_units(attribute, column.drop_null()).to_numpy()
+    present = _in_steps(attribute, form.to_units(attribute, column.drop_null())).to_numpy()
     if present.size and present.max() > attribute.upper:
         raise pa.ArrowInvalid("a value is beyond the domain, where missing values have their number")
     units[column.is_valid().to_numpy()] = present
+    return pa.chunked_array([units])
+
+
+def _in_steps(attribute: Attribute, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    if attribute.step == 1:
+        return values
+    units, rest = np.divmod(values.to_numpy(), attribute.step)
+    if rest.any():
+        raise pa.ArrowInvalid("a number is between two steps of the attribute")
     return pa.chunked_array([units])
 
 

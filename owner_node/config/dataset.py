@@ -53,10 +53,12 @@ _QUOTE = '"'
 _TYPES = [f'"{kind}"' for kind in AttributeType]
 _ONE_TYPE = f"one of {', '.join(_TYPES[:-1])} or {_TYPES[-1]}"
 _RANGED = tuple(str(kind) for kind in AttributeType if kind.accepted)
+_QUANTITIES = tuple(str(kind) for kind in AttributeType if kind.is_quantity)
 _GOES_WITH = {
     "min": _RANGED,
     "max": _RANGED,
     "decimals": ("number",),
+    "step": _QUANTITIES,
     "spikes": _RANGED,
     "categories": ("category",),
     "ordered": ("category",),
@@ -140,6 +142,9 @@ class AttributeTable(Section):
     """Highest value of the domain, from public knowledge; required for numbers, integers and dates."""
     decimals: Annotated[int, Field(ge=0, le=MOST_DECIMALS)] | None = None
     """Decimal places of a number; required for numbers. Finer values are rounded half to even and counted."""
+    step: Bound | None = None
+    """Distance between two values of a number or integer whose grid is coarser than its decimals, such as
+    "0.25"; `min` and `max` are multiples of it. Values between are rounded half to even and counted."""
     outside: Literal["error", "clamp"] = "error"
     """What happens to a value outside the domain: "error" or "clamp"."""
     missing: Missing | None = None
@@ -204,6 +209,11 @@ class AttributeTable(Section):
     def _ends(self) -> Iterator[tuple[str, str]]:
         ends = {"min": self.min, "max": self.max} if self.type in _RANGED else {}
         units = {}
+        try:
+            _ = self._step
+        except ValueError as problem:
+            yield "step", f" = {self.step}: {problem}"
+            return
         for key, text in ends.items():
             if text is None:
                 continue
@@ -221,7 +231,11 @@ class AttributeTable(Section):
                 "missing",
                 f"{most}, since these can only be counted; declare a narrower domain or fewer decimals",
             )
-        elif units["min"] < _SMALLEST or units["max"] > _LARGEST or units["max"] - units["min"] >= _LARGEST:
+        elif (
+            units["min"] * self._step < _SMALLEST
+            or units["max"] * self._step > _LARGEST
+            or units["max"] - units["min"] >= _LARGEST
+        ):
             yield "", "the domain from min to max has more values than 64-bit integers can count"
         else:
             yield from self._spikes()
@@ -248,10 +262,26 @@ class AttributeTable(Section):
         if len(value.as_tuple().digits) > _MOST_DIGITS or abs(value.adjusted()) > _MOST_DIGITS:
             raise ValueError(f"expected at most {_MOST_DIGITS} digits")
         try:
-            return to_units(kind, text, self.decimals or 0)
+            return to_units(kind, text, self.decimals or 0, self._step)
         except ValueError:
+            if self._step > 1:
+                raise ValueError(f"expected a multiple of the step, {self.step}") from None
             places = f"a number with {self.decimals} decimals or fewer" if self.decimals else "a whole number"
             raise ValueError(f"expected {places}") from None
+
+    @property
+    def _step(self) -> int:
+        """What a step is, in units of 10^-decimals.
+
+        Raises:
+            ValueError: If it is none.
+        """
+        if self.step is None or not self.type.is_quantity:
+            return 1
+        step = to_units(self.type, self.step, self.decimals or 0)
+        if step < 1:
+            raise ValueError("expected a number above 0")
+        return step
 
     def attribute(self, name: str) -> Attribute:
         """Return the attribute under its name."""
@@ -280,6 +310,7 @@ class AttributeTable(Section):
             self.outside,
             keeps_missing=self.missing == "category",
             spikes=tuple(sorted(map(self._units, self.spikes))),
+            step=self._step,
         )
 
 

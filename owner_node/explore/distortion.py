@@ -79,7 +79,7 @@ def _of_attribute(attribute: Attribute, before: Int64Array, columns: Sequence[In
     if numbers:
         before, *columns = (column[column <= attribute.upper] for column in (before, *columns))
     if numbers and all(map(len, (before, *columns))):
-        unit = 10**-attribute.decimals
+        unit = float(attribute.unit)
         means = float(before.mean()), float(np.mean([column.mean() for column in columns]))
         moved, spread = abs(means[1] - means[0]), float(before.std())
         effect["mean"] = {"before": means[0] * unit, "after": means[1] * unit}

@@ -156,11 +156,11 @@ def _plain(
         written = [hmac.digest(key, label.encode(), "sha256")[:8] for label in attribute.labels]
         codes = np.frombuffer(b"".join(written), dtype="<i8").astype(np.int64)
         return 0, (codes[some] for some in column)
-    exponent = min((_trailing_zeros(some) for some in column), default=_MOST_ZEROS)
+    exponent = min((_trailing_zeros(some * attribute.step) for some in column), default=_MOST_ZEROS)
     if exponent == _MOST_ZEROS:
         exponent = 0
     power = 10**exponent
-    return exponent - (attribute.decimals or 0), (some // power for some in column)
+    return exponent - (attribute.decimals or 0), (some * attribute.step // power for some in column)
 
 
 def _trailing_zeros(values: Int64Array) -> int:

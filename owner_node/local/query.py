@@ -118,7 +118,7 @@ def error_text(query: Query) -> str | None:
         return str(ceil(error - 0.5))
     if kind is QuestionKind.MEAN:
         error /= len(query.values)
-    units = error / 10**query.question.attribute.decimals if kind.adds else error
+    units = error * float(query.question.attribute.unit) if kind.adds else error
     return f"{units:.3g}" if units < 1000 else f"{units:.0f}"
 
 
@@ -127,8 +127,10 @@ def _as_text(question: Question, answer: int, n_records: int) -> str:
         return str(answer)
     if question.kind is QuestionKind.MEAN:
         attribute = question.attribute
-        error = (error_95(question) or 1.0) / n_records
+        error = (error_95(question) or 1.0) * attribute.step / n_records
         digits = max(_MEAN_DIGITS, _NOISE_DIGITS - floor(log10(error)))
         places = Decimal(1).scaleb(-attribute.decimals - digits)
-        return f"{(Decimal(answer).scaleb(-attribute.decimals) / n_records).quantize(places):f}"
+        return (
+            f"{(Decimal(answer * attribute.step).scaleb(-attribute.decimals) / n_records).quantize(places):f}"
+        )
     return question.attribute.text(answer)

@@ -128,11 +128,11 @@ def units_of(attribute: Attribute, text: str) -> int:
         return attribute.highest
     ends = f"{attribute.min} to {attribute.max}"
     try:
-        units = to_units(attribute.type, text, attribute.decimals)
+        units = to_units(attribute.type, text, attribute.decimals, attribute.step)
     except ValueError:
         raise UsageError(
             f"{text!r} is no {attribute.type} of attribute {attribute.name!r}",
-            f"accepted: {ends}" + (f", {attribute.decimals} decimals" if attribute.decimals else ""),
+            f"accepted: {ends}" + (f", in steps of {attribute.resolution}" if attribute.unit != 1 else ""),
         ) from None
     if not attribute.lower <= units <= attribute.upper:
         raise UsageError(f"{text} is outside the domain of attribute {attribute.name!r}", f"it is {ends}")

@@ -73,7 +73,7 @@ class LoadCounts:
     """Counts of values and records that loading changed or dropped, but not which ones."""
 
     rounded: Mapping[str, int] = field(default_factory=dict)
-    """Values rounded to the declared decimals, by attribute; attributes without any are absent."""
+    """Values rounded to the declared grid, by attribute; attributes without any are absent."""
     clamped: Mapping[str, int] = field(default_factory=dict)
     """Values moved to the nearest end of the domain, by attribute; attributes without any are absent."""
     dropped: int = 0

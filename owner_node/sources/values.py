@@ -32,7 +32,7 @@ class Parsed:
     units: Int64Array
     """Values in resolution units, within the domain; shape (n_records,)."""
     rounded: int = 0
-    """Values that had more decimals than declared."""
+    """Values that had more decimals than declared, or were between two steps."""
     clamped: int = 0
     """Values that were moved to the nearest end of the domain."""
 
@@ -71,8 +71,19 @@ def _number(attribute: Attribute, array: Any, form: CsvOptions, findings: Findin
     findings.add(column, f"not {article}", _count(wrong), hint, examples=partial(_examples, array, wrong))
     findings.add(column, "NaN or infinite", _count(read.not_finite), "leave a missing value empty")
     proper = ~(wrong | read.not_finite)
-    units, clamped = _within(attribute, read.units, read.beyond, proper, findings)
-    return Parsed(units, _count(read.inexact & proper), clamped)
+    steps, between = _steps(attribute, read)
+    units, clamped = _within(attribute, steps, read.beyond, proper, findings)
+    return Parsed(units, _count(between & proper), clamped)
+
+
+def _steps(attribute: Attribute, read: Scaled) -> tuple[Int64Array, BoolArray]:
+    """Return values in resolution units, rounded half to even, and where they were rounded."""
+    if attribute.step == 1:
+        return read.units, read.inexact
+    units, rest = np.divmod(read.units, attribute.step)
+    rest_above = attribute.step - rest
+    units += (rest > rest_above) | ((rest == rest_above) & (units % 2 == 1))
+    return units, read.inexact | (rest > 0)
 
 
 def _within(

@@ -114,6 +114,8 @@ def _settings_text(attribute: Attribute) -> str:
     settings = []
     if "decimals" in attribute.type.needs:
         settings.append(f"decimals = {attribute.decimals}")
+    if attribute.step > 1:
+        settings.append(f"steps of {attribute.resolution}")
     if attribute.outside == "clamp":
         settings.append("clamps")
     if attribute.keeps_missing:
@@ -181,9 +183,8 @@ def _check_sums(owner: OwnerConfig, dataset: DatasetConfig, schema: Schema) -> N
             continue
         name = task.attribute.name
         lines.append(f"attribute {name!r}: its domain has {task.attribute.n_values:,} values")
-        fewer = next(
-            (n for n in reversed(range(task.attribute.decimals)) if fits(with_decimals(task, n))), None
-        )
+        places = task.attribute.decimals if task.attribute.step == 1 else 0
+        fewer = next((n for n in reversed(range(places)) if fits(with_decimals(task, n))), None)
         what = "a narrower domain" if fewer is None else f"decimals = {fewer} or fewer, or a narrower domain"
         hints.append(f"attribute {name!r}: declare {what}")
     if lines:

@@ -1,6 +1,7 @@
-"""Releases of owners who declare spikes: their share is kept, and everything verifies."""
+"""Releases of owners who declare spikes and a step: their share and the grid are kept, and all verifies."""
 
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from deploy.local_setup import make_setup, section, share_linkage_key
 from tests.system.small_owners import ATTRIBUTES, ask, declared, identifiers, people, policy, released, write
 
 SIZE = 1500
-INCOME = {**ATTRIBUTES["income"], "spikes": [0, 9000]}
+INCOME = {**ATTRIBUTES["income"], "spikes": [0, 9000], "step": Decimal("0.25")}
 DECLARED = {"income": INCOME, "ward": ATTRIBUTES["ward"]}
 
 
@@ -56,6 +57,7 @@ def test_the_share_of_spikes_is_released(cluster):
     for spike in (0, 9000):
         released_share = (release.frame["income"] == spike).mean()
         assert released_share == pytest.approx((original == spike).mean(), abs=0.03)
+    assert ((release.frame["income"] / 0.25) % 1 == 0).all()
     assert any("income: how many released values are 0.00 and 9000.00" in each for each in release.guarantee)
     assert ask(cluster, "aggregator", "verify", folder)[0] == 0
     for owner in "ab":

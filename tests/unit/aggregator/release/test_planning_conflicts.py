@@ -47,6 +47,7 @@ def test_all_conflicts_together():
         ({"upper": 5}, "max"),
         ({"outside": "clamp"}, "outside"),
         ({"spikes": (0, 9)}, "spikes are 0, 9, none"),
+        ({"step": 5, "upper": 20}, "step is 5, 1 at a"),
     ],
 )
 def test_each_setting_counts(changed, word):

@@ -20,7 +20,14 @@ from common.canonical import canonical, digest
 from common.errors import IntegrityError, UsageError
 from common.files import check_out
 from common.model.schema import Attribute, AttributeType
-from common.release.table import from_units, release_schema, to_units, write_csv_header, write_csv_records
+from common.release.table import (
+    describe_field,
+    from_units,
+    release_schema,
+    to_units,
+    write_csv_header,
+    write_csv_records,
+)
 from common.release.verification import verify_release
 from common.wire.decoding import decode
 from tests.fakes.published import NAMES, make_release, publish_table, read_units
@@ -172,6 +179,35 @@ def test_doubles_are_exact(decimals, units):
     for strange in (np.nan, np.inf, 1e308, None):
         with pytest.raises(pa.ArrowException):
             to_units(attribute, pa.chunked_array([pa.array([strange], pa.float64())]))
+
+
+@pytest.mark.parametrize(
+    ("attribute", "written"),
+    [
+        (Attribute("x", AttributeType.NUMBER, -4, 40, 2, step=25), ["-1.00", "-0.25", "0.00", "10.00"]),
+        (Attribute("x", AttributeType.INTEGER, -4, 40, step=5), ["-20", "-5", "0", "200"]),
+        (
+            Attribute("x", AttributeType.NUMBER, -4, 10**13, 4, step=2500),
+            ["-1.0000", "-0.2500", "0.0000", "2500000000000.0000"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("keeps_missing", [False, True])
+def test_values_of_a_coarser_grid(attribute, written, keeps_missing):
+    """They are released as values, lead back to steps, and what lies between two is no value."""
+    attribute = replace(attribute, keeps_missing=keeps_missing)
+    units = [-4, -1, 0, attribute.upper, *([attribute.highest] if keeps_missing else [])]
+    column = from_units(attribute, np.array(units))
+    assert [attribute.text(each) for each in units[:4]] == written
+    assert column[:4].to_pylist() == pytest.approx([float(each) for each in written])
+    assert to_units(attribute, pa.chunked_array([column])).to_pylist() == units
+    stream = io.BytesIO()
+    write_csv(stream, pa.table([column], schema=pa.schema([describe_field(attribute, "")])))
+    cells = stream.getvalue().decode().split("\r\n")[1:-1]
+    assert cells == [*written, ""][: len(units)]
+    between = from_units(replace(attribute, step=1), np.array([1]))
+    with pytest.raises(pa.ArrowException, match="between two steps"):
+        to_units(attribute, pa.chunked_array([between.cast(column.type)]))
 
 
 @pytest.mark.parametrize("name", ["data.parquet", "data.csv"])

@@ -15,7 +15,10 @@ from common.release.column_summary import MOST_BINS, MOST_LABELS, ColumnSummarie
 from common.workspace import Workspace
 from tests.fakes.releases import ATTRIBUTES, random_columns
 
-NUMERIC = [each for each in ATTRIBUTES if not each.is_categorical]
+NUMERIC = [
+    *(each for each in ATTRIBUTES if not each.is_categorical),
+    Attribute("quarters", AttributeType.NUMBER, -4000, 40_000, 2, step=25),
+]
 LABELLED = Attribute("town", AttributeType.CATEGORY, 0, 99, categories=tuple(f"t{i}" for i in range(100)))
 
 
@@ -45,7 +48,8 @@ def test_numbers_are_counted_as_one_by_one(attribute, seed, size, spread):
     assert found.different == len(set(ordered))
     assert len(found.bins) <= MOST_BINS
     assert sum(records for _, records in found.bins) == size
-    edges = [to_units(attribute.type, each.replace(",", ""), attribute.decimals) for each in found.edges]
+    written = [each.replace(",", "") for each in found.edges]
+    edges = [to_units(attribute.type, each, attribute.decimals, attribute.step) for each in written]
     assert edges == sorted(set(edges))
     inside = [sum(low <= v < high for v in ordered) for low, high in pairwise(edges)]
     outside = size - sum(inside)

@@ -82,6 +82,20 @@ def test_a_delta_is_charged_beside_epsilon(tmp_path, monkeypatch, capsys):
     )
 
 
+def test_synthetic_values_keep_the_declared_grid(tmp_path, monkeypatch, capsys):
+    """Ages come in fives, and whoever verifies draws the same."""
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path)
+    place = tmp_path / "owner.toml"
+    place.write_text(place.read_text().replace("max = 99", "max = 100\nstep = 5"))
+    code, document = ask_mask(capsys, *SYNTHETIC, "--out", "a.csv")
+    assert code == 0, document
+    drawn = pd.read_csv("a.csv")["age"]
+    assert (drawn % 5 == 0).all()
+    assert drawn.nunique() > 10
+    assert console.run(application(), "owner-node", ["verify", "a.csv"]) == 0
+
+
 def test_what_a_person_reads(tmp_path, monkeypatch, capsys):
     """What was made and charged, the first time and when it is delivered again."""
     monkeypatch.chdir(tmp_path)

@@ -95,6 +95,21 @@ def test_answers_have_error_bars(folder, capsys):
     assert ask(capsys, "mean", "stage")[0] == 2
 
 
+def test_answers_about_a_coarser_grid(folder, capsys):
+    """Sums, means and statistics are of values, not of steps; what is between two steps is no threshold."""
+    place = folder / "owner.toml"
+    place.write_text(place.read_text().replace("max = 120", "max = 120\nstep = 5"))
+    code, document = ask(capsys, "sum", "age", epsilon="1")
+    assert (code, document["error_95"], int(document["answer"]) % 5) == (0, "359", 0)
+    code, document = ask(capsys, "mean", "age", epsilon="1")
+    assert (code, document["error_95"]) == (0, "5.99")
+    assert abs(Decimal(document["answer"]) - 30) < 20
+    code, document = ask(capsys, "count", "age", "--at-least", "17")
+    assert code == 2
+    assert "0 to 120, in steps of 5" in document["error"]["hint"]
+    assert int(ask(capsys, "median", "age")[1]["answer"]) % 5 == 0
+
+
 def test_a_mean_keeps_the_places_that_were_paid_for(folder, capsys):
     """Its last place is small beside the noise; else 95 % of answers would not lie where they are said to."""
     (folder / "owner.toml").write_text((folder / "owner.toml").read_text().replace("max = 120", "max = 1"))

@@ -326,6 +326,43 @@ def test_wrong_spikes_are_named(tmp_path, spikes, problem):
     assert problem in found
 
 
+def test_a_step_is_the_distance_between_two_values(tmp_path):
+    """The schema counts steps, its document writes values; without a step it is what it was."""
+    plain = text('source = "people.csv"\n')
+    (stepped,) = schema_of(read(tmp_path, plain + "spikes = [65]\nstep = 5\n")["people"], None, 10).attributes
+    assert (stepped.upper, stepped.n_values, stepped.spikes, stepped.resolution) == (24, 25, (13,), "5")
+    document = stepped.to_document()
+    assert (document["max"], document["spikes"], document["step"]) == ("120", ["65"], "5")
+    assert Attribute.from_document(document) == stepped
+    (without,) = schema_of(read(tmp_path, plain + "step = 1\n")["people"], None, 10).attributes
+    assert "step" not in without.to_document()
+    assert without == schema_of(read(tmp_path, plain)["people"], None, 10).attributes[0]
+
+
+@pytest.mark.parametrize(
+    ("step", "problem"),
+    [
+        ("0", "age.step = 0: expected a number above 0"),
+        ("-5", "age.step = -5: expected a number above 0"),
+        ("0.5", "age.step = 0.5: '0.5' is not a value with 0 decimals"),
+        ('"a"', "age.step = a: 'a' is not a number"),
+        ("7", "age.max = 120: expected a multiple of the step, 7"),
+        ("5\nspikes = [7]", "age.spikes: expected a multiple of the step, 5"),
+    ],
+)
+def test_wrong_steps_are_named(tmp_path, step, problem):
+    """With the attribute and the key."""
+    (found,) = problems(tmp_path, text('source = "people.csv"\n') + f"step = {step}\n")
+    assert problem in found
+
+
+def test_dates_have_no_step(tmp_path):
+    """Their resolution is a day."""
+    day = '[dataset.attributes.day]\ntype = "date"\nmin = 2020-01-01\nmax = 2021-01-01\nstep = 7\n'
+    (found,) = problems(tmp_path, text('source = "people.csv"\n') + day)
+    assert "step: goes with type integer or number, not with date" in found
+
+
 def test_labels_have_no_spikes(tmp_path):
     """Each label is counted anyway."""
     ward = '[dataset.attributes.ward]\ntype = "category"\ncategories = ["A", "B"]\nspikes = ["A"]\n'

@@ -78,6 +78,8 @@ def test_order_and_decimals_do_not_hide_a_number(incomes: np.ndarray) -> None:
         assert (again.values, again.order) == (first.values, first.order)
     tenths = recognised(replace(NUMBER, decimals=1), incomes // 10)
     assert (tenths.values, tenths.order) == (first.values, first.order)
+    stepped = recognised(replace(NUMBER, step=5), incomes // 5)
+    assert (stepped.values, stepped.order) == (first.values, first.order)
     assert recognised(replace(NUMBER, decimals=0), incomes).values != first.values
 
 

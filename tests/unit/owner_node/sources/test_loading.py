@@ -52,6 +52,19 @@ def test_every_type_is_read_from_csv(dataset):
     assert all(column.dtype == np.int64 for column in loaded.columns.values())
 
 
+def test_numbers_between_two_steps_are_rounded(dataset):
+    """To the nearest one, half to even, and counted; the domain is that of steps."""
+    quarters = Attribute("weight", AttributeType.NUMBER, -8, 8, 2, step=25)
+    fives = replace(AGE, lower=0, upper=20, step=5)
+    rows = ((0, "-0.13"), (5, "0.12"), (7, "0.125"), (8, "-2.00"), (100, "1.9"))
+    text = "id,age,weight\n" + "".join(f"p,{age},{weight}\n" for age, weight in rows)
+    loaded = load(dataset(text, attributes=(fives, quarters)))
+    assert columns(loaded) == {"age": [0, 1, 1, 2, 20], "weight": [-1, 0, 0, -8, 8]}
+    assert loaded.counts.rounded == {"age": 2, "weight": 4}
+    with pytest.raises(DataError, match="outside the declared domain"):
+        load(dataset(text + "p,103,0\n", attributes=(fives, quarters)))
+
+
 def test_parquet_types_are_read_like_their_text(dataset, tmp_path):
     """Typed columns give the same values and the same digest as the CSV file, whatever the types."""
     from_csv = load(dataset(CSV, attributes=ALL, identifier=("id",)))
