@@ -34,7 +34,7 @@ if os.getppid() != int(sys.argv[1]):
 os.execv(sys.argv[2], sys.argv[2:])
 """
 
-POPEN: Callable[..., subprocess.Popen[str]] = subprocess.Popen
+POPEN: type[subprocess.Popen[str]] = subprocess.Popen
 """Makes the process of a program; tests that start hundreds replace it by a quicker one."""
 LAUNCH_WORDS = 6
 """Number of arguments in front of the program's path."""

@@ -46,15 +46,17 @@ def _fixed(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def forking(programs: Path, skipped: int) -> Iterator[type[subprocess.Popen[str]]]:
+def forking(
+    programs: Path, skipped: int, otherwise: type[subprocess.Popen[str]] = subprocess.Popen
+) -> Iterator[type[subprocess.Popen[str]]]:
     """Run a starter; returns what makes processes as `subprocess.Popen` does.
 
-    A program of another folder, and one with another environment, is started as usual. Every process leads a
-    new session, and gets nothing open but its three standard files.
+    Every fork leads a new session, and gets nothing open but its three standard files.
 
     Args:
         programs: Folder of the programs, with the interpreter that runs them.
         skipped: Number of arguments in front of the program that are not the program's.
+        otherwise: Starts programs of another folder, and those with another environment.
     """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment["PYTHONUNBUFFERED"] = "1"
@@ -70,12 +72,12 @@ def forking(programs: Path, skipped: int) -> Iterator[type[subprocess.Popen[str]
     theirs.close()
     one_at_a_time = threading.Lock()
 
-    class Forked(subprocess.Popen[str]):
+    class Forked(otherwise):  # type: ignore[valid-type,misc]
         def _execute_child(self, args: Any, *others: Any) -> None:
             # In the order of subprocess: cwd, env, and both ends of three pipes.
             words, folder, asked, pipes = args[skipped:], others[4], others[5], others[9:15]
             if Path(words[0]).parent != programs or _fixed(asked) != _fixed(environment):
-                super()._execute_child(args, *others)  # type: ignore[misc]
+                super()._execute_child(args, *others)
                 return
             request = json.dumps([words, str(folder), asked]).encode()
             ends = (pipes[0], pipes[3], pipes[5])
@@ -92,7 +94,7 @@ def forking(programs: Path, skipped: int) -> Iterator[type[subprocess.Popen[str]
                 finally:
                     _prctl(_PR_SET_CHILD_SUBREAPER, 0)
             self._child_created = True
-            self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+            self._close_pipe_fds(*pipes)
 
     try:
         yield Forked
