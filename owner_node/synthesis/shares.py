@@ -30,6 +30,8 @@ from common.synthesis.accounting import Kind, Noise
 from owner_node.masking.arrays import BitSource, Int64Array
 from owner_node.masking.noise import discrete_laplace, exponential_coin, geometric, uniform_below
 
+_BALLS_AT_ONCE = 2**16
+
 
 def noise_share(n_numbers: int, noise: Noise, bits: BitSource) -> Int64Array:
     """Draw one owner's share of the noise of an answer, `(n_numbers,)`, in the answer's units."""
@@ -46,17 +48,19 @@ def noise_share(n_numbers: int, noise: Noise, bits: BitSource) -> Int64Array:
 def negative_binomial(n_numbers: int, scale: int, parts: int, bits: BitSource) -> Int64Array:
     """Draw negative binomial numbers of order 1/parts with q = exp(-1/scale), `(n_numbers,)`."""
     balls = geometric(np.full(n_numbers, scale), bits)
-    drawn = np.zeros(n_numbers, dtype=np.int64)
-    # The elements with the most balls come first, so that those that still have some are a shrinking
-    # beginning.
-    order = np.argsort(-balls, kind="stable")
-    left = np.searchsorted(-balls[order], -np.arange(int(balls.max(initial=0))), side="left")
-    for ball, n_left in enumerate(left.tolist()):
-        first = drawn[:n_left]
-        first += uniform_below(np.full(n_left, parts * (1 + ball)), bits) < 1 + parts * first
-    found = np.empty_like(drawn)
-    found[order] = drawn
-    return found
+    # The balls of all numbers, one number after the other: a number of a large scale has as many. Uniform
+    # integers do not depend on the balls before, so they are drawn for many balls at once.
+    ends = np.cumsum(balls)
+    limits = [1] * n_numbers  # 1 + h x
+    for begin in range(0, int(balls.sum()), _BALLS_AT_ONCE):
+        places = np.arange(begin, min(begin + _BALLS_AT_ONCE, int(ends[-1])))
+        numbers = np.searchsorted(ends, places, side="right")
+        before = places - (ends - balls)[numbers]
+        drawn = uniform_below(parts * (1 + before), bits)
+        for number, one in zip(numbers.tolist(), drawn.tolist(), strict=True):
+            if one < limits[number]:
+                limits[number] += parts
+    return (np.array(limits, dtype=np.int64) - 1) // parts
 
 
 def discrete_gaussian(n_numbers: int, variance: int, bits: BitSource) -> Int64Array:

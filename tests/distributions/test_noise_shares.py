@@ -90,6 +90,15 @@ def test_negative_binomial_numbers(parts):
     assert p_value(one, exact) > BAD
 
 
+@pytest.mark.parametrize("at_once", [1, 7, 200])
+def test_balls_are_drawn_one_by_one_or_many_at_once(monkeypatch, at_once):
+    """The same numbers, wherever the balls of one are divided."""
+    many = negative_binomial(40, 30, 3, SeededBits(4))
+    monkeypatch.setattr("owner_node.synthesis.shares._BALLS_AT_ONCE", at_once)
+    assert negative_binomial(40, 30, 3, SeededBits(4)).tolist() == many.tolist()
+    assert negative_binomial(0, 30, 3, SeededBits(4)).size == 0
+
+
 @pytest.mark.parametrize("honest", [2, 3, 9])
 def test_shares_make_up_discrete_laplace_noise(honest):
     """The sum of h shares is the whole noise; with a share lost, or one counted twice, it is not."""
