@@ -134,8 +134,10 @@ class JunctionTree:
         for i in range(len(tables)):
             if i:
                 whole = self.summed(tables[self.parents[i]], self.parents[i], self.separators[i])
-                ratio = np.divide(whole, upward[i], out=np.zeros_like(whole), where=upward[i] > 0)
-                tables[i] *= ratio[self.places(i, self.separators[i])]
+                # Of what nearly underflows nothing is left: its total is no number.
+                with np.errstate(over="ignore", invalid="ignore"):
+                    ratio = np.divide(whole, upward[i], out=np.zeros_like(whole), where=upward[i] > 0)
+                    tables[i] *= ratio[self.places(i, self.separators[i])]
             total = float(self.summed(tables[i], i, ())[0])
             if not total > 0:
                 return None

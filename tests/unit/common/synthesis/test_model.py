@@ -1,5 +1,6 @@
 """The model against enumeration of all cells, the fit against another optimiser, and the bits of a fit."""
 
+import warnings
 from hashlib import sha256
 from itertools import combinations, product
 from math import exp
@@ -169,3 +170,15 @@ def test_the_same_bits_everywhere():
     model = fit(sizes, measurements, 500)
     digest = sha256(b"".join(table.astype("<f8").tobytes() for table in model.tables)).hexdigest()
     assert digest == "24dd14793c6e22da96d44f3b12f15a5c887fac72db3edf2f758c7f263fad71b4"
+
+
+def test_what_nearly_underflows_has_no_distribution():
+    """Without a warning: it is one of the steps that the fit takes back."""
+    tree = JunctionTree([2, 2, 2, 2], [(0, 1), (1, 2), (2, 3)])
+    below: dict[tuple[int, ...], list[float]] = {
+        (0, 1): [-np.inf, 0, -np.inf, 0], (1, 2): [0, 0, -np.inf, -352], (2, 3): [0, 0, -360, -360],
+    }  # fmt: skip
+    potentials = [np.array(below[clique], dtype=np.float64) for clique in tree.cliques]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tree.distribution(potentials) is None
