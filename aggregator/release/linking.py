@@ -560,7 +560,12 @@ def _conflict(
         texts.append(describe_mismatches(matches))
     hints = []
     if overlaps:
-        more = max((overlap.get("holders", 2) for overlap in overlaps), default=2)
+        # Pairs of owners tell no more than how many owners are in them.
+        holding: dict[int, set[str]] = {}
+        for each in overlaps:
+            holding.setdefault(each["group"], set()).update(each["owners"])
+        known = [each["holders"] for each in overlaps if "holders" in each]
+        more = max(known or map(len, holding.values()))
         hints.append("remove shared persons from all owners but one: a person's budget holds for one part")
         # Groups that count together have each person at one owner, and all the same persons.
         if plan.synthesis is None or (plan.n_groups == 1 and not plan.delta):
