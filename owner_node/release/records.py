@@ -101,7 +101,9 @@ class Records:
         if session is None:
             return True
         if session.state is SessionState.PUBLISHED:
-            return self.clock() - datetime.fromisoformat(session.updated) >= self.kept_for_audit
+            # Without an audit nothing is kept, also where the clock was set back since.
+            since = self.clock() - datetime.fromisoformat(session.updated)
+            return not self.kept_for_audit or since >= self.kept_for_audit
         return session.state in _NOT_PUBLISHED and not self._may_go_on(session)
 
     def _may_go_on(self, session: Session) -> bool:

@@ -5,8 +5,9 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from owner_node.connection.client import AggregatorClient, NotTakenError
 from owner_node.connection.credentials import own_credentials
 from owner_node.release import crossing
 from owner_node.release.recomputed import Message, recompute
-from owner_node.release.records import Records
+from owner_node.release.records import NOT_KEPT, Records
 from owner_node.release.work import Owner
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
@@ -174,12 +175,16 @@ async def test_an_auditor_computes_messages_again(
     Path(adder.datasets[0].source).write_text("person,age,sex\np0,1,true\n")
     with pytest.raises(DataChangedError):
         messages(adder)
-    later = Records.open(adder.owner.state_dir, lambda: utc_now() + timedelta(days=3), timedelta(days=2))
-    with later.db:
-        later.drop_fragments()
-        assert not list((adder.owner.state_dir / "outbox").glob("*.parcel"))
-    with pytest.raises(UsageError, match="does not keep the seed and keys of release r1"):
-        messages(adder)
+    # The time is over at one of them. At the other the setting is gone, and the clock was set back.
+    for config, days, kept in ((adder, 3, timedelta(days=2)), (holder, -1, NOT_KEPT)):
+        moment = (utc_now() + timedelta(days=days)).timestamp()
+        clock = partial(datetime.fromtimestamp, moment, UTC)
+        later = Records.open(config.owner.state_dir, clock, kept)
+        with later.db:
+            later.drop_fragments()
+        assert not list((config.owner.state_dir / "outbox").glob("*.parcel"))
+        with pytest.raises(UsageError, match="does not keep the seed and keys of release r1"):
+            messages(config)
 
 
 def parts(folder: Path, address: str, certificates: Path, *groups: str) -> list[OwnerConfig]:
