@@ -270,6 +270,9 @@ class _Slow:
         if state == "published":
             self.consent()
 
+    def is_resumable(self, _release):
+        return False
+
 
 PLANS = [wire.Work(release=f"r{number}", consent=wire.Consent()) for number in range(8)]
 INVITATIONS = [wire.Work(release=f"r{number}", describe=wire.Describe()) for number in range(6)]
