@@ -24,7 +24,7 @@ from owner_node.connection.credentials import own_credentials
 from owner_node.connection.download import download as fetch
 from owner_node.release.own_fragment import check_announced, verify_answered, verify_own
 from owner_node.release.records import Records
-from owner_node.release.trial import trial_config, trial_folder
+from owner_node.release.trial import trial_folder
 from owner_node.release.work import Owner
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.outbox import Outbox
@@ -152,21 +152,18 @@ def verify(
 def _messages(own: OwnerConfig, verified: "Verified", progress: Progress) -> "Iterator[Message]":
     """Compute again what this owner sent in the rounds of a release that it took part in."""
     plan = verified.plan
-    if plan.synthesis is None:
+    if plan.synthesis is None or is_trial(plan.release):
         raise UsageError(
-            "masked records are made of fresh random bits, which nobody keeps",
+            "masked records are made of fresh random bits, and of a trial nothing is kept",
             "--messages is for synthetic releases",
         )
     from owner_node.release.recomputed import recompute
 
-    aggregator, trial = Party.parse(plan.aggregator).name, is_trial(plan.release)
-    state_dir = trial_folder(own.owner.state_dir) if trial else own.owner.state_dir
-    credentials = own_credentials(own, utc_now)
+    aggregator, credentials = Party.parse(plan.aggregator).name, own_credentials(own, utc_now)
     trust = Trust(credentials.authorities, own.owner.trust_domain, own.owner.id, aggregator, utc_now)
-    records = Records.open(state_dir, utc_now)
+    records = Records.open(own.owner.state_dir, utc_now)
     with records.db:
-        config = trial_config(own) if trial else own
-        party = Owner(config, aggregator, records, credentials, trust, utc_now)
+        party = Owner(own, aggregator, records, credentials, trust, utc_now)
         work = party.work(plan.release)
         assert work is not None  # noqa: S101 - `_verify_own` found its session
         yield from recompute(party, work, progress)

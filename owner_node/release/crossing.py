@@ -7,15 +7,15 @@ before: a process that dies makes the same bytes again.
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
 from common.arrays import Int64Array, TokenArray
 from common.canonical import digest
-from common.errors import IntegrityError, ProtocolError, TesseraError
+from common.errors import IntegrityError, ProtocolError
 from common.files import atomic_writer, file_digest, read_chunks
 from common.model.rounds import Parcel, ParcelKind, largest_parcel
 from common.progress import Progress
@@ -24,7 +24,6 @@ from common.synthesis.roles import Roles, Shared, Terms
 from common.trust.signing import Domain
 from common.workspace import processors
 from owner_node.release.appraisal import Appraisal
-from owner_node.release.co_owners import unpinned
 from owner_node.release.masked import Prepared
 from owner_node.release.synthetic import SYNTHETIC
 from owner_node.release.work import ReleaseWork
@@ -160,8 +159,12 @@ class Crossing:
     def encrypt(self) -> ParcelAnswer:
         """Write encrypted rows for all adders."""
         path, rows = self.path(ParcelKind.ROWS), self.encrypted(self.work.progress)
+        made = sha256()
         with closing(rows), atomic_writer(path) as stream_:
-            stream_.writelines(rows)
+            for piece in rows:
+                stream_.write(piece)
+                made.update(piece)
+            self._note(ParcelKind.ROWS, made.hexdigest())
         return self._stated(path, ParcelKind.ROWS)
 
     def encrypted(self, progress: Progress) -> Generator[bytes]:
@@ -186,8 +189,10 @@ class Crossing:
         """
         path = self.path(ParcelKind.SUMS)
         with atomic_writer(path) as stream_:
-            stream_.write(self.added(rows, self.work.progress))
-        return self._stated(path, ParcelKind.SUMS, rows)
+            sums = self.added(rows, self.work.progress)
+            stream_.write(sums)
+            self._note(ParcelKind.SUMS, digest(sums), rows)
+        return self._stated(path, ParcelKind.SUMS)
 
     def added(self, rows: Mapping[str, Parcel], progress: Progress) -> bytes:
         """Return noisy sums of the rows of all holders, each after its size."""
@@ -289,15 +294,17 @@ class Crossing:
         """Return the digest of what opened the round in which a kind is sent: rows once, sums in both."""
         return self.choice if kind is ParcelKind.ROWS else self.opening
 
-    def _stated(self, path: Path, kind: ParcelKind, of: Mapping[str, Parcel] | None = None) -> ParcelAnswer:
-        """Sign what will be sent, and record it, and what of others it was made of: an auditor compares."""
+    def _note(self, kind: ParcelKind, made: str, of: Mapping[str, Parcel] | None = None) -> None:
+        """Record, once, what will be sent, and what of others it was made of: an auditor compares."""
+        with self.work.transaction() as tx:
+            self.work.note(tx, "sent", **{str(kind): made}, **digests_of(of or {}))
+
+    def _stated(self, path: Path, kind: ParcelKind) -> ParcelAnswer:
         plan, signer = self.work.plan, self.work.owner.signer.current_signer()
         size = path.stat().st_size
         owner = self.work.owner.id
         parcel = Parcel(plan.release, owner, plan.digest, self.opening, kind, file_digest(path), size)
         signature = signer.sign(Domain.PARCEL, parcel.to_bytes())
-        with self.work.transaction() as tx:
-            self.work.note(tx, "sent", **{str(kind): parcel.parcel_digest}, **digests_of(of or {}))
         return ParcelAnswer(path, parcel, signature, signer.chain_pem.encode())
 
     def _check(self, parcel: Parcel, signed: SignedParcel) -> None:
@@ -307,13 +314,8 @@ class Crossing:
             IntegrityError: If it is not.
         """
         work, owner = self.work, parcel.owner
-        since = datetime.fromisoformat(work.session.created)
-        proof = (Domain.PARCEL, signed.statement, signed.signature, signed.certificate)
-        try:
-            fingerprint = work.owner.trust.check_owner(owner, *proof, since)
-        except TesseraError as error:
-            raise _foreign(owner, error.message) from None
-        if objection := unpinned(work.owner.config.policy, owner, fingerprint):
+        proof = (signed.statement, signed.signature, signed.certificate)
+        if objection := work.objection_to(owner, Domain.PARCEL, *proof):
             raise _foreign(owner, objection)
         stated = (parcel.release, parcel.plan_digest, parcel.opening)
         if stated != (work.plan.release, work.plan.digest, self._opening_of(parcel.kind)):

@@ -5,13 +5,12 @@ and of secrets that were stored before anything was sent. So an answer that is c
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import cached_property
 
 import numpy as np
 
 from common.arrays import Int64Array
-from common.errors import IntegrityError, ProtocolError, TesseraError, UsageError
+from common.errors import IntegrityError, ProtocolError, UsageError
 from common.model.fragment import Addendum
 from common.model.rounds import NUMBER_BYTES, Parcel, RoundDocument, SumKey
 from common.planning.synthetic import check_delta, design_of
@@ -20,7 +19,6 @@ from common.synthesis.course import Design, Measured, Round, n_rounds, next_roun
 from common.synthesis.sums import LARGEST_SUM, Masks
 from common.trust.signing import Domain
 from owner_node.release.appraisal import Appraisal
-from owner_node.release.co_owners import unpinned
 from owner_node.release.crossing import Crossing
 from owner_node.release.production import read_addendum
 from owner_node.release.synthetic import SYNTHETIC
@@ -114,23 +112,21 @@ def _check(
 
 def _checked_keys(work: ReleaseWork, first: bytes) -> Mapping[str, bytes]:
     """Return the owners' keys for sums, each signed by its owner; this owner's own is checked by `Masks`."""
-    plan, own, trust = work.plan, work.owner.id, work.owner.trust
+    plan, own, public_keys = work.plan, work.owner.id, dict[str, bytes]()
     keys = RoundDocument.from_bytes(first).keys
     if [key.owner for key in keys] != list(plan.owners):
         raise ProtocolError("the keys for sums are not those of the owners of the plan")
-    since, public_keys = datetime.fromisoformat(work.session.created), dict[str, bytes]()
     for key in keys:
         try:
             stated = SumKey(plan.release, key.owner, plan.digest, key.key).to_bytes()
             public_keys[key.owner] = bytes.fromhex(key.key)
             if key.owner == own:
                 continue
-            signed = (Domain.SUM_KEY, stated, bytes.fromhex(key.signature), key.certificate.encode())
-            fingerprint = trust.check_owner(key.owner, *signed, since)
-        except (TesseraError, ValueError) as error:
-            reason = error.message if isinstance(error, TesseraError) else "it is malformed"
-            raise _foreign(key.owner, reason) from None
-        if objection := unpinned(work.owner.config.policy, key.owner, fingerprint):
+            signed = (stated, bytes.fromhex(key.signature), key.certificate.encode())
+            objection = work.objection_to(key.owner, Domain.SUM_KEY, *signed)
+        except ValueError:
+            objection = "it is malformed"
+        if objection:
             raise _foreign(key.owner, objection)
     return public_keys
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from common.errors import ConfigurationError, ProtocolError
+from common.errors import ConfigurationError, ProtocolError, TesseraError
 from common.model.plan import Plan
 from common.model.task import Assignment
 from common.progress import Progress
@@ -22,6 +22,7 @@ from owner_node.consent.judge import Accept
 from owner_node.ledger.entry import Part
 from owner_node.linking import linkage_key
 from owner_node.linking.tokens import ReleaseKey, release_key
+from owner_node.release.co_owners import unpinned
 from owner_node.release.records import Records
 from owner_node.state.answers import Failure, RefusedBeforeError
 from owner_node.state.database import Clock, Transaction
@@ -317,6 +318,21 @@ class ReleaseWork(Work):
         """
         chain, since = certificate or self.session.aggregator_certificate or b"", self.session.created
         self.owner.trust.check(domain, document, signature, chain, datetime.fromisoformat(since))
+
+    def objection_to(
+        self, owner: str, domain: Domain, document: bytes, signature: bytes, certificate: bytes
+    ) -> str:
+        """Return why another owner is not taken as the author of a document; empty if it is.
+
+        Its key has to have been valid since the release began, and be the pinned one where the policy pins.
+        """
+        since = datetime.fromisoformat(self.session.created)
+        try:
+            trust = self.owner.trust
+            fingerprint = trust.check_owner(owner, domain, document, signature, certificate, since)
+        except TesseraError as error:
+            return error.message
+        return unpinned(self.owner.config.policy, owner, fingerprint)
 
     def reopen(self) -> None:
         """Read the session again: a person, or another thread, may have changed it.

@@ -419,6 +419,9 @@ async def test_what_was_deleted_at_the_end_is_sent_again(
         gone = False
         await begin(aggregator, *"ab", layout="vertical")
         assert await ended(aggregator, seconds=120) == "published"
+    # What is sent again adds no line to the history.
+    made = [each for config in configs for each in sent_of(config) if each[0] in _PARCELS]
+    assert len(made) == len(set(made)) == 3
     assert [spent(each) for each in configs] == [1, 1]
 
 
