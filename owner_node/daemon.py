@@ -37,12 +37,7 @@ from owner_node.trust import Trust
 
 
 class OwnerMetrics:
-    """Current metrics of an owner node. Decimals become binary floats here and nowhere else.
-
-    Args:
-        records: The owner's state.
-        credentials: The owner's current identity.
-    """
+    """Current metrics of an owner node. Decimals become binary floats here and nowhere else."""
 
     def __init__(self, config: OwnerConfig, records: Records, credentials: Credentials) -> None:
         self._config, self._records, self._credentials = config, records, credentials

@@ -55,7 +55,6 @@ def examination(path: Path | None, *, examples: bool) -> Iterator[Finding]:
     """Check everything that an owner node needs, enrolled or not.
 
     Args:
-        path: Value of `--config`.
         examples: Whether a finding names similar columns and files: on a terminal, never on a page.
 
     Yields:

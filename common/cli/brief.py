@@ -121,8 +121,6 @@ def wrap(value: str, columns: int, first: str = "", then: str = "") -> list[str]
 
     Args:
         columns: Columns of a line; a line has a character of the text in any case.
-        first: Beginning of the first line.
-        then: Beginning of every other line.
     """
     lines: list[str] = []
     line, gap = first, ""

@@ -168,7 +168,6 @@ class Budget:
         """Return the whole budget of a release.
 
         Args:
-            epsilon: ε.
             delta: δ; 0 for ε-differential privacy.
 
         Raises:

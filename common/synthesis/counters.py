@@ -23,7 +23,6 @@ def counter_width(n_persons: int, noises: Sequence[Noise]) -> int:
     """Return how many bits a signed counter needs, for counts of persons with noise.
 
     Args:
-        n_persons: How many there are.
         noises: What may be added to a counter.
 
     Raises:

@@ -163,10 +163,8 @@ class Design:
         Across groups that is the whole noise of an adder; a holder adds `held_noise`.
 
         Args:
-            budget: What it may cost.
             sensitivity: Of one answer, in records.
             n_answers: How many answers the budget pays for.
-            attributes: One attribute, or two.
             unit: The answers are in units of one in so many of a record.
 
         Raises:
@@ -183,7 +181,6 @@ class Design:
         """Return the variance of all noise in the counts of some attributes.
 
         Args:
-            noise: As `noise` returns it.
             attributes: One attribute, or two.
         """
         groups = sorted({self.home(place) for place in attributes}, key=self.order.index)
@@ -371,7 +368,6 @@ def next_round(design: Design, sums: Sequence[Int64Array]) -> Round | Measured:
     """Return what is asked after some rounds, or what all of them measured.
 
     Args:
-        design: The release.
         sums: Sums of the owners' answers to the rounds so far.
 
     Raises:

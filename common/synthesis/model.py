@@ -215,7 +215,6 @@ def fit(
         measurements: Noisy counts.
         n_records: n, which the counts of every whole table sum to but for their noise.
         impossible: Cells that no record may be in.
-        attempts: The most steps that are tried.
 
     Raises:
         UsageError: If no record is possible.

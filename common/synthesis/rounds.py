@@ -391,7 +391,6 @@ def choose_pairs(
         scores: Noisy scores of all pairs, in units.
         variances: Of one noisy count of each pair's table, if as many are chosen as may be.
         sizes: Number of bins by attribute.
-        most: The most pairs.
         zeros: The attributes of each structural zero, which the model has to hold, too.
 
     Returns:

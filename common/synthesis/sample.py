@@ -51,9 +51,7 @@ def draw_records(
 
     Args:
         model: The fitted model, of the bins of the codings.
-        codings: Of each attribute.
         n_records: How many, at most `MOST_RECORDS`.
-        stream: The random words.
 
     Returns:
         Codes of values, from 0 to V - 1, `(n_records,)` by attribute.
@@ -92,7 +90,6 @@ def draw_cells(weights: Int64Array, group: Int64Array, stream: Keystream) -> Int
     Args:
         weights: Whole weights, `(n_groups, n_cells)`, each row of a sum of at most 2^40.
         group: The group of each record, `(n_records,)`.
-        stream: The random words.
 
     Returns:
         The cells, `(n_records,)`.

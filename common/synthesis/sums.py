@@ -150,7 +150,6 @@ def add_answers(answers: Mapping[str, bytes], n_numbers: int) -> Int64Array:
 
     Args:
         answers: By owner id.
-        n_numbers: How many numbers the round asks for.
 
     Returns:
         The sum of the owners' vectors, `(n_numbers,)`.

@@ -108,10 +108,6 @@ class OwnerEngineSection(EngineSection):
     """Archives of Java classes that sources of Spark need."""
 
     def spark(self, workspace: Workspace) -> SparkSettings:
-        """Return how the Spark session is started.
-
-        Args:
-            workspace: What the daemon may use of the machine.
-        """
+        """Return how the Spark session is started."""
         master = self.master or f"local[{workspace.threads}]"
         return SparkSettings(master, workspace, self.conf, self.extra_jars)

@@ -75,9 +75,6 @@ def read_schema(path: Path) -> dict[str, Any]:
 def present(document: Mapping[str, Any], columns: Collection[str], place: str) -> dict[str, Any]:
     """Return a schema with the attributes that a source has: owners of a vertical release share one schema.
 
-    Args:
-        place: The source, for the error.
-
     Raises:
         UsageError: If it has none of them.
     """

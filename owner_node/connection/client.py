@@ -298,9 +298,6 @@ class AggregatorClient:
     async def selection(self, release: str, plan_digest: str, size: int) -> bytes:
         """Fetch which of this owner's records all groups hold.
 
-        Args:
-            size: Expected size in bytes.
-
         Raises:
             NotConnectedError: If the connection broke before it was complete.
             NotTakenError: If the aggregator did not send it, or not all of it.

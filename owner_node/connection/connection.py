@@ -82,12 +82,7 @@ class Connection:
     """Keeps the connection to one aggregator and does its work.
 
     Args:
-        aggregator: The aggregator's section of it.
-        node: Does the work.
-        records: The owner's state.
         trust: Checks the ledger head that the aggregator returns.
-        credentials: The owner's current identity.
-        renewal: Renews the certificate.
         guard: Stops the work for all aggregators.
         trials: Does the work of trials; None where the policy allows none.
     """

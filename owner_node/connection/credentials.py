@@ -131,12 +131,7 @@ _log = logging.getLogger(__name__)
 
 
 class Renewal:
-    """Renews this owner's certificate; one object for all connections.
-
-    Args:
-        credentials: The owner's identity.
-        party: The party that its certificate names.
-    """
+    """Renews this owner's certificate; one object for all connections."""
 
     def __init__(
         self, credentials: Credentials, tls: TlsSection, party: Party, clock: Callable[[], datetime]

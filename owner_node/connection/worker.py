@@ -91,7 +91,6 @@ class Worker:
     """Does work for one aggregator.
 
     Args:
-        node: Does it, and signs the ledger head.
         trials: Does it for trials; None where the policy allows none.
     """
 

@@ -68,7 +68,6 @@ class OwnerPages:
 
     Args:
         load: Reads the configuration; called once per request.
-        site: Makes pages of templates.
     """
 
     def __init__(self, load: Callable[[], OwnerConfig], site: Site) -> None:

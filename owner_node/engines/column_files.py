@@ -60,10 +60,8 @@ class ColumnWriter:
     """Writes a column, some values at a time.
 
     Args:
-        path: The new file.
         kind: Arrow type of the values.
         batch_records: Values that are written at a time, and read later.
-        distinct: Whether to collect the distinct values.
     """
 
     def __init__(self, path: Path, kind: Any, batch_records: int, *, distinct: bool = False) -> None:

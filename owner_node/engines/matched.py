@@ -110,7 +110,6 @@ def pin_to_match(
     Args:
         kind: The engine that is set; the records are in memory in any case.
         source_key: Key of the column digests; handles are derived from it, too.
-        progress: Shows how far loading is, and later linking.
 
     Raises:
         UnusableDataError: If match keys of so many records do not fit into the memory limit.

@@ -290,10 +290,7 @@ class SnapshotWriter:
     """Writes a snapshot while the source is read; removes it if the block ends without `finish`.
 
     Args:
-        reading: The reading of the source.
-        workspace: What it may use of the machine.
         release_key: Key of the release's tokens; None where the plan has none.
-        batch_records: Records that are processed at a time.
         progress: Advanced by whatever reads, sorts or writes the records from then on.
         spark: How the Spark session is started that masks the records; None for the disk engine.
     """

@@ -59,9 +59,7 @@ class Cluster:
     records wait for other owners.
 
     Args:
-        settings: How the session is started.
         folder: A private folder that the driver and all executors read and write.
-        progress: The step that works on the records.
         masks: Whether executors need the libraries of this package; not where Spark only reads a source.
     """
 

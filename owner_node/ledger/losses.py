@@ -59,11 +59,7 @@ def acknowledged(entries: Iterable[Entry]) -> frozenset[Head]:
 
 
 class Losses:
-    """Signed heads, the halt, and charges for lost entries of a ledger.
-
-    Args:
-        book: The ledger's lines.
-    """
+    """Signed heads, the halt, and charges for lost entries of a ledger."""
 
     def __init__(self, db: OwnerDatabase, clock: Clock, book: LedgerBook) -> None:
         self._db, self._clock, self._book = db, clock, book

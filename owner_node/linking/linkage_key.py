@@ -212,7 +212,6 @@ def import_export(state_dir: Path, path: Path, expected: str, *, replace: bool =
 
     Args:
         expected: The fingerprint of the sender's owner key, as read out on the telephone.
-        replace: Replace a different existing key.
 
     Raises:
         IdentityError: If another key signed it, or it is sealed to another recipient.

@@ -80,7 +80,6 @@ class BitSource:
         Args:
             key: 32 random bytes; the source does not copy them, so that they can be erased.
             purpose: From 0 to 255.
-            first: Number of the first element.
         """
         self._key, self._purpose, self._next = key, purpose, first
         self._spawned = count()

@@ -72,7 +72,6 @@ class Clusters:
 
         Args:
             n_records: Approximate number of records of a block.
-            begin: The first cluster.
 
         Yields:
             A slice of clusters, a slice of ranks, and the shape (n_clusters, size) of their values.
@@ -193,8 +192,6 @@ class StreamedStatistics:
 
         Args:
             depth: m, at most k.
-            tail: As in `ClusterStatistics.of`.
-            spikes: As in `ClusterStatistics.of`.
         """
         self._spikes, self._at_spikes = spikes, np.zeros(len(spikes), dtype=np.int64)
         shape = (clusters.n_clusters, depth)
@@ -295,7 +292,6 @@ def fraction_bits(setting: Setting, largest_scale: int) -> int:
     """Return f, the largest number up to 20 for which no noisy sum can exceed 63 bits.
 
     Args:
-        setting: The attribute's setting.
         largest_scale: The mechanism's bound on the scale, in resolution units of the sum.
 
     Returns:

@@ -59,7 +59,6 @@ class OrderedRecords(Protocol[Places_co, Entries_co]):
         """Compute the statistics of the records and make the released list from them.
 
         Args:
-            bits: The key of the masking.
             units: Maps the list's values, from 0 to V - 1, to resolution units.
         """
 
@@ -103,7 +102,6 @@ class Engine(Protocol[Places, Entries, Column]):
 
         Args:
             task: How the attribute is masked; only rank noise uses tie-breakers.
-            bits: The key of the masking.
         """
 
     def order_of(self, task: AttributeTask) -> IndexOrder | None:
@@ -124,7 +122,6 @@ class Engine(Protocol[Places, Entries, Column]):
         """Write a column whose records are masked by themselves.
 
         Args:
-            bits: The bits of the noise on records.
             masked: Masks consecutive records, in resolution units.
         """
 

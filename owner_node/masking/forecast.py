@@ -71,7 +71,6 @@ def expect(
 
     Args:
         sorted_values: `(n_records,)`, ascending, from 0 to V - 1, at least k of them.
-        draws: Number of draws.
         rank_noise: w.
     """
     if not rank_noise:
@@ -104,7 +103,6 @@ def forecast(
 
     Args:
         columns: As in `check_table`, which accepts them.
-        tasks: As in `mask_table`.
         bits: Source of random bits for the draws of the forecast; None for the operating system's.
     """
     source = SystemBits() if bits is None else bits

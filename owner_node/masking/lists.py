@@ -116,8 +116,6 @@ def statistics_of(
 
     Args:
         sorted_values: `(n_records,)`, ascending, from 0 to V - 1.
-        depth: As `ListMechanism.depth` says.
-        tail: As `ListMechanism.tail` says.
     """
     if depth is None and setting.n_values * SEARCHED < sorted_values.size:
         return np.diff(np.searchsorted(sorted_values, np.arange(setting.n_values + 1)))
@@ -177,7 +175,6 @@ class ListMechanism(ABC):
 
         Args:
             statistics: Of clusters, to the depth of the mechanism, or counts of all values, `(V,)`.
-            bits: Source of random bits for the noise.
             shuffles: Source of random bits for the order within clusters; its elements are places.
 
         Returns:

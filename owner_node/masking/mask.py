@@ -42,7 +42,6 @@ def mask_attribute(
 
     Args:
         records: The original records; `Engine.check` accepts the task.
-        bits: The key of this masking of this attribute.
 
     References:
         Del Vasto-Terrientes et al. 2025, Algorithm 1.
@@ -100,7 +99,6 @@ def mask_table(
     the result. Every attribute has a fresh key, which is erased afterwards.
 
     Args:
-        tasks: The attributes to mask and how.
         reach: Called with the number of values that are masked at least, whenever an attribute is.
 
     Returns:

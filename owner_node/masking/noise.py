@@ -103,7 +103,6 @@ def exponential_coin(
     Args:
         numerators: a, `(n,)`.
         denominators: b, `(n,)`.
-        bits: Source of random bits of these elements.
         trial: The trial to continue with, where all trials before it are known to have succeeded.
 
     Returns:
@@ -268,9 +267,6 @@ class NoiseTable(Generic[Integer]):
     def draw(self, bits: ElementBits) -> GeometricDraws[Integer]:
         """Draw Y with P(Y = y) ∝ exp(-y/t), y >= 0, and a fair sign, for every element.
 
-        Args:
-            bits: Source of random bits of the elements.
-
         Returns:
             Independent draws, in the units of the scale.
         """
@@ -418,7 +414,6 @@ def mixed_draws(scales: Int64Array, drawn: GeometricDraws[np.int64], bits: Words
     Args:
         scales: t, each from 1 to `LARGEST_SCALE`, `(n,)`.
         drawn: G and a sign of every element; overwritten.
-        bits: Source of further random bits of the elements.
 
     Returns:
         Independent draws, `(n,)`, in the units of the scales.
@@ -449,7 +444,6 @@ def geometric(scales: Int64Array, bits: BitSource) -> Int64Array:
 
     Args:
         scales: t, each from 1 to `LARGEST_SCALE`, `(n,)`.
-        bits: Source of random bits.
 
     Returns:
         The draws, `(n,)`, in the units of the scales.
@@ -571,7 +565,6 @@ def discrete_laplace(scales: Int64Array, bits: BitSource) -> Int64Array:
 
     Args:
         scales: Integer scales t from 0 to `LARGEST_SCALE`, `(n,)`; 0 means no noise.
-        bits: Source of random bits.
 
     Returns:
         The noise, `(n,)`, in the units of the scales.
@@ -603,7 +596,6 @@ def own_laplace(scales: Int64Array, bits: ElementBits) -> Int64Array:
 
     Args:
         scales: t, each from 1 to `LARGEST_SCALE`, `(n,)`.
-        bits: Source of random bits of the elements.
 
     Returns:
         The noise, `(n,)`, in the units of the scales.

@@ -112,9 +112,6 @@ def stretches_of(
     Args:
         spikes: Ascending, from 0 to V - 1.
         counts: How many places each gets, `(n_spikes,)`; at most n_records in total.
-        centroids: As in `linear_list`.
-        clusters: As in `linear_list`.
-        n_values: As in `linear_list`.
     """
     middles = middle_places(clusters)
     slopes = np.diff(centroids) / np.diff(middles) if clusters.n_clusters > 1 else np.zeros(1)
@@ -147,7 +144,6 @@ def with_stretches(entries: Int64Array, first: int, stretches: Sequence[Stretch]
 
     Args:
         entries: At the places from `first` on, ascending, `(n_places,)`; changed.
-        first: Their first place.
         stretches: Where spikes are, ascending.
         n_values: V.
     """
@@ -199,7 +195,6 @@ class LinearList:
         """Return the entries at the places from one on, some at a time.
 
         Args:
-            place: The first place.
             shuffles: Source of random bits of all places; every place has the bits of its number.
         """
         begin = min(place // self.clusters.k, self.clusters.n_clusters - 1)

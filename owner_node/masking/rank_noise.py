@@ -93,7 +93,6 @@ class PositionNoise:
 
         Args:
             noise: Z of these positions.
-            first: The first of them.
         """
         noisy: PositionArray = np.clip(
             noise, -self.width, self.width, dtype=np.int64
@@ -111,7 +110,6 @@ def noisy_order(
     Args:
         order: The original order, `(n_records,)`, ties broken at random: the record at position p is
             `order[p]`.
-        drawn: What the noise was drawn by.
         noise: Z, `(n_records,)`, by position.
         ties: Fresh tie-breakers, `(n_records,)`, by position.
 

@@ -43,7 +43,6 @@ def smooth_range(statistics: ClusterStatistics, n_values: int, tails: Tails) -> 
     Args:
         statistics: With as many of the smallest and of the largest values as are trimmed.
         n_values: V.
-        tails: How many these are.
     """
     begin = tails.g - 1
     low = np.append(statistics.smallest[::-1][begin:], 0)

@@ -156,7 +156,6 @@ def check_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask
 
     Args:
         columns: Original values in resolution units by attribute, `(n_records,)` each.
-        tasks: As in `mask_table`.
 
     Raises:
         UsageError: If a setting makes no sense: k, epsilon, mechanism, an attribute twice.

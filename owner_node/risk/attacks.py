@@ -54,7 +54,6 @@ class Window:
         Args:
             places: The places, `(n,)`.
             ascending: Original places in order, `(n_records,)`.
-            share: Size of a neighbourhood to either side, as a share of the ranks.
         """
         n_records = ascending.size
         first = np.searchsorted(ascending, places, side="left")

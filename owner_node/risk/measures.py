@@ -123,9 +123,6 @@ def mean_sse(errors: Sequence[float | None]) -> float:
 def mean_sse_of_means(scales: Sequence[Scale]) -> float:
     """Return the mean SSE of a table with every value replaced by its attribute's mean, up to (n-1)/n.
 
-    Args:
-        scales: Of all l attributes.
-
     Returns:
         1/l if all of them vary; an attribute without variation equals its mean and counts as 0.
     """

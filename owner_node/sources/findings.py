@@ -40,7 +40,6 @@ class Findings:
         """Add a problem, if its count is not 0.
 
         Args:
-            column: Name of the column, or None for a problem of the whole source.
             problem: Description of the problem, without any value.
             count: Number of affected records, or of the unit in `counted`; 0 adds nothing.
             counted: Unit of the count; empty for a problem without a count.

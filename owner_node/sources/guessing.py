@@ -228,11 +228,7 @@ class ColumnGuess:
         return [form for form in _DATES if form in self.still]
 
     def spikes(self, decimals: int) -> list[Decimal]:
-        """Return the numbers that a large share of the records has, ascending; none if it has few values.
-
-        Args:
-            decimals: Decimal places that numbers are rounded to.
-        """
+        """Return the numbers that a large share of the records has, ascending; none if it has few values."""
         if self.labels is not None or self._numbers.ends is None or not self.frequent:
             return []
         scaled = scale_numerals(pa.array(self.frequent), decimals, *self.form)

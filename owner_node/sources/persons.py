@@ -44,12 +44,7 @@ def find_repeated(dataset: DatasetConfig, identifiers: Sequence[Any], findings: 
 def report_repeated(
     dataset: DatasetConfig, persons: int, records: int, most: int, findings: Findings
 ) -> None:
-    """Report persons who have too many records.
-
-    Args:
-        records: Number of their records altogether.
-        most: Most records of one of them.
-    """
+    """Report persons who have too many records."""
     hint = (
         f"leave {count_text(dataset.max_records_per_person, 'record')} of each person in the source, or name "
         "one more column in identifier if this does not distinguish persons, or declare "

@@ -56,10 +56,7 @@ class Reading:
     """Reads an opened source, some records at a time.
 
     Args:
-        dataset: The settings of the data set.
         attributes: Attributes to load, in declared order, the category of missing values included.
-        source: The opened source.
-        findings: Collects every problem.
         others: Attributes that only serve to recognise the data; they are read if they can be.
     """
 
@@ -312,9 +309,6 @@ def present(
     dataset: DatasetConfig, attributes: Sequence[Attribute], source: Source, findings: Findings
 ) -> tuple[list[str], list[str]]:
     """Return the attributes and identifiers that the source has exactly once, and report the others.
-
-    Args:
-        findings: Collects every column that is absent, or occurs more than once.
 
     Returns:
         Names of attributes, and names of identifiers.

@@ -51,13 +51,7 @@ def open_frame(
 
 
 class SparkRecords(Source):
-    """Records that Spark reads; its session is in use until they are closed.
-
-    Args:
-        settings: How the session is started.
-        source: What it reads.
-        progress: The step that reads it.
-    """
+    """Records that Spark reads; its session is in use until they are closed."""
 
     ordered = False
     """Files may be listed, and tables scanned, in a different order every time."""

@@ -35,7 +35,6 @@ class Chain:
     """An append-only table whose entries are chained by SHA-256 over canonical JSON.
 
     Args:
-        db: The owner's database.
         table: A table with `sequence`, the columns, `previous` and `hash`.
         name: Its name in errors.
         columns: The chained columns, all text.

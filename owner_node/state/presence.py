@@ -295,7 +295,6 @@ class NotificationPipe:
     """The daemon's end of the pipe. Only while the daemon's lock is held, and in a running event loop.
 
     Args:
-        state_dir: The owner's state directory.
         answer: Called in the event loop at every notification.
 
     Raises:

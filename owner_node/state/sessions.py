@@ -130,7 +130,6 @@ class Sessions:
 
         Args:
             session: The session; its stored state counts.
-            changes: Fields of `Session` that are now known.
 
         Returns:
             The session as stored.
@@ -173,9 +172,6 @@ class Sessions:
 
     def learn(self, tx: Transaction, session: Session, **facts: Any) -> Session:
         """Store new facts about a session without an event; facts that are known already must be equal.
-
-        Args:
-            session: The session; its stored state counts.
 
         Returns:
             The session as stored.
@@ -221,7 +217,6 @@ class Sessions:
         """Store the appraisal of an undecided session's data; it replaces an earlier one.
 
         Args:
-            session: The session; its stored state counts.
             n_records: Exact number of records; None if the data cannot be used.
             forecast: Forecast of masking; empty if the data cannot be used.
 

@@ -92,8 +92,6 @@ def stream(seed: bytes, terms: Terms, use: str, about: str, partner: int | None 
 
     Args:
         seed: 32 random bytes of this release alone, kept like the data.
-        terms: The release.
-        use: What for.
         about: Digests of what is hidden, hexadecimal.
         partner: The other owner; None where there is none.
     """
@@ -124,7 +122,6 @@ def work_through(
         pool: Processes that do the work; None for this one. Threads would take turns: numbers are multiplied
             in microseconds, under Python's lock.
         function: A function of a module.
-        pieces: Its arguments.
     """
     if pool is None:
         yield from map(function, pieces)
@@ -224,13 +221,11 @@ def encrypted_rows(
     A piece begins with one byte for each person and group of adders: who of them has that person.
 
     Args:
-        roles: The roles in the release.
         holder: This owner.
         columns: Codes of its persons in the order of their tokens, `(n_persons,)` by attribute.
         shared: Which of them adders have.
         key: As `paillier.new_key` made it, for this release alone.
         seed: 32 random bytes for this release alone.
-        pool: Processes for the work.
     """
     packing = packing_of(roles, holder)
     persons = {roles.name(adder): shared.digests[adder] for adder in roles.adders(holder)}
@@ -290,7 +285,6 @@ class _Incoming:
     """A message that arrives in pieces of any size.
 
     Args:
-        pieces: The pieces.
         owner: Who sent it, in words.
     """
 
@@ -414,13 +408,11 @@ def add_rows(
     """Add the rows of a holder's persons that an adder has up, by the adder's bins.
 
     Args:
-        roles: The roles in the release.
         holder: Who sent the rows.
         adder: This owner.
         columns: Codes of its persons in the order of their tokens, `(n_persons,)` by attribute.
         shared: Which of them holders have.
         message: The rows, in pieces of any size.
-        pool: Processes for the work.
 
     Raises:
         IntegrityError: If the message is not that of these owners, persons and rounds, or its key or one of
@@ -556,12 +548,10 @@ def noisy_sums(
     """Return an adder's message in a round: sums with its whole noise, blinded.
 
     Args:
-        roles: The roles in the release.
         holder: Who can decrypt it.
         adder: This owner.
         shared: Which of its persons holders have.
         sums: As `add_rows` returned them.
-        asked: The round.
         opening: SHA-256 of what opened it, hexadecimal.
         seed: 32 random bytes for this release alone. Another seed means other noise, so a round is answered
             under one.
@@ -602,10 +592,7 @@ def table_noise(
     """Return an adder's whole noise on its tables with a holder in a round, `(n_numbers,)` each.
 
     Args:
-        roles: The roles in the release.
-        tables: The tables.
         basis: Digest of the rows that came: `Sums.basis`.
-        holder: The holder.
         seed: 32 random bytes for this release alone.
     """
     return [
@@ -628,7 +615,6 @@ def held_tables(
     """Return a holder's part of tables: its counts with all adders of a group, and its share of the noise.
 
     Args:
-        roles: The roles in the release.
         tables: The tables with that group in a round.
         counts: As `noisy_counts` returned them, by adder.
         group: The adders' group.
@@ -662,12 +648,10 @@ def noisy_counts(
     """Decrypt an adder's message: counts with its whole noise, which stay with the holder.
 
     Args:
-        roles: The roles in the release.
         holder: This owner.
         adder: Who sent the message.
         shared: Which of this owner's persons adders have.
         message: As `noisy_sums` made it.
-        asked: The round.
         opening: SHA-256 of what opened it, hexadecimal.
         key: The holder's.
 
@@ -713,12 +697,9 @@ def group_answer(
     """Return the answer to a round of an owner of one group: 0 for all that others answer, `(n_numbers,)`.
 
     Args:
-        design: The release.
         group: This owner's group.
-        asked: The round.
         columns: Codes of its persons, `(n_persons,)` by attribute.
         across: Tables that it is a holder of, as `held_tables` returned them, by their attributes.
-        terms: The release.
         seed: 32 random bytes for this release alone, for the noise of all its other answers.
     """
     found = []

@@ -77,7 +77,6 @@ class PublicKey:
         Args:
             modulus: N, big-endian.
             roots: Its roots, as `PrivateKey.roots` returns them.
-            owner: Whose key it is.
 
         Raises:
             IntegrityError: If it is no usable key.
@@ -241,7 +240,6 @@ class Encryption:
     """Encrypts many numbers.
 
     Args:
-        key: The key.
         base: Random bits that h is made of; always the same for one message.
     """
 

@@ -67,9 +67,7 @@ def discrete_gaussian(n_numbers: int, variance: int, bits: BitSource) -> Int64Ar
     """Draw discrete Gaussian numbers, `(n_numbers,)`.
 
     Args:
-        n_numbers: How many.
         variance: v, from 1 to `common.synthesis.accounting.MOST_VARIANCE`.
-        bits: Source of random bits.
     """
     scale = isqrt(variance) + 1
     divisor = 2 * variance * scale**2

@@ -39,8 +39,6 @@ def synthesise_together(
     """Make all rounds of a release, its model and its records.
 
     Args:
-        design: The release.
-        parts: The records of every owner.
         bits: Each owner's source of random bits.
     """
     sums: list[Int64Array] = []
@@ -78,9 +76,7 @@ def encrypted_counting(roles: Roles, owners: Sequence[GroupOwner], pool: Executo
     """Let owners count together as `owner_node.synthesis.crossed` says.
 
     Args:
-        roles: The roles in the release.
         owners: All owners, by number.
-        pool: Processes for the work.
     """
     sums: dict[tuple[int, int], Sums] = {}
     for holder, own in enumerate(owners):
@@ -108,8 +104,6 @@ def synthesise_across(
     """Make all rounds of a release of groups of owners with different attributes, its model and its records.
 
     Args:
-        terms: What the owners agree on.
-        design: The release.
         owners: All owners, by number.
         counting: How they count together.
     """
