@@ -4,7 +4,7 @@ So every module imports what it needs at its top, `--help` needs none of it, and
 libraries of its own command in memory.
 """
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any
@@ -26,7 +26,7 @@ class Command:
     """What it does, in one line of a terminal."""
 
 
-class _Commands(MutableMapping[str, Any]):
+class _Commands(Mapping[str, Any]):
     """The commands by name, each made when it is asked for."""
 
     def __init__(self, listed: Mapping[str, Command]) -> None:
@@ -37,12 +37,6 @@ class _Commands(MutableMapping[str, Any]):
         if name not in self._made:
             self._made[name] = _make(name, self.listed[name].place)
         return self._made[name]
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._made[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._made[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.listed)

@@ -27,17 +27,16 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Timer
 from typing import Annotated, Any, Protocol
 from urllib.parse import urlsplit
 
 from pydantic import PlainValidator
 
-from common.daemon.process import in_own_thread, in_thread
+from common.daemon.process import deadline, in_own_thread, in_thread
 from common.daemon.settings import normal_host
 from common.errors import ConfigurationError, TesseraError
 from common.files import PRIVATE_FILE
@@ -175,10 +174,7 @@ class SyslogSink:
     def write(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Send records, one message each."""
         try:
-            with (
-                _open_syslog(self._address) as connection,
-                deadline(connection, _BATCH_SECONDS),
-            ):
+            with _open_syslog(self._address) as connection, deadline(connection, _BATCH_SECONDS):
                 for record in records:
                     self._send(connection, record)
         except OSError as error:
@@ -331,31 +327,3 @@ class Delivery:
 
     def _next_records(self, sink: AuditSink) -> Sequence[tuple[int, Mapping[str, Any]]]:
         return self._source.audit_records(self._source.position(sink.name), sink.most)
-
-
-@contextmanager
-def deadline(connection: socket.socket, seconds: float) -> Iterator[None]:
-    """End a connection a while after the block began, however little the other side sends at a time.
-
-    The time-out of a socket is for one call: with a byte now and then an answer never ends. The block may put
-    layers such as TLS on the connection.
-    """
-    passed = Event()
-    with connection.dup() as same:
-
-        def end() -> None:
-            passed.set()
-            with suppress(OSError):
-                same.shutdown(socket.SHUT_RDWR)
-
-        timer = Timer(seconds, end)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        except Exception:
-            if passed.is_set():
-                raise TimeoutError(errno.ETIMEDOUT, f"not done within {seconds:.0f} s") from None
-            raise
-        finally:
-            timer.cancel()

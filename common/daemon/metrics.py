@@ -19,7 +19,7 @@ import socket
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from socketserver import TCPServer
-from threading import Thread, Timer
+from threading import Thread
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler
 
@@ -35,6 +35,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
+from common.daemon.process import deadline
 from common.errors import CannotListenError
 
 BOUNDS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 21600.0, 86400.0, 604800.0)
@@ -137,7 +138,8 @@ class _MetricsServer(ThreadingWSGIServer):
         """Answer a request in a thread, unless the oldest ones have not ended yet."""
         open_requests = list(self._requests)
         if len(open_requests) >= _MOST_REQUESTS:
-            _disconnect(open_requests[len(open_requests) - _MOST_REQUESTS])
+            with suppress(OSError):
+                open_requests[len(open_requests) - _MOST_REQUESTS].shutdown(socket.SHUT_RDWR)
         if len(open_requests) >= 2 * _MOST_REQUESTS:
             self.shutdown_request(request)
             return
@@ -151,22 +153,11 @@ class _MetricsServer(ThreadingWSGIServer):
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Answer a request; the connection is closed once the whole of it takes too long."""
-        # The time limit of a socket restarts with every byte that arrives.
-        deadline = Timer(_REQUEST_SECONDS, _disconnect, (request,))
-        deadline.daemon = True
-        deadline.start()
-        try:
+        with deadline(request, _REQUEST_SECONDS):
             super().finish_request(request, client_address)
-        finally:
-            deadline.cancel()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignore clients that hang up; failures of collecting are logged where they occur."""
-
-
-def _disconnect(connection: socket.socket) -> None:
-    with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
 
 
 class Endpoint:

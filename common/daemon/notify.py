@@ -29,7 +29,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, PlainValidator
 
-from common.daemon.audit import AuditSink, deadline
+from common.daemon.audit import AuditSink
+from common.daemon.process import deadline
 from common.daemon.settings import is_local, parse_web_address
 from common.errors import ConfigurationError
 from common.files import read_secret

@@ -1,14 +1,15 @@
-"""A daemon as a process: stop signals, threads that must end first, and the service manager."""
+"""A daemon as a process: stop signals, threads and connections that must end, and the service manager."""
 
 import asyncio
+import errno
 import os
 import resource
 import signal
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
-from threading import Thread
+from contextlib import contextmanager, suppress
+from threading import Event, Thread, Timer
 from traceback import clear_frames
 from typing import Any, TypeVar
 
@@ -155,3 +156,31 @@ async def in_own_thread(function: Callable[..., _T], *arguments: Any) -> _T:
 
     Thread(target=call, daemon=True).start()
     return await asyncio.wrap_future(result)
+
+
+@contextmanager
+def deadline(connection: socket.socket, seconds: float) -> Iterator[None]:
+    """End a connection a while after the block began, however little the other side sends at a time.
+
+    The time-out of a socket is for one call: with a byte now and then an answer never ends. The block may put
+    layers such as TLS on the connection.
+    """
+    passed = Event()
+    with connection.dup() as same:
+
+        def end() -> None:
+            passed.set()
+            with suppress(OSError):
+                same.shutdown(socket.SHUT_RDWR)
+
+        timer = Timer(seconds, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except Exception:
+            if passed.is_set():
+                raise TimeoutError(errno.ETIMEDOUT, f"not done within {seconds:.0f} s") from None
+            raise
+        finally:
+            timer.cancel()

@@ -1,16 +1,17 @@
 """Calls of a sign-in provider, bounded in size and in time however slowly it answers."""
 
 import io
-import os
 import socket
-import threading
-from contextlib import suppress
+import time
+from contextlib import ExitStack
 from typing import Any
 
 import requests
 from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies
 from urllib3.exceptions import HTTPError
+
+from common.daemon.process import deadline
 
 MOST_BYTES = 256 * 1024
 """Of one answer; key sets and descriptions of providers have some kilobytes."""
@@ -25,11 +26,8 @@ class Exchange(HTTPAdapter):
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
-        self._watched: list[socket.socket] = []
-        self._lock, self._over = threading.Lock(), False
-        self._timer = threading.Timer(seconds, self._end)
-        self._timer.daemon = True
-        self._timer.start()
+        self._ends = time.monotonic() + seconds
+        self._deadlines = ExitStack()
 
     def send(self, request: requests.PreparedRequest, *_: Any, **options: Any) -> requests.Response:
         """Send a request, and read the whole answer.
@@ -46,7 +44,7 @@ class Exchange(HTTPAdapter):
             raise requests.ConnectionError(type(error).__name__) from None
         finally:
             response.close()
-        if self._over:
+        if time.monotonic() >= self._ends:
             raise requests.Timeout
         if len(content) > MOST_BYTES:
             raise requests.exceptions.ContentDecodingError
@@ -54,39 +52,21 @@ class Exchange(HTTPAdapter):
         return response
 
     def get_connection_with_tls_context(self, *arguments: Any, **options: Any) -> Any:
-        """Return the connections to a host, each of which is watched from its beginning."""
+        """Return the connections to a host, each of which has the deadline from its beginning."""
         pool: Any = super().get_connection_with_tls_context(*arguments, **options)
-        kind, watch = type(pool).ConnectionCls, self._watch
+        kind, deadlines, ends = type(pool).ConnectionCls, self._deadlines, self._ends
 
-        class Watched(kind):  # type: ignore[misc, valid-type]
+        class Bounded(kind):  # type: ignore[misc, valid-type]
             def _new_conn(self) -> socket.socket:
                 # Before the handshake of TLS, which can take as long as everything else.
-                return watch(super()._new_conn())
+                connection: socket.socket = super()._new_conn()
+                deadlines.enter_context(deadline(connection, max(ends - time.monotonic(), 0.0)))
+                return connection
 
-        pool.ConnectionCls = Watched
+        pool.ConnectionCls = Bounded
         return pool
 
     def close(self) -> None:
         """Forget all connections."""
-        self._timer.cancel()
-        with self._lock:
-            while self._watched:
-                self._watched.pop().close()
+        self._deadlines.close()
         super().close()
-
-    def _watch(self, connection: socket.socket) -> socket.socket:
-        # TLS takes the descriptor away; another one of the same connection can still end it.
-        twin = socket.socket(connection.family, connection.type, fileno=os.dup(connection.fileno()))
-        with self._lock:
-            self._watched.append(twin)
-            over = self._over
-        if over:
-            self._end()
-        return connection
-
-    def _end(self) -> None:
-        with self._lock:
-            self._over = True
-            for connection in self._watched:
-                with suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)

@@ -146,13 +146,10 @@ class PageServer:
     def __init__(
         self, application: ASGIApp, doors: Doors[Any], section: ConsoleSection, listener: socket.socket
     ) -> None:
-        tls = (section.certificate, section.key)
-        self._server = server(
-            application,
-            doors,
-            None if tls[0] is None or tls[1] is None else (tls[0], tls[1]),
-            limits_for(file_limit()),
-        )
+        tls = None
+        if section.certificate is not None and section.key is not None:
+            tls = section.certificate, section.key
+        self._server = server(application, doors, tls, limits_for(file_limit()))
         self._thread = threading.Thread(target=self._server.run, args=([listener],), name="console")
         self._thread.start()
 

@@ -1,6 +1,7 @@
 """Advice to an owner about its own data before it offers them; shown to the owner only, never sent."""
 
 from collections.abc import Iterator
+from itertools import chain
 
 from common.model.schema import Attribute, Schema
 from common.words.numbers import count_text
@@ -20,11 +21,8 @@ def advice(dataset: DatasetConfig, schema: Schema, loaded: LoadedData) -> tuple[
     Returns:
         One sentence each. They may disclose that a domain is wide, but no value of the data.
     """
-    general = _about_records(dataset, loaded)
-    return (
-        *general,
-        *(text for attribute in schema.attributes for text in _about_attribute(attribute, loaded)),
-    )
+    of_attributes = (_about_attribute(attribute, loaded) for attribute in schema.attributes)
+    return (*_about_records(dataset, loaded), *chain.from_iterable(of_attributes))
 
 
 def _about_records(dataset: DatasetConfig, loaded: LoadedData) -> Iterator[str]:

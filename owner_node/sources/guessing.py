@@ -283,13 +283,13 @@ def guess(path: Path) -> FileGuess:
     for batch in source.batches(source.names, findings):
         n_records += len(batch[0]) if batch else 0
         for column, array in zip(columns, batch, strict=True):
-            if not is_readable(array.type):
-                kind = array.type
-                column.unreadable = f"values of type {type_name(kind)} cannot be read; {advice(kind)}"
-                column.still, column.forms, column.labels = set(), {}, None
-                column.n_values += len(array)
+            kind, unreadable = array.type, ""
+            if not is_readable(kind):
+                unreadable = f"values of type {type_name(kind)} cannot be read; {advice(kind)}"
             elif (fault := next(faults(array), None)) is not None:
-                column.unreadable = f"it has values that cannot be read: {fault[0]}"
+                unreadable = f"it has values that cannot be read: {fault[0]}"
+            if unreadable:
+                column.unreadable = unreadable
                 column.still, column.forms, column.labels = set(), {}, None
                 column.n_values += len(array)
             else:
@@ -307,12 +307,8 @@ def guess(path: Path) -> FileGuess:
         both = any({*dates[:2]} <= {*column.date_formats} for column in columns if column.type == "date")
         if is_csv and both and len(dates) > 1:
             doubts.append(f"its dates fit {dates[1]} as well as {dates[0]}")
-    form = replace(
-        form,
-        decimal=decimal,
-        thousands=thousands,
-        na_values=("", *sorted(missing - {""})),
-    )
+    missing_texts = ("", *sorted(missing - {""}))
+    form = replace(form, decimal=decimal, thousands=thousands, na_values=missing_texts)
     return FileGuess(form, is_csv, tuple(columns), n_records, tuple(doubts))
 
 

@@ -41,6 +41,7 @@ from common.errors import (
     SourceUnreachableError,
     TesseraError,
 )
+from common.files import write_atomic
 from common.progress import Progress, StepStoppedError
 from owner_node.config.engine import SparkSettings
 
@@ -352,8 +353,7 @@ def _launch(settings: SparkSettings, folder: Path) -> Any:
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     (folder / "log4j2.properties").write_text(_LOGS, encoding="ascii")
     written = "".join(f"{_escape(key)} {_escape(value)}\n" for key, value in _conf(settings, folder).items())
-    with open(folder / "spark-defaults.conf", "w", encoding="ascii", opener=_private) as stream:
-        stream.write(written)
+    write_atomic(folder / "spark-defaults.conf", written.encode("ascii"))
     environment = {"SPARK_CONF_DIR": str(folder), "SPARK_LOCAL_DIRS": str(folder / "local")}
     if settings.is_local:
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -421,10 +421,6 @@ def _escape(text: str) -> str:
     return "".join(
         character if " " <= character <= "~" else f"\\u{ord(character):04x}" for character in plain
     )
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _code(folder: Path) -> Path:

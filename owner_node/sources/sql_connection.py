@@ -11,6 +11,7 @@ import sqlite3
 import time
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -90,15 +91,11 @@ def _sqlite(place: DatabaseUrl) -> sa.Engine:
     def open_database() -> sqlite3.Connection:
         path = f"file:{quote(place.database)}?mode=ro"
         connection = sqlite3.connect(path, uri=True, timeout=CONNECT_SECONDS)
-        connection.text_factory = _lenient
+        # Bytes that are not UTF-8 become lone surrogates, which are counted by column later.
+        connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
         return connection
 
     return sa.create_engine("sqlite+pysqlite://", creator=open_database, poolclass=sa.NullPool)
-
-
-def _lenient(text: bytes) -> str:
-    """Decode a text; bytes that are not UTF-8 become lone surrogates, which are counted by column later."""
-    return text.decode(errors="surrogateescape")
 
 
 def _password(dataset: DatasetConfig) -> str | None:

@@ -168,11 +168,6 @@ def valid_utf8(array: Any) -> Any:
     return pc.fill_null(pc.match_substring_regex(array, _UTF8), True)
 
 
-def is_text(array: Any) -> bool:
-    """Return whether the source contains text, so that the declared formats of numbers and dates apply."""
-    return bool(pa.types.is_string(array.type))
-
-
 def on_own_clocks(values: Sequence[Any]) -> Sequence[Any]:
     """Return Python's timestamps so that Arrow keeps each on its own wall clock.
 

@@ -59,7 +59,8 @@ def _number(attribute: Attribute, array: Any, form: CsvOptions, findings: Findin
         none = np.zeros(len(array), dtype=np.bool_)
         read = Scaled(ints(array), none, none, none, none)
     else:
-        point, thousands = (form.decimal, form.thousands) if texts.is_text(array) else (".", "")
+        is_text = pa.types.is_string(array.type)
+        point, thousands = (form.decimal, form.thousands) if is_text else (".", "")
         read = scale_numerals(texts.as_text(array), attribute.decimals, point, thousands)
     hint = (
         "correct them in the source, or name the text that stands for a missing value in na_values; "
@@ -71,19 +72,15 @@ def _number(attribute: Attribute, array: Any, form: CsvOptions, findings: Findin
     findings.add(column, f"not {article}", _count(wrong), hint, examples=partial(_examples, array, wrong))
     findings.add(column, "NaN or infinite", _count(read.not_finite), "leave a missing value empty")
     proper = ~(wrong | read.not_finite)
-    steps, between = _steps(attribute, read)
+    steps, between = read.units, read.inexact
+    if attribute.step != 1:
+        # Rounded half to even.
+        steps, rest = np.divmod(read.units, attribute.step)
+        rest_above = attribute.step - rest
+        steps += (rest > rest_above) | ((rest == rest_above) & (steps % 2 == 1))
+        between = read.inexact | (rest > 0)
     units, clamped = _within(attribute, steps, read.beyond, proper, findings)
     return Parsed(units, _count(between & proper), clamped)
-
-
-def _steps(attribute: Attribute, read: Scaled) -> tuple[Int64Array, BoolArray]:
-    """Return values in resolution units, rounded half to even, and where they were rounded."""
-    if attribute.step == 1:
-        return read.units, read.inexact
-    units, rest = np.divmod(read.units, attribute.step)
-    rest_above = attribute.step - rest
-    units += (rest > rest_above) | ((rest == rest_above) & (units % 2 == 1))
-    return units, read.inexact | (rest > 0)
 
 
 def _within(
@@ -163,9 +160,7 @@ def _examples(array: Any, wrong: BoolArray) -> Iterator[str]:
 
 def _quote_labels(strangers: Any, attribute: Attribute) -> Iterator[str]:
     for label in pc.unique(strangers).to_pylist():
-        yield " ".join(
-            filter(None, [repr(label[:_LONGEST_NAMED]), did_you_mean(label, attribute.categories)])
-        )
+        yield f"{label[:_LONGEST_NAMED]!r} {did_you_mean(label, attribute.categories)}".rstrip()
 
 
 def _normal(labels: Any) -> Any:
