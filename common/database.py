@@ -4,7 +4,6 @@ Several processes may use the same file: commands work beside their daemon. A wr
 other writer, whatever process it is in; readers never wait.
 """
 
-import fcntl
 import logging
 import os
 import sqlite3
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from common.errors import CannotStoreError, ConfigurationError, IntegrityError, InternalError, TesseraError
-from common.files import PRIVATE_FILE, private_directory, sync_directory
+from common.files import PRIVATE_FILE, lock_folder, private_directory, sync_directory
 
 Transaction = sqlite3.Connection
 """What `SqliteDatabase.transaction` yields: a connection with a write transaction open."""
@@ -96,7 +95,8 @@ class SqliteDatabase:
             self._create_tables()
             return
         private_directory(path.parent)
-        with self._explaining(), _lock_folder(path.parent):
+        # One process at a time opens it: SQLite does not wait while the journal mode changes.
+        with self._explaining(), lock_folder(path.parent):
             self._connection = _connect(path)
             try:
                 self._check_version()
@@ -165,7 +165,7 @@ class SqliteDatabase:
 
         Only at the start of a daemon: it takes as long as copying the file, and as much room beside it.
         """
-        with self._lock, self._explaining(), _lock_folder(self.path.parent):
+        with self._lock, self._explaining(), lock_folder(self.path.parent):
             size, pages, unused = (
                 int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
                 for name in ("page_size", "page_count", "freelist_count")
@@ -327,14 +327,3 @@ def _connect(path: Path | None) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-@contextmanager
-def _lock_folder(directory: Path) -> Iterator[None]:
-    """Let one process at a time open the database: SQLite does not wait while the journal mode changes."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -250,6 +250,17 @@ def exclusive_lock(path: Path, holder: str) -> Iterator[None]:
             stream.truncate()
 
 
+@contextmanager
+def lock_folder(folder: Path, how: int = 0) -> Iterator[None]:
+    """Hold the lock of a folder, which the system lets go of if the process dies; `how` may be `LOCK_NB`."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | how)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _cannot_write(path: Path, error: OSError) -> CannotStoreError:
     return CannotStoreError(
         f"{path} cannot be written: {error.strerror}", hint="check the disk and whose folder it is"

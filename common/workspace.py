@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from common.errors import CannotStoreError, ConfigurationError
-from common.files import naming, private_directory
+from common.files import lock_folder, naming, private_directory
 
 PREFIX = "tessera-"
 """What the names of all entries begin with."""
@@ -91,7 +91,7 @@ class Workspace:
 
     def clear(self) -> None:
         """Remove what processes left that were killed; folders that are in use stay."""
-        with _lock(self._scratch_folder()):
+        with lock_folder(self._scratch_folder()):
             self._clear()
 
     def _scratch_folder(self) -> Path:
@@ -106,7 +106,7 @@ class Workspace:
             if left.is_symlink() or not left.is_dir():
                 left.unlink(missing_ok=True)
                 continue
-            with suppress(BlockingIOError, FileNotFoundError), _lock(left, fcntl.LOCK_NB):
+            with suppress(BlockingIOError, FileNotFoundError), lock_folder(left, fcntl.LOCK_NB):
                 shutil.rmtree(left, ignore_errors=True)
 
     def free(self) -> int:
@@ -124,10 +124,10 @@ class Workspace:
             CannotStoreError: If the scratch folder cannot be used, or others can enter it.
         """
         with ExitStack() as held:
-            with _lock(self._scratch_folder()):
+            with lock_folder(self._scratch_folder()):
                 self._clear()
                 made = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{name}-", dir=self.scratch))
-                held.enter_context(_lock(made))
+                held.enter_context(lock_folder(made))
             try:
                 yield made
             finally:
@@ -145,17 +145,6 @@ class Workspace:
             tempfile.TemporaryFile(prefix=PREFIX, dir=self._scratch_folder(), buffering=0) as stream,
         ):
             yield stream
-
-
-@contextmanager
-def _lock(folder: Path, how: int = 0) -> Iterator[None]:
-    """Hold the lock of a folder, which the system lets go of if the process dies."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | how)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -4,11 +4,8 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-
-from cryptography import x509
 
 from common.cli.doctor import Finding, failed, failed_with, passed, skipped, warned
 from common.errors import ExitCode, IdentityError, NotConnectedError
@@ -18,27 +15,15 @@ from common.trust.identity import (
     check_validity,
     describe,
     host_names,
-    load_certificates,
     party_of_certificate,
 )
 from common.trust.proxy import Proxy, dial, is_excepted
 from common.trust.signing import chain_pem, load_chain
-from common.trust.tls import client_context
+from common.trust.tls import Seen, client_context, unreachable, unverified_handshake
 
 _SECONDS = 5.0
 _SKEW_SECONDS, _WORST_SKEW_SECONDS = 30.0, 300.0
 _MOST_ADDRESSES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What a server shows to anyone who connects."""
-
-    version: str
-    speaks_grpc: bool
-    """Whether it agreed on HTTP/2."""
-    certificate: x509.Certificate
-    """Its certificate, not believed yet."""
 
 
 def proxy(check: str, host: str, through: Proxy | None, port: int | None = None) -> Finding:
@@ -67,39 +52,16 @@ def name(check: str, host: str) -> Iterator[Finding]:
     yield passed(check, f"{host} is {', '.join(addresses[:_MOST_ADDRESSES])}")
 
 
-def unverified_handshake(host: str, port: int, through: Proxy | None) -> Seen:
-    """Do a handshake with a server without verifying it, to see what it shows."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
-    with (
-        dial(host, port, _SECONDS, through) as connection,
-        context.wrap_socket(connection, server_hostname=host) as session,
-    ):
-        shown = session.getpeercert(binary_form=True) or b""
-        version, speaks_grpc = session.version() or "", session.selected_alpn_protocol() == "h2"
-    try:
-        [certificate] = load_certificates(ssl.DER_cert_to_PEM_cert(shown).encode())
-    except IdentityError:
-        raise IdentityError("it shows a certificate that cannot be read", "check the address") from None
-    return Seen(version, speaks_grpc, certificate)
-
-
 def reach(check: str, host: str, port: int, through: Proxy | None = None) -> tuple[Finding, Seen | None]:
     """Connect to a server; returns what was found, and what the server shows."""
     place = f"{host}:{port}"
     try:
-        seen = unverified_handshake(host, port, through)
+        seen = unverified_handshake(host, port, _SECONDS, through)
     except ssl.SSLError as error:
         reason = (error.reason or "no answer").replace("_", " ").lower()
         text, hint = f"no TLS is spoken at {place}: {reason}", "check host and port; is a proxy in between?"
-    except TimeoutError:
-        text, hint = f"{place} does not answer", "is a firewall in between?"
-    except ConnectionRefusedError:
-        text, hint = f"{place} refuses connections", "is the aggregator running, on that port?"
     except OSError as error:
-        text, hint = f"{place} cannot be reached: {error.strerror or 'network error'}", "check the network"
+        return failed_with(check, unreachable(place, error)), None
     except (IdentityError, NotConnectedError) as error:
         return failed_with(check, error), None
     else:

@@ -16,7 +16,7 @@ every file system and through symbolic links.
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -185,18 +185,17 @@ class Credentials:
             self._warn()
             await asyncio.sleep(CHECK_SECONDS)
 
-    def _stamps(self) -> tuple[tuple[int, int, int], ...]:
+    def _stamps(self) -> list[tuple[int, int, int]]:
         """Return what changes when a file does."""
-        return tuple(self._stamp())
-
-    def _stamp(self) -> Iterator[tuple[int, int, int]]:
+        stamps = []
         for path in (self._tls.ca, self._tls.cert, self._tls.key):
             try:
                 status = path.stat()
             except OSError:
-                yield (0, 0, 0)
+                stamps.append((0, 0, 0))
             else:
-                yield (status.st_mtime_ns, status.st_ino, status.st_size)
+                stamps.append((status.st_mtime_ns, status.st_ino, status.st_size))
+        return stamps
 
     def _usable(self) -> Identity:
         identity = read_identity(self._tls)

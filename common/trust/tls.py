@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -223,8 +224,10 @@ def explain_handshake(
         return _server_certificate(address, place, ca, error, now, timeout, proxy)
     except ssl.SSLError as error:
         return _no_tls(place, (error.reason or "no TLS answer").replace("_", " ").lower())
+    except socket.gaierror:
+        return NotConnectedError(f"the name {host!r} is not found", "check the address and the name service")
     except OSError as error:
-        return _unreachable(host, place, error)
+        return unreachable(place, error)
 
 
 def client_context(authorities: bytes) -> ssl.SSLContext:
@@ -303,10 +306,8 @@ def _no_tls(place: str, reason: str) -> NotConnectedError:
     )
 
 
-def _unreachable(host: str, place: str, error: OSError) -> NotConnectedError:
+def unreachable(place: str, error: OSError) -> NotConnectedError:
     """Say why there is no connection at all."""
-    if isinstance(error, socket.gaierror):
-        return NotConnectedError(f"the name {host!r} is not found", "check the address and the name service")
     if isinstance(error, TimeoutError):
         return NotConnectedError(f"{place} does not answer", "is a firewall in between?")
     if error.errno == errno.ECONNREFUSED:
@@ -327,13 +328,13 @@ def _server_certificate(
 ) -> NotConnectedError | IdentityError:
     """Say what is wrong with the certificate that the server shows."""
     try:
-        shown = _shown_certificate(address, timeout, proxy)
+        shown = unverified_handshake(*address, timeout, proxy).certificate
+    except IdentityError:
+        return _no_tls(place, "it shows no certificate that can be read")
     except NotConnectedError as fault:
         return fault
     except OSError as fault:
-        return _unreachable(address[0], place, fault)
-    if shown is None:
-        return _no_tls(place, "it shows no certificate that can be read")
+        return unreachable(place, fault)
     try:
         check_validity(shown, now)
         check_purpose(shown, "server")
@@ -353,22 +354,35 @@ def _server_certificate(
     )
 
 
-def _shown_certificate(
-    address: tuple[str, int], timeout: float, proxy: Proxy | None
-) -> x509.Certificate | None:
-    """Fetch the server's certificate without believing it, only to describe it; our own is not shown."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a server shows to anyone who connects."""
+
+    version: str
+    speaks_grpc: bool
+    """Whether it agreed on HTTP/2."""
+    certificate: x509.Certificate
+    """Its certificate, not believed yet."""
+
+
+def unverified_handshake(host: str, port: int, timeout: float, through: Proxy | None) -> Seen:
+    """Do a handshake with a server without verifying it, to see what it shows; our certificate is not shown.
+
+    Raises:
+        IdentityError: If it shows no certificate that can be read.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     with (
-        dial(*address, timeout, proxy) as connection,
-        context.wrap_socket(connection, server_hostname=address[0]) as session,
+        dial(host, port, timeout, through) as connection,
+        context.wrap_socket(connection, server_hostname=host) as session,
     ):
-        shown = session.getpeercert(binary_form=True)
-    if not shown:
-        return None
+        shown = session.getpeercert(binary_form=True) or b""
+        version, speaks_grpc = session.version() or "", session.selected_alpn_protocol() == "h2"
     try:
-        return load_certificates(ssl.DER_cert_to_PEM_cert(shown).encode())[0]
-    except IdentityError:
-        return None
+        [certificate] = load_certificates(ssl.DER_cert_to_PEM_cert(shown).encode())
+    except (IdentityError, ValueError):
+        raise IdentityError("it shows a certificate that cannot be read", "check the address") from None
+    return Seen(version, speaks_grpc, certificate)

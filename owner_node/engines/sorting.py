@@ -100,9 +100,7 @@ class Sorter:
 
     def _check(self) -> None:
         if self._closed:
-            raise CancelledError(
-                "the work on these records was cancelled", "their copy in scratch is removed"
-            )
+            raise cancellation()
 
     def _runs(self, batches: Iterable[Any]) -> Iterator[list[Any]]:
         """Gather batches until they are large enough for a run."""
@@ -125,6 +123,11 @@ class Sorter:
         size = max(1, len(run) * self._run_bytes // (_BLOCKS * max(1, run.nbytes)))
         blocks = (run.slice(first, size).serialize() for first in range(0, len(run), size))
         return [spool.append([np.frombuffer(block, np.uint8)], np.dtype(np.uint8)) for block in blocks]
+
+
+def cancellation() -> CancelledError:
+    """Return the error of work whose records were closed."""
+    return CancelledError("the work on these records was cancelled", "their copy in scratch is removed")
 
 
 def _read(run: Iterable[FileRun], schema: Any) -> Iterator[Any]:

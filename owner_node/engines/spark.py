@@ -31,12 +31,12 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from common.errors import CancelledError, InternalError
+from common.errors import InternalError
 from common.progress import Progress
 from owner_node.config.engine import SparkSettings
 from owner_node.engines import spark_tasks
 from owner_node.engines.column_files import ColumnFile
-from owner_node.engines.sorting import ascending_from
+from owner_node.engines.sorting import ascending_from, cancellation
 from owner_node.engines.streamed import StreamedEngine
 from owner_node.masking.arrays import BitSource, Int64Array, Purpose
 from owner_node.masking.clusters import Clusters, ClusterStatistics
@@ -81,7 +81,7 @@ class Cluster:
 
     def _check(self) -> None:
         if self._closed:
-            raise _cancellation()
+            raise cancellation()
 
     def _probe(self, *, masks: bool) -> None:
         """Start the session, and run a task on an executor, which imports what masking needs."""
@@ -110,7 +110,7 @@ class Cluster:
                 yield spark
         except Exception as error:  # noqa: BLE001 - Spark raises errors of many classes
             if self._closed:
-                raise _cancellation() from None
+                raise cancellation() from None
             raise explain(error) from None
         finally:
             if self._closed:
@@ -158,10 +158,6 @@ class Cluster:
             with suppress(Exception):  # its process may end in this moment
                 spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(self._group)  # noqa: SLF001 - as above
         self.forget(*left)
-
-
-def _cancellation() -> CancelledError:
-    return CancelledError("the work on these records was cancelled", "their copy in scratch is removed")
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -250,20 +250,16 @@ class _OrderedColumn:
             self._places = self._engine.desk.keep(kind, self._by_value(statistics))
         return statistics.result()
 
-    def _values(self) -> Iterator[Int64Array]:
-        """Return values from 0 to V - 1 in the order that the attribute is masked in, by record."""
-        lower = self._task.attribute.lower
-        for values in self._engine.columns[self._task.attribute.name]:
-            yield values - lower if self.order is None else self.order.place_of[values]
-
     def _by_value(self, statistics: "_Statistics") -> Iterator[PositionArray]:
         """Return the records in order."""
-        noisy, record_bits = bool(self._task.rank_noise), self._record_bits
-        key = Key((self._task.attribute.n_values - 1).bit_length(), record_bits + TIE_BITS * noisy)
+        attribute, noisy, record_bits = self._task.attribute, bool(self._task.rank_noise), self._record_bits
+        key = Key((attribute.n_values - 1).bit_length(), record_bits + TIE_BITS * noisy)
 
         def records_to_sort() -> Iterator[tuple[Int64Array, Int64Array]]:
             first = 0
-            for values in self._values():
+            for units in self._engine.columns[attribute.name]:
+                # From 0 to V - 1, in the order that the attribute is masked in.
+                values = units - attribute.lower if self.order is None else self.order.place_of[units]
                 low = np.arange(first, first + values.size)
                 if noisy:
                     ties = tie_breakers(values.size, self._bits.of(Purpose.TIES, first))

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.arrays import Int64Array
+from common.arrays import BoolArray, Int64Array
 from common.errors import did_you_mean
 from common.model.schema import Attribute, AttributeType
 from owner_node.config import CsvOptions
 from owner_node.sources import texts
 from owner_node.sources.findings import Findings
 from owner_node.values import dates
-from owner_node.values.numerals import BoolArray, Scaled, bools, ints, scale_numerals
+from owner_node.values.numerals import Scaled, bools, ints, scale_numerals
 
 _TRUE = ("true", "t", "yes", "y", "1")
 _LONGEST_NAMED = 40

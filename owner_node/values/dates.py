@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from common.arrays import Int64Array
+from common.arrays import BoolArray, Int64Array
 from owner_node.values.date_formats import is_without_century
-from owner_node.values.numerals import BoolArray, bools, ints
+from owner_node.values.numerals import bools, ints
 
 _EPOCH = date(1970, 1, 1).toordinal()
 # What `datetime.strptime` accepts for these directives, in its order of preference.

@@ -12,11 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from common.arrays import Int64Array
-
-BoolArray = NDArray[np.bool_]
+from common.arrays import BoolArray, Int64Array
 
 _HEAD = 19
 """Number of digits that always fit an unsigned 64-bit integer."""

@@ -12,13 +12,14 @@ import pytest
 
 from common.cli import doctor
 from common.cli.doctor import CheckOutcome, Finding
-from common.cli.doctor_network import Seen, name, shown_names, skew
+from common.cli.doctor_network import name, shown_names, skew
 from common.daemon.audit import AuditSection
 from common.daemon.notify import NotifySection, SmtpSection, WebhookSection
 from common.errors import ConfigurationError, DataError, ExitCode, IdentityError, IntegrityError
 from common.files import read_private
 from common.settings import TlsSection
 from common.trust.identity import Party, PartyKind
+from common.trust.tls import Seen
 from deploy.development_ca import DevelopmentCa
 from tests.other_user import as_user, closed
 
