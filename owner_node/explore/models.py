@@ -62,14 +62,12 @@ def f_measures(
     n_classes: int,
     *,
     seed: int,
-    n_jobs: int = 1,
 ) -> Float64Array:
     """Train a random forest and return its F-measure for each class.
 
     Args:
         training: Attributes `(n_training, n_attributes)` and classes `(n_training,)` from 0.
         test: The same of original records that it was not trained on.
-        n_jobs: Threads, as scikit-learn counts them.
 
     Returns:
         The harmonic mean of precision and recall, `(n_classes,)`; 0 for a class that is never recognised.
@@ -77,7 +75,7 @@ def f_measures(
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.metrics import f1_score
 
-    forest = RandomForestClassifier(N_TREES, random_state=seed, n_jobs=n_jobs).fit(*training)
+    forest = RandomForestClassifier(N_TREES, random_state=seed, n_jobs=1).fit(*training)
     predicted, labels = forest.predict(test[0]), np.arange(n_classes)
     measures: Float64Array = f1_score(test[1], predicted, labels=labels, average=None, zero_division=0.0)
     return measures

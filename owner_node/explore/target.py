@@ -123,7 +123,7 @@ def find_rank_noise(
 
     def is_enough(number: int) -> bool:
         tasks = tasks_with(number)
-        share = attacked_share(tasks, people, known, randomness, check=check)
+        share = attacked_share(tasks, people, known, randomness, check)
         with_earlier = together(tasks, *before) if before else None
         utility = measure(whole, tasks, _REPETITIONS, (CORRELATION,), randomness.bits)
         trials[number] = Trial(

@@ -21,12 +21,7 @@ class LedgerBook:
         self._clock = clock
         self._history = History(db, clock)
         self.chain = Chain(
-            db,
-            "ledger",
-            "ledger",
-            COLUMNS,
-            skips=lambda row: row["kind"] == EntryKind.RECOVER,
-            later=("delta",),
+            db, "ledger", COLUMNS, skips=lambda row: row["kind"] == EntryKind.RECOVER, later=("delta",)
         )
         """Hash chain of the lines."""
         self._read: tuple[Entry, ...] | None = None

@@ -8,7 +8,7 @@ from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.forecast import forecast
 from owner_node.masking.foreseen import Forecast, Reidentification, as_share
 from owner_node.masking.tasks import AttributeTask
-from owner_node.risk.trials import Randomness, best_linking
+from owner_node.risk.trials import Randomness, best_linking, people_of
 
 
 def foresee(
@@ -22,7 +22,9 @@ def foresee(
     effect = forecast(records.columns, tasks)
     if policy.max_reidentified is None and not (for_person and records.n_records > 1):
         return effect
-    risk = best_linking(records.columns, tasks, policy.known, Randomness.of_system())
+    randomness = Randomness.of_system()
+    people = people_of(records.columns, tasks, randomness, max(task.k or 1 for task in tasks))
+    risk = best_linking(tasks, people, policy.known, randomness)
     if risk is None:
         return effect
     names = [task.attribute.name for task in tasks]

@@ -187,69 +187,37 @@ def risks_of(
     return tuple(risks)
 
 
-def reidentified_share(
-    columns: Mapping[str, Int64Array],
-    tasks: Sequence[AttributeTask],
-    known: Collection[str],
-    randomness: Randomness,
-    draws: int = 2 * DRAWS,
-) -> Estimate:
-    """Return the share of persons that the best attack re-identifies; arguments as in `best_linking`."""
-    return _rate(best_linking(columns, tasks, known, randomness, draws))
-
-
-def best_linking(
-    columns: Mapping[str, Int64Array],
-    tasks: Sequence[AttributeTask],
-    known: Collection[str],
-    randomness: Randomness,
-    draws: int = 2 * DRAWS,
-) -> Risk | None:
-    """Return the attack that re-identifies most persons; None if no known attribute is masked.
-
-    Args:
-        columns: Original values by attribute, `(n_records,)` each, in resolution units.
-        known: Attributes that an intruder knows exactly of everybody; empty for all.
-    """
-    people = people_of(columns, tasks, randomness, max(task.k or 1 for task in tasks))
-    return _best_linking(tasks, people, known, randomness, draws)
-
-
 def attacked_share(
     tasks: Sequence[AttributeTask],
     people: People,
     known: Collection[str],
     randomness: Randomness,
-    draws: int = 2 * DRAWS,
     check: Check = unchecked,
 ) -> Estimate:
-    """Return the share of persons that the best attack re-identifies, for people left out before.
+    """Return the share of persons that the best attack re-identifies; arguments as in `best_linking`."""
+    risk = best_linking(tasks, people, known, randomness, check)
+    return Estimate(0.0, 0.0, 0.0) if risk is None else risk.rate
+
+
+def best_linking(
+    tasks: Sequence[AttributeTask],
+    people: People,
+    known: Collection[str],
+    randomness: Randomness,
+    check: Check = unchecked,
+) -> Risk | None:
+    """Return the attack that re-identifies most persons; None if no known attribute is masked.
 
     Args:
         known: Attributes that an intruder knows exactly of everybody; empty for all.
         check: Called between attacks.
     """
-    return _rate(_best_linking(tasks, people, known, randomness, draws, check))
-
-
-def _rate(risk: Risk | None) -> Estimate:
-    return Estimate(0.0, 0.0, 0.0) if risk is None else risk.rate
-
-
-def _best_linking(
-    tasks: Sequence[AttributeTask],
-    people: People,
-    known: Collection[str],
-    randomness: Randomness,
-    draws: int,
-    check: Check = unchecked,
-) -> Risk | None:
     names = [task.attribute.name for task in tasks]
     intersection = [name for name in names if name in known]
     if known and not intersection:
         return None
     (intruder, *_) = knowledge_of(names, intersection)
-    aims = Aims(LINKING, (intruder,), np.empty(0, dtype=np.int64), draws)
+    aims = Aims(LINKING, (intruder,), np.empty(0, dtype=np.int64), 2 * DRAWS)
     return reidentified(risks_of(tasks, people, aims, randomness, check))
 
 

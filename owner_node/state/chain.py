@@ -28,15 +28,11 @@ class Head:
     """Hash of the newest entry, hexadecimal; 64 zeros if there is none."""
 
 
-__all__ = ["GENESIS", "Chain", "Head"]
-
-
 class Chain:
     """An append-only table whose entries are chained by SHA-256 over canonical JSON.
 
     Args:
-        table: A table with `sequence`, the columns, `previous` and `hash`.
-        name: Its name in errors.
+        table: A table with `sequence`, the columns, `previous` and `hash`; errors name it.
         columns: The chained columns, all text.
         skips: Whether an entry may skip sequence numbers, as after a loss.
         later: Columns that entries of older versions do not have: an entry without a value is hashed without
@@ -47,13 +43,12 @@ class Chain:
         self,
         db: OwnerDatabase,
         table: str,
-        name: str,
         columns: tuple[str, ...],
         *,
         skips: Callable[[sqlite3.Row], bool] = lambda _: False,
         later: tuple[str, ...] = (),
     ) -> None:
-        self._db, self._table, self._name = db, table, name
+        self._db, self._table = db, table
         self._columns, self._skips, self._later = columns, skips, later
         self._all = ", ".join(("sequence", *columns, "previous", "hash"))
 
@@ -68,7 +63,7 @@ class Chain:
             The new head.
         """
         if not tx.in_transaction:
-            raise InternalError(f"an entry of the {self._name} needs a transaction")
+            raise InternalError(f"an entry of the {self._table} needs a transaction")
         before = self.head()
         sequence = max(before.sequence + 1, skip_to)
         row = (sequence, *(values[column] for column in self._columns), before.hash)
@@ -117,10 +112,10 @@ class Chain:
             holds = in_turn and row["previous"] == previous
             if not holds or row["hash"] != self._hash(sequence, values, previous):
                 raise IntegrityError(
-                    f"the {self._name} does not hold from entry {expected} on",
+                    f"the {self._table} does not hold from entry {expected} on",
                     "it was changed outside this program: find out by whom; put the newest backup back, then "
                     "owner-node ledger recover",
-                    {"chain": self._name, "entry": expected},
+                    {"chain": self._table, "entry": expected},
                 )
             previous, expected = str(row["hash"]), sequence + 1
 

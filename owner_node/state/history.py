@@ -59,7 +59,7 @@ class History:
 
     def __init__(self, db: OwnerDatabase, clock: Clock) -> None:
         self._db, self._clock = db, clock
-        self._chain = Chain(db, "history", "history", _COLUMNS)
+        self._chain = Chain(db, "history", _COLUMNS)
 
     def record(
         self,

@@ -4,8 +4,8 @@ A file under its final name whose session is not yet `sealed` is a leftover as w
 the rename and the transaction. Masking again destroys it first; its noise was never disclosed.
 """
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -52,15 +52,9 @@ class Outbox:
             if (aggregator, release) not in releases:
                 path.unlink(missing_ok=True)
 
-    @contextmanager
-    def begin(self, aggregator: str, release: str) -> Iterator[BinaryIO]:
-        """Write a fragment atomically: it appears, flushed, when the block ends without an error.
-
-        Yields:
-            A binary file.
-        """
-        with atomic_writer(self.path(aggregator, release)) as stream:
-            yield stream
+    def begin(self, aggregator: str, release: str) -> AbstractContextManager[BinaryIO]:
+        """Write a fragment atomically: it appears, flushed, when the block ends without an error."""
+        return atomic_writer(self.path(aggregator, release))
 
     def destroy(self, aggregator: str, release: str) -> int:
         """Delete a release's fragment and the files of interrupted writes.

@@ -22,7 +22,7 @@ import select
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -82,15 +82,13 @@ class DaemonState:
         )
 
 
-@contextmanager
-def daemon_lock(state_dir: Path) -> Iterator[None]:
-    """Hold the daemon's lock: one daemon works on a state directory.
+def daemon_lock(state_dir: Path) -> AbstractContextManager[None]:
+    """Hold the daemon's lock for a block: one daemon works on a state directory.
 
     Raises:
         UsageError: If another process holds it.
     """
-    with exclusive_lock(state_dir / LOCK_NAME, "owner-node run"):
-        yield
+    return exclusive_lock(state_dir / LOCK_NAME, "owner-node run")
 
 
 def is_running(state_dir: Path) -> bool:

@@ -65,7 +65,6 @@ from owner_node.synthesis.paillier import (
 )
 from owner_node.synthesis.shares import noise_share
 
-SEED_BYTES = 32
 PERSONS_AT_ONCE = 256
 """Of a piece of work: a quarter of a second for a processor, and 200 kB for each number of a person."""
 _LENGTH_BYTES = 4

@@ -23,9 +23,8 @@ from owner_node.masking.arrays import SystemBits
 from owner_node.synthesis.counts import exact_answer
 from owner_node.synthesis.crossed import add_rows, encrypted_rows, noisy_counts, noisy_sums, processes
 from owner_node.synthesis.paillier import MODULUS_BYTES, Encryption, PrivateKey, new_key
-from owner_node.synthesis.together import GroupOwner
 from tests.benchmarks.result import Result
-from tests.fakes.synthetic_owners import OPENING, TERMS
+from tests.fakes.synthetic_owners import OPENING, TERMS, GroupOwner
 
 _Done = TypeVar("_Done")
 N_PERSONS = 10_000

@@ -17,7 +17,7 @@ from owner_node.explore.sweep import ExploredTable
 from owner_node.explore.target import find_rank_noise
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.engine import MemoryEngine
-from owner_node.risk.trials import DRAWS, Randomness, reidentified_share
+from owner_node.risk.trials import DRAWS, Randomness, attacked_share, people_of
 from tests.papers import risk_data
 from tests.papers.data_sets import DataSet
 from tests.papers.tables import Numbers
@@ -65,7 +65,8 @@ def search(data: DataSet, most: Decimal, randomness: Randomness) -> Search | Non
     chosen = next(each for each in target.trials if each.rank_noise == target.rank_noise)
     default = target.trials[0]
     tasks = plan_cell(GridSetting("auto", Decimal(1), None, target.rank_noise), schema, {}).tasks
-    afresh = reidentified_share(data.columns, tasks, (), randomness)
+    people = people_of(data.columns, tasks, randomness, max(task.k or 1 for task in tasks))
+    afresh = attacked_share(tasks, people, (), randomness)
     assert default.mean_sse is not None
     assert chosen.mean_sse is not None
     return Search(

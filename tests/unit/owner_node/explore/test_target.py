@@ -11,7 +11,7 @@ from owner_node.explore.assessment import GridSetting, plan_cell
 from owner_node.explore.sweep import ExploredTable
 from owner_node.explore.target import RANK_NOISES, find_rank_noise, sentences
 from owner_node.masking.engine import MemoryEngine
-from owner_node.risk.trials import Randomness, reidentified_share
+from owner_node.risk.trials import Randomness, attacked_share, people_of
 from tests.fakes.bits import SeededBits
 
 N = 500
@@ -101,5 +101,6 @@ def test_share_of_a_plan(known, least, most):
     records = table()
     tasks = plan_cell(GridSetting("idp-joint", Decimal(50), 5), records.schema, {}).tasks
     randomness = Randomness(SeededBits(3), np.random.default_rng(3))
-    share = reidentified_share(records.records.columns, tasks, known, randomness)
+    people = people_of(records.records.columns, tasks, randomness, max(task.k or 1 for task in tasks))
+    share = attacked_share(tasks, people, known, randomness)
     assert least <= share.mean <= most

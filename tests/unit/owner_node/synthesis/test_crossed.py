@@ -48,14 +48,16 @@ from owner_node.synthesis.crossed import (
     work_through,
 )
 from owner_node.synthesis.paillier import PrivateKey, PublicKey
-from owner_node.synthesis.together import GroupOwner, encrypted_counting, synthesise_across
 from tests.fakes.synthetic_owners import (
     OPENING,
     TERMS,
+    GroupOwner,
+    encrypted_counting,
     group_owners,
     paillier_key,
     plain_counting,
     shared_columns,
+    synthesise_across,
 )
 
 ATTRIBUTES = (
