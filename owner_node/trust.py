@@ -56,8 +56,7 @@ class Trust:
         Args:
             signature: DER.
             since: Begin of the release, as this owner recorded it: a certificate that was valid at some
-            moment
-                since then is accepted. None: it must be valid now.
+                moment since then is accepted. None: it must be valid now.
 
         Raises:
             IdentityError: If the certificate is not the aggregator's, or not valid.

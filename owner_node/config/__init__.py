@@ -1,6 +1,5 @@
 """`owner.toml`: the settings of an owner node, its policy and its data sets."""
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -18,6 +17,7 @@ from common.daemon.console import ConsoleSection
 from common.daemon.notify import NotifySection
 from common.daemon.settings import DialAddress, Duration, MetricsSection, Name, TrustDomain
 from common.errors import ConfigurationError, RefusedError, UsageError, did_you_mean
+from common.files import file_digest
 from common.model.schema import followers_of
 from common.settings import FilePath, Listed, Problem, Section, TlsSection, is_url, locate, read, validate
 from common.workspace import Workspace
@@ -180,8 +180,10 @@ def load(path: Path | None = None) -> OwnerConfig:
         ConfigurationError: If there is no file, or with all its problems.
     """
     path = locate(path, FILE_NAME)
+    digest = ""
     # Computed before reading: if the file changes in between, the daemon notices and reports it.
-    digest = _digest(path)
+    with suppress(OSError):  # `read` says why
+        digest = file_digest(path)
     file = validate(_File, read(path), path, lambda document: _contradictions(document, path.parent))
     tables = {field.name: getattr(file, field.name) for field in fields(_Tables)}
     workspace = file.engine.workspace(file.owner.state_dir)
@@ -223,13 +225,6 @@ def identity_in(document: Mapping[str, Any], path: Path) -> OwnerConfig:
     tables = {key: document[key] for key in ("owner", "aggregator", "tls") if key in document}
     identity = validate(_Identity, tables, path, lambda part: _contradictions(part, path.parent))
     return OwnerConfig(path=path, owner=identity.owner, aggregators=identity.aggregators, tls=identity.tls)
-
-
-def _digest(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return ""  # `read` says why
 
 
 # --- contradictions between tables, found in the document as it was read -----------------------------------

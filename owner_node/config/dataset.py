@@ -238,13 +238,10 @@ class AttributeTable(Section):
         ):
             yield "", "the domain from min to max has more values than 64-bit integers can count"
         else:
-            yield from self._spikes()
-
-    def _spikes(self) -> Iterator[tuple[str, str]]:
-        try:
-            self.attribute("spikes")
-        except ValueError as problem:
-            yield "spikes", str(problem).removeprefix("attribute 'spikes': ")
+            try:
+                self.attribute("spikes")
+            except ValueError as problem:
+                yield "spikes", str(problem).removeprefix("attribute 'spikes': ")
 
     def _units(self, text: str) -> int:
         kind, expected = self.type, f"expected {self.type.accepted}"
@@ -338,6 +335,8 @@ def _unfitting(table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 # --- data sets ---------------------------------------------------------------------------------------------
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ONE_VARIABLE = 'the name of an environment variable, such as "DATABASE_PASSWORD"'
+_DELIMITER = re.compile(r'[^"\r\n]')
 _DATABASE_KEYS = ("query", "query_timeout", "password_env", "password_file")
 
 
@@ -351,10 +350,15 @@ def _source(value: object, info: ValidationInfo) -> str:
     return f"{SQLITE}:///{parse_path(place.database, info)}" if place.dialect == SQLITE else value
 
 
-def _variable(value: str) -> str:
-    if not _VARIABLE.fullmatch(value):
-        raise ValueError('expected the name of an environment variable, such as "DATABASE_PASSWORD"')
-    return value
+def _matching(pattern: re.Pattern[str], expected: str) -> AfterValidator:
+    """Return the validator of a text that matches a pattern."""
+
+    def check(value: str) -> str:
+        if not pattern.fullmatch(value):
+            raise ValueError(f"expected {expected}")
+        return value
+
+    return AfterValidator(check)
 
 
 def _encoding(value: str) -> str:
@@ -363,12 +367,6 @@ def _encoding(value: str) -> str:
         return codecs.lookup(value).name
     except (LookupError, UnicodeError, ValueError):
         raise ValueError('expected the name of an encoding, such as "utf-8" or "latin-1"') from None
-
-
-def _delimiter(value: str) -> str:
-    if len(value) != 1 or value in '"\r\n':
-        raise ValueError('expected one character, such as "," or ";"')
-    return value
 
 
 DecimalMark = Literal[".", ","]
@@ -393,7 +391,7 @@ def _column_names(tables: dict[str, AttributeTable]) -> dict[str, AttributeTable
 class CsvOptions(Section):
     """The table `[dataset.csv]`: how a CSV file is written."""
 
-    delimiter: Annotated[str, AfterValidator(_delimiter)] = ","
+    delimiter: Annotated[str, _matching(_DELIMITER, 'one character, such as "," or ";"')] = ","
     """The character between two values."""
     decimal: DecimalMark = "."
     """Decimal mark."""
@@ -427,12 +425,6 @@ def _keys(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def _pass_name(name: str) -> str:
-    if not PASS_NAME.fullmatch(name):
-        raise ValueError(f"expected {PASS_NAME_RULE}")
-    return name
-
-
 def _passes(tables: tuple["MatchTable", ...]) -> tuple["MatchTable", ...]:
     if len({table.name for table in tables}) != len(tables):
         raise ValueError("expected passes with different names")
@@ -445,7 +437,9 @@ def _passes(tables: tuple["MatchTable", ...]) -> tuple["MatchTable", ...]:
 class MatchTable(Section):
     """A table `[[dataset.match]]`: one pass of linking by match keys."""
 
-    name: Annotated[str, AfterValidator(_pass_name), Field(description="a name for reports and policies")]
+    name: Annotated[
+        str, _matching(PASS_NAME, PASS_NAME_RULE), Field(description="a name for reports and policies")
+    ]
     keys: Annotated[
         Names, AfterValidator(_keys), Field(description='such as ["surname:soundex", "born:date"]')
     ]
@@ -476,7 +470,7 @@ class DatasetSettings(Section):
     """One SELECT; for databases only."""
     query_timeout: Duration = timedelta(minutes=10)
     """Time-out of a database statement."""
-    password_env: Annotated[str, AfterValidator(_variable)] | None = None
+    password_env: Annotated[str, _matching(_VARIABLE, _ONE_VARIABLE)] | None = None
     """Name of the environment variable with the database's password."""
     password_file: FilePath | None = None
     """File with the database's password."""
@@ -598,10 +592,6 @@ class DatasetTable(DatasetSettings):
         if len(self.structural_zeros) > MOST_RULES:
             yield "structural_zeros", f"has {len(self.structural_zeros)} rules, at most {MOST_RULES} can be"
 
-    def _structural_zero(self, rule: Mapping[str, Excluded]) -> StructuralZero:
-        values = (_excluded_values(self._with_missing(name), rule[name]) for name in sorted(rule))
-        return StructuralZero(tuple(values))
-
     def _with_missing(self, name: str) -> Attribute:
         """Return an attribute with the label of its missing values, where they are kept."""
         table = self.attributes[name]
@@ -634,6 +624,10 @@ class DatasetTable(DatasetSettings):
     def config(self) -> "DatasetConfig":
         """Return the run-time form."""
         tables = self.attributes.items()
+        rules = (
+            tuple(_excluded_values(self._with_missing(name), rule[name]) for name in sorted(rule))
+            for rule in self.structural_zeros
+        )
         return DatasetConfig(
             **{field.name: getattr(self, field.name) for field in fields(DatasetSettings)},
             attributes=tuple(table.attribute(name) for name, table in tables if not table.follows),
@@ -646,7 +640,7 @@ class DatasetTable(DatasetSettings):
                 for name, table in tables
                 if table.tree is not None and not table.follows
             },
-            structural_zeros=tuple(map(self._structural_zero, self.structural_zeros)),
+            structural_zeros=tuple(map(StructuralZero, rules)),
         )
 
 

@@ -212,15 +212,7 @@ class AggregatorClient:
         blob = wire.BlobKey(
             release=release, plan_digest=plan_digest, kind=wire.BLOB_KIND_TOKENS, digest=name, size=size
         )
-        offset, packing = await self._held(blob)
-        pieces: Iterable[bytes | memoryview]
-        if isinstance(tokens, Path):
-            pieces = read_chunks(tokens, offset)
-        else:
-            pieces = (tokens[start : start + CHUNK_BYTES] for start in range(offset, size, CHUNK_BYTES))
-        seconds = _transfer_seconds(size - offset)
-        chunks = self._chunks(blob, offset, pieces, packing, progress)
-        await _hand_over(lambda: self._calls.Upload(chunks, timeout=seconds))
+        await self._upload(blob, tokens, progress)
         return blob
 
     async def upload_fragment(
@@ -234,11 +226,7 @@ class AggregatorClient:
             release=release, plan_digest=plan_digest, kind=wire.BLOB_KIND_FRAGMENT, digest=fragment.digest,
             size=fragment.size,
         )  # fmt: skip
-        offset, packing = await self._held(blob)
-        chunks = self._chunks(blob, offset, read_chunks(fragment.path, offset), packing, progress)
-        seconds = _transfer_seconds(fragment.size - offset)
-        response: wire.UploadResponse = await _hand_over(lambda: self._calls.Upload(chunks, timeout=seconds))
-        return response
+        return await self._upload(blob, fragment.path, progress)
 
     async def upload_parcel(
         self, release: str, plan_digest: str, answer: ParcelAnswer, progress: Progress
@@ -248,10 +236,7 @@ class AggregatorClient:
         blob = wire.BlobKey(
             release=release, plan_digest=plan_digest, kind=kind, digest=stated.parcel_digest, size=stated.size
         )
-        offset, packing = await self._held(blob)
-        chunks = self._chunks(blob, offset, read_chunks(answer.path, offset), packing, progress)
-        seconds = _transfer_seconds(stated.size - offset)
-        await _hand_over(lambda: self._calls.Upload(chunks, timeout=seconds))
+        await self._upload(blob, answer.path, progress)
 
     async def parcel(self, release: str, plan_digest: str, stated: Parcel, to: Path) -> None:
         """Write what an owner of other attributes sent to a file, unless it is there.
@@ -378,12 +363,23 @@ class AggregatorClient:
             progress.advance(len(piece))
             SENT_BYTES.labels(_KINDS[blob.kind]).inc(len(piece))
 
-    async def _held(self, blob: wire.BlobKey) -> tuple[int, ChunkPacking]:
-        """Return how much of a blob the aggregator holds, and how the rest may travel."""
+    async def _upload(
+        self, blob: wire.BlobKey, content: bytes | Path, progress: Progress
+    ) -> wire.UploadResponse:
+        """Send a blob, or the file that has it, from the offset that the aggregator holds."""
         state = await _hand_over(
             lambda: self._calls.UploadState(wire.UploadStateRequest(blob=blob), timeout=_CALL_SECONDS)
         )
-        return min(int(state.offset), int(blob.size)), ChunkPacking(allowed=state.zstd)
+        offset = min(int(state.offset), blob.size)
+        pieces: Iterable[bytes | memoryview]
+        if isinstance(content, Path):
+            pieces = read_chunks(content, offset)
+        else:
+            pieces = (content[start : start + CHUNK_BYTES] for start in range(offset, blob.size, CHUNK_BYTES))
+        chunks = self._chunks(blob, offset, pieces, ChunkPacking(allowed=state.zstd), progress)
+        seconds = _transfer_seconds(blob.size - offset)
+        response: wire.UploadResponse = await _hand_over(lambda: self._calls.Upload(chunks, timeout=seconds))
+        return response
 
 
 def host_and_port(address: str) -> tuple[str, int]:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
@@ -25,13 +25,15 @@ from common.wire.v1 import owner_pb2 as wire
 from owner_node.config import KnownAggregator, OwnerConfig
 from owner_node.connection.client import AggregatorClient, NotTakenError, explain
 from owner_node.connection.credentials import Renewal
-from owner_node.connection.recall import LedgerGuard
+from owner_node.connection.recall import LedgerGuard, newest_head
 from owner_node.connection.worker import PASSING, Worker, WorkOutcome
 from owner_node.release.node import Node
 from owner_node.release.records import Records
 from owner_node.state.answers import SignedHead
-from owner_node.state.chain import Head
 from owner_node.trust import Trust
+
+if TYPE_CHECKING:
+    from owner_node.state.chain import Head
 
 _FIRST_WAIT_SECONDS = 0.5
 _LONGEST_WAIT_SECONDS = 30.0
@@ -64,12 +66,6 @@ def _why(error: OSError | TesseraError) -> dict[str, str]:
     if isinstance(error, OSError):
         return {"reason": disk_reason(error)}
     return {"reason": error.message, "hint": error.hint}
-
-
-def _head(response: wire.ConnectResponse | wire.PollResponse) -> Head | None:
-    """Return the newest head of this owner that an aggregator keeps."""
-    shown = response.newest_ledger_head
-    return Head(shown.sequence, shown.hash) if response.HasField("newest_ledger_head") else None
 
 
 def _step_name(work: wire.Work) -> str:
@@ -156,7 +152,7 @@ class Connection:
         self._guard.check()
         response = await client.connect(self._datasets(), self._trust)
         await self._examine(response)
-        self._reason, self._reported = "", _head(response)
+        self._reason, self._reported = "", newest_head(response)
         await asyncio.to_thread(self._records.presence.note_connected, self._aggregator.name)
         _log.info(
             "connected", extra={"aggregator": self._aggregator.name, "version": response.software.version}
@@ -219,7 +215,7 @@ class Connection:
                 return []
             response = await self._await_answer(client, poll)
             await self._examine(response)
-            self._reported = _head(response)
+            self._reported = newest_head(response)
             # An answer to a ledger head may have no work although some is due.
             if not response.work and head is None:
                 await self._end_forgotten()

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from common.clock import utc_now
 from common.errors import ConfigurationError, IntegrityError, TesseraError, UsageError
@@ -18,7 +17,7 @@ from common.files import private_directory, read_private, write_atomic
 from common.trust.credentials import requested_key, switch_pair
 from common.trust.enrolment import Bundle, key_pem, make_request, new_key
 from common.trust.identity import fingerprint, parse_fingerprint
-from common.trust.signing import load_chain, load_key
+from common.trust.signing import chain_pem, load_chain, load_key
 from owner_node.config import OwnerConfig
 from owner_node.connection.client import connected_client
 from owner_node.connection.credentials import Renewal, check_issued, own_credentials, own_party
@@ -107,7 +106,7 @@ def install(
     _check_authority(authority, ca_fingerprint)
     chain = bundle.chain()
     key, requested = _key_of(config.tls.key, chain[0])
-    pem = b"".join(certificate.public_bytes(Encoding.PEM) for certificate in chain)
+    pem = chain_pem(chain)
     certificate = check_issued(key.public_key(), pem, own_party(config), (authority,), now)
     authorities = _trust(config.tls.ca, authority, add_ca=add_ca)
     try:
@@ -167,7 +166,7 @@ def _trust(path: Path, authority: x509.Certificate, *, add_ca: bool) -> tuple[x5
     trusted = (*known, authority)
     if not path.parent.exists():
         private_directory(path.parent)
-    _write(path, b"".join(certificate.public_bytes(Encoding.PEM) for certificate in trusted), _PUBLIC_FILE)
+    _write(path, chain_pem(trusted), _PUBLIC_FILE)
     return trusted
 
 

@@ -93,6 +93,12 @@ class LedgerGuard:
             self.broken.set()
 
 
+def newest_head(response: wire.ConnectResponse | wire.PollResponse) -> Head | None:
+    """Return the newest head of this owner that an aggregator keeps."""
+    shown = response.newest_ledger_head
+    return Head(shown.sequence, shown.hash) if response.HasField("newest_ledger_head") else None
+
+
 def own_head(records: Records, owner: str, trust: Trust, shown: wire.LedgerHead) -> bool:
     """Whether this owner signed a ledger head, as an aggregator keeps it; see `own_signature`."""
     try:
@@ -161,9 +167,8 @@ async def _ask(
             f"--without {section.name}: then only what the ledger has reserved there is charged",
             {"aggregator": section.name},
         ) from None
-    shown = response.newest_ledger_head
-    newest = Head(shown.sequence, shown.hash) if response.HasField("newest_ledger_head") else None
-    proved = newest is not None and own_head(records, config.owner.id, trust, shown)
+    newest = newest_head(response)
+    proved = newest is not None and own_head(records, config.owner.id, trust, response.newest_ledger_head)
     return Shown(section.name, newest, proved, tuple(places), tuple(releases))
 
 

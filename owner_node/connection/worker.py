@@ -125,9 +125,6 @@ class Worker:
         """Stop what is computed for a release; its work ends soon, without an answer."""
         self._node_of(release).interrupt(release)
 
-    def _node_for(self, work: wire.Work) -> Node:
-        return self._node_of(work.release)
-
     def _node_of(self, release: str) -> Node:
         return self._trials if self._trials is not None and is_trial(release) else self._node
 
@@ -180,7 +177,7 @@ class Worker:
         Raises:
             StepStoppedError: If it was interrupted, whatever that made of it.
         """
-        progress = self._node_for(work).progress(work.release)
+        progress = self._node_of(work.release).progress(work.release)
         try:
             return await self._steps[step](work)
         except Exception:
@@ -208,10 +205,10 @@ class Worker:
                 raise
 
     async def _failure(self, work: wire.Work, error: TesseraError) -> wire.AnswerRequest:
-        return _failure(await in_thread(self._node_for(work).fail, work.release, error))
+        return _failure(await in_thread(self._node_of(work.release).fail, work.release, error))
 
     async def _describe(self, work: wire.Work) -> wire.AnswerRequest:
-        describe = self._node_for(work).invitations.describe
+        describe = self._node_of(work.release).invitations.describe
         async with self._in_turn(self._side_turn):
             schema = await in_thread(describe, work.release, work.describe.dataset)
         # The libraries for masking are loaded while other owners answer.
@@ -219,7 +216,7 @@ class Worker:
         return wire.AnswerRequest(described=wire.Described(schema=schema, software=software_here()))
 
     async def _consent(self, work: wire.Work) -> wire.AnswerRequest:
-        asked, accept = work.consent, self._node_for(work).invitations.consent
+        asked, accept = work.consent, self._node_of(work.release).invitations.consent
         async with self._in_turn(self._turn):
             plan = await self._client.document(work.release, work.plan_digest)
             offer = Offer(plan, asked.signature, asked.certificate, asked.deadline or None)
@@ -237,9 +234,9 @@ class Worker:
         )
 
     async def _link(self, work: wire.Work) -> wire.AnswerRequest:
-        shown, link = [], self._node_for(work).production.link
+        shown, link = [], self._node_of(work.release).production.link
         async with self._in_turn(self._turn):
-            if self._node_for(work).production.checks_co_owners:
+            if self._node_of(work.release).production.checks_co_owners:
                 consents = await self._client.document(work.release, work.link.consents_digest)
                 shown = [
                     CoOwner(
@@ -252,7 +249,7 @@ class Worker:
                     for co_owner in _consents(consents).co_owners
                 ]
             linked = await in_thread(link, work.release, work.plan_digest, shown)
-        blob, progress = wire.BlobKey(), self._node_for(work).progress(work.release)
+        blob, progress = wire.BlobKey(), self._node_of(work.release).progress(work.release)
         if linked.tokens:
             blob = await self._client.upload_tokens(work.release, work.plan_digest, linked.tokens, progress)
         return wire.AnswerRequest(
@@ -267,12 +264,12 @@ class Worker:
         )
 
     async def _mask(self, work: wire.Work) -> wire.AnswerRequest:
-        mask, asked = self._node_for(work).production.mask, work.mask
+        mask, asked = self._node_of(work.release).production.mask, work.mask
         names, selection = (work.release, work.plan_digest), b""
         async with self._in_turn(self._turn):
             addendum = await self._client.document(work.release, asked.addendum_digest)
             signed = (addendum, asked.signature, asked.certificate)
-            size = await in_thread(self._node_for(work).production.selection_size, *names, addendum)
+            size = await in_thread(self._node_of(work.release).production.selection_size, *names, addendum)
             if size:
                 selection = await self._client.selection(*names, size)
             sealed = await in_thread(mask, *names, *signed, selection)
@@ -288,7 +285,7 @@ class Worker:
         )
 
     async def _collect(self, work: wire.Work) -> None:
-        node, names = self._node_for(work), (work.release, work.plan_digest)
+        node, names = self._node_of(work.release), (work.release, work.plan_digest)
         fragment = await in_thread(node.production.fragment, *names)
         received = await self._client.upload_fragment(*names, fragment, node.progress(work.release))
         signed = (received.receipt, received.signature, received.certificate)
@@ -314,7 +311,7 @@ class Worker:
     async def _crossing(self, work: wire.Work, asked: "wire.Pass | wire.Measure") -> "Crossing":
         opening = await self._client.document(work.release, asked.opening_digest)
         signed = (opening, asked.signature, asked.certificate)
-        make = self._node_for(work).measuring.crossing
+        make = self._node_of(work.release).measuring.crossing
         return await in_thread(make, work.release, work.plan_digest, *signed)
 
     async def _fetch_parcels(
@@ -331,14 +328,14 @@ class Worker:
         self, work: wire.Work, round_number: int, answer: "ParcelAnswer"
     ) -> wire.AnswerRequest:
         names = (work.release, work.plan_digest)
-        await self._client.upload_parcel(*names, answer, self._node_for(work).progress(work.release))
+        await self._client.upload_parcel(*names, answer, self._node_of(work.release).progress(work.release))
         parcel = wire.Parcel(
             statement=answer.parcel.to_bytes(), signature=answer.signature, certificate=answer.certificate
         )
         return wire.AnswerRequest(passed=wire.Passed(round=round_number, parcel=parcel))
 
     async def _measure(self, work: wire.Work) -> wire.AnswerRequest:
-        asked, measuring = work.measure, self._node_for(work).measuring
+        asked, measuring = work.measure, self._node_of(work.release).measuring
         names, partners = (work.release, work.plan_digest), b""
         sums: dict[str, Parcel] = {}
         async with self._in_turn(self._turn):
@@ -362,7 +359,7 @@ class Worker:
         )
 
     async def _conclude(self, work: wire.Work) -> wire.AnswerRequest:
-        said, node = work.conclude, self._node_for(work)
+        said, node = work.conclude, self._node_of(work.release)
         # A published fragment is rewritten. Any other end is short, and returns a reservation.
         async with self._in_turn(self._side_turn) if said.state == "published" else nullcontext():
             await in_thread(node.conclude, work.release, said.state, said.reason, said.manifest_digest)
