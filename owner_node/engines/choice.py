@@ -1,9 +1,10 @@
 """Which engine a data set gets, why, and what it needs of scratch, guessed before it is loaded."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from common.canonical import Document
 from common.errors import UnusableDataError
 from common.settings import is_url
 from common.words.numbers import size_text
@@ -27,10 +28,10 @@ _PASS_BYTES = 60
 
 
 @dataclass(frozen=True, slots=True)
-class EngineChoice:
+class EngineChoice(Document):
     """The engine of a data set."""
 
-    engine: EngineKind | None
+    engine: EngineKind | None = field(metadata={"name": "kind"})
     """Memory, disk or Spark; None if that is decided while the data set is loaded."""
     why: str
     table_bytes: int | None
@@ -44,15 +45,7 @@ class EngineChoice:
 
     def to_document(self) -> dict[str, Any]:
         """Return the document that commands print."""
-        return {
-            "kind": None if self.engine is None else str(self.engine),
-            "why": self.why,
-            "text": self.text,
-            "table_bytes": self.table_bytes,
-            "scratch_bytes": self.scratch_bytes,
-            "too_large": self.too_large,
-            "guessed": self.guessed,
-        }
+        return Document.to_document(self) | {"text": self.text}
 
     @property
     def text(self) -> str:

@@ -133,7 +133,7 @@ PMSE, F_MEASURE = "pmse", "f-measure"
 ALL_MEASURES = (*MEASURES, PMSE, F_MEASURE)
 """Optional measures; the mean SSE is always computed."""
 MOST_MODELLED = 10_000
-"""Default number of records that models are trained on and compared with."""
+"""Records that models are trained on and compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +150,6 @@ class Wanted:
     """What is attacked."""
     class_number: int | None = None
     """Number of the class attribute of the F-measure."""
-    most_modelled: int = MOST_MODELLED
-    """Records that models are trained on and compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +266,9 @@ def _model_results(cell: Cell, subject: Subject, randomness: Randomness, check: 
         masked = whole.places_of(whole.masked(cell.tasks, randomness.bits))
         seed = int(randomness.choices.integers(2**31))
         if wants_pmse:
-            n_records, most = whole.n_records, wanted.most_modelled
-            some = np.arange(n_records)
-            if n_records > most:
-                some = np.sort(randomness.choices.choice(n_records, most, replace=False))
+            some = np.arange(whole.n_records)
+            if some.size > MOST_MODELLED:
+                some = np.sort(randomness.choices.choice(some.size, MOST_MODELLED, replace=False))
             scores.append(propensity(whole.places[some], masked[some]))
         if subject.f_measures is not None:
             recognised.append(_f_measures(whole, masked, wanted, seed))
@@ -300,8 +297,8 @@ def _f_measures(whole: OriginalRecords, masked: Float64Array, wanted: Wanted, se
     """Train on the first masked records, and test on the original records after them."""
     number = wanted.class_number or 0
     n_training = split(whole.n_records)
-    training = masked[:n_training][: wanted.most_modelled]
-    test = whole.places[n_training:][: wanted.most_modelled]
+    training = masked[:n_training][:MOST_MODELLED]
+    test = whole.places[n_training:][:MOST_MODELLED]
     scale = whole.attributes[number].scale
     class_at = np.arange(scale.attribute.n_values)
     if scale.place_of is not None:

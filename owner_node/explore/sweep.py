@@ -20,7 +20,6 @@ from owner_node.explore.assessment import (
     ALL_MEASURES,
     CHOSEN,
     F_MEASURE,
-    MOST_MODELLED,
     PMSE,
     Cell,
     Grid,
@@ -74,7 +73,6 @@ class ExploreRequest:
     known: tuple[str, ...] = ()
     """Attributes that an intruder knows about everybody; empty for all."""
     class_attribute: str | None = None
-    most_modelled: int = MOST_MODELLED
 
 
 Progress = Callable[[int, int], None]
@@ -172,7 +170,6 @@ def _wanted_results(table: ExploredTable, question: ExploreRequest) -> Wanted:
         measures,
         Aims(question.attacks, intruders, unknown if unknown.size else known, question.deep_repetitions),
         number,
-        question.most_modelled,
     )
 
 

@@ -21,7 +21,7 @@ from common.matching.lists import PassList
 from common.model.schema import MatchPass
 from owner_node.config import DatasetConfig
 from owner_node.linking.tokens import KEY_SIZE, hash_messages
-from owner_node.values.match_keys import KeyColumns, MatchKey, NumberedPersons, parse_key
+from owner_node.values.match_keys import KeyColumns, MatchKey, NumberedPersons, join_keys, parse_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,7 +91,7 @@ def pass_tokens(columns: KeyColumns, keys: Sequence[MatchKey], key: bytes, handl
 
     from common.arrays import sortable
 
-    joined = _join_keys([columns.key(match_key) for match_key in keys])
+    joined = join_keys([columns.key(match_key) for match_key in keys])
     complete = np.flatnonzero(joined.is_valid().to_numpy(zero_copy_only=False))
     tokens = sortable(hash_messages(joined.drop_null().to_numpy(zero_copy_only=False), key))
     order = np.argsort(tokens, kind="stable")
@@ -106,15 +106,6 @@ def pass_tokens(columns: KeyColumns, keys: Sequence[MatchKey], key: bytes, handl
         int(np.count_nonzero(sizes == 2)),
     )
     return PassTokens(sent, int((sizes * (sizes - 1) // 2).sum()))
-
-
-def _join_keys(keys: Sequence["pa.Array"]) -> "pa.Array":
-    """Concatenate the keys of every record; null if one of them is."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    separator = pa.scalar(b"", pa.large_binary())
-    return keys[0] if len(keys) == 1 else pc.binary_join_element_wise(*keys, separator)
 
 
 def key_columns(dataset: DatasetConfig, columns: Sequence["pa.Array"], n_records: int) -> KeyColumns:

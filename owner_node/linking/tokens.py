@@ -116,8 +116,8 @@ def _messages(columns: Sequence["pa.Array"]) -> Any:
     """Return the records' messages as an object array of bytes, shape (n_records,)."""
     import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
 
+    from owner_node.values.match_keys import join_keys, prefix_lengths
     from owner_node.values.normal_forms import missing
 
     if n_missing := int(np.count_nonzero(missing(columns))):
@@ -126,13 +126,5 @@ def _messages(columns: Sequence["pa.Array"]) -> Any:
             'complete them, or set missing = "drop" for this data set',
             {"count": n_missing},
         )
-    pieces = []
-    for column in columns:
-        values = column.cast(pa.large_string()).cast(pa.large_binary())
-        lengths = pc.binary_length(values).to_numpy(zero_copy_only=False).astype(">u8")
-        prefixes = pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(lengths.itemsize), len(values), [None, pa.py_buffer(lengths.tobytes())]
-        )
-        pieces += [prefixes.cast(pa.large_binary()), values]
-    separator = pa.scalar(b"", pa.large_binary())
-    return pc.binary_join_element_wise(*pieces, separator).to_numpy(zero_copy_only=False)
+    keys = [prefix_lengths(column.cast(pa.large_string())) for column in columns]
+    return join_keys(keys).to_numpy(zero_copy_only=False)

@@ -27,10 +27,10 @@ from owner_node.masking.arrays import (
     Purpose,
     SystemBits,
 )
-from owner_node.masking.lists import ListMechanism, ReleasedList, Statistics, statistics_of
+from owner_node.masking.lists import ListMechanism, ReleasedList
 from owner_node.masking.order import Ranking, rank, tie_breakers
 from owner_node.masking.rank_noise import PositionNoise, noisy_order
-from owner_node.masking.tasks import AttributeTask, IndexOrder, check_table, mechanism_of, own_order
+from owner_node.masking.tasks import AttributeTask, IndexOrder, check_table, own_order
 
 DRAWN_ASIDE = 2**18
 """Number of records from which a second thread draws."""
@@ -235,16 +235,10 @@ class _Ordered:
     def release(
         self, mechanism: ListMechanism, bits: BitSource, units: Callable[[Int64Array], Int64Array]
     ) -> ReleasedList:
-        released = mechanism.release_from(
-            self._statistics(), self.task.setting, bits.of(Purpose.LIST), bits.of(Purpose.SHUFFLE)
-        )
-        return released.mapped(units)
-
-    def _statistics(self) -> Statistics:
-        ascending, setting = self.ranking.values - self.task.attribute.lower, self.task.setting
-        mechanism = mechanism_of(self.task)
-        tail = mechanism.tail(setting, ascending.size)
-        return statistics_of(ascending, setting, mechanism.depth(setting), tail)
+        setting = self.task.setting
+        statistics = mechanism.statistics(self.ranking.values - self.task.attribute.lower, setting)
+        bits_of_list, shuffles = bits.of(Purpose.LIST), bits.of(Purpose.SHUFFLE)
+        return mechanism.release_from(statistics, setting, bits_of_list, shuffles).mapped(units)
 
     def assign(self) -> PositionArray:
         if self.noise is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Self
 
-from common.canonical import canonical
+from common.canonical import Document
 from common.errors import UsageError
 from common.words.worth import BETTER, Worth
 
@@ -21,7 +21,7 @@ def as_share(value: float) -> Decimal:
 
 
 @dataclass(frozen=True, slots=True)
-class AttributeForecast:
+class AttributeForecast(Document):
     """The forecast of one attribute."""
 
     name: str
@@ -34,12 +34,6 @@ class AttributeForecast:
     zero_noise: Decimal
     """Share of its values that get no noise."""
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the document of this attribute."""
-        return {
-            "name": self.name, "error": self.error, "unchanged": self.unchanged, "zero_noise": self.zero_noise
-        }  # fmt: skip
-
 
 WORTH_HINT = f"{BETTER}: owner-node explore compares settings; add --anyway if you want this one"
 MOSTLY_LOST = Decimal("0.5")
@@ -47,7 +41,7 @@ MOSTLY_LOST = Decimal("0.5")
 
 
 @dataclass(frozen=True, slots=True)
-class Reidentification:
+class Reidentification(Document):
     """The best attack of the intruder that a policy expects; every share is one of persons."""
 
     known: tuple[str, ...]
@@ -62,13 +56,6 @@ class Reidentification:
     without: Decimal
     """Share that would be found without the release."""
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the document; all numbers are decimals."""
-        return {
-            "known": list(self.known), "attack": self.attack, "share": self.share, "low": self.low,
-            "high": self.high, "without": self.without,
-        }  # fmt: skip
-
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
         """Read what `to_document` returned."""
@@ -77,7 +64,7 @@ class Reidentification:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(Document):
     """The forecast of a fragment, before any of its noise is drawn."""
 
     attributes: tuple[AttributeForecast, ...]
@@ -166,21 +153,11 @@ class Forecast:
 
     def to_document(self) -> dict[str, Any]:
         """Return the document; all numbers are decimals."""
-        return {
-            "attributes": [attribute.to_document() for attribute in self.attributes],
-            "mean_sse": self.mean_sse,
-            "mean_sse_of_means": self.mean_sse_of_means,
-            "unchanged_values": self.unchanged_values,
-            "unchanged_records": self.unchanged_records,
-            "zero_noise": self.zero_noise,
-            "deviation": self.deviation,
-            "reidentified": self.reidentified,
-            "intruder": None if self.intruder is None else self.intruder.to_document(),
-        }
+        return Document.to_document(self) | {"mean_sse_of_means": self.mean_sse_of_means}
 
     def to_text(self) -> str:
         """Return the text that a session stores."""
-        return canonical(self.to_document()).decode()
+        return self.to_bytes().decode()
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -189,7 +166,7 @@ class Forecast:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Read the document, whose numbers may be texts."""
+        """Read the document, whose numbers may be texts; a probability may have any number of digits."""
         attributes = tuple(
             AttributeForecast(
                 entry["name"],

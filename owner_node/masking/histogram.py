@@ -124,7 +124,7 @@ class HistogramMechanism(ListMechanism):
         n_pairs: int,
     ) -> Expectation:
         """Draw the noise of all counts several times: their projection mixes all values."""
-        n_records, counts = sorted_values.size, counts_of(sorted_values, setting)
+        n_records, counts = sorted_values.size, np.bincount(sorted_values, minlength=setting.n_values)
         expectation = DrawnExpectation(n_records, n_pairs)
         for pair in range(n_pairs):
             noise = self.noise(setting, bits)
@@ -136,11 +136,6 @@ class HistogramMechanism(ListMechanism):
         # The deviation if the noise of every count moved its scale in records, at most all.
         moving = min(0.5, 2 * setting.g * setting.n_values / (float(setting.epsilon) * n_records))
         return expectation.mean(moving, 0)
-
-
-def counts_of(values: Int64Array, setting: Setting) -> Int64Array:
-    """Count every value of the domain, `(V,)`."""
-    return np.bincount(values, minlength=setting.n_values)
 
 
 def _apart_from_missing(noisy: Float64Array, n_records: int, scale: float) -> Float64Array:

@@ -109,22 +109,6 @@ Statistics: TypeAlias = ClusterStatistics | Int64Array
 """All that a list is made from: statistics of clusters, or counts of all values, `(V,)`."""
 
 
-def statistics_of(
-    sorted_values: Int64Array, setting: Setting, depth: int | None, tail: int = 0
-) -> Statistics:
-    """Compute what a list is made from.
-
-    Args:
-        sorted_values: `(n_records,)`, ascending, from 0 to V - 1.
-    """
-    if depth is None and setting.n_values * SEARCHED < sorted_values.size:
-        return np.diff(np.searchsorted(sorted_values, np.arange(setting.n_values + 1)))
-    if depth is None:
-        return np.bincount(sorted_values, minlength=setting.n_values)
-    clusters = Clusters(sorted_values.size, setting.k)
-    return ClusterStatistics.of(sorted_values, clusters, depth, tail, setting.spikes)
-
-
 def clusters_in(statistics: Statistics) -> ClusterStatistics:
     """Return statistics of clusters, for a mechanism whose depth asks for them."""
     if not isinstance(statistics, ClusterStatistics):
@@ -167,6 +151,20 @@ class ListMechanism(ABC):
         """Return how many of the smallest and of the largest values of all records its list depends on."""
         return 0
 
+    def statistics(self, sorted_values: Int64Array, setting: Setting) -> Statistics:
+        """Compute what the list of some values is made from.
+
+        Args:
+            sorted_values: `(n_records,)`, ascending, from 0 to V - 1.
+        """
+        depth, n_records = self.depth(setting), sorted_values.size
+        if depth is None and setting.n_values * SEARCHED < n_records:
+            return np.diff(np.searchsorted(sorted_values, np.arange(setting.n_values + 1)))
+        if depth is None:
+            return np.bincount(sorted_values, minlength=setting.n_values)
+        clusters, tail = Clusters(n_records, setting.k), self.tail(setting, n_records)
+        return ClusterStatistics.of(sorted_values, clusters, depth, tail, setting.spikes)
+
     @abstractmethod
     def release_from(
         self, statistics: Statistics, setting: Setting, bits: BitSource, shuffles: BitSource
@@ -193,9 +191,7 @@ class ListMechanism(ABC):
         Args:
             sorted_values: `(n_records,)`, ascending, from 0 to V - 1, at least k of them.
         """
-        tail = self.tail(setting, sorted_values.size)
-        statistics = statistics_of(sorted_values, setting, self.depth(setting), tail)
-        return self.release_from(statistics, setting, bits, bits)
+        return self.release_from(self.statistics(sorted_values, setting), setting, bits, bits)
 
     @abstractmethod
     def expect(

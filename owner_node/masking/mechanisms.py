@@ -253,10 +253,7 @@ class SumMechanism(ListMechanism):
 
     def exact_sums(self, sorted_values: Int64Array, setting: Setting) -> ExactSums:
         """Return the sums of all clusters before noise, and the scales of their noise."""
-        clusters, tail = Clusters(sorted_values.size, setting.k), self.tail(setting, sorted_values.size)
-        return self.calibrated(
-            ClusterStatistics.of(sorted_values, clusters, self.depth(setting), tail), setting
-        )
+        return self.calibrated(clusters_in(self.statistics(sorted_values, setting)), setting)
 
     def calibrated(self, statistics: ClusterStatistics, setting: Setting) -> ExactSums:
         """Return the sums of all clusters before noise, and the scales of their noise."""

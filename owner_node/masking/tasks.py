@@ -40,11 +40,6 @@ class IndexOrder:
     """Declared index at each place, `(n_categories,)`; the inverse of `place_of`."""
 
 
-def taxonomy_order(taxonomy: Taxonomy) -> IndexOrder:
-    """Order categories by their distance to the most marginal one, ties in declared order."""
-    return _with_inverse(np.array(taxonomy.order(), dtype=np.int64))
-
-
 def frequency_order(indices: Int64Array, n_categories: int) -> IndexOrder:
     """Order categories by frequency, the most frequent first, ties in declared order.
 
@@ -144,7 +139,7 @@ def order_from_counts(counts: Callable[[], Int64Array], task: AttributeTask) -> 
         counts: Returns how many records have each category, `(V,)`; called only where the order needs it.
     """
     if task.taxonomy is not None:
-        return taxonomy_order(task.taxonomy)
+        return _with_inverse(np.array(task.taxonomy.order(), dtype=np.int64))
     # If the list is the same in any order, no data-dependent order is used, since no bound covers one.
     if not task.rules.is_ordered_by_data(frequency_order=task.attribute.by_frequency):
         return None
@@ -166,7 +161,8 @@ def check_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask
     if len({columns[name].size for name in names}) > 1:
         raise DataError("columns differ in their number of records", "load all attributes from one source")
     for task in tasks:
-        check_attribute(columns[task.attribute.name], task)
+        check_setting(columns[task.attribute.name].size, task)
+        check_domain(columns[task.attribute.name], task.attribute)
 
 
 def check_names(columns: Collection[str], tasks: Sequence[AttributeTask]) -> list[str]:
@@ -178,12 +174,6 @@ def check_names(columns: Collection[str], tasks: Sequence[AttributeTask]) -> lis
     if absent:
         raise DataError(f"no column for: {', '.join(absent)}", "load every attribute that is to be masked")
     return names
-
-
-def check_attribute(values: Int64Array, task: AttributeTask) -> None:
-    """Raise every error that would make `mask_attribute` fail; arguments and errors as in `check_table`."""
-    check_setting(values.size, task)
-    check_domain(values, task.attribute)
 
 
 def check_setting(n_records: int, task: AttributeTask) -> None:

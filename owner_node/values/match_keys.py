@@ -6,7 +6,7 @@ a building block never changes under `common.model.schema.MATCH_VERSION`. Nothin
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +76,7 @@ class KeyColumns:
         """
         if key not in self._made:
             encoded = self._of_columns(key.columns)
-            made = _prefix_lengths(make_block(key.block, encoded.dictionary, self._date_format))
+            made = prefix_lengths(make_block(key.block, encoded.dictionary, self._date_format))
             self._made[key] = made.take(encoded.indices)
         return self._made[key]
 
@@ -112,7 +112,7 @@ class NumberedPersons(KeyColumns):
         """Return the numbers of the persons, shape (n_records,)."""
         import pyarrow as pa
 
-        return _prefix_lengths(pa.array(map(str, self._numbers), pa.large_string()))
+        return prefix_lengths(pa.array(map(str, self._numbers), pa.large_string()))
 
 
 def make_block(block: str, texts: "pa.Array", date_format: str = ISO_DATE) -> "pa.Array":
@@ -138,7 +138,8 @@ def make_block(block: str, texts: "pa.Array", date_format: str = ISO_DATE) -> "p
     return pc.if_else(pc.equal(made, ""), pa.scalar(None, made.type), made)
 
 
-def _prefix_lengths(texts: Any) -> Any:
+def prefix_lengths(texts: "pa.Array") -> "pa.Array":
+    """Return the texts, `(n_texts,)`, each after its number of bytes as eight big-endian bytes."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -147,7 +148,16 @@ def _prefix_lengths(texts: Any) -> Any:
     prefixes = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(lengths.itemsize), len(values), [None, pa.py_buffer(lengths.tobytes())]
     ).cast(pa.large_binary())
-    return pc.binary_join_element_wise(prefixes, values, pa.scalar(b"", pa.large_binary()))
+    return join_keys([prefixes, values])
+
+
+def join_keys(keys: Sequence["pa.Array"]) -> "pa.Array":
+    """Concatenate the keys of every record; null if one of them is."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    separator = pa.scalar(b"", pa.large_binary())
+    return keys[0] if len(keys) == 1 else pc.binary_join_element_wise(*keys, separator)
 
 
 # --- building blocks ---------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from common.errors import UsageError
 from common.model.mechanisms import MECHANISMS
 from common.model.schema import Attribute, AttributeType
 from owner_node.masking.clusters import Clusters
-from owner_node.masking.lists import statistics_of
 from owner_node.masking.mechanisms import MECHANISMS as PRIVATE
 from owner_node.masking.quantiles import (
     at_middles,
@@ -180,10 +179,11 @@ def test_counts_of_spikes_have_the_stated_noise(spikes, g, scale):
     attribute = Attribute("pay", AttributeType.INTEGER, 0, 1000, spikes=spikes)
     task = AttributeTask(attribute, Decimal(100), 200, "dp-quantiles", g, epsilon_spikes=Decimal("0.2"))
     values = np.sort(np.concatenate([np.arange(1000), [300] * 1000]))
-    statistics = statistics_of(values, task.setting, 1)
+    mechanism = PRIVATE["dp-quantiles"]
+    statistics = mechanism.statistics(values, task.setting)
     bits, counts = SeededBits(7), []
     for _ in range(1500):
-        found = PRIVATE["dp-quantiles"].release_from(statistics, task.setting, bits, bits)
+        found = mechanism.release_from(statistics, task.setting, bits, bits)
         counts.append(np.count_nonzero(found.by_place == 300))
     away = np.abs(np.array(counts) - np.count_nonzero(values == 300))
     q = np.exp(-1 / scale)
