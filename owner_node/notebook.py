@@ -23,6 +23,7 @@ from common.errors import UsageError
 from common.model import schema as model
 from common.model.mechanisms import DEFAULT_MECHANISM
 from common.model.privacy import NO_RANK_NOISE, parse_delta, parse_epsilon
+from common.model.products import Product
 from common.planning.arguments import parse_k, parse_mechanism, parse_own_arguments, parse_rank_noise
 from common.release.count_estimates import NoisyCounts
 from common.release.counts import measured_in
@@ -311,15 +312,15 @@ class Workspace:
             new_id("synthetic", utc_now) if id is None else id,
             dataset.name,
             epsilon=str(epsilon),
+            product=Product.SYNTHETIC,
+            delta=str(delta),
             attributes=[attributes] if isinstance(attributes, str) else list(attributes),
         )
         loaded, of_records, _ = self._load(frame, dataset, arguments.attributes)
         with self._open_state(dataset, loaded) as (records, data):
             job = prepare_synthesis(
-                arguments.release, dataset, data, of_records, records, arguments.epsilon,
-                parse_delta(str(delta)),
-                policy=self._policy, now=utc_now(),
-            )  # fmt: skip
+                arguments, dataset, data, of_records, records, policy=self._policy, now=utc_now()
+            )
             tables = MaskedTables(self.folder)
             if job.work.standing() is Standing.NEW:
                 job.work.judge()

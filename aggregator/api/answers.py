@@ -147,9 +147,9 @@ class Answers:
     def _sum_key(self, release: Release, owner: str, answer: wire.Linked) -> tuple[str, str]:
         """Return an owner's key for sums, and who signed it; empty where none is needed."""
         plan = release.the_plan()
-        if bool(answer.sum_key) is (plan.synthesis is None):
+        if bool(answer.sum_key) is not plan.product.rules.in_rounds:
             raise ProtocolError("a key for sums is sent for synthetic releases, and only then", _COMPATIBLE)
-        if plan.synthesis is None:
+        if not answer.sum_key:
             return "", ""
         if len(answer.sum_key) != KEY_BYTES:
             raise ProtocolError(f"a key for sums of {len(answer.sum_key)} bytes is none", _COMPATIBLE)

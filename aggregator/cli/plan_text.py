@@ -49,7 +49,7 @@ def brief(plan: Plan) -> list[str]:
 
 
 def _owners(plan: Plan) -> PagePart:
-    masked, delta = plan.synthesis is None, ("δ",) if plan.delta else ()
+    masked, delta = plan.product.rules.by_record, ("δ",) if plan.delta else ()
     return rows(
         ("owner", "records", "ε", "charge", *delta, *(("k", "mechanisms") if masked else ())),
         [

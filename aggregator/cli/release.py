@@ -23,8 +23,8 @@ from common.cli.release_options import takes_release_arguments
 from common.errors import ExitCode, NotConnectedError, UsageError
 from common.model.plan import Plan
 from common.wire.v1.control_pb2 import ConfirmRequest, ReleaseRequest
+from common.words.guarantee import worth_of
 from common.words.numbers import count_text, moment_text
-from common.words.worth import Worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +92,7 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, details: boo
             if view.state == "planned" and view.note and not has_ended(view):
                 console.note(f"warning: {view.note}")
             console.print_line()
-        worth = Worth.of_plan(Plan.from_bytes(view.plan)) if view.plan else None
+        worth = worth_of(Plan.from_bytes(view.plan)) if view.plan else None
         if worth and worth.worthless and (console.can_ask() or not view.HasField("error")):
             console.note(f"warning: {worth.text}")
         # A plan that was confirmed in advance is shown as well, before the daemon continues from it.

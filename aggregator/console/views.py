@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from aggregator.control.documents import document, error_of, has_ended, rows
 from aggregator.control.plan_sections import plan_sections
-from common.model.plan import Plan, Product
+from common.model.plan import Plan
+from common.model.products import Product
 from common.model.schema import Schema
 from common.release.table import describe_domain
-from common.words.guarantee import essentials
-from common.words.worth import Worth
+from common.words.guarantee import essentials, worth_of
 
 if TYPE_CHECKING:
     from common.wire.v1.control_pb2 import ActionView, EventView, OwnerProgress, ReleaseView, SchemaView
@@ -31,8 +31,8 @@ STEPS = {
     "published": "Published",
 }
 """The steps of a release that goes well, by state."""
-_OF_PRODUCT = {Product.MASKED: ("masking", "collecting"), Product.SYNTHETIC: ("measuring",)}
-"""The steps that only releases of one product have."""
+_IN_ROUNDS, _MASKED = ("measuring",), ("masking", "collecting")
+"""The steps of releases whose owners answer rounds, and of all others."""
 _SAID = {
     "inviting": "Owners send the schemas of their data sets.",
     "planned": "The plan waits for your confirmation. No owner was asked for its consent yet.",
@@ -121,7 +121,7 @@ def release_document(view: "ReleaseView", now: datetime) -> dict[str, Any]:
 def _steps(view: "ReleaseView") -> list[tuple[str, str]]:
     """Return the steps, each "past", "current" or "next"; none for a release that was broken off."""
     product = Plan.from_bytes(view.plan).product if view.plan else Product.MASKED
-    others = {name for other, of in _OF_PRODUCT.items() if other is not product for name in of}
+    others = _MASKED if product.rules.in_rounds else _IN_ROUNDS
     names = [name for name in STEPS if name not in others][: 2 if view.dry_run else None]
     if view.state not in names:
         return []
@@ -183,7 +183,7 @@ def action_line(view: "ActionView") -> dict[str, Any]:
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as pages show it: what decides, and everything else as sections."""
-    return {"essentials": essentials(plan), "worth": Worth.of_plan(plan), "sections": plan_sections(plan)}
+    return {"essentials": essentials(plan), "worth": worth_of(plan), "sections": plan_sections(plan)}
 
 
 def schema_document(view: "SchemaView") -> dict[str, Any]:

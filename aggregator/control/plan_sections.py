@@ -32,7 +32,7 @@ def plan_sections(plan: Plan) -> list[Section]:
     return [
         Facts(facts),
         _owners(plan),
-        *([_attributes(plan)] if plan.synthesis is None else []),
+        *([_attributes(plan)] if plan.product.rules.by_record else []),
         Listing("What linking may find", allowed_findings(plan)),
         Listing("What is promised", promises(plan)),
         Listing("What is not hidden", invariants(plan)),
@@ -41,7 +41,7 @@ def plan_sections(plan: Plan) -> list[Section]:
 
 
 def _owners(plan: Plan) -> SectionTable:
-    most, masked, grouped = plan.most_multiples, plan.synthesis is None, plan.n_groups > 1
+    most, masked, grouped = plan.most_multiples, plan.product.rules.by_record, plan.n_groups > 1
     rows = [
         (
             owner,

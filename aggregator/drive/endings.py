@@ -10,7 +10,8 @@ from aggregator.protocol.states import TRANSITIONS, State
 from aggregator.protocol.work import work_for
 from common.errors import ConflictError, InternalError, TesseraError, UsageError, by_code, from_document
 from common.log import one_line
-from common.words.worth import BETTER, Worth
+from common.words.guarantee import worth_of
+from common.words.worth import BETTER
 
 _LONGEST_MESSAGE = 500
 _HINTS = {
@@ -91,7 +92,7 @@ def halted_by(release: Release, error: TesseraError) -> TesseraError:
 
 def worthless_plan(release: Release) -> TesseraError:
     """Return why a release is not confirmed whose result is expected to be worthless."""
-    worth = Worth.of_plan(release.the_plan())
+    worth = worth_of(release.the_plan())
     return UsageError(
         f"{worth.text}; no owner was asked and nothing is charged",
         f"{BETTER}; if you want this one, repeat the same command with --id {release.id} --anyway; "

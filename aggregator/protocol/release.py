@@ -37,7 +37,7 @@ from common.errors import ConflictError, IntegrityError, InternalError, Protocol
 from common.model.fragment import KEPT_AFTER_END, Addendum, FragmentStatement
 from common.model.plan import Plan, is_trial
 from common.planning.arguments import ReleaseArguments
-from common.words.worth import Worth
+from common.words.guarantee import worth_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Release:
         """
         if self.state is not State.PLANNED or self.ended or self.request.anyway or is_trial(self.id):
             return False
-        return Worth.of_plan(self.the_plan()).worthless
+        return worth_of(self.the_plan()).worthless
 
     @property
     def resumable(self) -> bool:
@@ -151,7 +151,7 @@ class Release:
     @property
     def measures(self) -> bool:
         """Whether owners answer rounds instead of masking."""
-        return self.plan is not None and self.plan.synthesis is not None
+        return self.plan is not None and self.plan.product.rules.in_rounds
 
     @property
     def round(self) -> int:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from common.errors import ConflictError, did_you_mean, unicode_form
-from common.model.plan import Product
 from common.model.schema import (
     MISSING_CATEGORY,
     RESERVED_NAMES,
@@ -218,7 +217,7 @@ def conflicts(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> tuple
         wanted = [name for name, home in homes.items() if group in home]
         faults += _within(owners, wanted, schemas)
         faults += _other_following(request, owners, wanted, schemas)
-        if request.product is Product.SYNTHETIC:
+        if request.product.rules.whole_records:
             faults += _other_rules(owners, wanted, schemas)
     faults += _between(request, homes, schemas)
     faults += _following_elsewhere(request, homes, schemas)

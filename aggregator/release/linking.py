@@ -568,13 +568,13 @@ def _conflict(
         more = max(known or map(len, holding.values()))
         hints.append("remove shared persons from all owners but one: a person's budget holds for one part")
         # Groups that count together have each person at one owner, and all the same persons.
-        if plan.synthesis is None or (plan.n_groups == 1 and not plan.delta):
+        if not plan.product.rules.in_rounds or (plan.n_groups == 1 and not plan.delta):
             hints.append(
                 f"or, where every owner's policy allows it, charge them several times (--max-overlap {more})"
             )
     if lacking:
         hints.append(likely_cause(matches))
-    if lacking and common and plan.synthesis is None:
+    if lacking and common and not plan.product.rules.in_rounds:
         hints.append(
             f"or, where policies allow it, mask only the {common} persons that all have: --on-mismatch "
             "intersect; fewer than --min-common N, by default the largest k, would end the release"

@@ -18,6 +18,7 @@ from common.canonical import OMITTED, Document, Positive, digest
 from common.model.compatibility import NEWEST_PROTOCOL, check_needs, features_of
 from common.model.mechanisms import PublicNumbers, carrier_reason
 from common.model.privacy import is_share, total, total_or_unbounded
+from common.model.products import Product
 from common.model.schema import (
     Attribute,
     AttributeType,
@@ -91,15 +92,6 @@ def is_trial(release: str) -> bool:
     The id alone says it, so that nothing that names a release or is signed for one can hide it.
     """
     return release.startswith(TRIAL)
-
-
-class Product(StrEnum):
-    """What is made of data."""
-
-    MASKED = "masked"
-    """Every record, each attribute masked."""
-    SYNTHETIC = "synthetic"
-    """Records drawn from a model of noisy counts."""
 
 
 class Layout(StrEnum):
@@ -278,7 +270,7 @@ class Plan(Document):
     @property
     def has_partners(self) -> bool:
         """Whether owners count with the owners of other groups the persons that both have."""
-        return self.synthesis is not None and self.n_groups > 1 and max(map(len, self.groups)) > 1
+        return self.product.rules.in_rounds and self.n_groups > 1 and max(map(len, self.groups)) > 1
 
     @property
     def n_groups(self) -> int:
@@ -385,8 +377,8 @@ class Plan(Document):
             None if None in of_group else _of_largest((b for b in of_group if b is not None), most)
             for of_group, most in zip(bounds, multiples, strict=True)
         ]
-        # A model has one bound for the whole record of a person, at whichever owners its attributes are.
-        return total_or_unbounded(by_group if self.synthesis is None else by_group[:1])
+        # The bound of whole records is one, at whichever owners their attributes are.
+        return total_or_unbounded(by_group[:1] if self.product.rules.whole_records else by_group)
 
     def epsilon_of_person(self, multiples: Sequence[int]) -> Decimal:
         """Return the sum of epsilon for one person, as `epsilon_joint_of_person` does of the joint bounds."""
@@ -394,7 +386,7 @@ class Plan(Document):
             _of_largest((task.epsilon for task in tasks), most)
             for tasks, most in zip(self._tasks_by_group, multiples, strict=True)
         ]
-        return total(by_group) if self.synthesis is None else max(by_group)
+        return max(by_group) if self.product.rules.whole_records else total(by_group)
 
     @property
     def passes(self) -> tuple[MatchPass, ...]:

@@ -5,7 +5,7 @@ Used by both command lines, the aggregator's daemon and notebooks.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from decimal import Decimal
 from enum import Enum
 from functools import partial
@@ -28,7 +28,6 @@ from common.model.plan import (
     RELEASE_ID,
     BudgetSplit,
     Layout,
-    Product,
     is_purpose,
 )
 from common.model.privacy import (
@@ -43,6 +42,7 @@ from common.model.privacy import (
     read_whole_number,
     round_down,
 )
+from common.model.products import Product
 from common.trust.identity import NAME_RULE, is_name
 
 DEFAULT = Decimal("0.03")
@@ -324,6 +324,8 @@ class Argument:
     """What the form says below the field."""
     keyboard: str = "text"
     """`inputmode` of the field."""
+    product: Product | None = None
+    """The only product that it goes with; None: all."""
 
     def option_of(self, name: str) -> str:
         """Return the option of the argument of this name."""
@@ -373,6 +375,7 @@ class ReleaseArguments:
             "With --product synthetic: δ of (ε, δ)-differential privacy, which needs less noise.",
             parse_delta, Decimal, default="", shown="0", label="δ, of synthetic records",
             hint="A small decimal, such as 0.000001; empty for none.", keyboard="decimal",
+            product=Product.SYNTHETIC,
         ),
     ] = Decimal(0)  # fmt: skip
     colluding: Annotated[
@@ -381,7 +384,7 @@ class ReleaseArguments:
             "With --product synthetic: most owners that may collude with the aggregator.", parse_colluding,
             metavar="auto|N", default="auto", shown="auto", label="Owners that may collude",
             hint="Of synthetic records: how many of the others no owner has to trust. Empty: one.",
-            keyboard="numeric",
+            keyboard="numeric", product=Product.SYNTHETIC,
         ),
     ] = None  # fmt: skip
     """None for the default: all others of two owners, else one."""
@@ -390,7 +393,7 @@ class ReleaseArguments:
         Argument(
             "Minimum cluster size; auto chooses it for every attribute.", parse_k, metavar="auto|N",
             default="auto", shown="auto", label="k, the smallest cluster",
-            hint="Empty to have it chosen for every attribute.",
+            hint="Empty to have it chosen for every attribute.", product=Product.MASKED,
         ),
     ] = None  # fmt: skip
     """None to have it chosen for each owner and attribute."""
@@ -410,7 +413,7 @@ class ReleaseArguments:
         str,
         Argument(
             f"How values are masked: {', '.join((AUTO, *REQUESTABLE))}.", parse_mechanism, metavar="ID",
-            shown="auto", choices=(AUTO, *REQUESTABLE), label="Mechanism",
+            shown="auto", choices=(AUTO, *REQUESTABLE), label="Mechanism", product=Product.MASKED,
         ),
     ] = DEFAULT_MECHANISM  # fmt: skip
     attributes: Annotated[
@@ -428,7 +431,7 @@ class ReleaseArguments:
             lambda text: BudgetSplit(one_of("budget split", text or "owner", tuple(BudgetSplit))),
             BudgetSplit,
             metavar="owner|attribute|weights", default="owner", choices=tuple(BudgetSplit),
-            label="How ε is split",
+            label="How ε is split", product=Product.MASKED,
         ),
     ] = BudgetSplit.OWNER  # fmt: skip
     weights: Annotated[
@@ -437,7 +440,7 @@ class ReleaseArguments:
             "Weight of every attribute in the split of ε.", parse_weights,
             lambda stored: tuple((name, Decimal(weight)) for name, weight in stored),
             metavar="A=2,B=1", kind=Kind.NAMES, label="Weights of attributes",
-            hint="With weights: age=2,income=1.",
+            hint="With weights: age=2,income=1.", product=Product.MASKED,
         ),
     ] = ()  # fmt: skip
     purpose: Annotated[
@@ -469,7 +472,7 @@ class ReleaseArguments:
         Argument(
             "Noise on the ranks of records, as a share of all ranks.", parse_rank_noise, parse_rank_noise,
             metavar="W|A=W,B=W", kind=Kind.NAMES, shown=str(DEFAULT), label="Rank noise",
-            hint="A share of all ranks, or by attribute: age=0.1,ward=0.",
+            hint="A share of all ranks, or by attribute: age=0.1,ward=0.", product=Product.MASKED,
         ),
     ] = RankNoise()  # fmt: skip
     max_overlap: Annotated[
@@ -501,7 +504,7 @@ class ReleaseArguments:
         bool,
         Argument(
             "Add a column with the owner of every record.", bool, kind=Kind.FLAG,
-            label="A column with the owner of every record",
+            label="A column with the owner of every record", product=Product.MASKED,
         ),
     ] = False  # fmt: skip
     anyway: Annotated[
@@ -522,15 +525,10 @@ class ReleaseArguments:
     def to_document(self) -> dict[str, Any]:
         """Return the arguments as JSON-serialisable values."""
         document = {each.name: _stored(getattr(self, each.name)) for each in fields(self) if each.init}
-        # The version before reads the documents without these.
-        if not self.anyway:
-            del document["anyway"]
-        if self.product is Product.MASKED:
-            del document["product"]
-        if not self.delta:
-            del document["delta"]
-        if self.colluding is None:
-            del document["colluding"]
+        # The version before reads documents without these.
+        for name in ("anyway", "product", "delta", "colluding"):
+            if getattr(self, name) == DEFAULTS[name]:
+                del document[name]
         return document
 
     @classmethod
@@ -548,6 +546,10 @@ ARGUMENTS: Mapping[str, Argument] = {
     if hasattr(hint, "__metadata__")
 }
 """How an operator states each argument, by its name."""
+DEFAULTS: Mapping[str, Any] = {
+    each.name: each.default for each in fields(ReleaseArguments) if each.default is not MISSING
+}
+"""What an argument is that is left out."""
 
 
 def _stored(value: Any) -> Any:
@@ -641,21 +643,22 @@ def _check_mixed(groups: Sequence[Sequence[str]]) -> None:
 
 
 def _check_product(asked: ReleaseArguments) -> None:
-    """Check that nothing is said about how values are masked where none is."""
-    masks = (asked.k, asked.mechanism, asked.rank_noise, asked.budget_split, asked.owner_column)
-    if asked.product is Product.MASKED:
-        if asked.delta or asked.colluding is not None:
-            raise UsageError(
-                "masked records have no delta, and no noise that owners share",
-                "leave --delta and --colluding out, or add --product synthetic",
-            )
-        return
-    if masks != (None, DEFAULT_MECHANISM, RankNoise(), BudgetSplit.OWNER, False):
+    """Check that nothing is stated that goes with another product."""
+    others = [
+        each.option_of(name)
+        for name, each in ARGUMENTS.items()
+        if each.product not in (None, asked.product)
+        and getattr(asked, name) != DEFAULTS[name]
+        # Weights imply their split.
+        and not (name == "budget_split" and asked.weights)
+    ]
+    if others:
         raise UsageError(
-            "a synthetic release is not made by mechanisms for single attributes",
-            "leave --k, --mechanism, --rank-noise, --budget-split, --weights and --owner-column out",
+            f"--product {asked.product} does not take {', '.join(others)}",
+            f"leave {'it' if len(others) == 1 else 'them'} out, or choose another product",
         )
-    check_countable(asked.groups, asked.max_overlap, intersects=asked.on_mismatch != "stop")
+    if asked.product.rules.in_rounds:
+        check_countable(asked.groups, asked.max_overlap, intersects=asked.on_mismatch != "stop")
 
 
 def check_countable(groups: Sequence[Sequence[str]], max_overlap: int, *, intersects: bool) -> None:

@@ -9,8 +9,9 @@ from decimal import Decimal
 
 from common.errors import RefusedError
 from common.model.mechanisms import MECHANISMS
-from common.model.plan import Layout, Plan, Product
+from common.model.plan import Layout, Plan
 from common.model.privacy import charge
+from common.model.products import Product
 from common.model.schema import Limits, Schema
 from common.model.task import PlannedAttribute
 

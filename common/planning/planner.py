@@ -14,7 +14,8 @@ from decimal import Decimal
 from itertools import chain
 
 from common.errors import UsageError
-from common.model.plan import OWNER_COLUMN, Linking, Plan, Product, Synthesis
+from common.model.plan import OWNER_COLUMN, Linking, Plan, Synthesis
+from common.model.products import Product
 from common.model.schema import Attribute, Following, Schema, followers_of
 from common.model.structural_zeros import rules_of
 from common.model.task import Modelled, PlannedAttribute, Task
@@ -48,7 +49,7 @@ def make_plan(
     names = [[attribute.name for attribute in group] for group in groups]
     modelled: list[Modelled | None] = [None] * len(groups)
     masked: dict[tuple[str, int], tuple[PlannedAttribute, ...]] = {}
-    if arguments.product is Product.SYNTHETIC:
+    if arguments.product.rules.whole_records:
         # One person's record at all owners has one epsilon: it is not divided.
         modelled = [Modelled(tuple(each), arguments.epsilon) for each in names]
     else:

@@ -25,10 +25,10 @@ from common.model.schema import Attribute
 from common.planning.synthetic import design_of
 from common.release import estimates
 from common.release.attenuation import Distortion, MaskedValues, Way
+from common.release.beside import beside
 from common.release.count_estimates import NoisyCounts
-from common.release.counts import COUNTS_FILE, measured_in
+from common.release.counts import measured_in
 from common.release.data_files import DATA_FILES, read_data
-from common.release.synthetic_table import read_counts
 from common.release.table import (
     RECORD_COLUMN,
     describe_domain,
@@ -73,10 +73,10 @@ def read_release(
 
 def _counts(folder: Path, verified: Verified) -> NoisyCounts | None:
     """Return what synthetic records were made of, which was verified; None for masked ones."""
-    if verified.plan.synthesis is None:
+    counts = beside(verified.plan).counts(folder, verified.plan)
+    if counts is None:
         return None
     design = design_of(verified.plan, verified.n_records)
-    counts = read_counts(folder / COUNTS_FILE, verified.plan.attributes)
     return NoisyCounts(design, measured_in(design, counts))
 
 

@@ -8,8 +8,8 @@ anywhere but the noisy counts. The files of a release of several owners are sign
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ import pyarrow as pa
 from common import __version__
 from common.arrays import Int64Array
 from common.canonical import canonical
-from common.errors import IntegrityError, TesseraError, UsageError
+from common.errors import IntegrityError, UsageError
 from common.files import file_digest
-from common.model.plan import Product
 from common.model.privacy import is_share, read_decimal, read_whole_number
+from common.model.products import Product
 from common.model.schema import (
     Attribute,
     Following,
@@ -42,12 +42,14 @@ from common.release.data_files import (
     parquet_pieces,
     units_within,
 )
+from common.release.step import step
 from common.release.table import DERIVED, derived_units, describe_field, from_units, release_type
 from common.synthesis.course import METHOD, Design, Measured, SyntheticRelease, check_design
 from common.synthesis.rounds import MOST_ATTRIBUTES
 from common.synthesis.sample import MOST_RECORDS
 from common.words.numbers import cost_text
-from common.words.synthetic import derived, exclusions, invariants, promises
+from common.words.product import derived
+from common.words.synthetic import exclusions, invariants, promises
 
 _LARGEST_REPORT = 1 << 24
 """Bytes."""
@@ -56,6 +58,7 @@ _MOST_COUNTS = 1 << 21
 _CELL_BYTES = 100
 """Of the text of a range of numbers."""
 _HINT = "do not use these files; get them again from who made them"
+_step = partial(step, hint=_HINT, others=(OSError, pa.ArrowException, ArithmeticError))
 
 
 def report_path(table: Path) -> Path:
@@ -279,23 +282,3 @@ def read_counts(path: Path, attributes: Sequence[Attribute]) -> pa.Table:
         texts = 3 * sum(label_bytes(attributes).values()) + _CELL_BYTES * metadata.num_rows + (1 << 16)
         check_sizes(path, metadata, dict.fromkeys(COLUMNS.names, texts))
         return pa.concat_tables(parquet_pieces(path)).unify_dictionaries()
-
-
-@contextmanager
-def _step(what: str) -> Iterator[None]:
-    """Turn whatever fails in a step into one error that names the file."""
-    try:
-        yield
-    except TesseraError as error:
-        raise IntegrityError(f"{what} does not hold: {error.message}", _HINT, error.details) from None
-    except (
-        OSError,
-        pa.ArrowException,
-        KeyError,
-        TypeError,
-        AttributeError,
-        ValueError,
-        ArithmeticError,
-        RecursionError,
-    ) as problem:
-        raise IntegrityError(f"{what} cannot be read ({type(problem).__name__})", _HINT) from None

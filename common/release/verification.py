@@ -14,30 +14,28 @@ in the folder). Each owner can check this for its own data (`owner-node verify`)
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 
 from common import __version__
-from common.arrays import Int64Array
 from common.canonical import adds_to, canonical, digest
-from common.errors import IntegrityError, TesseraError, UsageError, VersionError, did_you_mean
+from common.errors import IntegrityError, UsageError, did_you_mean
 from common.files import explaining_disk
 from common.model.fragment import Addendum, bounds_of_person, contradictions
 from common.model.matches import fit
 from common.model.plan import Plan
 from common.model.rounds import RoundDocument, SumKey
 from common.progress import Progress
+from common.release.beside import beside
 from common.release.column_summary import ColumnSummaries, ColumnSummary
-from common.release.counts import COUNTS_FILE
 from common.release.data_files import (
     DATA_FILES,
     PARQUET_FILE,
@@ -48,6 +46,7 @@ from common.release.data_files import (
     data_pieces,
 )
 from common.release.evidence import Evidence, OwnerEvidence, Signed
+from common.release.step import step
 from common.release.summary import manifest_document, n_records, of_synthesis, stated_promises, summary
 from common.release.table import in_pieces
 from common.trust.identity import (
@@ -96,27 +95,6 @@ def check_derived(manifest: Mapping[str, Any], evidence: Evidence) -> None:
         raise IntegrityError("it promises something else than its plan")
 
 
-def check_rounds(evidence: Evidence) -> None:
-    """Check that what opened the rounds of a synthetic release fits together, and its plan."""
-    plan, addendum, documents = (
-        evidence.plan,
-        evidence.addendum,
-        [document for document, _ in evidence.rounds],
-    )
-    if (plan.synthesis is None) is bool(documents):
-        raise IntegrityError("a synthetic release has rounds, and no other has")
-    previous = ""
-    for number, document in enumerate(documents, start=1):
-        stated = (document.release, document.plan_digest, document.addendum_digest)
-        if stated != (plan.release, plan.digest, addendum.digest):
-            raise IntegrityError(f"round {number} is of another release")
-        if (document.round, document.previous) != (number, previous):
-            raise IntegrityError(f"round {number} does not follow the one before")
-        previous = document.digest
-    if documents and [key.owner for key in documents[0].keys] != list(plan.owners):
-        raise IntegrityError("the keys for sums are not those of its owners")
-
-
 def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(text, str) and text for text in value)
 
@@ -150,6 +128,7 @@ _LARGEST_MANIFEST = 1 << 26
 _MOST_VALUES = 1 << 22
 """In a manifest: anybody can write one, and a value of three bytes takes seventy in memory."""
 _HINT = "do not use this folder; get the release again from the aggregator or from an owner"
+_step = partial(step, hint=_HINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +406,7 @@ class _Judge:
     def rounds(self, evidence: Evidence, chain: Sequence[x509.Certificate], period: _Period) -> None:
         """Check what opened the rounds of a synthetic release, and the keys that masked the answers."""
         with _step("the rounds"):
-            check_rounds(evidence)
+            beside(evidence.plan).check_rounds(evidence)
             party = party_of_certificate(chain[0])
             for document, signed in evidence.rounds:
                 self._check_signed(signed, Domain.ROUND, document.to_document(), party, "server", period)
@@ -463,20 +442,6 @@ class _Judge:
         if self.ca is not None:
             verify_chain(chain[0], chain[1:], self.ca, at, purpose)
         check_purpose(chain[0], purpose)
-
-
-@contextmanager
-def _step(what: str) -> Iterator[None]:
-    """Turn whatever fails in a step into one error that names the step."""
-    try:
-        yield
-    except TesseraError as error:
-        hint = error.hint if isinstance(error, VersionError) else _HINT
-        raise IntegrityError(f"{what} does not hold: {error.message}", hint, error.details) from None
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError, RecursionError) as problem:
-        raise IntegrityError(f"{what} cannot be read ({type(problem).__name__})", _HINT) from None
-    except (UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension) as problem:
-        raise IntegrityError(f"{what} cannot be read ({type(problem).__name__})", _HINT) from None
 
 
 def _read(folder: Path, name: str) -> bytes:
@@ -530,15 +495,15 @@ def _check_files(
     with ColumnSummaries(evidence.plan.released if compared else (), workspace) as summaries:
         progress.begin("verifying", n_released)
         streams = [_stream(folder / name, evidence.plan, n_released) for name in read]
-        start, drawn = 0, _Drawn(evidence)
+        start, records = 0, beside(evidence.plan).records(evidence)
         for pieces in zip(*streams, strict=True):
             with _step("the data"):
                 units = check_values(dict(zip(read, pieces, strict=True)), evidence.plan, start)
             summaries.add(units)
-            drawn.add(units)
+            records.add(units)
             start += pieces[0].num_rows
             progress.advance(pieces[0].num_rows)
-        drawn.check(folder / COUNTS_FILE)
+        records.check(folder, _HINT)
         if compared:
             _check_report(folder, files[REPORT_FILE][0], evidence, manifest, summaries.finish(), held)
     return n_released, described
@@ -546,8 +511,8 @@ def _check_files(
 
 def _check_listed(folder: Path, files: Mapping[str, tuple[str, int]], plan: Plan) -> list[str]:
     """Check that a folder holds the listed files, unchanged, and no other; return its data files."""
-    beside = {REPORT_FILE} if plan.synthesis is None else {REPORT_FILE, COUNTS_FILE}
-    if unknown := sorted(set(files) - {*DATA_FILES, *beside}):
+    others = beside(plan).files
+    if unknown := sorted(set(files) - {*DATA_FILES, REPORT_FILE, *others}):
         raise IntegrityError(f"the manifest lists {', '.join(unknown)}, which no release has", _HINT)
     present = {path.name for path in folder.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
     if missing := sorted(set(files) - present):
@@ -565,53 +530,9 @@ def _check_listed(folder: Path, files: Mapping[str, tuple[str, int]], plan: Plan
     # A release may lack its report: data are not kept back for a page that could not be made.
     if not held:
         raise IntegrityError("the release has no data file", _HINT)
-    if plan.synthesis is not None and COUNTS_FILE not in files:
-        raise IntegrityError(f"the release has no {COUNTS_FILE}", _HINT)
+    if lacking := [name for name in others if name not in files]:
+        raise IntegrityError(f"the release has no {lacking[0]}", _HINT)
     return held
-
-
-class _Drawn:
-    """The records of a synthetic release, which have to follow from its noisy counts; a no-op for others."""
-
-    def __init__(self, evidence: Evidence) -> None:
-        self._evidence = evidence
-        attributes = () if evidence.plan.synthesis is None else evidence.plan.attributes
-        self._lowest = {attribute.name: attribute.lower for attribute in attributes}
-        self._codes: dict[str, list[Int64Array]] = {attribute.name: [] for attribute in attributes}
-
-    def add(self, units: Mapping[str, Int64Array]) -> None:
-        """Take the next records."""
-        for name, pieces in self._codes.items():
-            pieces.append(units[name] - self._lowest[name])
-
-    def check(self, counts: Path) -> None:
-        """Check all records against the file of the noisy counts."""
-        if self._codes:
-            _check_drawn(counts, self._evidence, [np.concatenate(codes) for codes in self._codes.values()])
-
-
-def _check_drawn(path: Path, evidence: Evidence, codes: Sequence[Int64Array]) -> None:
-    """Check that the records follow from the noisy counts, and these from what was signed round by round."""
-    from common.planning.synthetic import design_of
-    from common.release.counts import check_drawn, measured_in
-    from common.release.synthetic_table import read_counts
-    from common.synthesis.course import check_design
-
-    plan = evidence.plan
-    counts = read_counts(path, plan.attributes)
-    with _step("the plan"):
-        design = design_of(plan, n_records(plan, evidence.addendum))
-        check_design(design)
-    made = check_drawn(design, measured_in(design, counts).seed.hex(), counts, codes)
-    with _step("the rounds"):
-        attached = [document.attached for document, _ in evidence.rounds]
-        sums = [digest(sums_of_round.astype("<i8").tobytes()) for sums_of_round in made.measured.sums]
-        expected = [evidence.addendum.digest, *sums]
-        if attached != expected:
-            raise IntegrityError(f"what the aggregator signed is not what {path.name} has")
-        pairs = tuple(tuple(plan.attributes[i].name for i in pair) for pair in made.measured.pairs)
-        if evidence.rounds[-1][0].relations != pairs:
-            raise IntegrityError("other pairs of attributes were counted than it names")
 
 
 def _stream(path: Path, plan: Plan, n_records: int) -> Iterator[pa.Table]:
@@ -630,14 +551,9 @@ def _check_report(
 ) -> None:
     """Check that the report is the page that manifest and data make."""
     from common.release.report import render_report
-    from common.release.synthetic_table import read_counts
 
     published = datetime.fromisoformat(manifest["times"]["published"])
     document = manifest_document(evidence, manifest["aggregator"]["certificates"], published)
-    counts = (
-        None
-        if evidence.plan.synthesis is None
-        else read_counts(folder / COUNTS_FILE, evidence.plan.attributes)
-    )
+    counts = beside(evidence.plan).counts(folder, evidence.plan)
     if digest(render_report(document, evidence, summaries, held, counts).encode()) != expected:
         raise IntegrityError(f"{REPORT_FILE} is not the report of this manifest and these data", _HINT)

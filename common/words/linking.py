@@ -19,6 +19,11 @@ MISSED_BY_KEYS = (
 """The case that no match key can exclude."""
 
 
+def unit_word(plan: Plan) -> str:
+    """Return what is protected: a person where identifiers are compared, else a record."""
+    return "person" if plan.linking.tokens else "record"
+
+
 def missed_text(rules: IdentifierRules | None) -> str:
     """Say what linking can miss."""
     return MISSED_BY_KEYS if rules is not None and rules.passes else WRITTEN_DIFFERENTLY

@@ -10,10 +10,15 @@ from decimal import Decimal
 from math import ceil
 from typing import TYPE_CHECKING
 
-from common.model.plan import Plan
-from common.model.schema import Following, most_records
+from common.model.mechanisms import GLOBAL
+from common.model.plan import Plan, Synthesis
+from common.model.schema import most_records
 from common.model.structural_zeros import StructuralZero
-from common.words.numbers import bound_text, count_text, delta_text, percent_text, size_text
+from common.model.task import Assignment
+from common.words.linking import unit_word
+from common.words.numbers import bound_text, cost_text, count_text, delta_text, percent_text, size_text
+from common.words.product import ProductWords, derived
+from common.words.worth import Worth
 
 if TYPE_CHECKING:
     from common.synthesis.course import Design
@@ -240,10 +245,66 @@ def exclusions(rules: Sequence[StructuralZero]) -> tuple[str, ...]:
     return (f"Declared rules hold in every record. None has: {shown}{more}.",)
 
 
-def derived(following: Sequence[Following]) -> tuple[str, ...]:
-    """Say which attributes follow others."""
-    return tuple(
-        f"{each.name} follows {each.follows}: its released values are derived from those of "
-        f"{each.follows}, by a declared table. This costs no ε, and discloses nothing further."
-        for each in following
-    )
+class SyntheticWords(ProductWords):
+    """The words of a synthetic release."""
+
+    made = "counted"
+
+    def promises(self, plan: Plan) -> tuple[str, ...]:
+        """Say what is promised of whole records, and which rules hold in every record."""
+        return (*promises_of(plan), *exclusions(_synthesis(plan).structural_zeros), *derived(plan.following))
+
+    def essentials(self, plan: Plan) -> tuple[str, ...]:
+        """Say what is promised and against whom, what is asked, and what is not hidden."""
+        cost = cost_text(plan.epsilon_of_person(plan.most_multiples), plan.delta)
+        shown = "numbers of records, and facts about many"
+        if plan.has_partners:
+            shown = f"from owners, which owner of another group has each of their persons; {shown}"
+        return (
+            (
+                f"Promised to one {unit_word(plan)}: {GLOBAL} with {cost} for the whole record, all that is "
+                "released of it together."
+            ),
+            *filter(None, [trust(plan), questions(plan)]),
+            *exclusions(_synthesis(plan).structural_zeros),
+            f"Not hidden: {shown}.",
+        )
+
+    def invariants(self, plan: Plan) -> tuple[str, ...]:
+        """Say what is not hidden of who was left out and of many, and what owners learn of each other."""
+        return (LEFT_OUT, *([PARTNERS] if plan.has_partners else []), *OF_MANY)
+
+    def composition(self, _plan: Plan) -> str:
+        """Say that nothing adds up."""
+        return "ε is for the whole record, whatever attributes it has: nothing adds up within a release"
+
+    def condition(self, _plan: Plan) -> str:
+        """Return nothing: the bound has no condition."""
+        return ""
+
+    def leaves(self, plan: Plan, assignment: Assignment) -> tuple[str, ...]:
+        """Say which counts leave an owner, and what with other owners' attributes."""
+        counts = f"noisy counts of {', '.join(assignment.names)}, and of pairs of them, round by round"
+        if plan.n_groups > 1:
+            others = ", ".join(owner for owner in plan.owners if owner != assignment.owner)
+            bins = (
+                f"for pairs with attributes of {others}: the bins of every record under this owner's "
+                "encryption, which the other owner adds up unread, or noisy counts under that of the other"
+            )
+            return (counts, bins)
+        hidden = " under masks, of which the aggregator sees the sums of all owners" * (len(plan.owners) > 1)
+        return (f"{counts}{hidden}",)
+
+    def worth(self, plan: Plan) -> Worth:
+        """Judge by the share of the records that noise moves in a small table."""
+        from common.planning.synthetic import REFUSED, design_of, noise_share
+
+        design = design_of(plan)
+        hidden = noise_share(design) > REFUSED
+        return Worth((), len(plan.attributes), expected_noise(design) if hidden else "")
+
+
+def _synthesis(plan: Plan) -> Synthesis:
+    if plan.synthesis is None:
+        raise ValueError("the plan is not that of a synthetic release")
+    return plan.synthesis

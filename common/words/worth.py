@@ -32,18 +32,6 @@ class Worth:
         known = {name: error for name, error in errors.items() if error is not None}
         return cls(tuple(name for name, error in known.items() if error >= 1), len(known))
 
-    @classmethod
-    def of_plan(cls, plan: Plan) -> Self:
-        """Judge a plan by its public numbers."""
-        if plan.synthesis is not None:
-            from common.planning.synthetic import REFUSED, design_of, noise_share
-            from common.words.synthetic import expected_noise
-
-            design = design_of(plan)
-            hidden = noise_share(design) > REFUSED
-            return cls((), len(plan.attributes), expected_noise(design) if hidden else "")
-        return cls.of_errors(largest_errors(plan))
-
     @property
     def worthless(self) -> bool:
         """Whether noise hides relations, or the mean would do as well for half of the attributes or more."""

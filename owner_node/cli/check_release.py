@@ -176,7 +176,7 @@ def ask_policy(
         attempts = Attempts(Sessions(db, utc_now), utc_now)
         attempts.check(owner, dataset.budget, asked.aggregator)
         answer = _document(plan, assignment.owner, verdict, remaining)
-        if plan.synthesis is not None:
+        if not plan.product.rules.by_record:
             # A model hides no single value, so nothing of it depends on the data that a policy could limit.
             return {"exceeded": [], "delta": plan.delta, "questions": questions(plan), **answer}
         forecast = _forecast(owner, dataset, plan, ledger, OwnKeys(db, utc_now).known_source_key())

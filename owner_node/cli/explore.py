@@ -15,8 +15,8 @@ from common.clock import utc_now
 from common.errors import ConfigurationError, UsageError
 from common.files import check_writable, write_atomic
 from common.model.mechanisms import rules_of
-from common.model.plan import Product
 from common.model.privacy import parse_delta, parse_epsilon, read_decimal
+from common.model.products import Product
 from common.planning.arguments import distinct, split_names
 from common.words.numbers import bound_cell, bound_text, percent_text
 from owner_node import config
@@ -174,8 +174,7 @@ def explore(
             )
         _show_tried(table, tried, as_json=as_json)
         return
-    if delta:
-        raise UsageError("masked records have no δ", "leave --delta out, or add --product synthetic")
+    _refuse_options("--product masked", {"--delta": bool(delta)})
     if max_reidentified is not None:
         _refuse_options(
             "--max-reidentified",

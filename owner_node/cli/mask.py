@@ -1,10 +1,10 @@
 """`owner-node mask`: a masked copy of one data set, for its owner, charged to its budget."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -21,22 +21,22 @@ from common.cli.release_options import (
 )
 from common.cli.sections import Listing, show
 from common.clock import utc_now
-from common.errors import ConfigurationError, UsageError
+from common.errors import ConfigurationError
 from common.model.mechanisms import CARRIER_RULE
-from common.model.plan import Product
-from common.model.privacy import parse_delta
+from common.model.products import Product
 from common.planning.arguments import parse_own_arguments, split_names
 from common.progress import Progress
 from common.release.synthetic_table import counts_path, report_path
 from common.words import synthetic
 from common.words.guarantee import invariants, promises
 from common.words.numbers import bound_text, cost_text, left_text
+from common.words.product import derived
 from owner_node import config
 from owner_node.cli.worth import require_worth
 from owner_node.config import OwnerConfig
 from owner_node.config.database import place_of
 from owner_node.local.charge import Standing, load_to_charge, new_id
-from owner_node.local.mask import SHUFFLED, prepare_mask
+from owner_node.local.mask import prepare_mask
 from owner_node.local.masked_tables import (
     MaskedTables,
     check_free,
@@ -102,19 +102,13 @@ def mask(
     record of a person. Works with or without the daemon. Sends nothing.
     """
     owner = config.load(config_file)
-    if product is Product.SYNTHETIC and (k or mechanism or rank_noise or weights):
-        raise UsageError(
-            "a synthetic table is not made by mechanisms for single attributes",
-            "leave out --k, --mechanism, --rank-noise and --weights",
-        )
-    if product is not Product.SYNTHETIC and delta:
-        raise UsageError("masked records have no delta", "leave out --delta, or add --product synthetic")
-    chosen_delta = parse_delta(delta)
     arguments = parse_own_arguments(
         owner.owner.id,
-        work_id or new_id("mask" if product is Product.MASKED else "synthetic", utc_now),
+        work_id or new_id(_MADE[product].prefix, utc_now),
         dataset,
         epsilon=epsilon,
+        product=product,
+        delta=delta,
         k=k,
         mechanism=mechanism,
         attributes=split_names(attributes),
@@ -135,26 +129,25 @@ def mask(
     ):
         progress.end()
         schema = schema_of(chosen, allowed, data.n_records, owner.policy.limits)
-        policy, now, at = owner.policy, utc_now(), place_of(chosen)
-        job: MaskJob | SynthesisJob
-        if product is Product.SYNTHETIC:
-            job = prepare_synthesis(
-                arguments.release,
-                chosen,
-                data,
-                schema,
-                records,
-                arguments.epsilon,
-                chosen_delta,
-                policy=policy,
-                now=now,
-                place=at,
-            )
-        else:
-            job = prepare_mask(
-                arguments, chosen, data, schema, records, policy=policy, order=SHUFFLED, now=now, place=at
-            )
+        job = _MADE[product].prepare(
+            arguments, chosen, data, schema, records,
+            policy=owner.policy, now=utc_now(), place=place_of(chosen),
+        )  # fmt: skip
         _make(job, owner, out, progress, yes=yes, anyway=anyway, as_json=as_json)
+
+
+class _Made(NamedTuple):
+    """How a product is made."""
+
+    prefix: str
+    """Begins the ids of such work."""
+    prepare: "Callable[..., MaskJob | SynthesisJob]"
+
+
+_MADE: Mapping[Product, _Made] = {
+    Product.MASKED: _Made("mask", prepare_mask),
+    Product.SYNTHETIC: _Made("synthetic", prepare_synthesis),
+}
 
 
 def _make(
@@ -229,7 +222,7 @@ def _show_model(job: SynthesisJob, left: Decimal) -> None:
     promised = (
         *synthetic.promises(design.epsilon, design.delta),
         *synthetic.exclusions(schema.structural_zeros),
-        *synthetic.derived(schema.following),
+        *derived(schema.following),
     )
     _show_promises(promised, synthetic.invariants(design.n_records))
     work = job.work

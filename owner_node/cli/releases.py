@@ -130,7 +130,7 @@ def verify(
         return
     for line in verified.to_lines():
         console.print_line(line)
-    if verified.plan.synthesis is not None:
+    if verified.plan.product.rules.in_rounds:
         console.print_line(
             f"its noisy counts include those of {contribution.n_records:,} records of {own.owner.id}, as "
             "this owner answered them"
@@ -152,7 +152,7 @@ def verify(
 def _messages(own: OwnerConfig, verified: "Verified", progress: Progress) -> "Iterator[Message]":
     """Compute again what this owner sent in the rounds of a release that it took part in."""
     plan = verified.plan
-    if plan.synthesis is None or is_trial(plan.release):
+    if not plan.product.rules.in_rounds or is_trial(plan.release):
         raise UsageError(
             "masked records are made of fresh random bits, and of a trial nothing is kept",
             "--messages is for synthetic releases",
@@ -185,7 +185,7 @@ def _verify_own(
     check_announced(session, verified)
     fragment = Outbox(state_dir).path(aggregator, release)
     signature = session.fragment_signature or b""
-    if verified.plan.synthesis is not None:
+    if verified.plan.product.rules.in_rounds:
         return verify_answered(verified, own.owner.id, rounds, session.fragment_digest, signature)
     return verify_own(
         folder, verified, own.owner.id, fragment, session.fragment_digest, signature, own.workspace,

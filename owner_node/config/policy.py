@@ -9,8 +9,9 @@ from pydantic import AfterValidator, Field
 
 from common.daemon.settings import Date, Epsilon, Names, Share, one_of
 from common.model.mechanisms import MECHANISMS
-from common.model.plan import LARGEST_PLAN, Layout, Product
+from common.model.plan import LARGEST_PLAN, Layout
 from common.model.privacy import SMALLEST_K, Accounting
+from common.model.products import Product
 from common.model.schema import Limits
 from common.settings import Contradictions, Section, value_text
 from common.trust.identity import NAME_RULE, is_name, parse_fingerprint

@@ -14,8 +14,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Self
 
 from common.errors import BalanceError, InternalError, RefusedError, TesseraError
-from common.model.plan import Product
 from common.model.privacy import Accounting, plain
+from common.model.products import Product
 from owner_node.consent import plan_rules, policy_rules
 from owner_node.consent.data_limits import forecast_objections
 from owner_node.consent.plan_rules import JudgedWork, Objection, PlannedWork, Request

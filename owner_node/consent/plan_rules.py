@@ -241,7 +241,7 @@ def composition(request: Request) -> Iterator[Objection]:
     else:
         own_tasks = own.tasks
     # A model's epsilon is that of whole records, and is charged in full at every owner.
-    n_groups = plan.n_groups if plan.synthesis is None else 1
+    n_groups = 1 if plan.product.rules.whole_records else plan.n_groups
     for task in own_tasks:
         # Multiply instead of dividing: shares that were rounded down are compared without rounding.
         if _EXACT.multiply(task.epsilon, Decimal(n_groups)) > plan.epsilon:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from common.model.plan import Product
+from common.model.products import Product
 from common.planning.limits import (
     by_charge,
     by_colluding,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from common.canonical import canonical, document_digest
 from common.errors import BalanceError, ConflictError, RefusedError
-from common.model.plan import Product
+from common.model.products import Product
 from common.progress import Progress
 from owner_node.consent.judge import Accept, check_forecast, check_local
 from owner_node.consent.plan_rules import JudgedWork

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from common import __version__
 from common.errors import InternalError
-from common.model.plan import Plan, Product
+from common.model.plan import Plan
+from common.model.products import Product
 from common.model.schema import Schema
 from common.planning.arguments import ReleaseArguments
 from common.planning.planner import make_plan
@@ -80,17 +81,17 @@ def prepare_mask(
     records: Records,
     *,
     policy: PolicyConfig,
-    order: str,
     now: datetime,
     place: str = "",
+    order: str = SHUFFLED,
 ) -> MaskJob:
     """Plan the masking and check for every foreseeable error; nothing is charged.
 
     Args:
         arguments: The request: a horizontal release of this owner alone, under the work's id.
         policy: The owner's policy, which determines the charge; `LocalWork.judge` applies it.
-        order: `SHUFFLED`, or `ORIGINAL` for records in memory.
         place: Location of the source; empty for data passed in memory.
+        order: `SHUFFLED`, or `ORIGINAL` for records in memory.
 
     Raises:
         UsageError: If a setting is not possible.

@@ -10,15 +10,15 @@ References:
 from collections.abc import Generator
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from common.errors import RefusedError, UsageError
-from common.model.plan import Product
+from common.model.products import Product
 from common.model.schema import Attribute, Schema, with_followers
+from common.planning.arguments import ReleaseArguments
 from common.planning.synthetic import REFUSED, noise_share, own_design
 from common.progress import Progress
 from common.release.counts import counts_table
@@ -38,13 +38,11 @@ if TYPE_CHECKING:
 
 
 def prepare_synthesis(
-    work_id: str,
+    arguments: ReleaseArguments,
     dataset: DatasetConfig,
     data: "PinnedData",
     schema: Schema,
     records: Records,
-    epsilon: Decimal,
-    delta: Decimal = Decimal(0),
     *,
     policy: PolicyConfig,
     now: datetime,
@@ -53,9 +51,8 @@ def prepare_synthesis(
     """Plan a synthetic table and check for every foreseeable error; nothing is charged.
 
     Args:
+        arguments: The request: a horizontal release of this owner alone, under the work's id.
         schema: The attributes to model, in the order of the table.
-        epsilon: ε for the whole record of a person.
-        delta: δ; 0 for ε-differential privacy.
         policy: The owner's policy; `LocalWork.judge` applies it.
         place: Location of the source; empty for data passed in memory.
 
@@ -68,6 +65,7 @@ def prepare_synthesis(
             "a synthetic table needs data in which a person has one record",
             "max_records_per_person is declared to be more: make one record of each person first",
         )
+    epsilon, delta = arguments.epsilon, arguments.delta
     design, zeros = own_design(schema, data.n_records, epsilon, delta), schema.structural_zeros
     document = {
         "kind": "synthetic",
@@ -86,7 +84,7 @@ def prepare_synthesis(
         dataset=dataset,
         today=now.date(),
     )
-    work = LocalWork(records, work_id, document, asked, data, Product.SYNTHETIC, place)
+    work = LocalWork(records, arguments.release, document, asked, data, Product.SYNTHETIC, place)
     return SynthesisJob(schema, design, work, now)
 
 

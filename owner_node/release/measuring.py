@@ -102,7 +102,7 @@ class Measuring:
         """Return the work, and what opened a round of it, with what came with that."""
         self._owner.resume(release, plan_digest)
         work = self._owner.accepted(release, plan_digest)
-        if work.plan.synthesis is None or work.session.state is SessionState.RESERVED:
+        if not work.plan.product.rules.in_rounds or work.session.state is SessionState.RESERVED:
             raise ProtocolError("a round was opened before the data of a synthetic release were linked")
         document, attached = _read(opening)
         work.check_signed(Domain.ROUND, document.to_bytes(), signature, certificate)

@@ -79,7 +79,7 @@ class Production:
         with work.transaction() as tx:
             work.advance(tx, SessionEvent.LINK, "linked", details, source_digest=source, n_records=n_records)
             secrets = None
-            if work.plan.synthesis is not None:
+            if work.plan.product.rules.in_rounds:
                 rounds = owner.records.rounds
                 secrets = rounds.make_secrets(tx, owner.aggregator, release, pair_key)
         tokens = prepared.pinned.token_list()
@@ -229,7 +229,7 @@ class Production:
 
 def _new_pair_key(work: ReleaseWork) -> bytes:
     """Return a new key for tables with owners of other attributes; empty where there are none."""
-    if work.plan.synthesis is None or work.plan.n_groups == 1:
+    if not work.plan.product.rules.in_rounds or work.plan.n_groups == 1:
         return b""
     from owner_node.synthesis.paillier import new_key
 

@@ -12,7 +12,7 @@ from common.model.plan import Plan
 from common.model.privacy import charge
 from common.model.schema import Attribute, most_records
 from common.model.task import Assignment, PlannedAttribute
-from common.words.guarantee import essentials, invariants, promises
+from common.words.guarantee import essentials, invariants, promises, words_of
 from common.words.linking import allowed_findings, linking_result
 from owner_node.config import OwnerConfig, PolicyConfig
 from owner_node.state.sessions import Session
@@ -110,7 +110,6 @@ def _modelled_attribute(attribute: Attribute) -> dict[str, Any]:
 
 def _leaves(plan: Plan, assignment: Assignment) -> list[str]:
     """Return what leaves this node, in order."""
-    names = ", ".join(assignment.names)
     lines = ["the exact number of records, to the aggregator and to the users of the release"]
     if plan.linking.tokens:
         of_passes = f"up to {len(plan.passes)} keyed pseudonyms per record, one for each pass of match keys"
@@ -118,23 +117,7 @@ def _leaves(plan: Plan, assignment: Assignment) -> list[str]:
         lines.append(f"{pseudonyms}, to the aggregator, which compares and deletes them")
     if plan.owner_column:
         lines.append("the owner of every record, as a column, to the users of the release")
-    if plan.synthesis is not None and plan.n_groups > 1:
-        others = ", ".join(owner for owner in plan.owners if owner != assignment.owner)
-        return [
-            *lines,
-            f"noisy counts of {names}, and of pairs of them, round by round",
-            (
-                f"for pairs with attributes of {others}: the bins of every record under this owner's "
-                "encryption, which the other owner adds up unread, or noisy counts under that of the other"
-            ),
-        ]
-    if plan.synthesis is not None:
-        hidden = " under masks, of which the aggregator sees the sums of all owners" * (len(plan.owners) > 1)
-        return [*lines, f"noisy counts of {names}, and of pairs of them, round by round{hidden}"]
-    lines.append(
-        f"one masked value of every attribute for every record ({names}), once all owners have masked"
-    )
-    return lines
+    return [*lines, *words_of(plan).leaves(plan, assignment)]
 
 
 def _co_owner(assignment: Assignment, policy: PolicyConfig) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from common.cli.brief import PagePart, list_items
 from common.cli.console import Cell
 from common.cli.sections import Facts, Listing, Section, SectionTable
-from common.model.plan import Product
+from common.model.products import Product
 from common.words.numbers import (
     OF_UNIFORM,
     OF_YOUR_DATA,
@@ -32,17 +32,10 @@ def plan_sections(document: Mapping[str, Any]) -> list[Section]:
     """
     if "attributes" not in document:
         return [Facts(_decision(document))]
-    synthetic = document["product"] == Product.SYNTHETIC
-    carriers = [
-        document["carrier_rule"],
-        *(f"{attribute['name']}: {attribute['carried_by']}" for attribute in document["attributes"]),
-    ]
+    product = _PRODUCTS[document["product"]]
     return [
-        Facts({**_decision(document), **_facts(document)}),
-        _model_table(document)
-        if synthetic
-        else attribute_table(document["attributes"], document["forecast"]),
-        Listing("What carries the values, and why", [] if synthetic else carriers),
+        Facts({**_decision(document), **_facts(document, product.bounds(document))}),
+        *product.sections(document),
         _co_owners(document),
         Listing("What linking may find", document["linking"]),
         Listing("What linking found", document["linking_found"]),
@@ -68,20 +61,7 @@ def _decision(document: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-def _facts(document: Mapping[str, Any]) -> dict[str, object]:
-    epsilon, joint, table = (document[key] for key in ("epsilon", "epsilon_joint", "epsilon_table"))
-    if document["product"] == Product.SYNTHETIC:
-        bounds = {
-            "product": "records drawn from a model of noisy counts",
-            "ε of this owner": f"{bound_text(epsilon)}, for the whole record of a person",
-            "δ": delta_text(document["delta"]) if document["delta"] else "",
-        }
-    else:
-        bounds = {
-            "ε of this owner": f"{bound_text(epsilon)}, for each released value by itself",
-            "ε joint of this owner": _bound(joint, "for whole lists of released values"),
-            "ε table of this owner": _bound(table, "for who has which value, too"),
-        }
+def _facts(document: Mapping[str, Any], bounds: Mapping[str, object]) -> dict[str, object]:
     return {
         "records": shown_records(document["records"]),
         "others see": f"at least {document['records']['told']:,}",
@@ -93,10 +73,6 @@ def _facts(document: Mapping[str, Any]) -> dict[str, object]:
         **bounds,
         "charge": charge_text(document),
     }
-
-
-def _bound(bound: Decimal | None, what: str) -> str:
-    return "not bounded" if bound is None else f"{bound_text(bound)}, {what}"
 
 
 def charge_text(document: Mapping[str, Any]) -> str:
@@ -118,13 +94,6 @@ def _own(document: Mapping[str, Any]) -> Any:
     return document["epsilon_joint" if document["accounting"] == "joint" else "epsilon"]
 
 
-def _model_table(document: Mapping[str, Any]) -> SectionTable:
-    rows = [
-        (attribute["name"], attribute["type"], attribute["domain"]) for attribute in document["attributes"]
-    ]
-    return SectionTable("What is modelled", ("attribute", "type", "domain"), rows)
-
-
 def _co_owners(document: Mapping[str, Any]) -> Section:
     rows = [
         (owner["id"], ", ".join(owner["attributes"]), f"≥ {owner['records_told']:,}", owner["known"])
@@ -137,23 +106,71 @@ def _co_owners(document: Mapping[str, Any]) -> Section:
 
 def leaving_line(document: Mapping[str, Any]) -> PagePart:
     """Return the attributes that leave with their expected errors, this owner's own where they are known."""
-    forecast = document["forecast"]
-    if document["product"] == Product.SYNTHETIC:
-        return list_items(
-            "leaves, as noisy counts of", [attribute["name"] for attribute in document["attributes"]]
+    return _PRODUCTS[document["product"]].leaving(document)
+
+
+class _Masked:
+    """What is shown of masked records."""
+
+    def bounds(self, document: Mapping[str, Any]) -> dict[str, object]:
+        """Return the ε of an owner, and of what."""
+        joint, table = document["epsilon_joint"], document["epsilon_table"]
+        return {
+            "ε of this owner": f"{bound_text(document['epsilon'])}, for each released value by itself",
+            "ε joint of this owner": _bound(joint, "for whole lists of released values"),
+            "ε table of this owner": _bound(table, "for who has which value, too"),
+        }
+
+    def sections(self, document: Mapping[str, Any]) -> list[Section]:
+        """Return what is done to the attributes."""
+        carriers = (f"{attribute['name']}: {attribute['carried_by']}" for attribute in document["attributes"])
+        return [
+            attribute_table(document["attributes"], document["forecast"]),
+            Listing("What carries the values, and why", [document["carrier_rule"], *carriers]),
+        ]
+
+    def leaving(self, document: Mapping[str, Any]) -> PagePart:
+        """Return the attributes that leave, with an error each."""
+        if (forecast := document["forecast"]) is None:
+            planned = (
+                f"{attribute['name']} {error_text(attribute['expected_error'])}"
+                for attribute in document["attributes"]
+            )
+            return list_items(f"leaves, with the expected error ({OF_UNIFORM})", planned)
+        errors = (
+            attribute["name"]
+            + (" " + error_text(Decimal(attribute["error"])) if attribute["error"] else " does not vary")
+            for attribute in forecast["attributes"]
         )
-    if forecast is None:
-        planned = (
-            f"{attribute['name']} {error_text(attribute['expected_error'])}"
-            for attribute in document["attributes"]
-        )
-        return list_items(f"leaves, with the expected error ({OF_UNIFORM})", planned)
-    errors = (
-        attribute["name"]
-        + (" " + error_text(Decimal(attribute["error"])) if attribute["error"] else " does not vary")
-        for attribute in forecast["attributes"]
-    )
-    return list_items(f"leaves, with the expected error ({OF_YOUR_DATA})", errors)
+        return list_items(f"leaves, with the expected error ({OF_YOUR_DATA})", errors)
+
+
+class _Synthetic(_Masked):
+    """What is shown of records from a model."""
+
+    def bounds(self, document: Mapping[str, Any]) -> dict[str, object]:
+        """Return the ε of an owner, and of what."""
+        return {
+            "product": "records drawn from a model of noisy counts",
+            "ε of this owner": f"{bound_text(document['epsilon'])}, for the whole record of a person",
+            "δ": delta_text(document["delta"]) if document["delta"] else "",
+        }
+
+    def sections(self, document: Mapping[str, Any]) -> list[Section]:
+        """Return the attributes that are modelled."""
+        rows = [(each["name"], each["type"], each["domain"]) for each in document["attributes"]]
+        return [SectionTable("What is modelled", ("attribute", "type", "domain"), rows)]
+
+    def leaving(self, document: Mapping[str, Any]) -> PagePart:
+        """Return the attributes that are counted."""
+        return list_items("leaves, as noisy counts of", [each["name"] for each in document["attributes"]])
+
+
+_PRODUCTS: Mapping[str, _Masked] = {Product.MASKED: _Masked(), Product.SYNTHETIC: _Synthetic()}
+
+
+def _bound(bound: Decimal | None, what: str) -> str:
+    return "not bounded" if bound is None else f"{bound_text(bound)}, {what}"
 
 
 def attribute_table(attributes: list[dict[str, Any]], forecast: Mapping[str, Any] | None) -> SectionTable:

@@ -27,7 +27,7 @@ def released_plans(owner: OwnerConfig, dataset: str) -> list[Plan]:
         ]
         newest = sorted(sealed, key=lambda session: session.created)
         plans = [Plan.from_bytes(plan) for session in newest if (plan := sessions.plan(session)) is not None]
-    return [plan for plan in plans if plan.synthesis is None][-MOST_EARLIER:]
+    return [plan for plan in plans if plan.product.rules.by_record][-MOST_EARLIER:]
 
 
 def released_tasks(

@@ -107,7 +107,7 @@ def preview_of(
         plan = sessions.plan(session)
     if session.state is not SessionState.AWAITING_APPROVAL or plan is None:
         return None
-    if Plan.from_bytes(plan).synthesis is not None:
+    if not Plan.from_bytes(plan).product.rules.by_record:
         # Nothing of a record leaves that could be linked: ε alone says what counts disclose.
         return None
     try:

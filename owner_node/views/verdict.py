@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from common.model.plan import Product
+from common.model.products import Product
 from common.words.numbers import about_text, bound_text, number_of, percent_text
 from owner_node.config import PolicyConfig
 from owner_node.consent.data_limits import LimitLine, data_limits, reidentified_line
@@ -40,7 +40,7 @@ def limits_of(plan: Mapping[str, Any], policy: PolicyConfig) -> list[dict[str, A
         )
     ]  # fmt: skip
     # No record of a synthetic release is a person's, so limits of masked values do not apply to it.
-    if plan["product"] == Product.MASKED:
+    if Product(plan["product"]).rules.by_record:
         lines += data_limits(_forecast_of(plan), policy)
     sizes = [attribute["k"] for attribute in plan["attributes"] if attribute["k"] is not None]
     noises = [

@@ -15,7 +15,7 @@ from aggregator.protocol.release import Release
 from aggregator.protocol.states import State as ReleaseState
 from common.errors import TesseraError
 from common.model.fragment import FragmentStatement, Receipt, multiples_of
-from common.model.plan import Product
+from common.model.products import Product
 from common.release.verification import verify_release
 from common.workspace import Workspace
 from deploy.local_cluster import LocalCluster

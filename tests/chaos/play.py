@@ -10,7 +10,7 @@ from aggregator.control.connection import daemon, stated_user
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State as ReleaseState
 from common.errors import ConfigurationError, ExitCode, NotConnectedError, TesseraError, UsageError
-from common.model.plan import Product
+from common.model.products import Product
 from common.wire.v1.control_pb2 import OwnerGroup, ReleaseRequest, StartRequest
 from deploy.local_process import LocalProcessError
 from owner_node.release.approvals import Person

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from aggregator.protocol.states import State as ReleaseState
-from common.model.plan import Product
+from common.model.products import Product
 from owner_node.config.engine import EngineKind
 from owner_node.state.session import SessionState
 from tests.small_disk import ROOM_FOR_A_DATABASE

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from common.model.plan import Product
+from common.model.products import Product
 from owner_node.config.engine import EngineKind
 from tests.chaos.campaign import Result, campaign, run
 from tests.chaos.schedule import ENGINES, LAYOUTS, Deed, Kind, Linking, Round, Work, draw

@@ -26,7 +26,8 @@ from aggregator.protocol.work import Work
 from common.canonical import canonical, digest
 from common.model.compatibility import HERE
 from common.model.fragment import Addendum, FragmentStatement, Receipt
-from common.model.plan import Layout, Product
+from common.model.plan import Layout
+from common.model.products import Product
 from common.model.rounds import RoundDocument, SignedKey, chained
 from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
 from common.planning.arguments import ReleaseArguments

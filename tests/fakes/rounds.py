@@ -10,7 +10,8 @@ import numpy as np
 from common.arrays import Int64Array
 from common.canonical import digest
 from common.model.fragment import Addendum
-from common.model.plan import Plan, Product, Synthesis
+from common.model.plan import Plan, Synthesis
+from common.model.products import Product
 from common.model.rounds import KEY_BYTES, RoundDocument, SignedKey, SumKey
 from common.model.schema import Attribute, AttributeType
 from common.model.task import Modelled

@@ -35,7 +35,7 @@ from aggregator.protocol.states import ENDS, TRANSITIONS, State, next_state
 from aggregator.protocol.work import conclusion, work_for
 from common.errors import ConfigurationError, ConflictError, InternalError, ProtocolError
 from common.model.compatibility import HERE
-from common.model.plan import Product
+from common.model.products import Product
 from tests.fakes.protocol_peers import (
     N_ROUNDS,
     aggregator_step,

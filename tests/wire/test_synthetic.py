@@ -21,9 +21,10 @@ from aggregator.protocol.release import Release
 from common.canonical import digest
 from common.errors import IntegrityError, UsageError
 from common.model.schema import Attribute, AttributeType
+from common.release.beside import beside
 from common.release.evidence import Evidence
 from common.release.reading import read_release
-from common.release.verification import _check_drawn, verify_release
+from common.release.verification import verify_release
 from common.synthesis.sums import Masks
 from common.trust.signing import Domain, Signer
 from common.wire.v1 import control_pb2 as control
@@ -197,7 +198,7 @@ async def test_the_published_numbers_are_checked(
     for impossible in ({"colluding": 7}, {"split": (1 - 2 * least, least, least)}):
         lie = replace(evidence.plan, synthesis=replace(evidence.plan.synthesis, **impossible))
         with pytest.raises(IntegrityError, match="the plan does not hold"):
-            _check_drawn(folder / "counts.parquet", replace(evidence, plan=lie), [])
+            beside(lie).records(replace(evidence, plan=lie)).check(folder, "")
 
 
 def relist(folder: Path, certificates: Path) -> None:
@@ -436,7 +437,7 @@ async def test_a_trial_counts_invented_records(owners: Callable[..., Any], heard
 async def test_what_is_refused_before_anybody_is_asked(owners: Callable[..., Any], heard: Heard) -> None:
     """How values are masked, a product that a policy does not list, and too few records cost nothing."""
     aggregator, configs = await owners(2, products=("masked",))
-    with pytest.raises(grpc.aio.AioRpcError, match="is not made by mechanisms"):
+    with pytest.raises(grpc.aio.AioRpcError, match="does not take --"):
         await begin(aggregator, "a", "b", rank_noise=["0.1"])
     async with running(*configs):
         await heard.wait_for("connected", times=2)

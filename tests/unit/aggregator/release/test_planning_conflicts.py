@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from aggregator.release.conflicts import conflict_error, conflicts
-from common.model.plan import Product
+from common.model.products import Product
 from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules
 from common.model.structural_zeros import ExcludedValues, StructuralZero
 from common.planning.planner import make_plan

@@ -11,7 +11,8 @@ from common.canonical import canonical
 from common.cli.brief import LINES
 from common.errors import RefusedError, TesseraError, UsageError, VersionError
 from common.model.compatibility import HERE, check_features, features_of
-from common.model.plan import Layout, Plan, Product
+from common.model.plan import Layout, Plan
+from common.model.products import Product
 from common.model.schema import Attribute, AttributeType, IdentifierRules, Limits, MatchPass, Schema, excesses
 from common.model.structural_zeros import ExcludedValues, StructuralZero
 from common.planning.arguments import ReleaseArguments, parse_arguments
@@ -31,9 +32,8 @@ from common.planning.synthetic import (
 from common.synthesis.accounting import TABLE, Budget, zcdp_rho
 from common.synthesis.counters import traffic
 from common.synthesis.course import Design
-from common.words.guarantee import composition, essentials, invariants, promises
+from common.words.guarantee import composition, essentials, invariants, promises, worth_of
 from common.words.synthetic import collusion, expected_noise, questions
-from common.words.worth import Worth
 
 
 def schema(n_attributes=4, n_values=50, records=30_000, **changes):
@@ -131,7 +131,7 @@ def test_owners_may_ask_that_more_may_collude():
     ("delta", "product", "said"),
     [
         ("0.00001", Product.SYNTHETIC, "delta 0.00001 is too large for 99,999 records"),
-        ("0.000001", Product.MASKED, "masked records have no delta"),
+        ("0.000001", Product.MASKED, "--product masked does not take --delta"),
         ("1", Product.SYNTHETIC, "not a decimal from 0 to below 1"),
     ],
 )
@@ -317,9 +317,9 @@ def test_so_many_values_are_not_counted():
         ),
         ({"layout": "mixed", "groups": [["a", "b"], ["b", "c"]]}, "owner b is in several groups"),
         ({"layout": "mixed", "groups": [["a", "b"], ["c"]], "max_overlap": "2"}, "at one owner of a group"),
-        ({"k": "5"}, "not made by mechanisms"),
-        ({"rank_noise": ["0.1"]}, "not made by mechanisms"),
-        ({"owner_column": True, "groups": [["a", "b"]]}, "not made by mechanisms"),
+        ({"k": "5"}, "does not take --k"),
+        ({"rank_noise": ["0.1"]}, "does not take --rank-noise"),
+        ({"owner_column": True, "groups": [["a", "b"]]}, "does not take --owner-column"),
         ({"product": "both"}, "product 'both' is not known"),
     ],
 )
@@ -379,13 +379,13 @@ def test_what_is_left_if_all_others_collude():
 def test_too_few_records_are_said_with_the_number_that_would_do():
     """Nobody spends for a table whose relations noise hides, unless that is wanted."""
     small = planned(("a", "b"), described=schema(records=200))
-    worth = Worth.of_plan(small)
+    worth = worth_of(small)
     assert worth.worthless
     (stated,) = re.findall(r"about ([0-9,]+) records$", worth.text)
     needed = int(stated.replace(",", ""))
     assert 400 < needed < 30_000
     enough = planned(("a", "b"), described=schema(records=needed))
-    assert not Worth.of_plan(enough).worthless
+    assert not worth_of(enough).worthless
 
 
 def test_shares_of_the_budget_are_checked():

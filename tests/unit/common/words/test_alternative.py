@@ -5,7 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from common.model.plan import Layout, Plan, Product
+from common.model.plan import Layout, Plan
+from common.model.products import Product
 from common.model.schema import Attribute, AttributeType, Schema
 from common.planning.arguments import ReleaseArguments
 from common.planning.planner import make_plan

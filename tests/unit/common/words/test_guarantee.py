@@ -12,7 +12,6 @@ from common.model.mechanisms import MECHANISMS
 from common.model.plan import Linking, Plan
 from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, MatchPass
 from common.words.guarantee import (
-    SCALES_GIVEN,
     composition,
     essentials,
     invariants,
@@ -20,6 +19,7 @@ from common.words.guarantee import (
     promises,
 )
 from common.words.linking import allowed_findings, compared_as
+from common.words.masked import SCALES_GIVEN
 from tests.fakes.releases import ATTRIBUTES, make_plan
 
 RISK = Path(__file__).parents[4] / "docs" / "risk.md"

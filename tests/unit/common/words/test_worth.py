@@ -6,6 +6,7 @@ from decimal import Decimal
 import pytest
 
 from common.model.schema import Attribute, AttributeType
+from common.words.guarantee import worth_of
 from common.words.worth import Worth
 from owner_node.masking.foreseen import AttributeForecast, Forecast
 from tests.fakes.releases import make_plan
@@ -37,7 +38,7 @@ def test_one_rule_for_plans_and_forecasts(errors: tuple[str, ...], says: str) ->
         )
         for task in plan.tasks
     ]
-    of_plan = Worth.of_plan(replace(plan, tasks=tuple(tasks)))
+    of_plan = worth_of(replace(plan, tasks=tuple(tasks)))
     attributes = tuple(AttributeForecast(name, by_name[name], NONE, NONE) for name in names)
     forecast = Forecast(attributes, NONE, NONE, NONE, NONE, NONE)
     assert forecast.worth == of_plan
@@ -53,7 +54,7 @@ def test_the_owner_with_the_largest_error_counts() -> None:
         plan.tasks[0],
         attributes=tuple(replace(each, expected_error=Decimal(2)) for each in plan.tasks[0].attributes),
     )
-    assert Worth.of_plan(replace(plan, tasks=(first, *plan.tasks[1:]))).worthless
+    assert worth_of(replace(plan, tasks=(first, *plan.tasks[1:]))).worthless
 
 
 def test_attributes_without_variation_do_not_count() -> None:

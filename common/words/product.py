@@ -1,0 +1,54 @@
+"""What the words of every product are asked for, and what several of them say."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from common.model.plan import Plan
+from common.model.schema import Following
+from common.model.task import Assignment
+from common.words.worth import Worth
+
+
+class ProductWords(ABC):
+    """What people read about the product of a plan. `common.words.guarantee` adds what all products share."""
+
+    made: ClassVar[str]
+    """What happens to records, as a participle."""
+
+    @abstractmethod
+    def promises(self, plan: Plan) -> tuple[str, ...]:
+        """Say what is promised, one sentence or two per line, with the plan's numbers."""
+
+    @abstractmethod
+    def essentials(self, plan: Plan) -> tuple[str, ...]:
+        """Say what is promised and what is not hidden, in a line or two each."""
+
+    @abstractmethod
+    def invariants(self, plan: Plan) -> tuple[str, ...]:
+        """Say what is not hidden, whatever ε is, beside the records and their number."""
+
+    @abstractmethod
+    def composition(self, plan: Plan) -> str:
+        """Say how the ε of attributes make that of a record."""
+
+    @abstractmethod
+    def condition(self, plan: Plan) -> str:
+        """Return the condition of a bound over all attributes, to follow it; empty if there is none."""
+
+    @abstractmethod
+    def leaves(self, plan: Plan, assignment: Assignment) -> tuple[str, ...]:
+        """Say what an owner sends that depends on values of its records."""
+
+    @abstractmethod
+    def worth(self, plan: Plan) -> Worth:
+        """Judge by public numbers whether the result is worth its charge."""
+
+
+def derived(following: Sequence[Following]) -> tuple[str, ...]:
+    """Say which attributes follow others."""
+    return tuple(
+        f"{each.name} follows {each.follows}: its released values are derived from those of "
+        f"{each.follows}, by a declared table. This costs no ε, and discloses nothing further."
+        for each in following
+    )
