@@ -26,6 +26,7 @@ from common.errors import IntegrityError, InternalError, UsageError
 from common.files import write_atomic
 from common.model.compatibility import check_features, common_protocol, features_of
 from common.model.fragment import Addendum, Consent
+from common.model.products import Product
 from common.model.rounds import RoundDocument
 from common.model.schema import Schema
 from common.planning.attributes import check_records
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from aggregator.release.linking import LinkingResult
-    from aggregator.release.masked import Masked
+    from aggregator.release.product import AggregatorProduct
     from aggregator.release.publication import ReleaseFolder
     from common.model.plan import Plan
     from common.wire.decoding import FragmentCheck
@@ -54,15 +55,17 @@ _SHARE_OF_LINKING = 2
 """The tokens that are compared at once take one part in so many of the memory."""
 
 
-def product_of(plan: "Plan") -> "Masked":
+def product_of(plan: "Plan") -> "AggregatorProduct":
     """Return what makes the product of a plan; numpy and pyarrow are loaded with it."""
-    if plan.synthesis is not None:
-        from aggregator.release.synthetic import SYNTHETIC
+    match plan.product:
+        case Product.MASKED:
+            from aggregator.release.masked import MASKED
 
-        return SYNTHETIC
-    from aggregator.release.masked import MASKED
+            return MASKED
+        case Product.SYNTHETIC:
+            from aggregator.release.synthetic import SYNTHETIC
 
-    return MASKED
+            return SYNTHETIC
 
 
 def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
@@ -251,7 +254,7 @@ def publish_release(
             it, or its folder holds something else.
         OSError: If the release folder or the scratch folder cannot be written.
     """
-    from aggregator.release.masked import Material
+    from aggregator.release.product import Material
     from common.release.summary import n_records
 
     plan, evidence = release.the_plan(), _evidence(release)

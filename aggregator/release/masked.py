@@ -1,16 +1,12 @@
-"""The product of masked records at the aggregator: all of a release that depends on what it is made of.
+"""The product of masked records at the aggregator: fragments, which are joined into one table."""
 
-Documents, signatures, states and the release folder are the same for every product.
-"""
-
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
 from aggregator.release.assembly import assemble, needed_in_memory, needed_on_disk
+from aggregator.release.product import AggregatorProduct, Material
 from aggregator.release.records import to_release
 from common.model.plan import Plan
 from common.model.task import Assignment
@@ -18,27 +14,11 @@ from common.wire.decoding import FragmentCheck, decode_batches
 from common.wire.encoding import size_limit
 from common.workspace import Workspace
 
-
-@dataclass(frozen=True, slots=True)
-class Material:
-    """What the records of a release are made of."""
-
-    plan: Plan
-    counts: Mapping[str, int]
-    """The number of records that every owner masked or counted."""
-    n_records: int
-    """How many records the release has."""
-    fragments: Mapping[str, Callable[[], Path]]
-    """Returns the file of an owner's fragment, checked again, when its turn comes."""
-    sums: Sequence[bytes] = ()
-    """The sums of the rounds of a synthetic release, as they were signed."""
-
-
 _SHARE_OF_PIECE = 8
 """A piece of the released table takes one part in so many of the memory."""
 
 
-class Masked:
+class Masked(AggregatorProduct):
     """Fragments of masked values, which are joined into one table."""
 
     def needed_memory(self, plan: Plan) -> int:
@@ -50,16 +30,12 @@ class Masked:
         return needed_on_disk(plan, counts, n_records, workspace)
 
     def most_bytes(self, assignment: Assignment, n_records: int) -> int:
-        """Return the largest size in bytes of a fragment of `n_records` records."""
+        """Return the largest size in bytes of a fragment."""
         return size_limit(assignment, n_records)
 
     def check(self, plan: Plan, assignment: Assignment, n_records: int, size: int) -> FragmentCheck:
         """Return what checks every byte of a fragment as it arrives."""
         return FragmentCheck(plan, assignment, n_records, size)
-
-    def noisy_counts(self, _material: Material) -> pa.Table | None:
-        """Return the noisy counts that are released beside the records; None: there are none."""
-        return None
 
     def join(
         self, material: Material, workspace: Workspace, advance: Callable[[int], None]

@@ -8,10 +8,9 @@ from collections.abc import Callable, Generator
 import numpy as np
 import pyarrow as pa
 
-from aggregator.release.masked import Masked, Material
+from aggregator.release.product import AggregatorProduct, Material
 from common.errors import InternalError
 from common.model.plan import Plan
-from common.model.task import Assignment
 from common.planning.synthetic import design_of
 from common.release.counts import counts_table
 from common.release.table import derived_units, from_units, release_schema
@@ -23,7 +22,7 @@ _COPIES = 6
 """How often a column of all records is there while records are drawn and written."""
 
 
-class Synthetic(Masked):
+class Synthetic(AggregatorProduct):
     """Records drawn from a model; no fragment is ever sent for them."""
 
     def needed_memory(self, plan: Plan) -> int:
@@ -33,10 +32,6 @@ class Synthetic(Masked):
 
     def needed_room(self, *_arguments: object) -> int:
         """Return 0: nothing is written to the scratch folder."""
-        return 0
-
-    def most_bytes(self, _assignment: Assignment, _n_records: int) -> int:
-        """Return 0: there are no fragments."""
         return 0
 
     def noisy_counts(self, material: Material) -> pa.Table | None:

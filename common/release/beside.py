@@ -1,14 +1,22 @@
-"""What a release holds beside its records: nothing, or what the records follow from."""
+"""What a release holds beside its records: nothing, or the noisy counts that they have to follow from."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from common.arrays import Int64Array
+from common.canonical import digest
 from common.errors import IntegrityError
 from common.model.plan import Plan
+from common.planning.synthetic import design_of
+from common.release.counts import COUNTS_FILE, check_drawn, measured_in
 from common.release.evidence import Evidence
+from common.release.step import step
+from common.release.summary import n_records
+from common.release.synthetic_table import read_counts
+from common.synthesis.course import check_design
 
 
 class Records:
@@ -41,10 +49,70 @@ class Nothing:
         return None
 
 
-def beside(plan: Plan) -> Nothing:
-    """Return what the release of a plan holds beside its records; libraries of models are loaded with it."""
-    if plan.product.rules.in_rounds:
-        from common.release.counted import CountsBeside
+class CountsBeside(Nothing):
+    """Noisy counts beside the records that follow from them."""
 
-        return CountsBeside()
-    return Nothing()
+    files = (COUNTS_FILE,)
+
+    def check_rounds(self, evidence: Evidence) -> None:
+        """Check that the documents of the rounds fit together, and their plan."""
+        plan, addendum = evidence.plan, evidence.addendum
+        documents = [document for document, _ in evidence.rounds]
+        if not documents:
+            raise IntegrityError("a synthetic release has rounds, and no other has")
+        previous = ""
+        for number, document in enumerate(documents, start=1):
+            stated = (document.release, document.plan_digest, document.addendum_digest)
+            if stated != (plan.release, plan.digest, addendum.digest):
+                raise IntegrityError(f"round {number} is of another release")
+            if (document.round, document.previous) != (number, previous):
+                raise IntegrityError(f"round {number} does not follow the one before")
+            previous = document.digest
+        if [key.owner for key in documents[0].keys] != list(plan.owners):
+            raise IntegrityError("the keys for sums are not those of its owners")
+
+    def records(self, evidence: Evidence) -> Records:
+        """Return what takes the records, which have to follow from the noisy counts."""
+        return _Drawn(evidence)
+
+    def counts(self, folder: Path, plan: Plan) -> pa.Table:
+        """Return the noisy counts."""
+        return read_counts(folder / COUNTS_FILE, plan.attributes)
+
+
+def beside(plan: Plan) -> Nothing:
+    """Return what the release of a plan holds beside its records."""
+    return CountsBeside() if plan.product.rules.in_rounds else Nothing()
+
+
+class _Drawn(Records):
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._lowest = {attribute.name: attribute.lower for attribute in evidence.plan.attributes}
+        self._codes: dict[str, list[Int64Array]] = {name: [] for name in self._lowest}
+
+    def add(self, units: Mapping[str, Int64Array]) -> None:
+        for name, pieces in self._codes.items():
+            pieces.append(units[name] - self._lowest[name])
+
+    def check(self, folder: Path, hint: str) -> None:
+        codes = (np.concatenate(pieces) for pieces in self._codes.values())
+        _check_drawn(folder / COUNTS_FILE, self._evidence, codes, hint)
+
+
+def _check_drawn(path: Path, evidence: Evidence, codes: Iterable[Int64Array], hint: str) -> None:
+    """Check that the records follow from the noisy counts, and these from what was signed round by round."""
+    plan = evidence.plan
+    counts = read_counts(path, plan.attributes)
+    with step("the plan", hint):
+        design = design_of(plan, n_records(plan, evidence.addendum))
+        check_design(design)
+    made = check_drawn(design, measured_in(design, counts).seed.hex(), counts, codes)
+    with step("the rounds", hint):
+        attached = [document.attached for document, _ in evidence.rounds]
+        sums = [digest(sums_of_round.astype("<i8").tobytes()) for sums_of_round in made.measured.sums]
+        if attached != [evidence.addendum.digest, *sums]:
+            raise IntegrityError(f"what the aggregator signed is not what {path.name} has")
+        pairs = tuple(tuple(plan.attributes[i].name for i in pair) for pair in made.measured.pairs)
+        if evidence.rounds[-1][0].relations != pairs:
+            raise IntegrityError("other pairs of attributes were counted than it names")

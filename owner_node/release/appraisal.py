@@ -19,7 +19,7 @@ from owner_node.release.work import Owner, ReleaseWork
 from owner_node.state.session import SessionState
 
 if TYPE_CHECKING:
-    from owner_node.release.masked import Prepared
+    from owner_node.release.product import Prepared
 
 MOST_KEPT = 2
 """Releases of one aggregator whose original data are kept in memory at a time."""

@@ -24,7 +24,7 @@ from common.synthesis.roles import Roles, Shared, Terms
 from common.trust.signing import Domain
 from common.workspace import processors
 from owner_node.release.appraisal import Appraisal
-from owner_node.release.masked import Prepared
+from owner_node.release.product import Prepared
 from owner_node.release.synthetic import SYNTHETIC
 from owner_node.release.work import ReleaseWork
 from owner_node.state.answers import ForeignParcelError, ParcelAnswer, SignedParcel, digests_of, parcel_of

@@ -25,7 +25,7 @@ from owner_node.state.answers import Fragment, LinkAnswer, SealAnswer
 from owner_node.state.session import CHARGED, SessionEvent, SessionState
 
 if TYPE_CHECKING:
-    from owner_node.release.masked import Prepared
+    from owner_node.release.product import Prepared
 
 _log = logging.getLogger(__name__)
 
@@ -146,11 +146,11 @@ class Production:
         session, records = work.session, self._owner.records
         if session.addendum is None or not work.path.exists() or not work.has_plan:
             return ""
-        from owner_node.release.masked import SealedFile
+        from owner_node.release.masked import MASKED, SealedFile
 
         n_records = Addendum.from_bytes(session.addendum).records[self._owner.id]
         sealed = SealedFile(work.path, session.fragment_digest, session.fragment_size or 0, n_records)
-        return work.product.drop_tokens(
+        return MASKED.drop_tokens(
             records.outbox, session.aggregator, work.plan, work.assignment, sealed,
             self._owner.config.workspace, work.progress,
         )  # fmt: skip
@@ -206,8 +206,10 @@ class Production:
 
     def _seal(self, work: ReleaseWork, prepared: "Prepared", addendum: Addendum) -> None:
         """Mask and seal; the charge is spent."""
+        from owner_node.release.masked import MASKED
+
         plan, owner = work.plan, self._owner
-        sealed = work.product.produce(
+        sealed = MASKED.produce(
             owner.records.outbox, owner.aggregator, plan, work.assignment, prepared, work.progress
         )
         statement = FragmentStatement(

@@ -16,13 +16,13 @@ from common.synthesis.course import Question, question_digest
 from owner_node.config import PolicyConfig
 from owner_node.masking.arrays import BitSource
 from owner_node.masking.foreseen import Forecast
-from owner_node.release.masked import Masked, Prepared
+from owner_node.release.product import OwnerProduct, Prepared
 from owner_node.synthesis.counts import exact_answer
 from owner_node.synthesis.shares import noise_share
 
 
-class Synthetic(Masked):
-    """What of a synthetic release depends on what it is made of, for an owner: no fragment, but answers."""
+class Synthetic(OwnerProduct):
+    """Answers to the rounds of a synthetic release."""
 
     def forecast(self, _prepared: Prepared, _policy: PolicyConfig) -> Forecast | None:
         """Return nothing: what is expected of a model follows from the plan."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from common.errors import ConfigurationError, ProtocolError, TesseraError
 from common.model.plan import Plan
+from common.model.products import Product
 from common.model.task import Assignment
 from common.progress import Progress
 from common.trust.signing import Domain, SignerSource
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from owner_node.ledger.budget_terms import Column
-    from owner_node.release.masked import Masked
+    from owner_node.release.product import OwnerProduct
 
 
 class _Readable(Protocol):
@@ -258,12 +259,17 @@ class ReleaseWork(Work):
         return self.session.purpose
 
     @property
-    def product(self) -> "Masked":
+    def product(self) -> "OwnerProduct":
         """What makes the product of its plan; the libraries of masking are loaded with it."""
-        from owner_node.release.masked import MASKED
-        from owner_node.release.synthetic import SYNTHETIC
+        match self.plan.product:
+            case Product.MASKED:
+                from owner_node.release.masked import MASKED
 
-        return MASKED if self.plan.synthesis is None else SYNTHETIC
+                return MASKED
+            case Product.SYNTHETIC:
+                from owner_node.release.synthetic import SYNTHETIC
+
+                return SYNTHETIC
 
     @property
     def progress(self) -> Progress:

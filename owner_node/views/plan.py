@@ -19,7 +19,8 @@ from owner_node.explore.preview import FEWEST_TRIED, Earlier, most_records, prev
 from owner_node.masking.foreseen import Forecast, Reidentification
 from owner_node.masking.tasks import AttributeTask
 from owner_node.release.decisions import Decisions
-from owner_node.release.masked import MASKED, Prepared
+from owner_node.release.masked import MASKED
+from owner_node.release.product import Prepared
 from owner_node.release.request_view import request_view
 from owner_node.risk.attacks import LINKING, WORDS
 from owner_node.risk.trials import Randomness

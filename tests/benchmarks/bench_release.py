@@ -17,7 +17,8 @@ from common.release.verification import verify_release
 from deploy.local_cluster import LocalCluster
 from owner_node.config import load as load_config
 from owner_node.masking.mask import mask_table
-from owner_node.release.masked import MASKED, Prepared
+from owner_node.release.masked import MASKED
+from owner_node.release.product import Prepared
 from tests.benchmarks.result import Result
 from tests.needs import missing_data
 from tests.papers.prepare import DATASET, prepare

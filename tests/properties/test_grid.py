@@ -17,7 +17,7 @@ from common.errors import ConflictError, UnusableDataError
 from common.model.fragment import Addendum, contradictions
 from common.model.plan import Linking, Plan
 from common.release.summary import n_records
-from owner_node.release.masked import read_selection
+from owner_node.release.product import read_selection
 from tests.fakes.releases import by_token, joined, make_plan, small_workspace, through_file
 
 NAMES = ("age", "income", "dose")

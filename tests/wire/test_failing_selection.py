@@ -108,7 +108,7 @@ async def test_too_little_memory_after_the_spend(offering: Offering, monkeypatch
         hostile.serve(addendum)
         hostile.selections = [CHOSEN]
         with monkeypatch.context() as broken:
-            broken.setattr("owner_node.release.masked.pin", _has_no_memory)
+            broken.setattr("owner_node.release.product.pin", _has_no_memory)
             with pytest.raises(PASSING, match="internal fault"):
                 await worker.do(work)
         assert session(offering).state is SessionState.SPENT
