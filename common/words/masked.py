@@ -3,19 +3,14 @@
 Individual differential privacy compares two data sets with the noise scales of the actual one (Soria-Comas et
 al. 2017, Definition 5). Every sentence that states such a bound says so with `SCALES_GIVEN`.
 
-With rank noise, the number for the whole table is large and says little by itself. What protects is distance:
-a change that moves a record by few ranks is hardly visible, one that moves it far is. The words say both, and
-no more.
-
 References:
     Soria-Comas et al. 2017, Definition 5 and Proposition 5 (individual differential privacy).
     Soria-Comas et al. 2025, Propositions 8 (idp-ls) and 9 (idp-cbls).
     Sánchez et al. 2016, Lemma 1 (dp-ir).
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from decimal import ROUND_CEILING, Decimal
+from decimal import Decimal
 from typing import NamedTuple
 
 from common.model.mechanisms import (
@@ -29,60 +24,81 @@ from common.model.mechanisms import (
     follows_arbitrary_order,
 )
 from common.model.plan import Plan
-from common.model.privacy import rank_loss
 from common.model.schema import CategoryOrder
-from common.model.task import Assignment, PlannedAttribute
+from common.model.task import Assignment
 from common.words.linking import unit_word
 from common.words.numbers import bound_text
 from common.words.product import ProductWords, derived
+from common.words.ranks import rank_promises, ranks_in_short, without_rank_noise
 from common.words.synthetic import alternative
 from common.words.worth import Worth, largest_errors
-
-_MOST_NAMES = 5
-"""Most names of attributes that a sentence lists."""
-
 
 SCALES_GIVEN = "with the size of the noise taken as given"
 """The condition of every bound of individual differential privacy."""
 
 
-_NEAR, _FAR = Decimal("0.01"), Decimal("0.1")
+class MaskedWords(ProductWords):
+    """The words of a release of masked records."""
+
+    made = "masked"
+
+    def promises(self, plan: Plan) -> tuple[str, ...]:
+        """Say what is promised of every attribute, of all together, and of who has which value."""
+        return (
+            *_meanings(plan),
+            *_attribute_promises(plan),
+            *_counted_spikes(plan),
+            *derived(plan.following),
+            *_in_arbitrary_order(plan),
+            _total(plan, self.condition(plan)),
+            *rank_promises(plan, _notions(plan)[0], self.condition(plan)),
+        )
+
+    def essentials(self, plan: Plan) -> tuple[str, ...]:
+        """Say the promise, who has which value and what is not hidden, in a line or two each."""
+        common = f"Only persons of all groups are masked, at least {plan.linking.min_common}."
+        return (
+            *([common] if plan.linking.intersects else []),
+            _promise_in_short(plan, self.condition(plan)),
+            ranks_in_short(plan) if _has_lists(plan) else "This promise includes who has which value.",
+            _not_hidden_in_short(plan),
+            *alternative(plan),
+        )
+
+    def invariants(self, plan: Plan) -> tuple[str, ...]:
+        """Say what is not hidden of owners, missing values, scales of noise, and clusters."""
+        several = plan.n_groups > 1
+        return (
+            *_shown_of_owners(plan),
+            "Which values are missing, where a record was left out or a missing value was kept.",
+            *(["That the owners' attributes are about the same records."] if several else []),
+            *([_INTERSECTED] if plan.linking.intersects else []),
+            *_shown_by_scales(plan),
+            *_shown_of_values(plan),
+        )
+
+    def composition(self, plan: Plan) -> str:
+        """Say that the ε of attributes add up."""
+        elsewhere = ", also where different owners hold them" if plan.n_groups > 1 else ""
+        return f"The ε of different attributes of one record add up (sequential composition){elsewhere}"
+
+    def condition(self, plan: Plan) -> str:
+        """Return that the size of the noise is taken as given, where the bound of an attribute needs it."""
+        return f", {SCALES_GIVEN}" if INDIVIDUAL in _notions(plan) else ""
+
+    def leaves(self, plan: Plan, assignment: Assignment) -> tuple[str, ...]:
+        """Say what values leave an owner."""
+        names = ", ".join(assignment.names)
+        return (
+            f"one masked value of every attribute for every record ({names}), once all owners have masked",
+        )
+
+    def worth(self, plan: Plan) -> Worth:
+        """Judge a plan by the expected errors of its attributes."""
+        return Worth.of_errors(largest_errors(plan))
 
 
-_SMALL = Decimal(3)
-"""Up to this exponent, the factor exp(x) is written out."""
-
-
-_HARDLY = Decimal(1)
-"""Up to this exponent, values are called hardly distinguished: no result becomes three times as probable."""
-
-
-_FAR_APART = 3
-"""From this factor on, it is said how well neighbouring values are distinguished."""
-
-
-_MOST_FEW = 128
-"""Most values of an attribute for which that is computed."""
-
-
-def rank_promises(plan: Plan, notion: str) -> tuple[str, ...]:
-    """Say what is promised about who has which value; nothing where no attribute has rank noise."""
-    if not plan.has_rank_noise:
-        return ()
-    return (
-        (
-            "Who has which value: a record's rank in an attribute is its place when all records of its owner "
-            "are sorted by it. Before the values of the list are given to records, every rank is moved by "
-            "random noise, and so a record gets the value of another one near it: rank noise "
-            f"{_by_attribute(plan)}. {_moves(plan)}"
-        ),
-        *(_by_distance(plan, share) for share in _bounded_shares(plan)),
-        *_without_bound(plan),
-        _table(plan, notion),
-    )
-
-
-def shown_by_lists(plan: Plan) -> str:
+def _shown_by_lists(plan: Plan) -> str:
     """Say what is not hidden about which values a record has together."""
     if without_rank_noise(plan):
         return (
@@ -135,7 +151,7 @@ _SHOWN_BY_CLUSTERS: Mapping[Carrier, _Shown] = {
 }
 
 
-def shown_by_clusters(plan: Plan) -> Iterator[str]:
+def _shown_by_clusters(plan: Plan) -> Iterator[str]:
     """Say what released values show of clusters, one text for each carrier that makes them."""
     planned = [attribute for task in plan.tasks for attribute in task.attributes]
     for carrier, shown in _SHOWN_BY_CLUSTERS.items():
@@ -147,160 +163,10 @@ def shown_by_clusters(plan: Plan) -> Iterator[str]:
             yield f"{shown.always.format(k=k)} {_MOVED if moved else shown.without_rank_noise}"
 
 
-def without_rank_noise(plan: Plan) -> tuple[str, ...]:
-    """Return the attributes with a list at some owner that has no rank noise, each once."""
-    return tuple(
-        dict.fromkeys(
-            planned.name
-            for task in plan.tasks
-            for planned in task.attributes
-            if planned.rules.listed and not planned.rank_noise
-        )
-    )
-
-
-def _noisy(plan: Plan) -> list[PlannedAttribute]:
-    return [planned for task in plan.tasks for planned in task.attributes if planned.rank_noise]
-
-
-def _is_bounded(plan: Plan, planned: PlannedAttribute) -> bool:
-    """Whether the bound on rank noise holds: not where one record can change the order of all."""
-    by_frequency = plan.attribute(planned.name).by_frequency
-    return not planned.rules.is_ordered_by_data(frequency_order=by_frequency)
-
-
-def _bounded_shares(plan: Plan) -> list[Decimal]:
-    return sorted({planned.rank_noise for planned in _noisy(plan) if _is_bounded(plan, planned)})
-
-
-def _ordered_by_data(plan: Plan) -> tuple[str, ...]:
-    """Return the attributes whose rank noise has no bound at some owner, each once."""
-    return tuple(dict.fromkeys(planned.name for planned in _noisy(plan) if not _is_bounded(plan, planned)))
-
-
-def _by_attribute(plan: Plan) -> str:
-    """Return every rank noise with its attributes, and with its owners where others have another one."""
-    owners: dict[tuple[Decimal, str], list[str]] = {}
-    for task in plan.tasks:
-        for planned in task.attributes:
-            owners.setdefault((planned.rank_noise, planned.name), []).append(task.owner)
-    n_shares = Counter(name for _, name in owners)
-    names: dict[tuple[Decimal, tuple[str, ...]], list[str]] = {}
-    for (share, name), holders in sorted(owners.items(), key=lambda item: item[0][0]):
-        if share:
-            names.setdefault((share, tuple(holders) if n_shares[name] > 1 else ()), []).append(name)
-    return "; ".join(
-        f"{share:f} of the number of records for {', '.join(of)}"
-        + (f" of {', '.join(whose)}" if whose else "")
-        for (share, whose), of in names.items()
-    )
-
-
-def _moves(plan: Plan) -> str:
-    # Here and below, as numpy would take a quarter of the start of every command.
-    from common.model.ranks import mean_move
-
-    shares = sorted({planned.rank_noise for planned in _noisy(plan)})
-    by_share = [f"{100 * mean_move(share):.2g} % with {share:f}" for share in shares[:_MOST_NAMES]]
-    return f"So a record's rank changes by this share of all ranks, on average: {', '.join(by_share)}."
-
-
-def _by_distance(plan: Plan, share: Decimal) -> str:
-    g = plan.max_records_per_person
-    whole = rank_loss(share, g)
-    near, far = _factor(whole * _NEAR, then=","), _factor(whole * _FAR)
-    records = "a record's value is" if g == 1 else f"the values of up to {g} records of a person are"
-    return (
-        f"Protection by distance, with rank noise {share:f}: if {records} replaced by one that is 1 % of "
-        f"the ranks away, no result becomes more than {near} as probable or improbable, as far as it "
-        f"depends on ranks, whose noise has a public size; at 10 % {far}; whatever it is replaced by, "
-        f"{_factor(whole)}. "
-        f"{_distinction(whole * _NEAR)}{_few_values(plan, share)}"
-    )
-
-
-def _distinction(near: Decimal) -> str:
-    """Say which values the release distinguishes, given the exponent for values 1 % of the ranks away."""
-    if near > _HARDLY:
-        return (
-            "With so little rank noise the release can distinguish a value even from one that is 1 % of the "
-            "ranks away."
-        )
-    return (
-        "So the release hardly distinguishes a record from those near it in rank, but does distinguish it "
-        "from those far away."
-    )
-
-
-def _few_values(plan: Plan, share: Decimal) -> str:
-    """Say how well the release distinguishes neighbouring values of attributes that have few."""
-    from common.model.ranks import odds_of_next
-
-    names = dict.fromkeys(
-        planned.name for planned in _noisy(plan) if planned.rank_noise == share and _is_bounded(plan, planned)
-    )
-    numbers = {name: plan.attribute(name).n_values for name in names}
-    few = {name: n for name, n in numbers.items() if 1 < n <= _MOST_FEW and n * share <= 1}
-    odds = {name: odds_of_next(n, share) for name, n in few.items()}
-    apart = sorted((name for name in few if odds[name] > _FAR_APART), key=lambda name: few[name])
-    if not apart:
-        return ""
-    listed = ", ".join(f"{odds[name]:.2g} for {name} ({few[name]} values)" for name in apart[:_MOST_NAMES])
-    more = f", at most as many for {len(apart) - _MOST_NAMES} more" if len(apart) > _MOST_NAMES else ""
-    return (
-        " Where an attribute has few values, the next value is far away in ranks: if its values are equally "
-        "frequent, a released value is so many times as probable for a record that has it as for one that "
-        f"has the next one: {listed}{more}. With other frequencies it can be several times as many."
-    )
-
-
-def _without_bound(plan: Plan) -> tuple[str, ...]:
-    names = ", ".join(_ordered_by_data(plan))
-    if not names:
-        return ()
-    return (
-        (
-            f"Protection by distance of {names}: not bounded, the order depends on the data. The categories "
-            "are in the order of how often they occur, and one record can make two of them change places, "
-            "and so move every record that has either. Rank noise blurs who has which value; no number says "
-            "how much."
-        ),
-    )
-
-
-def _factor(exponent: Decimal, then: str = "") -> str:
-    """Return exp(exponent) as text; a small one also as a number, rounded up, and followed by `then`."""
-    written = f"exp({bound_text(exponent)})"
-    if exponent > _SMALL:
-        return f"{written} times"
-    return f"{exponent.exp().quantize(Decimal('0.01'), rounding=ROUND_CEILING):f} times, {written}{then}"
-
-
-def _table(plan: Plan, notion: str) -> str:
-    unit = unit_word(plan)
-    if plan.epsilon_table is None:
-        reasons = {
-            "no rank noise": without_rank_noise(plan), "the order depends on the data": _ordered_by_data(plan)
-        }  # fmt: skip
-        whys = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items() if names]
-        why = "; ".join(whys) or "there is none for the list of one of them"
-        return f"For the released table as a whole, who has which value included, there is no bound ({why})."
-    at_most = ", at most, as planned" if plan.linking.max_overlap > 1 else ""
-    return (
-        f"The released table as a whole, all attributes of one {unit} and who has which value included"
-        f"{at_most}: "
-        f"{notion} with ε = {bound_text(plan.epsilon_table)}{_condition(plan)}. It is the sum of the ε above "
-        "and, for every attribute, of the bound on the privacy loss of ranks. Taken alone, so large a number "
-        "promises next to nothing; its worth is the protection by distance."
-    )
-
-
 _CHANGE = (
     "replacing the attribute values of {records} by any others of their domains changes the probability of "
     "what is protected by a factor of at most exp(ε)."
 )
-
-
 _MEANING: Mapping[str, str] = {
     INDIVIDUAL: (
         f"Individual differential privacy: for the original data as they are, and {SCALES_GIVEN}, {_CHANGE} "
@@ -324,7 +190,7 @@ class _Kind(NamedTuple):
     by_frequency: bool
 
 
-def _promise_in_short(plan: Plan) -> str:
+def _promise_in_short(plan: Plan, condition: str) -> str:
     unit = unit_word(plan)
     if plan.epsilon_joint is None:
         return (
@@ -332,25 +198,7 @@ def _promise_in_short(plan: Plan) -> str:
         )
     protected = "the lists of all released values" if _has_lists(plan) else "the released table"
     bound = bound_text(plan.epsilon_joint)
-    return f"Promised to one {unit}: {_notions(plan)[0]} with ε = {bound} for {protected}{_condition(plan)}."
-
-
-def _ranks_in_short(plan: Plan) -> str:
-    if not _has_lists(plan):
-        return "This promise includes who has which value."
-    shares, without = _bounded_shares(plan), (*without_rank_noise(plan), *_ordered_by_data(plan))
-    sentences = []
-    if shares:
-        loss = rank_loss(shares[0], plan.max_records_per_person)
-        near, far = _factor(loss * _NEAR, then=","), _factor(loss * _FAR)
-        sentences.append(
-            f"Who has which value, with rank noise {shares[0]:f}: at most {near} as probable for a value 1 % "
-            f"of the ranks away, {far} for 10 %."
-        )
-    if without:
-        named = f"{len(without)} attributes" if len(without) > 1 else without[0]
-        sentences.append(f"Who has which value of {named} is not protected by any bound.")
-    return " ".join(sentences)
+    return f"Promised to one {unit}: {_notions(plan)[0]} with ε = {bound} for {protected}{condition}."
 
 
 def _not_hidden_in_short(plan: Plan) -> str:
@@ -415,10 +263,10 @@ def _shown_by_scales(plan: Plan) -> tuple[str, ...]:
     return (" ".join([shown, *measured]),)
 
 
-def _shown_by_clusters(plan: Plan) -> tuple[str, ...]:
+def _shown_of_values(plan: Plan) -> tuple[str, ...]:
     """Return what released values show of clusters and of which values a record has together."""
-    of_clusters = tuple(shown_by_clusters(plan))
-    together = (shown_by_lists(plan),) if _has_lists(plan) else ()
+    of_clusters = tuple(_shown_by_clusters(plan))
+    together = (_shown_by_lists(plan),) if _has_lists(plan) else ()
     if not of_clusters:
         return together
     return (*of_clusters, *together, "A larger k means less noise. It does not mean more privacy.")
@@ -433,11 +281,6 @@ def _notions(plan: Plan) -> list[str]:
     """Return the notions of privacy that the mechanisms of a plan give, the weaker first."""
     given = {planned.rules.notion for task in plan.tasks for planned in task.attributes}
     return [notion for notion in (INDIVIDUAL, GLOBAL) if notion in given]
-
-
-def _condition(plan: Plan) -> str:
-    """Return the condition of a bound over all attributes, where one of them needs it."""
-    return f", {SCALES_GIVEN}" if INDIVIDUAL in _notions(plan) else ""
 
 
 def _meanings(plan: Plan) -> list[str]:
@@ -484,7 +327,7 @@ def _counted_spikes(plan: Plan) -> Iterator[str]:
         )
 
 
-def _total(plan: Plan) -> str:
+def _total(plan: Plan, condition: str) -> str:
     unit = unit_word(plan)
     if plan.epsilon_joint is None:
         return f"All attributes of one {unit} together: no bound, because there is none for one of them."
@@ -492,66 +335,5 @@ def _total(plan: Plan) -> str:
     at_most = ", at most, as planned" if plan.linking.max_overlap > 1 else ""
     return (
         f"All attributes of one {unit} together{at_most}: {_notions(plan)[0]} with ε = "
-        f"{bound_text(plan.epsilon_joint)} for {protected}{_condition(plan)}."
+        f"{bound_text(plan.epsilon_joint)} for {protected}{condition}."
     )
-
-
-class MaskedWords(ProductWords):
-    """The words of a release of masked records."""
-
-    made = "masked"
-
-    def promises(self, plan: Plan) -> tuple[str, ...]:
-        """Say what is promised of every attribute, of all together, and of who has which value."""
-        return (
-            *_meanings(plan),
-            *_attribute_promises(plan),
-            *_counted_spikes(plan),
-            *derived(plan.following),
-            *_in_arbitrary_order(plan),
-            _total(plan),
-            *rank_promises(plan, _notions(plan)[0]),
-        )
-
-    def essentials(self, plan: Plan) -> tuple[str, ...]:
-        """Say the promise, who has which value and what is not hidden, in a line or two each."""
-        common = f"Only persons of all groups are masked, at least {plan.linking.min_common}."
-        return (
-            *([common] if plan.linking.intersects else []),
-            _promise_in_short(plan),
-            _ranks_in_short(plan),
-            _not_hidden_in_short(plan),
-            *alternative(plan),
-        )
-
-    def invariants(self, plan: Plan) -> tuple[str, ...]:
-        """Say what is not hidden of owners, missing values, scales of noise, and clusters."""
-        several = plan.n_groups > 1
-        return (
-            *_shown_of_owners(plan),
-            "Which values are missing, where a record was left out or a missing value was kept.",
-            *(["That the owners' attributes are about the same records."] if several else []),
-            *([_INTERSECTED] if plan.linking.intersects else []),
-            *_shown_by_scales(plan),
-            *_shown_by_clusters(plan),
-        )
-
-    def composition(self, plan: Plan) -> str:
-        """Say that the ε of attributes add up."""
-        elsewhere = ", also where different owners hold them" if plan.n_groups > 1 else ""
-        return f"The ε of different attributes of one record add up (sequential composition){elsewhere}"
-
-    def condition(self, plan: Plan) -> str:
-        """Return the condition of a bound over all attributes, where one of them needs it."""
-        return _condition(plan)
-
-    def leaves(self, plan: Plan, assignment: Assignment) -> tuple[str, ...]:
-        """Say what values leave an owner."""
-        names = ", ".join(assignment.names)
-        return (
-            f"one masked value of every attribute for every record ({names}), once all owners have masked",
-        )
-
-    def worth(self, plan: Plan) -> Worth:
-        """Judge a plan by the expected errors of its attributes."""
-        return Worth.of_errors(largest_errors(plan))
