@@ -28,7 +28,7 @@ from common.planning.arguments import parse_k, parse_mechanism, parse_own_argume
 from common.release.count_estimates import NoisyCounts
 from common.release.counts import measured_in
 from common.release.reading import to_frame
-from common.settings import Problem, validate
+from common.settings import validate
 from owner_node.config import DatasetConfig, PolicyConfig, load
 from owner_node.config.dataset import DatasetTable, misdeclared
 from owner_node.engines.pinned import PinnedData, in_memory
@@ -50,7 +50,7 @@ from owner_node.risk.utility import MEASURES
 from owner_node.sources import LoadedData, others_of, schema_of
 from owner_node.sources.findings import Findings
 from owner_node.sources.frames import FrameSource
-from owner_node.sources.reading import read
+from owner_node.sources.reading import Reading, gather
 
 __all__ = ["Answer", "Explored", "Masked", "Workspace"]
 
@@ -464,7 +464,7 @@ class Workspace:
             "structural_zeros": [_plain_table(rule) for rule in structural_zeros],
             "attributes": {name: _plain_table(table) for name, table in schema.items()},
         }
-        return validate(DatasetTable, document, Path("schema"), _contradictions).config()
+        return validate(DatasetTable, document, Path("schema"), misdeclared).config()
 
     def _load(
         self, frame: pd.DataFrame, dataset: DatasetConfig, named: Sequence[str]
@@ -492,7 +492,7 @@ class Workspace:
             others=[attribute.name for attribute in others],
         )
         strict, findings = dataset.without_dropping(), Findings()
-        loaded = read(strict, chosen, source, findings, others)
+        loaded = gather(Reading(strict, chosen, source, findings, others))
         findings.check(dataset.name, _SOURCE)
         schema = schema_of(dataset, allowed, loaded.n_records, self._policy.limits)
         return loaded, schema, frame.index[np.flatnonzero(source.kept)]
@@ -535,7 +535,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return _plain_table(value)
     return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
-
-
-def _contradictions(document: Mapping[str, Any]) -> list[Problem]:
-    return [Problem(key, f": {text}") for key, text in misdeclared(document)]

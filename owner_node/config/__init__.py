@@ -246,8 +246,7 @@ def _contradictions(document: Mapping[str, Any], folder: Path) -> Iterator[Probl
         )
     yield from _budgets(datasets, folder)
     for dataset in datasets:
-        for key, text in misdeclared(dataset):
-            yield Problem(f"dataset[{dataset['name']}].{key}", f": {text}")
+        yield from misdeclared(dataset, f"dataset[{dataset['name']}].")
 
 
 def _decimal(value: object) -> Decimal | None:

@@ -34,7 +34,7 @@ from common.model.schema import (
     unit_of,
 )
 from common.model.structural_zeros import MOST_RULES, ExcludedValues, StructuralZero
-from common.settings import Contradictions, FilePath, Listed, Section, is_url, parse_path, value_text
+from common.settings import Contradictions, FilePath, Listed, Problem, Section, is_url, parse_path, value_text
 from owner_node.config.database import SQLITE, one_select, parse_database_url
 from owner_node.config.engine import SparkSettings
 from owner_node.config.spark_source import SPARK, SparkSource, parse_spark_source
@@ -754,12 +754,13 @@ def _century_after(day: int) -> int:
     return later.toordinal() - _EPOCH
 
 
-def misdeclared(dataset: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Find contradicting keys in the table of a data set as it was read.
+def misdeclared(dataset: Mapping[str, Any], place: str = "") -> Iterator[Problem]:
+    """Find contradicting keys in the table of a data set as it was read; `place` comes before each key."""
+    for key, text in _misfits(dataset):
+        yield Problem(place + key, f": {text}")
 
-    Yields:
-        Pairs of a key below the table and its problem.
-    """
+
+def _misfits(dataset: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     source = dataset.get("source")
     if isinstance(source, str):
         yield from _of_source(dataset, source)

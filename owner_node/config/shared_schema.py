@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import ConfigurationError, UsageError
-from common.settings import Problem, read, toml, validate
+from common.settings import read, toml, validate
 from owner_node.config import OwnerConfig
 from owner_node.config.dataset import DatasetConfig, DatasetTable, misdeclared
 
@@ -68,7 +68,7 @@ def read_schema(path: Path) -> dict[str, Any]:
             [f"{key}: is no part of a schema" for key in foreign],
             "make it with owner-node schema export",
         )
-    validate(DatasetTable, document | _OWN, path, _contradictions)
+    validate(DatasetTable, document | _OWN, path, misdeclared)
     return document
 
 
@@ -108,7 +108,7 @@ def with_schema_of(path: Path, schema: Mapping[str, Any]) -> tuple[dict[str, Any
             "add it: owner-node init DATA --schema FILE --append",
         )
     whole = with_schema(table, schema) | {"total_epsilon": _OWN["total_epsilon"]}
-    return table, validate(DatasetTable, whole, path, _contradictions).config()
+    return table, validate(DatasetTable, whole, path, misdeclared).config()
 
 
 def with_schema(table: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,7 +131,3 @@ def attribute_texts(document: Mapping[str, Any], place: str) -> Iterator[str]:
     for name, table in document["attributes"].items():
         lines = [f"[{place}.{toml(name)}]", *(f"{key} = {toml(value)}" for key, value in table.items())]
         yield "\n".join(lines) + "\n"
-
-
-def _contradictions(document: Mapping[str, Any]) -> Iterator[Problem]:
-    return (Problem(key, f": {text}") for key, text in misdeclared(document))

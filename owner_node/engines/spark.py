@@ -326,28 +326,24 @@ class _OrderedFrame:
 
     def _between(self, frame: Any, first: int, count: int) -> Int64Array:
         """Return the values at some consecutive positions."""
-        path = self._cluster.written(frame.where(f"position >= {first}L AND position < {first + count}L"))
+        chosen = frame.where(f"position >= {first}L AND position < {first + count}L")
         values = np.zeros(count, dtype=np.int64)
-        for batch_values, positions in _batches(path, self._engine.desk.batch_records, "value", "position"):
+        for batch_values, positions in self._rows(chosen, "value", "position"):
             values[positions - first] = batch_values
-        shutil.rmtree(path, ignore_errors=True)
         return values
 
     def _at_spikes(self, frame: Any, spikes: Sequence[int]) -> Int64Array:
         listed = ", ".join(f"{spike}L" for spike in spikes)
         counts = dict.fromkeys(spikes, 0)
-        path = self._cluster.written(frame.where(f"value IN ({listed})").groupBy("value").count())
-        for values, batch_counts in _batches(path, self._engine.desk.batch_records, "value", "count"):
+        counted = frame.where(f"value IN ({listed})").groupBy("value").count()
+        for values, batch_counts in self._rows(counted, "value", "count"):
             counts |= dict(zip(values.tolist(), batch_counts.tolist(), strict=True))
-        shutil.rmtree(path, ignore_errors=True)
         return np.array(list(counts.values()), dtype=np.int64)
 
     def _counts(self, frame: Any) -> Int64Array:
         counts = np.zeros(self._task.attribute.n_values, dtype=np.int64)
-        path = self._cluster.written(frame.groupBy("value").count())
-        for values, batch_counts in _batches(path, self._engine.desk.batch_records, "value", "count"):
+        for values, batch_counts in self._rows(frame.groupBy("value").count(), "value", "count"):
             counts[values] = batch_counts
-        shutil.rmtree(path, ignore_errors=True)
         return counts
 
     def _of_clusters(self, frame: Any, clusters: Clusters, depth: int) -> ClusterStatistics:
@@ -365,19 +361,24 @@ class _OrderedFrame:
             for index in range(depth)
         ]
         names = ["cluster", "total", *(f"{end}{index}" for end in ("low", "high") for index in range(depth))]
-        path = self._cluster.written(placed.groupBy("cluster").agg(sql.sum("value").alias("total"), *ends))
+        grouped = placed.groupBy("cluster").agg(sql.sum("value").alias("total"), *ends)
         sums = np.zeros(clusters.n_clusters, dtype=np.int64)
         end_values = np.zeros((clusters.n_clusters, 2 * depth), dtype=np.int64)
         n_found = 0
-        for numbers, totals, *values in _batches(path, self._engine.desk.batch_records, *names):
+        for numbers, totals, *values in self._rows(grouped, *names):
             n_found += numbers.size
             sums[numbers] = totals
             for index, end in enumerate(values):
                 end_values[numbers, index] = end
-        shutil.rmtree(path, ignore_errors=True)
         if n_found != clusters.n_clusters:
             raise InternalError("clusters are missing from what Spark computed")
         return ClusterStatistics(clusters, sums, end_values[:, :depth], end_values[:, depth:])
+
+    def _rows(self, frame: Any, *names: str) -> Iterator[list[Int64Array]]:
+        """Let Spark compute a data frame, and read its integer columns, some rows at a time."""
+        path = self._cluster.written(frame)
+        yield from _batches(path, self._engine.desk.batch_records, *names)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _placing(task: AttributeTask, order: IndexOrder | None) -> spark_tasks.Placing:

@@ -212,23 +212,6 @@ class Gathered:
         return LoadedData(columns, identifiers, reading.n_records, reading.counts, digest, rest)
 
 
-def read(
-    dataset: DatasetConfig,
-    attributes: Sequence[Attribute],
-    source: Source,
-    findings: Findings,
-    others: Sequence[Attribute] = (),
-) -> LoadedData:
-    """Load attributes and identifiers of a data set into memory.
-
-    The arguments are those of `Reading`.
-
-    Returns:
-        The data; not valid if there are findings.
-    """
-    return gather(Reading(dataset, attributes, source, findings, others))
-
-
 def gather(reading: Reading, progress: Progress | None = None) -> LoadedData:
     """Read all records into memory; not valid if there are findings. `progress` shows how far that is."""
     gathered, progress = Gathered(reading), progress or Progress()

@@ -11,7 +11,7 @@ from common.errors import DataError
 from owner_node.config import DatasetConfig
 from owner_node.sources.findings import Findings
 from owner_node.sources.frames import BATCH_RECORDS, FrameSource
-from owner_node.sources.reading import read
+from owner_node.sources.reading import Reading, gather
 from owner_node.values.normal_forms import NormalForm
 from tests.unit.owner_node.sources.conftest import AGE, ALL, SEX, WEIGHT
 from tests.unit.owner_node.sources.test_every_source import GOOD, UNITS
@@ -28,7 +28,7 @@ def settings(**changes) -> DatasetConfig:
 def loaded(frame: pd.DataFrame, **changes):
     """Load a frame."""
     dataset, findings = settings(**changes), Findings()
-    result = read(dataset, dataset.attributes, FrameSource(frame), findings)
+    result = gather(Reading(dataset, dataset.attributes, FrameSource(frame), findings))
     findings.check("patients", "the DataFrame")
     return result
 
@@ -118,7 +118,7 @@ def test_records_with_missing_values_are_left_out_and_known():
     ages[[3, BATCH_RECORDS + 4]] = np.nan
     frame = pd.DataFrame({"age": ages, "other": None})
     source, dataset = FrameSource(frame, dropping=list(frame.columns)), settings()
-    result = read(dataset, dataset.attributes, source, findings := Findings())
+    result = gather(Reading(dataset, dataset.attributes, source, findings := Findings()))
     findings.check("patients", "the DataFrame")
     assert result.n_records == len(frame) - 2
     assert np.flatnonzero(~source.kept).tolist() == [3, BATCH_RECORDS + 4]

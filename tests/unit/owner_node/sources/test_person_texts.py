@@ -208,7 +208,7 @@ def test_one_person_is_one_text_in_a_notebook(dataset, column):
     settings = dataset(None, identifier=("id",))
     source = FrameSource(pd.DataFrame({"id": column, "age": AGES}))
     findings = Findings()
-    loaded = reading.read(settings, settings.attributes, source, findings)
+    loaded = reading.gather(reading.Reading(settings, settings.attributes, source, findings))
     findings.check("people", "a frame")
     assert loaded.identifiers[0].to_pylist() == TEXTS
 

@@ -20,7 +20,7 @@ from owner_node.sources import load
 from owner_node.sources.findings import Findings
 from owner_node.sources.guessing import guess
 from owner_node.sources.loaded import Source
-from owner_node.sources.reading import read
+from owner_node.sources.reading import Reading, gather
 from tests.unit.owner_node.sources.conftest import AGE, SEEN, SEX, SMOKER, WEIGHT
 
 _ID = uuid.UUID("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11")
@@ -180,7 +180,7 @@ def test_types_that_are_taken(dataset, tmp_path, name):
     declared = replace(attribute, name="x")
     settings = dataset(None, ".parquet", attributes=(declared,), missing="drop")
     findings = Findings()
-    loaded = read(settings, (declared,), ArraySource(array), findings)
+    loaded = gather(Reading(settings, (declared,), ArraySource(array), findings))
     findings.check("patients", "here")
     assert loaded.columns["x"].tolist() == units
     assert loaded.counts.dropped == 1
@@ -208,7 +208,7 @@ def test_types_that_are_refused(dataset, name):
 
     def act() -> None:
         findings = Findings()
-        read(settings, (declared,), ArraySource(array), findings)
+        gather(Reading(settings, (declared,), ArraySource(array), findings))
         findings.check("patients", "here")
 
     told, hint = refusal(act)
