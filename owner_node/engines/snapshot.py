@@ -26,7 +26,7 @@ from common.wire.encoding import BATCH_RECORDS, encode_batches
 from common.workspace import Workspace
 from owner_node.config.engine import SparkSettings
 from owner_node.engines.column_files import ColumnFile, integers_between
-from owner_node.engines.sorting import RunSums, together
+from owner_node.engines.sorting import RunSums, numbered, together
 from owner_node.engines.spark import Cluster, SparkEngine
 from owner_node.engines.streamed import Desk, DiskEngine, filter_column
 from owner_node.ledger.budget_terms import Column
@@ -167,15 +167,8 @@ def count_progress(pieces: Iterable[Any], progress: Progress) -> Iterator[Any]:
 
 def _random_keys(shuffle: BitSource, column: ColumnFile) -> tuple[Iterator[Any], Iterator[Any]]:
     """Return random words by record number, and record numbers, in pieces as long as a column's."""
-
-    def pieces() -> Iterator[tuple[int, int]]:
-        first = 0
-        for values in column:
-            yield first, values.size
-            first += values.size
-
-    words = (shuffle.of(Purpose.SHUFFLE, first).words(size) for first, size in pieces())
-    records = (np.arange(first, first + size, dtype=np.uint64) for first, size in pieces())
+    words = (shuffle.of(Purpose.SHUFFLE, first).words(some.size) for first, some in numbered(column))
+    records = (np.arange(first, first + some.size, dtype=np.uint64) for first, some in numbered(column))
     return words, records
 
 

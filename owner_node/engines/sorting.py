@@ -267,6 +267,14 @@ def together(*streams: Iterable[Any], size: Callable[[Any], int] = len) -> Itera
         pieces = [piece[length:] for piece in pieces]
 
 
+def numbered(blocks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Return blocks of consecutive records, each after the number of its first one."""
+    first = 0
+    for block in blocks:
+        yield first, block
+        first += len(block)
+
+
 def ascending_from(records: Int64Array, first: int) -> Int64Array:
     """Return record numbers if they are `first`, `first + 1` and so on."""
     if not np.array_equal(records, np.arange(first, first + records.size)):

@@ -26,7 +26,7 @@ from common.words.numbers import size_text
 from common.workspace import Workspace
 from owner_node.engines.choice import masking_bytes
 from owner_node.engines.column_files import ColumnFile, ColumnWriter, integers_between
-from owner_node.engines.sorting import BATCH_RECORDS, Key, Sorter, ascending_from, together
+from owner_node.engines.sorting import BATCH_RECORDS, Key, Sorter, ascending_from, numbered, together
 from owner_node.masking.arrays import BitSource, Int64Array, PositionArray, Purpose
 from owner_node.masking.clusters import Clusters, StreamedStatistics
 from owner_node.masking.engine import EachMasked, MemoryEngine, random_records
@@ -201,10 +201,8 @@ class DiskEngine(StreamedEngine):
     def write_each(self, task: AttributeTask, bits: BitSource, masked: EachMasked) -> ColumnFile:
         """As `Engine.write_each`."""
         with self._masked_column(task) as writer:
-            first = 0
-            for values in self.columns[task.attribute.name]:
+            for first, values in numbered(self.columns[task.attribute.name]):
                 writer.write(masked(values, bits.of(Purpose.LIST, first)))
-                first += values.size
                 self.desk.progress.advance(values.size)
         return writer.result()
 
@@ -256,8 +254,7 @@ class _OrderedColumn:
         key = Key((attribute.n_values - 1).bit_length(), record_bits + TIE_BITS * noisy)
 
         def records_to_sort() -> Iterator[tuple[Int64Array, Int64Array]]:
-            first = 0
-            for units in self._engine.columns[attribute.name]:
+            for first, units in numbered(self._engine.columns[attribute.name]):
                 # From 0 to V - 1, in the order that the attribute is masked in.
                 values = units - attribute.lower if self.order is None else self.order.place_of[units]
                 low = np.arange(first, first + values.size)
@@ -265,7 +262,6 @@ class _OrderedColumn:
                     ties = tie_breakers(values.size, self._bits.of(Purpose.TIES, first))
                     low |= ties.astype(np.int64) << record_bits
                 yield values, low
-                first += values.size
                 self._note_passed(values)
 
         for values, low in key.sorted_by(self._engine.desk.sorter, records_to_sort()):
@@ -280,12 +276,10 @@ class _OrderedColumn:
         key = Key((drawn.width - 1).bit_length(), TIE_BITS + record_bits)
 
         def records_to_sort() -> Iterator[tuple[Int64Array, Int64Array]]:
-            first = 0
-            for records in self._by_value(statistics):
+            for first, records in numbered(self._by_value(statistics)):
                 positions = drawn.noisy_positions(drawn.draw(noise_bits, records.size), first)
                 ties = tie_breakers(records.size, tie_bits).astype(np.int64)
                 yield positions, (ties << record_bits) | records
-                first += records.size
 
         for _, low in key.sorted_by(self._engine.desk.sorter, records_to_sort()):
             self._note_passed(low)
@@ -342,10 +336,8 @@ def filter_column(desk: Desk, column: ColumnFile, chosen: Any) -> ColumnFile:
     """Write the chosen values of a column, `(n_records,)` booleans by record number."""
 
     def chosen_values() -> Iterator[Any]:
-        first = 0
-        for values in column:
+        for first, values in numbered(column):
             yield values[chosen[first : first + len(values)]]
-            first += len(values)
             desk.progress.advance(len(values))
 
     return desk.keep(column.kind, chosen_values())
@@ -353,9 +345,8 @@ def filter_column(desk: Desk, column: ColumnFile, chosen: Any) -> ColumnFile:
 
 def _pick(column: ColumnFile, chosen: PositionArray) -> Int64Array:
     """Return the values of some records, by ascending numbers."""
-    picked, first = [], 0
-    for values in column:
+    picked = []
+    for first, values in numbered(column):
         low, high = np.searchsorted(chosen, [first, first + values.size])
         picked.append(values[chosen[low:high] - first])
-        first += values.size
     return np.concatenate(picked)

@@ -177,17 +177,13 @@ class DaemonPresence:
                 values,
             )
 
-    def note_connected(self, aggregator: str, since: str = "") -> None:
-        """Record a connection.
-
-        Args:
-            since: ISO 8601, UTC; now if empty.
-        """
-        self._note(aggregator, connected=True, since=since, reason="")
+    def note_connected(self, aggregator: str) -> None:
+        """Record a connection."""
+        self._note(aggregator, connected=True, reason="")
 
     def note_disconnected(self, aggregator: str, reason: str) -> None:
         """Record that a connection broke, or could not be made, and why."""
-        self._note(aggregator, connected=False, since="", reason=reason)
+        self._note(aggregator, connected=False, reason=reason)
 
     def note_stopped(self) -> None:
         """Record an orderly end."""
@@ -213,8 +209,8 @@ class DaemonPresence:
         pid, version, started, configuration = daemon[0]
         return DaemonState(True, pid, version, started, connections, configuration, self._progress())
 
-    def _note(self, aggregator: str, *, connected: bool, since: str, reason: str) -> None:
-        values = (aggregator, int(connected), since or self._clock().isoformat(), reason)
+    def _note(self, aggregator: str, *, connected: bool, reason: str) -> None:
+        values = (aggregator, int(connected), self._clock().isoformat(), reason)
         with self._db.transaction() as tx:
             # If the reason stays the same, its first time is kept, so that "since" is when it began.
             same = "SELECT 1 FROM connections WHERE aggregator = ? AND connected = ? AND reason = ?"
