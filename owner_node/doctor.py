@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from common.cli import doctor_network as network
@@ -75,7 +76,8 @@ def examination(path: Path | None, *, examples: bool) -> Iterator[Finding]:
     yield from findings
     yield from examine(_of_data(owner, examples=examples))
     for aggregator in owner.aggregators:
-        yield from examine(_of_aggregator(owner, aggregator, own))
+        name = f"aggregator {aggregator.name!r}"
+        yield from examine([(name, partial(_network, owner, aggregator, own, name))])
     if not owner.aggregators:
         yield warned("aggregator", "none is named", "add an [[aggregator]] with name and address")
     yield from examine([("daemon", lambda: _daemon(owner))])
@@ -170,21 +172,18 @@ def _ledger(owner: OwnerConfig) -> Iterator[Finding]:
 
 def _of_data(owner: OwnerConfig, *, examples: bool) -> Iterator[tuple[str, Check]]:
     for dataset in owner.datasets:
-        yield f"data set {dataset.name!r}", _source_of(dataset, examples=examples)
+        name = f"data set {dataset.name!r}"
+        yield name, partial(_source, dataset, name, examples=examples)
     yield "data sets", lambda: _hidden(owner)
     if any(dataset.person_columns for dataset in owner.datasets):
         yield "linkage key", lambda: _linkage_key(owner)
 
 
-def _source_of(dataset: DatasetConfig, *, examples: bool) -> Check:
-    def check() -> Iterator[Finding]:
-        name = f"data set {dataset.name!r}"
-        if dataset.password_file is not None:
-            yield from private_file(name, dataset.password_file)
-        probe(dataset, examples=examples)
-        yield passed(name, f"{dataset.place} can be read and has the declared columns")
-
-    return check
+def _source(dataset: DatasetConfig, check: str, *, examples: bool) -> Iterator[Finding]:
+    if dataset.password_file is not None:
+        yield from private_file(check, dataset.password_file)
+    probe(dataset, examples=examples)
+    yield passed(check, f"{dataset.place} can be read and has the declared columns")
 
 
 def _linkage_key(owner: OwnerConfig) -> Iterator[Finding]:
@@ -194,13 +193,6 @@ def _linkage_key(owner: OwnerConfig) -> Iterator[Finding]:
         yield warned("linkage key", error.message, error.hint)
     else:
         yield passed("linkage key", f"there is one, generation {key.generation}, check value {key.check}")
-
-
-def _of_aggregator(
-    owner: OwnerConfig, aggregator: KnownAggregator, own: Identity | None
-) -> Iterator[tuple[str, Check]]:
-    name = f"aggregator {aggregator.name!r}"
-    yield name, lambda: _network(owner, aggregator, own, name)
 
 
 def _network(
