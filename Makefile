@@ -57,7 +57,11 @@ opendp: build/opendp/.installed ## install OpenDP into build/opendp, for a test 
 
 chart: build/chart/.installed ## install Helm's library into build/chart, for the tests of the Helm chart
 
-spark: $(SPARK)/.installed ## install Spark into build/spark, for the tests of its engine (Java 17 comes from elsewhere)
+spark: $(SPARK)/.installed $(SPARK)/classes.jsa ## install Spark into build/spark, for the tests of its engine (Java 17 comes from elsewhere)
+
+# Half of the time of a Java process that lives for seconds is loading classes.
+$(SPARK)/classes.jsa: $(SPARK)/.installed tests/spark_archive.py
+	@if command -v java >/dev/null; then echo "archiving the classes of Spark"; $(RUN) -m tests.spark_archive; fi
 
 peers: build/peers/.installed ## install AIM, MST, Anonymeter and SDMetrics into build/peers, for docs/comparison.md (Python 3.11)
 

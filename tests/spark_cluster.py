@@ -16,6 +16,7 @@ import pytest
 
 from common.workspace import Workspace
 from owner_node.config.engine import SparkSettings
+from tests.spark_archive import ARCHIVE, JARS, OPTIONS
 
 QUIET = [
     pytest.mark.needs("spark"),
@@ -26,6 +27,11 @@ QUIET = [
     pytest.mark.timeout(600),
 ]
 """Marks of tests that start Spark."""
+# A third of the time of a start is the check of Spark's own classes.
+_JAVA = (
+    f"{OPTIONS} -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+    f" -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable"
+)
 SMALL = {
     "spark.driver.memory": "512m",
     "spark.sql.shuffle.partitions": "3",
@@ -33,9 +39,8 @@ SMALL = {
     # Compiling code takes longer than masking a few records.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # A third of the time of a start is the check of Spark's own classes.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+    "spark.driver.extraJavaOptions": _JAVA,
+    "spark.driver.extraClassPath": JARS,
 }
 """What makes jobs on a few records quick; three partitions have their borders anywhere."""
 SECRET = "cluster secret of the tests"
@@ -72,7 +77,8 @@ class StandaloneCluster:
         ours = {
             "spark.authenticate.secret": SECRET,
             "spark.executor.memory": "500m",
-            "spark.executor.extraJavaOptions": SMALL["spark.driver.extraJavaOptions"],
+            "spark.executor.extraJavaOptions": _JAVA,
+            "spark.executor.extraClassPath": JARS,
             "spark.pyspark.python": sys.executable,
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -105,7 +111,8 @@ class StandaloneCluster:
                 "SPARK_CONF_DIR": str(self._folder),
                 "SPARK_DAEMON_MEMORY": "256m",
                 "SPARK_LOCAL_DIRS": str(self._folder / "local"),
-                "SPARK_DAEMON_JAVA_OPTS": SMALL["spark.driver.extraJavaOptions"],
+                "SPARK_DAEMON_JAVA_OPTS": _JAVA,
+                "SPARK_DAEMON_CLASSPATH": JARS,
             },
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
