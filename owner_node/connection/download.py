@@ -82,12 +82,8 @@ def _check_listed(listed: Mapping[str, int], folder: Path) -> None:
 
 def _find(config: OwnerConfig, release: str, aggregator: str | None) -> tuple[KnownAggregator, Session]:
     with OwnerDatabase(config.owner.state_dir, make=False) as db:
-        known = Sessions(db, utc_now).all()
-    sessions = [
-        session
-        for session in known
-        if session.release == release and aggregator in (None, session.aggregator)
-    ]
+        known = Sessions(db, utc_now).of_release(release)
+    sessions = [session for session in known if aggregator in (None, session.aggregator)]
     if not sessions:
         raise UsageError(
             f"{config.owner.id} took no part in a release {release!r}", "see owner-node history for releases"

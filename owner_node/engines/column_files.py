@@ -105,11 +105,12 @@ class ColumnWriter:
         if self._n_waiting >= self._batch_records:
             self._flush()
 
-    def finish(self) -> None:
-        """Write what is waiting, and close the file."""
+    def finish(self) -> ColumnFile:
+        """Write what is waiting, and close the file; returns it."""
         self._flush()
         with naming(self._path.parent):
             self._writer.close()
+        return self.result()
 
     def result(self) -> ColumnFile:
         """Return the finished file."""

@@ -52,10 +52,9 @@ def write_in_random_order(
             for writer, name in zip(writers, names, strict=True):
                 writer.write(batch.column(name))
             progress.advance(len(batch))
-        for writer in writers:
-            writer.finish()
+        written = [writer.finish() for writer in writers]
         with closing(desk.sorter):
-            write_shuffled(stream, assignment, [writer.result() for writer in writers], desk, shuffle)
+            write_shuffled(stream, assignment, written, desk, shuffle)
 
 
 def count_missing(

@@ -434,6 +434,4 @@ class SnapshotWriter:
         for batch in count_progress(ordered, self._desk.progress):
             for writer, column in zip(writers, batch.columns, strict=True):
                 writer.write(column)
-        for writer in writers:
-            writer.finish()
-        return [writer.result() for writer in writers]
+        return [writer.finish() for writer in writers]

@@ -229,7 +229,7 @@ def count(
     findings: Findings,
     progress: Progress,
 ) -> int:
-    """Count the records that `read` would load, without parsing any value.
+    """Count the records that `gather` would load, without parsing any value.
 
     A database counts by itself. It also counts records whose identifiers only become blank by a normalisation
     step; these are detected when they are read.

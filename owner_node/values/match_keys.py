@@ -97,12 +97,7 @@ class KeyColumns:
 
 
 class NumberedPersons(KeyColumns):
-    """Keys of simulated persons: the number of the person, whatever the columns and the building block.
-
-    Args:
-        first: Number of the first person.
-        n_records: Number of persons.
-    """
+    """Keys of simulated persons: the number of the person, whatever the columns and the building block."""
 
     def __init__(self, first: int, n_records: int) -> None:
         super().__init__({})
