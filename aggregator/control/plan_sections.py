@@ -12,6 +12,7 @@ from common.words.numbers import (
     bound_cell,
     cost_text,
     delta_text,
+    first_text,
     moment_text,
     rounded_up,
     span_text,
@@ -52,7 +53,7 @@ def _owners(plan: Plan) -> SectionTable:
             *((delta_text(plan.delta),) if plan.delta else ()),
             *((bound_cell(each.epsilon_table), span_text(a.k for a in each.attributes)) if masked else ()),
             *((several(a.mechanism for a in each.attributes),) if masked else ()),
-            _names(each.names),
+            first_text(each.names, _MOST_NAMES),
         )
         for owner, each in plan.assignments.items()
     ]
@@ -65,12 +66,6 @@ def _owners(plan: Plan) -> SectionTable:
         rows,
         ["The charge bounds what all attributes together disclose of a person."],
     )
-
-
-def _names(names: Iterable[str]) -> str:
-    first = list(names)
-    more = f" and {len(first) - _MOST_NAMES} more" if len(first) > _MOST_NAMES else ""
-    return ", ".join(first[:_MOST_NAMES]) + more
 
 
 def _attributes(plan: Plan) -> SectionTable:

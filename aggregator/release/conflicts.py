@@ -15,11 +15,11 @@ from common.model.schema import (
 from common.model.structural_zeros import rules_of
 from common.planning.arguments import ReleaseArguments
 from common.planning.planner import groups_of_attributes, holders
-from common.words.numbers import count_text
+from common.words.numbers import count_text, first_text
 
 _MOST_CHARACTERS = 256 * 1024
 """Characters of the conflicts that are listed: what an operator is shown fits a message several times."""
-_LONGEST_LABEL = 100
+_MOST_LABELS, _LONGEST_LABEL = 8, 100
 
 
 def differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
@@ -63,7 +63,7 @@ def _category_differences(expected: Attribute, seen: Attribute) -> Iterator[str]
             yield f'missing = "category" is {text}'
     twins = {unicode_form(label): label for label in lacking}
     if alike := {label: twin for label in more if (twin := twins.get(unicode_form(label)))}:
-        ours, theirs = (_list_labels(list(labels), written=ascii) for labels in (alike, alike.values()))
+        ours, theirs = (_list_labels(labels, ascii) for labels in (alike, alike.values()))
         yield f"categories {ours} look the same, and are {theirs}"
         lacking = [label for label in lacking if label not in set(alike.values())]
         more = [label for label in more if label not in alike]
@@ -87,12 +87,9 @@ def _digest_text(taxonomy: str) -> str:
     return f"the hierarchy with digest {taxonomy[:12]}" if taxonomy else "not declared"
 
 
-def _list_labels(labels: list[str], most: int = 8, written: Callable[[str], str] = repr) -> str:
-    shown = ", ".join(
-        written(label if len(label) <= _LONGEST_LABEL else f"{label[:_LONGEST_LABEL]}…")
-        for label in labels[:most]
-    )
-    return shown if len(labels) <= most else f"{shown} and {len(labels) - most} more"
+def _list_labels(labels: Iterable[str], written: Callable[[str], str] = repr) -> str:
+    short = (label if len(label) <= _LONGEST_LABEL else f"{label[:_LONGEST_LABEL]}…" for label in labels)
+    return first_text(map(written, short), _MOST_LABELS)
 
 
 def missing_identifiers(

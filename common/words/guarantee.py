@@ -15,7 +15,7 @@ from common.model.plan import Plan, is_trial
 from common.model.products import Product
 from common.words.linking import compared_as, missed_text
 from common.words.masked import MaskedWords
-from common.words.numbers import bound_text
+from common.words.numbers import bound_text, first_text
 from common.words.product import ProductWords
 from common.words.synthetic import SyntheticWords
 from common.words.worth import Worth
@@ -67,10 +67,9 @@ def essentials(plan: Plan) -> tuple[str, ...]:
 def _not_read(plan: Plan) -> Iterator[str]:
     """Say what the plan states and no page shows: a consent is to all of it."""
     if names := plan.ignored:
-        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         yield (
             f"The plan has fields that version {__version__} does not know and does not follow: "
-            f"{', '.join(names[:_MOST_NAMES])}{more}. A consent is to the whole plan: ask the operator of "
+            f"{first_text(names, _MOST_NAMES)}. A consent is to the whole plan: ask the operator of "
             "the aggregator what they mean."
         )
 

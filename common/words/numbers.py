@@ -89,6 +89,13 @@ def error_text(error: Decimal) -> str:
     return f"{word} {error:.2g}" if error < _AS_ITS_MEAN else word
 
 
+def first_text(texts: Iterable[str], most: int) -> str:
+    """Return the first texts, separated by commas, and how many more there are."""
+    listed = list(texts)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more
+
+
 _SMALLEST_PERCENT = 0.001
 
 

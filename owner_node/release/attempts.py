@@ -8,7 +8,6 @@ of next to nothing counts as none: it would buy linkings without end. The aggreg
 learn, so they share the limit evenly, and none can use up the share of another.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -102,12 +101,11 @@ class Attempts:
             {"rule": rule, "rules": [rule], **allowance.to_document()},
         )
 
-    def allowances(self, config: OwnerConfig, budgets: Iterable[str] | None = None) -> tuple[Allowance, ...]:
-        """Return what is left to each configured aggregator of each budget (by default all), in order."""
-        wanted = dict.fromkeys(dataset.budget for dataset in config.datasets) if budgets is None else budgets
+    def allowances(self, config: OwnerConfig) -> tuple[Allowance, ...]:
+        """Return what is left to each configured aggregator of each budget, in order."""
         return tuple(
             self._allowance(config, budget, aggregator.name)
-            for budget in wanted
+            for budget in dict.fromkeys(dataset.budget for dataset in config.datasets)
             for aggregator in config.aggregators
         )
 

@@ -10,7 +10,7 @@ References:
 
 import csv
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cmp_to_key
@@ -18,9 +18,12 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from common.canonical import document_digest
+from common.words.numbers import first_text
 
 Path: TypeAlias = tuple[str, ...]
 """Labels from the root down to a category; it identifies a node of the tree."""
+_MOST_LABELS = 8
+"""Most labels that an error lists."""
 _Profile: TypeAlias = tuple[tuple[Fraction, int], ...]
 """Number of categories by distance, without the logarithm; sorted."""
 MOST_PROBLEMS = 20
@@ -225,6 +228,5 @@ def _product(profile: _Profile) -> tuple[int, int]:
     return above, below
 
 
-def _list_labels(labels: Sequence[str], most: int = 8) -> str:
-    shown = ", ".join(map(repr, labels[:most]))
-    return shown if len(labels) <= most else f"{shown} and {len(labels) - most} more"
+def _list_labels(labels: Iterable[str]) -> str:
+    return first_text(map(repr, labels), _MOST_LABELS)
