@@ -17,6 +17,9 @@ from tests.fakes.bits import SeededBits
 
 BAD, HOPELESS = 1e-4, 1e-12
 N_DRAWS = 200_000
+"""Of one share: fewer would not see a scale that is a tenth off."""
+N_SUMS = 100_000
+"""Of sums of shares."""
 REACH = 4000
 """Probabilities are computed from -REACH to REACH."""
 
@@ -62,8 +65,8 @@ def p_value(draws: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def drawn(noise: Noise, n_shares: int, seed: int) -> list[np.ndarray]:
-    """Draw shares, each owner's from bits of its own."""
-    return [noise_share(N_DRAWS, noise, SeededBits(100 * seed + owner)) for owner in range(n_shares)]
+    """Draw shares for sums, each owner's from bits of its own."""
+    return [noise_share(N_SUMS, noise, SeededBits(100 * seed + owner)) for owner in range(n_shares)]
 
 
 NOISES = [
@@ -76,7 +79,7 @@ NOISES = [
 @pytest.mark.parametrize("noise", NOISES, ids=str)
 def test_a_share_has_its_distribution(noise):
     """One share against exact probabilities; a scale that is a tenth off would be seen."""
-    (share,) = drawn(noise, 1, 1)
+    share = noise_share(N_DRAWS, noise, SeededBits(100))
     assert p_value(share, share_probabilities(noise)) > BAD
     wrong = Noise(noise.kind, -(-noise.size * 11 // 10), noise.honest, noise.floor)
     assert p_value(share, share_probabilities(wrong)) < HOPELESS
