@@ -20,8 +20,10 @@ for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
-# Programs are started hundreds of times: without bytecode most of that time is compiling.
+# Programs are started hundreds of times: without bytecode most of that time is compiling. Here, half of the
+# time of collecting tests is rewriting their asserts.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Folders of `make spark` and the like: behind everything else, so that nothing else is taken from them.
 _BUILD = Path(__file__).parents[1] / "build"
