@@ -28,10 +28,10 @@ QUIET = [
 ]
 """Marks of tests that start Spark."""
 # A third of the time of a start is the check of Spark's own classes.
-_JAVA = (
-    f"{OPTIONS} -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-    f" -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable"
-)
+_JAVA = f"{OPTIONS} -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+# Options of Java are separated by spaces.
+if " " not in str(ARCHIVE):
+    _JAVA += f" -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable"
 SMALL = {
     "spark.driver.memory": "512m",
     "spark.sql.shuffle.partitions": "3",

@@ -1,8 +1,8 @@
 """What can be made of data, and what of it everybody asks.
 
-Rules elsewhere ask the entry of a product and never compare ids. What a product does stands in files of its
-name: its words in `common.words`, its part at an owner in `owner_node.release`, its part at the aggregator in
-`aggregator.release`. `docs/architecture.md` lists what a new product adds.
+Rules elsewhere ask the entry of a product; ids are compared only where a product is chosen or made. What a
+product does stands in files of its name: its words in `common.words`, its part at an owner in
+`owner_node.release`, at the aggregator in `aggregator.release` (`docs/architecture.md` has the list).
 """
 
 from collections.abc import Mapping

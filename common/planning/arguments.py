@@ -644,21 +644,28 @@ def _check_mixed(groups: Sequence[Sequence[str]]) -> None:
 
 def _check_product(asked: ReleaseArguments) -> None:
     """Check that nothing is stated that goes with another product."""
-    others = [
-        each.option_of(name)
-        for name, each in ARGUMENTS.items()
-        if each.product not in (None, asked.product)
-        and getattr(asked, name) != DEFAULTS[name]
-        # Weights imply their split.
-        and not (name == "budget_split" and asked.weights)
-    ]
-    if others:
-        raise UsageError(
-            f"--product {asked.product} does not take {', '.join(others)}",
-            f"leave {'it' if len(others) == 1 else 'them'} out, or choose another product",
-        )
+    others: dict[Product, list[str]] = {}
+    for name, each in ARGUMENTS.items():
+        if each.product is None or each.product is asked.product or getattr(asked, name) == DEFAULTS[name]:
+            continue
+        if name == "budget_split" and asked.weights:
+            continue  # they imply it
+        others.setdefault(each.product, []).append(each.option_of(name))
+    for product, options in others.items():
+        raise of_product(product, options)
+    if asked.budget_split is BudgetSplit.WEIGHTS and not asked.weights:
+        raise UsageError("a budget split by weights needs weights", "add --weights age=2,income=1")
     if asked.product.rules.in_rounds:
         check_countable(asked.groups, asked.max_overlap, intersects=asked.on_mismatch != "stop")
+
+
+def of_product(product: Product, options: Sequence[str]) -> UsageError:
+    """Return the error that says which product options go with."""
+    them = "it" if len(options) == 1 else "them"
+    return UsageError(
+        f"{', '.join(options)}: only with --product {product}",
+        f"choose --product {product}, or leave {them} out",
+    )
 
 
 def check_countable(groups: Sequence[Sequence[str]], max_overlap: int, *, intersects: bool) -> None:
@@ -706,8 +713,6 @@ def _check_mechanism(asked: ReleaseArguments) -> None:
 def _check_weights(split: BudgetSplit, texts: Sequence[str]) -> None:
     if texts and split is not BudgetSplit.WEIGHTS:
         raise UsageError(f"weights go with another budget split than {split}", "add --budget-split weights")
-    if split is BudgetSplit.WEIGHTS and not texts:
-        raise UsageError("a budget split by weights needs weights", "add --weights age=2,income=1")
 
 
 def _check_linking(asked: ReleaseArguments) -> None:

@@ -49,7 +49,9 @@ def make_plan(
     names = [[attribute.name for attribute in group] for group in groups]
     modelled: list[Modelled | None] = [None] * len(groups)
     masked: dict[tuple[str, int], tuple[PlannedAttribute, ...]] = {}
-    if arguments.product.rules.whole_records:
+    synthesis = None
+    if arguments.product is Product.SYNTHETIC:
+        synthesis = _synthesis(arguments, schemas, homes)
         # One person's record at all owners has one epsilon: it is not divided.
         modelled = [Modelled(tuple(each), arguments.epsilon) for each in names]
     else:
@@ -89,10 +91,10 @@ def make_plan(
         ),
         tasks=tasks,
         owner_column=_checked_owner_column(arguments, names, following),
-        synthesis=_synthesis(arguments, schemas, homes) if arguments.product is Product.SYNTHETIC else None,
+        synthesis=synthesis,
         following=following,
     )
-    if plan.synthesis is not None:
+    if synthesis is not None:
         # It brings numpy, which nothing else of a plan needs.
         from common.planning.synthetic import check_synthetic
 

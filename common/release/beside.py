@@ -1,7 +1,9 @@
 """What a release holds beside its records: nothing, or the noisy counts that they have to follow from."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +21,8 @@ from common.release.synthetic_table import read_counts
 from common.synthesis.course import check_design
 
 
-class Records:
-    """The records of a release as they are read: masked ones follow from nothing that is released."""
+class RecordsCheck:
+    """Takes the records of a release as they are read. Masked ones follow from nothing that is released."""
 
     def add(self, units: Mapping[str, Int64Array]) -> None:
         """Take the next records, in resolution units."""
@@ -29,33 +31,45 @@ class Records:
         """Check all records against what is released beside them."""
 
 
-class Nothing:
-    """Beside masked records."""
+class Beside(ABC):
+    """What is beside the records of a release."""
 
-    files: tuple[str, ...] = ()
+    files: ClassVar[tuple[str, ...]]
     """Names of the files beside data, report and manifest."""
 
+    @abstractmethod
     def check_rounds(self, evidence: Evidence) -> None:
         """Check what opened the rounds."""
+
+    @abstractmethod
+    def records(self, evidence: Evidence) -> RecordsCheck:
+        """Return what takes the records, to check them in the end."""
+
+    @abstractmethod
+    def counts(self, folder: Path, plan: Plan) -> pa.Table | None:
+        """Return the noisy counts; None: there are none."""
+
+
+class _Nothing(Beside):
+    files = ()
+
+    def check_rounds(self, evidence: Evidence) -> None:
         if evidence.rounds:
             raise IntegrityError("a synthetic release has rounds, and no other has")
 
-    def records(self, _evidence: Evidence) -> Records:
-        """Return what takes the records, to check them in the end."""
-        return Records()
+    def records(self, _evidence: Evidence) -> RecordsCheck:
+        return RecordsCheck()
 
-    def counts(self, _folder: Path, _plan: Plan) -> pa.Table | None:
-        """Return the noisy counts; None: there are none."""
+    def counts(self, _folder: Path, _plan: Plan) -> None:
         return None
 
 
-class CountsBeside(Nothing):
-    """Noisy counts beside the records that follow from them."""
+class _Counts(Beside):
+    """Noisy counts, which the records follow from."""
 
     files = (COUNTS_FILE,)
 
     def check_rounds(self, evidence: Evidence) -> None:
-        """Check that the documents of the rounds fit together, and their plan."""
         plan, addendum = evidence.plan, evidence.addendum
         documents = [document for document, _ in evidence.rounds]
         if not documents:
@@ -71,21 +85,19 @@ class CountsBeside(Nothing):
         if [key.owner for key in documents[0].keys] != list(plan.owners):
             raise IntegrityError("the keys for sums are not those of its owners")
 
-    def records(self, evidence: Evidence) -> Records:
-        """Return what takes the records, which have to follow from the noisy counts."""
+    def records(self, evidence: Evidence) -> RecordsCheck:
         return _Drawn(evidence)
 
     def counts(self, folder: Path, plan: Plan) -> pa.Table:
-        """Return the noisy counts."""
         return read_counts(folder / COUNTS_FILE, plan.attributes)
 
 
-def beside(plan: Plan) -> Nothing:
+def beside(plan: Plan) -> Beside:
     """Return what the release of a plan holds beside its records."""
-    return CountsBeside() if plan.product.rules.in_rounds else Nothing()
+    return _Counts() if plan.product.rules.in_rounds else _Nothing()
 
 
-class _Drawn(Records):
+class _Drawn(RecordsCheck):
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._lowest = {attribute.name: attribute.lower for attribute in evidence.plan.attributes}

@@ -79,7 +79,7 @@ def composition(plan: Plan) -> str:
     several = len(plan.tasks) > plan.n_groups
     return " ".join([
         *([_parallel(plan)] if several else []),
-        f"{words_of(plan).composition(plan)}.",
+        words_of(plan).composition(plan),
         "Releases from the same data add up as well: every owner's ledger counts them for ever.",
     ])  # fmt: skip
 

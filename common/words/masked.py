@@ -80,7 +80,7 @@ class MaskedWords(ProductWords):
     def composition(self, plan: Plan) -> str:
         """Say that the ε of attributes add up."""
         elsewhere = ", also where different owners hold them" if plan.n_groups > 1 else ""
-        return f"The ε of different attributes of one record add up (sequential composition){elsewhere}"
+        return f"The ε of different attributes of one record add up (sequential composition){elsewhere}."
 
     def condition(self, plan: Plan) -> str:
         """Return that the size of the noise is taken as given, where the bound of an attribute needs it."""

@@ -276,7 +276,7 @@ class SyntheticWords(ProductWords):
 
     def composition(self, _plan: Plan) -> str:
         """Say that nothing adds up."""
-        return "ε is for the whole record, whatever attributes it has: nothing adds up within a release"
+        return "ε is for the whole record, whatever attributes it has: nothing adds up within a release."
 
     def condition(self, _plan: Plan) -> str:
         """Return nothing: the bound has no condition."""

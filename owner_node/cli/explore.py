@@ -17,7 +17,7 @@ from common.files import check_writable, write_atomic
 from common.model.mechanisms import rules_of
 from common.model.privacy import parse_delta, parse_epsilon, read_decimal
 from common.model.products import Product
-from common.planning.arguments import distinct, split_names
+from common.planning.arguments import distinct, of_product, split_names
 from common.words.numbers import bound_cell, bound_text, percent_text
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
@@ -174,7 +174,8 @@ def explore(
             )
         _show_tried(table, tried, as_json=as_json)
         return
-    _refuse_options("--product masked", {"--delta": bool(delta)})
+    if delta:
+        raise of_product(Product.SYNTHETIC, ["--delta"])
     if max_reidentified is not None:
         _refuse_options(
             "--max-reidentified",

@@ -1,10 +1,11 @@
 """`owner-node mask`: a masked copy of one data set, for its owner, charged to its budget."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
 
 import typer
 
@@ -24,7 +25,8 @@ from common.clock import utc_now
 from common.errors import ConfigurationError
 from common.model.mechanisms import CARRIER_RULE
 from common.model.products import Product
-from common.planning.arguments import parse_own_arguments, split_names
+from common.model.schema import Schema
+from common.planning.arguments import ReleaseArguments, parse_own_arguments, split_names
 from common.progress import Progress
 from common.release.synthetic_table import counts_path, report_path
 from common.words import synthetic
@@ -33,7 +35,7 @@ from common.words.numbers import bound_text, cost_text, left_text
 from common.words.product import derived
 from owner_node import config
 from owner_node.cli.worth import require_worth
-from owner_node.config import OwnerConfig
+from owner_node.config import DatasetConfig, OwnerConfig, PolicyConfig
 from owner_node.config.database import place_of
 from owner_node.local.charge import Standing, load_to_charge, new_id
 from owner_node.local.mask import prepare_mask
@@ -50,6 +52,7 @@ from owner_node.sources import schema_of
 from owner_node.views.details import attribute_table
 
 if TYPE_CHECKING:
+    from owner_node.engines.pinned import PinnedData
     from owner_node.local.mask import MaskJob
     from owner_node.masking.foreseen import Forecast
 
@@ -136,12 +139,27 @@ def mask(
         _make(job, owner, out, progress, yes=yes, anyway=anyway, as_json=as_json)
 
 
+class _Prepare(Protocol):
+    def __call__(
+        self,
+        arguments: ReleaseArguments,
+        dataset: DatasetConfig,
+        data: "PinnedData",
+        schema: Schema,
+        records: Records,
+        *,
+        policy: PolicyConfig,
+        now: datetime,
+        place: str,
+    ) -> "MaskJob | SynthesisJob": ...
+
+
 class _Made(NamedTuple):
     """How a product is made."""
 
     prefix: str
     """Begins the ids of such work."""
-    prepare: "Callable[..., MaskJob | SynthesisJob]"
+    prepare: _Prepare
 
 
 _MADE: Mapping[Product, _Made] = {

@@ -113,6 +113,8 @@ class Production:
         """
         self._owner.resume(release, plan_digest)
         work = self._owner.accepted(release, plan_digest)
+        if work.plan.product.rules.in_rounds:
+            raise ProtocolError("a fragment was requested of a release whose owners answer rounds")
         if work.session.state is SessionState.RESERVED:
             # The session of a plan that a person decided has the number of records already. Checking the
             # addendum against it would disclose that number without a linking.

@@ -1,5 +1,6 @@
 """All about a plan for the person who decides: sections that the command prints and the page shows."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
@@ -109,11 +110,24 @@ def leaving_line(document: Mapping[str, Any]) -> PagePart:
     return _PRODUCTS[document["product"]].leaving(document)
 
 
-class _Masked:
-    """What is shown of masked records."""
+class _Shown(ABC):
+    """What is shown of the product of a plan."""
 
+    @abstractmethod
     def bounds(self, document: Mapping[str, Any]) -> dict[str, object]:
         """Return the ε of an owner, and of what."""
+
+    @abstractmethod
+    def sections(self, document: Mapping[str, Any]) -> list[Section]:
+        """Return what is done to the attributes."""
+
+    @abstractmethod
+    def leaving(self, document: Mapping[str, Any]) -> PagePart:
+        """Return the attributes that leave."""
+
+
+class _Masked(_Shown):
+    def bounds(self, document: Mapping[str, Any]) -> dict[str, object]:
         joint, table = document["epsilon_joint"], document["epsilon_table"]
         return {
             "ε of this owner": f"{bound_text(document['epsilon'])}, for each released value by itself",
@@ -122,7 +136,6 @@ class _Masked:
         }
 
     def sections(self, document: Mapping[str, Any]) -> list[Section]:
-        """Return what is done to the attributes."""
         carriers = (f"{attribute['name']}: {attribute['carried_by']}" for attribute in document["attributes"])
         return [
             attribute_table(document["attributes"], document["forecast"]),
@@ -130,7 +143,6 @@ class _Masked:
         ]
 
     def leaving(self, document: Mapping[str, Any]) -> PagePart:
-        """Return the attributes that leave, with an error each."""
         if (forecast := document["forecast"]) is None:
             planned = (
                 f"{attribute['name']} {error_text(attribute['expected_error'])}"
@@ -145,11 +157,8 @@ class _Masked:
         return list_items(f"leaves, with the expected error ({OF_YOUR_DATA})", errors)
 
 
-class _Synthetic(_Masked):
-    """What is shown of records from a model."""
-
+class _Synthetic(_Shown):
     def bounds(self, document: Mapping[str, Any]) -> dict[str, object]:
-        """Return the ε of an owner, and of what."""
         return {
             "product": "records drawn from a model of noisy counts",
             "ε of this owner": f"{bound_text(document['epsilon'])}, for the whole record of a person",
@@ -157,16 +166,14 @@ class _Synthetic(_Masked):
         }
 
     def sections(self, document: Mapping[str, Any]) -> list[Section]:
-        """Return the attributes that are modelled."""
         rows = [(each["name"], each["type"], each["domain"]) for each in document["attributes"]]
         return [SectionTable("What is modelled", ("attribute", "type", "domain"), rows)]
 
     def leaving(self, document: Mapping[str, Any]) -> PagePart:
-        """Return the attributes that are counted."""
         return list_items("leaves, as noisy counts of", [each["name"] for each in document["attributes"]])
 
 
-_PRODUCTS: Mapping[str, _Masked] = {Product.MASKED: _Masked(), Product.SYNTHETIC: _Synthetic()}
+_PRODUCTS: Mapping[str, _Shown] = {Product.MASKED: _Masked(), Product.SYNTHETIC: _Synthetic()}
 
 
 def _bound(bound: Decimal | None, what: str) -> str:

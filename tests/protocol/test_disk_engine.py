@@ -153,11 +153,11 @@ def test_cancelling_ends_a_query_that_runs(offering: Offering, monkeypatch: pyte
     def endless(_: object) -> Iterator[Any]:
         while True:
             begun.set()
-            yield np.zeros(1000, dtype=np.int64)
+            yield 0, np.zeros(1000, dtype=np.int64)
 
     plan = agreed(offering, "horizontal")
     offering.node.production.link("r1", plan.digest)
-    monkeypatch.setattr("owner_node.engines.streamed._OrderedColumn._values", endless)
+    monkeypatch.setattr("owner_node.engines.streamed.numbered", endless)
     with ThreadPoolExecutor(1) as thread:
         masking = thread.submit(
             offering.node.production.mask, "r1", plan.digest, *signed(offering, disjoint(plan))

@@ -16,7 +16,7 @@ from common.model.schema import Schema, most_records
 from common.planning.arguments import parse_arguments
 from common.planning.planner import make_plan
 from owner_node.config import PolicyConfig
-from owner_node.release import invitations, masked
+from owner_node.release import invitations, product
 from owner_node.state.answers import Failure, RefusedBeforeError
 from owner_node.state.session import SessionState
 from tests.fakes.offered_plans import consent, offered, session, under
@@ -84,7 +84,7 @@ def stating(offering: Offering, release: str, number: int, *, throughout: bool, 
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """How often the source was loaded or counted, since it was cleared."""
     found: list[str] = []
-    for module, name in ((masked, "pin"), (invitations, "count_records")):
+    for module, name in ((product, "pin"), (invitations, "count_records")):
         real = getattr(module, name)
 
         def noted(*arguments: Any, real: Callable[..., Any] = real, name: str = name, **others: Any) -> Any:

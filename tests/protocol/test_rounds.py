@@ -95,6 +95,14 @@ def test_published_and_nothing_secret_stays(offering: SyntheticOffering, rounds:
     assert offering.records.rounds.secrets("hub", "r1") is None
 
 
+def test_no_fragment_can_be_asked_for(offering: SyntheticOffering, rounds: Rounds) -> None:
+    """Owners who answer rounds are not charged for masking, whatever the aggregator asks."""
+    signature = offering.hub.sign(Domain.ADDENDUM, rounds.addendum)
+    with pytest.raises(ProtocolError, match="whose owners answer rounds"):
+        offering.node.production.mask("r1", rounds.plan.digest, rounds.addendum, signature)
+    assert offering.kinds() == ["reserve"]
+
+
 def _second_question(rounds: Rounds) -> tuple[RoundDocument, bytes]:
     rounds.next()
     document, attached = rounds.documents[0]

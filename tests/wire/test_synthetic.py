@@ -437,7 +437,7 @@ async def test_a_trial_counts_invented_records(owners: Callable[..., Any], heard
 async def test_what_is_refused_before_anybody_is_asked(owners: Callable[..., Any], heard: Heard) -> None:
     """How values are masked, a product that a policy does not list, and too few records cost nothing."""
     aggregator, configs = await owners(2, products=("masked",))
-    with pytest.raises(grpc.aio.AioRpcError, match="does not take --"):
+    with pytest.raises(grpc.aio.AioRpcError, match="--rank-noise: only with"):
         await begin(aggregator, "a", "b", rank_noise=["0.1"])
     async with running(*configs):
         await heard.wait_for("connected", times=2)

@@ -131,7 +131,7 @@ def test_owners_may_ask_that_more_may_collude():
     ("delta", "product", "said"),
     [
         ("0.00001", Product.SYNTHETIC, "delta 0.00001 is too large for 99,999 records"),
-        ("0.000001", Product.MASKED, "--product masked does not take --delta"),
+        ("0.000001", Product.MASKED, "--delta: only with --product synthetic"),
         ("1", Product.SYNTHETIC, "not a decimal from 0 to below 1"),
     ],
 )
@@ -317,9 +317,9 @@ def test_so_many_values_are_not_counted():
         ),
         ({"layout": "mixed", "groups": [["a", "b"], ["b", "c"]]}, "owner b is in several groups"),
         ({"layout": "mixed", "groups": [["a", "b"], ["c"]], "max_overlap": "2"}, "at one owner of a group"),
-        ({"k": "5"}, "does not take --k"),
-        ({"rank_noise": ["0.1"]}, "does not take --rank-noise"),
-        ({"owner_column": True, "groups": [["a", "b"]]}, "does not take --owner-column"),
+        ({"k": "5"}, "--k: only with --product masked"),
+        ({"rank_noise": ["0.1"]}, "--rank-noise: only with"),
+        ({"owner_column": True, "groups": [["a", "b"]]}, "--owner-column: only with"),
         ({"product": "both"}, "product 'both' is not known"),
     ],
 )
