@@ -10,9 +10,9 @@ RUNTIME_STAMP := $(VENV)/.installed-runtime
 DEVELOPMENT_STAMP := $(VENV)/.installed-development
 SPARK := build/spark
 PIP_INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
-# Four processes, which two processors are enough for, since tests wait for daemons and disks most of the time. Each
+# Five processes, which two processors are enough for, since tests wait for daemons and disks most of the time. Each
 # takes whole files: daemons and data that a file shares are started once. tests/conftest.py has the order of files.
-PYTEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
+PYTEST_ARGS ?= -n 5 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -16,6 +16,7 @@ What fits into one bucket never leaves the memory.
 
 import os
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -52,8 +53,11 @@ def shuffle(
     """
     buckets = n_buckets(n_records, dtype.itemsize, workspace.memory)
     if buckets == 1:
-        (whole,) = _chunks(records, n_records, n_records, dtype)
-        order = random_order(n_records)
+        # The order depends on no record: it is drawn while they are read.
+        with ThreadPoolExecutor(1) as thread:
+            drawn = thread.submit(random_order, n_records)
+            (whole,) = _chunks(records, n_records, n_records, dtype)
+            order = drawn.result()
         # A block stays in the cache until it is read.
         for start in range(0, n_records, _BLOCK_RECORDS):
             yield np.take(whole, order[start : start + _BLOCK_RECORDS])
