@@ -37,7 +37,7 @@ from owner_node.explore.models import is_installed
 from owner_node.explore.sweep import ExploredTable, ExploreRequest, check_question
 from owner_node.explore.sweep import explore as sweep
 from owner_node.ledger.ledger import Balance
-from owner_node.local.charge import Standing, new_id
+from owner_node.local.charge import LocalData, Standing, new_id
 from owner_node.local.mask import ORIGINAL, prepare_mask
 from owner_node.local.masked_tables import MaskedTables, make_table
 from owner_node.local.query import answer_query, error_text, prepare_query
@@ -253,16 +253,8 @@ class Workspace:
         )
         loaded, of_records, index = self._load(frame, dataset, arguments.attributes)
         with self._open_state(dataset, loaded) as (records, data):
-            job = prepare_mask(
-                arguments,
-                dataset,
-                data,
-                of_records,
-                records,
-                policy=self._policy,
-                order=ORIGINAL,
-                now=utc_now(),
-            )
+            given = LocalData(dataset, data, of_records, records, self._policy, utc_now())
+            job = prepare_mask(arguments, given, ORIGINAL)
             tables = MaskedTables(self.folder)
             if job.work.standing() is Standing.NEW:
                 expected = job.foresee()
@@ -318,9 +310,8 @@ class Workspace:
         )
         loaded, of_records, _ = self._load(frame, dataset, arguments.attributes)
         with self._open_state(dataset, loaded) as (records, data):
-            job = prepare_synthesis(
-                arguments, dataset, data, of_records, records, policy=self._policy, now=utc_now()
-            )
+            given = LocalData(dataset, data, of_records, records, self._policy, utc_now())
+            job = prepare_synthesis(arguments, given)
             tables = MaskedTables(self.folder)
             if job.work.standing() is Standing.NEW:
                 job.work.judge()

@@ -229,7 +229,7 @@ class Plan(Document):
         names += [each.name for each in self.following]
         if any(column.name in names for column in self.owner_columns.values()):
             raise ValueError("an attribute has the name of a column of owners")
-        if self.synthesis and fault_of_rules(self.synthesis.structural_zeros, self.attributes):
+        if fault_of_rules(self.structural_zeros, self.attributes):
             raise ValueError("the structural zeros are about the attributes of the release")
         self._check_linking()
 
@@ -254,6 +254,11 @@ class Plan(Document):
     def delta(self) -> Decimal:
         """δ of a release that is (ε, δ)-differentially private; else 0."""
         return Decimal(0) if self.synthesis is None else self.synthesis.delta
+
+    @property
+    def structural_zeros(self) -> tuple[StructuralZero, ...]:
+        """What no record of a model is; empty where there is no model."""
+        return () if self.synthesis is None else self.synthesis.structural_zeros
 
     @property
     def product(self) -> Product:

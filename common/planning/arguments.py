@@ -576,6 +576,8 @@ def parse_arguments(**sent: Any) -> ReleaseArguments:
     asked = ReleaseArguments(**known, **sent)
     _check_groups(asked.layout, asked.groups)
     _check_product(asked)
+    if asked.budget_split is BudgetSplit.WEIGHTS and not asked.weights:
+        raise UsageError("a budget split by weights needs weights", "add --weights age=2,income=1")
     _check_mechanism(asked)
     _check_linking(asked)
     return asked
@@ -644,17 +646,17 @@ def _check_mixed(groups: Sequence[Sequence[str]]) -> None:
 
 def _check_product(asked: ReleaseArguments) -> None:
     """Check that nothing is stated that goes with another product."""
-    others: dict[Product, list[str]] = {}
-    for name, each in ARGUMENTS.items():
-        if each.product is None or each.product is asked.product or getattr(asked, name) == DEFAULTS[name]:
-            continue
-        if name == "budget_split" and asked.weights:
-            continue  # they imply it
-        others.setdefault(each.product, []).append(each.option_of(name))
-    for product, options in others.items():
-        raise of_product(product, options)
-    if asked.budget_split is BudgetSplit.WEIGHTS and not asked.weights:
-        raise UsageError("a budget split by weights needs weights", "add --weights age=2,income=1")
+    stated = {
+        name: each
+        for name, each in ARGUMENTS.items()
+        if name in DEFAULTS and getattr(asked, name) != DEFAULTS[name]
+    }
+    if asked.weights:
+        del stated["budget_split"]  # they imply it
+    for product in Product:
+        options = [each.option_of(name) for name, each in stated.items() if each.product is product]
+        if options and product is not asked.product:
+            raise of_product(product, options)
     if asked.product.rules.in_rounds:
         check_countable(asked.groups, asked.max_overlap, intersects=asked.on_mismatch != "stop")
 

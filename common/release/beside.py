@@ -1,7 +1,7 @@
 """What a release holds beside its records: nothing, or the noisy counts that they have to follow from."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -98,6 +98,8 @@ def beside(plan: Plan) -> Beside:
 
 
 class _Drawn(RecordsCheck):
+    """Drawn records, which follow from the noisy counts, and these from what was signed round by round."""
+
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._lowest = {attribute.name: attribute.lower for attribute in evidence.plan.attributes}
@@ -108,23 +110,18 @@ class _Drawn(RecordsCheck):
             pieces.append(units[name] - self._lowest[name])
 
     def check(self, folder: Path, hint: str) -> None:
+        plan, addendum, rounds = self._evidence.plan, self._evidence.addendum, self._evidence.rounds
+        counts = read_counts(folder / COUNTS_FILE, plan.attributes)
+        with step("the plan", hint):
+            design = design_of(plan, n_records(plan, addendum))
+            check_design(design)
         codes = (np.concatenate(pieces) for pieces in self._codes.values())
-        _check_drawn(folder / COUNTS_FILE, self._evidence, codes, hint)
-
-
-def _check_drawn(path: Path, evidence: Evidence, codes: Iterable[Int64Array], hint: str) -> None:
-    """Check that the records follow from the noisy counts, and these from what was signed round by round."""
-    plan = evidence.plan
-    counts = read_counts(path, plan.attributes)
-    with step("the plan", hint):
-        design = design_of(plan, n_records(plan, evidence.addendum))
-        check_design(design)
-    made = check_drawn(design, measured_in(design, counts).seed.hex(), counts, codes)
-    with step("the rounds", hint):
-        attached = [document.attached for document, _ in evidence.rounds]
-        sums = [digest(sums_of_round.astype("<i8").tobytes()) for sums_of_round in made.measured.sums]
-        if attached != [evidence.addendum.digest, *sums]:
-            raise IntegrityError(f"what the aggregator signed is not what {path.name} has")
-        pairs = tuple(tuple(plan.attributes[i].name for i in pair) for pair in made.measured.pairs)
-        if evidence.rounds[-1][0].relations != pairs:
-            raise IntegrityError("other pairs of attributes were counted than it names")
+        made = check_drawn(design, measured_in(design, counts).seed.hex(), counts, codes)
+        with step("the rounds", hint):
+            attached = [document.attached for document, _ in rounds]
+            sums = [digest(sums_of_round.astype("<i8").tobytes()) for sums_of_round in made.measured.sums]
+            if attached != [addendum.digest, *sums]:
+                raise IntegrityError(f"what the aggregator signed is not what {COUNTS_FILE} has")
+            pairs = tuple(tuple(plan.attributes[i].name for i in pair) for pair in made.measured.pairs)
+            if rounds[-1][0].relations != pairs:
+                raise IntegrityError("other pairs of attributes were counted than it names")

@@ -11,7 +11,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from common.model.mechanisms import GLOBAL
-from common.model.plan import Plan, Synthesis
+from common.model.plan import Plan
 from common.model.schema import most_records
 from common.model.structural_zeros import StructuralZero
 from common.model.task import Assignment
@@ -252,7 +252,7 @@ class SyntheticWords(ProductWords):
 
     def promises(self, plan: Plan) -> tuple[str, ...]:
         """Say what is promised of whole records, and which rules hold in every record."""
-        return (*promises_of(plan), *exclusions(_synthesis(plan).structural_zeros), *derived(plan.following))
+        return (*promises_of(plan), *exclusions(plan.structural_zeros), *derived(plan.following))
 
     def essentials(self, plan: Plan) -> tuple[str, ...]:
         """Say what is promised and against whom, what is asked, and what is not hidden."""
@@ -266,7 +266,7 @@ class SyntheticWords(ProductWords):
                 "released of it together."
             ),
             *filter(None, [trust(plan), questions(plan)]),
-            *exclusions(_synthesis(plan).structural_zeros),
+            *exclusions(plan.structural_zeros),
             f"Not hidden: {shown}.",
         )
 
@@ -302,9 +302,3 @@ class SyntheticWords(ProductWords):
         design = design_of(plan)
         hidden = noise_share(design) > REFUSED
         return Worth((), len(plan.attributes), expected_noise(design) if hidden else "")
-
-
-def _synthesis(plan: Plan) -> Synthesis:
-    if plan.synthesis is None:
-        raise ValueError("the plan is not that of a synthetic release")
-    return plan.synthesis

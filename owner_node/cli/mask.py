@@ -1,11 +1,10 @@
 """`owner-node mask`: a masked copy of one data set, for its owner, charged to its budget."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -25,7 +24,6 @@ from common.clock import utc_now
 from common.errors import ConfigurationError
 from common.model.mechanisms import CARRIER_RULE
 from common.model.products import Product
-from common.model.schema import Schema
 from common.planning.arguments import ReleaseArguments, parse_own_arguments, split_names
 from common.progress import Progress
 from common.release.synthetic_table import counts_path, report_path
@@ -35,9 +33,9 @@ from common.words.numbers import bound_text, cost_text, left_text
 from common.words.product import derived
 from owner_node import config
 from owner_node.cli.worth import require_worth
-from owner_node.config import DatasetConfig, OwnerConfig, PolicyConfig
+from owner_node.config import OwnerConfig
 from owner_node.config.database import place_of
-from owner_node.local.charge import Standing, load_to_charge, new_id
+from owner_node.local.charge import LocalData, Standing, load_to_charge, new_id
 from owner_node.local.mask import prepare_mask
 from owner_node.local.masked_tables import (
     MaskedTables,
@@ -52,7 +50,6 @@ from owner_node.sources import schema_of
 from owner_node.views.details import attribute_table
 
 if TYPE_CHECKING:
-    from owner_node.engines.pinned import PinnedData
     from owner_node.local.mask import MaskJob
     from owner_node.masking.foreseen import Forecast
 
@@ -132,26 +129,9 @@ def mask(
     ):
         progress.end()
         schema = schema_of(chosen, allowed, data.n_records, owner.policy.limits)
-        job = _MADE[product].prepare(
-            arguments, chosen, data, schema, records,
-            policy=owner.policy, now=utc_now(), place=place_of(chosen),
-        )  # fmt: skip
+        given = LocalData(chosen, data, schema, records, owner.policy, utc_now(), place_of(chosen))
+        job = _MADE[product].prepare(arguments, given)
         _make(job, owner, out, progress, yes=yes, anyway=anyway, as_json=as_json)
-
-
-class _Prepare(Protocol):
-    def __call__(
-        self,
-        arguments: ReleaseArguments,
-        dataset: DatasetConfig,
-        data: "PinnedData",
-        schema: Schema,
-        records: Records,
-        *,
-        policy: PolicyConfig,
-        now: datetime,
-        place: str,
-    ) -> "MaskJob | SynthesisJob": ...
 
 
 class _Made(NamedTuple):
@@ -159,7 +139,7 @@ class _Made(NamedTuple):
 
     prefix: str
     """Begins the ids of such work."""
-    prepare: _Prepare
+    prepare: "Callable[[ReleaseArguments, LocalData], MaskJob | SynthesisJob]"
 
 
 _MADE: Mapping[Product, _Made] = {

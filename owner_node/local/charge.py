@@ -10,6 +10,7 @@ import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from decimal import Decimal
 from enum import Enum, auto
 from functools import cached_property
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from common.canonical import canonical, document_digest
 from common.errors import BalanceError, ConflictError, RefusedError
 from common.model.products import Product
+from common.model.schema import Schema
 from common.progress import Progress
 from owner_node.consent.judge import Accept, check_forecast, check_local
 from owner_node.consent.plan_rules import JudgedWork
@@ -30,7 +32,7 @@ from owner_node.state.database import Clock, Transaction
 from owner_node.state.history import Line
 
 if TYPE_CHECKING:
-    from owner_node.config import DatasetConfig, OwnerConfig
+    from owner_node.config import DatasetConfig, OwnerConfig, PolicyConfig
     from owner_node.engines.pinned import PinnedData
 
 LOCAL = "(local)"
@@ -48,6 +50,23 @@ class Standing(Enum):
     """Charged, but nothing delivered: noise may be drawn, again if necessary."""
     DELIVERED = auto()
     """The result is recorded."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LocalData:
+    """Loaded data of an owner's own work, and all that the work is judged and charged by."""
+
+    dataset: "DatasetConfig"
+    pinned: "PinnedData"
+    schema: Schema
+    """Its attributes that the work uses, in the order of the result."""
+    records: Records
+    """The owner's state."""
+    policy: "PolicyConfig"
+    """Determines the charge; `LocalWork.judge` applies it."""
+    now: datetime
+    place: str = ""
+    """Location of the source (`config.database.place_of`); empty for data passed in memory."""
 
 
 @dataclass(frozen=True)

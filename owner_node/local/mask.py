@@ -8,9 +8,8 @@ References:
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,27 +17,21 @@ from common import __version__
 from common.errors import InternalError
 from common.model.plan import Plan
 from common.model.products import Product
-from common.model.schema import Schema
 from common.planning.arguments import ReleaseArguments
 from common.planning.planner import make_plan
 from common.progress import MASKING, Progress
 from common.wire.decoding import decode_batches
 from common.words.guarantee import invariants, promises
-from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.plan_rules import PlannedWork
 from owner_node.engines.pinned import AnyEngine
 from owner_node.engines.sampling import sampled
-from owner_node.local.charge import LOCAL, LocalWork
+from owner_node.local.charge import LOCAL, LocalData, LocalWork
 from owner_node.local.masked_tables import MadeTable, released_table
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.foreseen import Forecast
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask, mask_tasks
-from owner_node.release.records import Records
 from owner_node.risk.foresee import foresee
-
-if TYPE_CHECKING:
-    from owner_node.engines.pinned import PinnedData
 
 SHUFFLED = "shuffled"
 """For a table that is passed on: anyone who has seen the original file knows records by their place."""
@@ -73,24 +66,11 @@ class MaskJob:
         return foresee(*sampled(self.records, self.tasks), self.work.asked.policy)
 
 
-def prepare_mask(
-    arguments: ReleaseArguments,
-    dataset: DatasetConfig,
-    data: "PinnedData",
-    schema: Schema,
-    records: Records,
-    *,
-    policy: PolicyConfig,
-    now: datetime,
-    place: str = "",
-    order: str = SHUFFLED,
-) -> MaskJob:
+def prepare_mask(arguments: ReleaseArguments, data: LocalData, order: str = SHUFFLED) -> MaskJob:
     """Plan the masking and check for every foreseeable error; nothing is charged.
 
     Args:
         arguments: The request: a horizontal release of this owner alone, under the work's id.
-        policy: The owner's policy, which determines the charge; `LocalWork.judge` applies it.
-        place: Location of the source; empty for data passed in memory.
         order: `SHUFFLED`, or `ORIGINAL` for records in memory.
 
     Raises:
@@ -98,12 +78,15 @@ def prepare_mask(
         UnusableDataError: If the data cannot be masked with these settings, for example fewer than k records.
     """
     (owner,) = arguments.owners
-    created = now.isoformat(timespec="seconds")
-    plan = make_plan(arguments, {owner: schema}, aggregator=LOCAL, created=created, version=__version__)
+    created = data.now.isoformat(timespec="seconds")
+    plan = make_plan(arguments, {owner: data.schema}, aggregator=LOCAL, created=created, version=__version__)
     assignment = plan.assignment_of(owner)
-    tasks = mask_tasks(plan, assignment.attributes, dataset.taxonomies)
-    asked = PlannedWork(assignment=assignment, policy=policy, dataset=dataset, today=now.date())
-    work = LocalWork(records, plan.release, _document_of(plan, order), asked, data, Product.MASKED, place)
+    tasks = mask_tasks(plan, assignment.attributes, data.dataset.taxonomies)
+    asked = PlannedWork(
+        assignment=assignment, policy=data.policy, dataset=data.dataset, today=data.now.date()
+    )
+    document = _document_of(plan, order)
+    work = LocalWork(data.records, plan.release, document, asked, data.pinned, Product.MASKED, data.place)
     job = MaskJob(plan, work, tasks, order)
     job.records.check(tasks)
     return job

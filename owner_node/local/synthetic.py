@@ -11,7 +11,6 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -25,48 +24,31 @@ from common.release.counts import counts_table
 from common.release.synthetic_table import records_table, report_of
 from common.synthesis.course import Design
 from common.words.synthetic import expected_noise
-from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.plan_rules import SyntheticWork
-from owner_node.local.charge import LocalWork
+from owner_node.local.charge import LocalData, LocalWork
 from owner_node.local.masked_tables import MadeTable
 from owner_node.masking.arrays import SystemBits
-from owner_node.release.records import Records
 from owner_node.synthesis.together import synthesise_together
 
-if TYPE_CHECKING:
-    from owner_node.engines.pinned import PinnedData
 
-
-def prepare_synthesis(
-    arguments: ReleaseArguments,
-    dataset: DatasetConfig,
-    data: "PinnedData",
-    schema: Schema,
-    records: Records,
-    *,
-    policy: PolicyConfig,
-    now: datetime,
-    place: str = "",
-) -> "SynthesisJob":
+def prepare_synthesis(arguments: ReleaseArguments, data: LocalData) -> "SynthesisJob":
     """Plan a synthetic table and check for every foreseeable error; nothing is charged.
 
     Args:
         arguments: The request: a horizontal release of this owner alone, under the work's id.
-        schema: The attributes to model, in the order of the table.
-        policy: The owner's policy; `LocalWork.judge` applies it.
-        place: Location of the source; empty for data passed in memory.
 
     Raises:
         UsageError: If a setting is not possible.
         UnusableDataError: If there are too many records.
     """
+    dataset, schema = data.dataset, data.schema
     if dataset.max_records_per_person != 1:
         raise UsageError(
             "a synthetic table needs data in which a person has one record",
             "max_records_per_person is declared to be more: make one record of each person first",
         )
     epsilon, delta = arguments.epsilon, arguments.delta
-    design, zeros = own_design(schema, data.n_records, epsilon, delta), schema.structural_zeros
+    design, zeros = own_design(schema, data.pinned.n_records, epsilon, delta), schema.structural_zeros
     document = {
         "kind": "synthetic",
         "dataset": dataset.name,
@@ -80,12 +62,14 @@ def prepare_synthesis(
         attributes=schema.names,
         epsilon=epsilon,
         delta=delta,
-        policy=policy,
+        policy=data.policy,
         dataset=dataset,
-        today=now.date(),
+        today=data.now.date(),
     )
-    work = LocalWork(records, arguments.release, document, asked, data, Product.SYNTHETIC, place)
-    return SynthesisJob(schema, design, work, now)
+    work = LocalWork(
+        data.records, arguments.release, document, asked, data.pinned, Product.SYNTHETIC, data.place
+    )
+    return SynthesisJob(schema, design, work, data.now)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
