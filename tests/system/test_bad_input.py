@@ -100,7 +100,7 @@ def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
             if owner == "b" and name in WRONG:
                 WRONG[name].spoil(table, path)
             says[owner] += _declared(owner, name)
-    make_setup(folder, says, deadlines={"invite": "4s"})
+    make_setup(folder, says, deadlines={"invite": "15s"})
     share_linkage_key(folder, ["a", "b"])
     with LocalCluster(folder) as running:
         assert ask(running, "owner-node", "linkage-key", "new", owner="c")[0] == 0

@@ -13,6 +13,8 @@ import pytest
 
 from aggregator.config import AggregatorConfig, AggregatorSection, DeadlineSettings
 from aggregator.daemon import AggregatorDaemon
+from aggregator.drive.deadlines import Deadlines
+from aggregator.protocol.release import Release
 from common.settings import TlsSection
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1.control_pb2_grpc import ControlServiceStub
@@ -101,6 +103,23 @@ async def launch(tmp_path: Path, certificates: Path) -> AsyncIterator[Callable[.
             return Aggregator(daemon, config, ControlServiceStub(channel), certificates, stack)
 
         yield start
+
+
+@pytest.fixture
+def pass_deadline(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A function that lets the deadline of a release's step pass: no busy machine makes it pass earlier."""
+    watching, watch = [], Deadlines.watch
+
+    def watched(self: Deadlines, release: Release) -> None:
+        watching.append(self)
+        watch(self, release)
+
+    def passed(release: str = "r1") -> None:
+        watching[-1]._ends[release] = 0.0
+        watching[-1]._check(release)
+
+    monkeypatch.setattr(Deadlines, "watch", watched)
+    return passed
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from datetime import timedelta
 from pathlib import Path
 
 import grpc
@@ -200,15 +199,17 @@ async def test_one_refusal_ends_it_for_all(launch, records):
     assert [owner.state for owner in view.owners] == ["refused", "refused"]
 
 
-async def test_absent_owner(launch, records):
+async def test_absent_owner(launch, pass_deadline, records):
     """A known owner that does not come before the deadline fails the release with its name."""
-    aggregator = await launch(invite=timedelta(seconds=1))
+    aggregator = await launch()
     a, b = (aggregator.owner(name, ["age"], records) for name in ("a", "b"))
     await b.connect()
-    aggregator = await launch_again(launch, aggregator, invite=timedelta(seconds=1))
+    aggregator = await launch_again(launch, aggregator)
     a = aggregator.owner("a", ["age"], records)
     await a.connect()
     await aggregator.start("a", "b")
+    await a.answer(await a.until("describe"))
+    pass_deadline()
     assert (await a.run()).state == "failed"
     view = await aggregator.show()
     assert (view.error.code, view.error.message) == ("not_connected", "not connected: b")

@@ -17,8 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from aggregator.api.uploads import Uploads
-from aggregator.drive.deadlines import Deadlines
-from aggregator.protocol.release import Release
 from aggregator.release import linking
 from common.canonical import canonical
 from common.clock import utc_now
@@ -28,6 +26,7 @@ from common.model.schema import Attribute, AttributeType
 from common.progress import Progress
 from common.release.verification import verify_release
 from common.wire.v1 import control_pb2 as control
+from common.wire.v1 import owner_pb2 as wire
 from owner_node.config import OwnerConfig, PolicyConfig
 from owner_node.connection.client import AggregatorClient, NotTakenError
 from owner_node.connection.credentials import own_credentials
@@ -324,12 +323,6 @@ async def test_what_was_sent_is_made_again_byte_for_byte(
     assert [spent(each) for each in configs] == [1, 1]
 
 
-async def restarted(aggregator: Any, launch: Callable[..., Any]) -> Any:
-    """Start an impatient aggregator again, with an hour for every step: a busy machine needs more."""
-    await aggregator.daemon.stop()
-    return await launch(listen=aggregator.daemon.address)
-
-
 @pytest.mark.parametrize(
     ("late", "groups"), [("rows", ("a", "b")), ("sums", ("a", "b")), ("rows", ("ab", "c"))]
 )
@@ -339,11 +332,12 @@ async def test_a_partner_that_never_answers_ends_the_release(
     certificates: Path,
     heard: Heard,
     monkeypatch: pytest.MonkeyPatch,
+    pass_deadline: Callable[..., None],
     late: str,
     groups: tuple[str, ...],
 ) -> None:
     """The deadline ends what waits for an owner; the same command goes on, with the same bytes and charge."""
-    aggregator = await launch(mask=timedelta(seconds=20))
+    aggregator = await launch()
     configs = parts(tmp_path, aggregator.daemon.address, certificates, *groups)
     share_key(configs)
     mixed = len(configs) > len(groups)
@@ -352,12 +346,13 @@ async def test_a_partner_that_never_answers_ends_the_release(
         await (begin_mixed(aggregator, *groups) if mixed else begin(aggregator, *groups, layout="vertical"))
 
     upload, made = AggregatorClient.upload_parcel, dict[tuple[str, str], set[str]]()
-    silent = True
+    silent, asked = True, asyncio.Event()
 
     async def hung(self: Any, release: str, plan: str, answer: Any, progress: Any) -> None:
         parcel = answer.parcel
         made.setdefault((parcel.owner, parcel.opening), set()).add(parcel.parcel_digest)
         if silent and parcel.kind == late:
+            asked.set()
             raise NotConnectedError("the network is gone")
         await upload(self, release, plan, answer, progress)
 
@@ -365,7 +360,10 @@ async def test_a_partner_that_never_answers_ends_the_release(
     async with running(*configs):
         await heard.wait_for("connected", times=len(configs))
         await again()
-        assert await ended(aggregator, seconds=120) == "expired"
+        async with asyncio.timeout(60):
+            await asked.wait()
+        pass_deadline()
+        assert await ended(aggregator) == "expired"
         view = await aggregator.show()
         # Only one is late: the other one waits for it.
         assert re.search("no answer from [abc]$", view.error.message)
@@ -374,7 +372,6 @@ async def test_a_partner_that_never_answers_ends_the_release(
         assert [session_of(each).state for each in configs] == [SessionState.ENDED] * len(configs)
         before = [[each.digest for each in rounds_of(config)] for config in configs]
         silent = False
-        aggregator = await restarted(aggregator, launch)
         await again()
         assert await ended(aggregator, seconds=120) == "published"
     for config, digests in zip(configs, before, strict=True):
@@ -392,15 +389,11 @@ async def test_what_was_deleted_at_the_end_is_sent_again(
     certificates: Path,
     heard: Heard,
     monkeypatch: pytest.MonkeyPatch,
+    pass_deadline: Callable[..., None],
     kind: str,
 ) -> None:
     """An owner that had not fetched what another one sent gets it once the release goes on."""
-    watching, watch = [], Deadlines.watch
     fetch, asked, gone = AggregatorClient.parcel, asyncio.Event(), True
-
-    def watched(self: Deadlines, release: Release) -> None:
-        watching.append(self)
-        watch(self, release)
 
     async def lost(self: Any, release: str, plan: str, stated: Parcel, to: Path) -> None:
         if gone and stated.kind == kind:
@@ -408,7 +401,6 @@ async def test_what_was_deleted_at_the_end_is_sent_again(
             raise NotConnectedError("the network is gone")
         await fetch(self, release, plan, stated, to)
 
-    monkeypatch.setattr(Deadlines, "watch", watched)
     monkeypatch.setattr(AggregatorClient, "parcel", lost)
     aggregator = await launch()
     configs = [part(tmp_path, each, aggregator.daemon.address, certificates) for each in "ab"]
@@ -418,8 +410,7 @@ async def test_what_was_deleted_at_the_end_is_sent_again(
         await begin(aggregator, *"ab", layout="vertical")
         async with asyncio.timeout(60):
             await asked.wait()
-        watching[-1]._ends["r1"] = 0.0
-        watching[-1]._check("r1")
+        pass_deadline()
         assert await ended(aggregator) == "expired"
         await heard.wait_for("concluded", times=2)
         assert not list(aggregator.config.aggregator.state_dir.glob("incoming/r1"))
@@ -439,13 +430,20 @@ async def test_an_owner_away_in_the_first_round_is_no_loss_for_the_others(
     certificates: Path,
     heard: Heard,
     monkeypatch: pytest.MonkeyPatch,
+    pass_deadline: Callable[..., None],
 ) -> None:
     """What the others have spent is not lost: it still finds its partners when the release goes on."""
-    aggregator = await launch(mask=timedelta(seconds=20))
+    aggregator = await launch()
     groups = "ab", "c"
     *others, late = configs = parts(tmp_path, aggregator.daemon.address, certificates, *groups)
     share_key(configs)
     select, asked = AggregatorClient.selection, asyncio.Event()
+    answer, measured = AggregatorClient.answer, asyncio.Semaphore(0)
+
+    async def answered(self: Any, request: wire.AnswerRequest) -> None:
+        await answer(self, request)
+        if request.HasField("measured"):
+            measured.release()
 
     async def lost(self: Any, release: str, plan: str, size: int) -> bytes:
         if size == len(groups) * RECORDS:
@@ -456,14 +454,17 @@ async def test_an_owner_away_in_the_first_round_is_no_loss_for_the_others(
     async with running(*others):
         with monkeypatch.context() as patch:
             patch.setattr(AggregatorClient, "selection", lost)
-            async with running(late):
+            patch.setattr(AggregatorClient, "answer", answered)
+            async with running(late), asyncio.timeout(120):
                 await heard.wait_for("connected", times=3)
                 await begin_mixed(aggregator, *groups)
                 await asked.wait()
-        assert await ended(aggregator, seconds=120) == "expired"
+                for _ in others:
+                    await measured.acquire()
+        pass_deadline()
+        assert await ended(aggregator) == "expired"
         assert [spent(each) for each in configs] == [1, 1, 0]
         assert (await aggregator.show()).resumable
-        aggregator = await restarted(aggregator, launch)
         # Before it is told of the end, for it would return its reservation.
         await begin_mixed(aggregator, *groups)
         async with running(late):
