@@ -29,11 +29,11 @@ PROJECT = Path(__file__).parents[2]
 KEPT = PROJECT / "build" / "containers"
 SUITE = "trixie"
 BASE = f"tessera-test/base:{SUITE}"
-BOOTED = f"tessera-test/booted:{SUITE}"
 IMAGES = "tessera-test"
 """Prefix of the images that are built, so that nobody's own are replaced."""
 _SILENCE_SECONDS = 5.0
-_PACKAGES = "python3,python3-venv"
+# One Debian for all: what images are built from, and what systemd boots.
+_PACKAGES = "python3,python3-venv,systemd,systemd-sysv,dbus,sudo"
 _CONNECT = """
 import socket, sys
 try:
@@ -76,13 +76,14 @@ def makes_base() -> bool:
     return os.getuid() == 0 and shutil.which("debootstrap") is not None
 
 
-def _debian(folder: Path, include: str) -> Path:
+def _debian() -> Path:
     """Return the root file system of a small Debian, made once."""
+    folder = KEPT / "debian"
     done = folder / "complete"
     if not done.exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        made = ("debootstrap", "--variant=minbase", f"--include={include}", SUITE, folder / "root")
+        made = ("debootstrap", "--variant=minbase", f"--include={_PACKAGES}", SUITE, folder / "root")
         run(*made, timeout=600)
         for downloaded in (folder / "root" / "var" / "cache" / "apt" / "archives").glob("*.deb"):
             downloaded.unlink()
@@ -91,19 +92,17 @@ def _debian(folder: Path, include: str) -> Path:
     return folder / "root"
 
 
-def _import_image(root: Path, name: str) -> None:
-    with subprocess.Popen(["tar", "-C", root, "-c", "."], stdout=subprocess.PIPE) as archive:
-        subprocess.run(["docker", "import", "-", name], stdin=archive.stdout, capture_output=True, check=True)
-    assert archive.returncode == 0
-
-
 def prepare_base() -> dict[str, str]:
     """Make base image and wheels; returns what the compose files read from the environment."""
     if not makes_base():
         return {}
     with one_at_a_time():
         if run("docker", "image", "inspect", BASE, check=False).returncode:
-            _import_image(_debian(KEPT / "debian", _PACKAGES), BASE)
+            archive = ("tar", "-C", _debian(), "-c", ".")
+            with subprocess.Popen(archive, stdout=subprocess.PIPE) as packed:
+                taken = ["docker", "import", "-", BASE]
+                subprocess.run(taken, stdin=packed.stdout, capture_output=True, check=True)
+            assert packed.returncode == 0
         lock, complete = PROJECT / "requirements.lock", KEPT / "wheels-of.lock"
         if not complete.exists() or complete.read_bytes() != lock.read_bytes():
             version = "import sys; print('{}.{}'.format(*sys.version_info))"
@@ -113,14 +112,6 @@ def prepare_base() -> dict[str, str]:
             run(sys.executable, "-m", "pip", "download", "--quiet", *fetch)
             shutil.copy(lock, complete)
     return {"TESSERA_BASE": BASE, "TESSERA_PIP_ARGS": "--no-index"}
-
-
-def prepare_booted() -> str:
-    """Make an image with systemd, of the same Debian as the base image; returns its name."""
-    with one_at_a_time():
-        if run("docker", "image", "inspect", BOOTED, check=False).returncode:
-            _import_image(_debian(KEPT / "booted", f"{_PACKAGES},systemd,systemd-sysv,dbus,sudo"), BOOTED)
-    return BOOTED
 
 
 @cache
@@ -139,7 +130,7 @@ def newer_compose() -> tuple[str, ...]:
     program = KEPT / "compose" / "usr" / "libexec" / "docker" / "cli-plugins" / "docker-compose"
     with one_at_a_time():
         if not program.exists():
-            root = _debian(KEPT / "debian", _PACKAGES)
+            root = _debian()
             shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
             fetch = "apt-get update -qq && cd /tmp && apt-get download -qq docker-compose"
             run("chroot", root, "sh", "-c", fetch)

@@ -14,7 +14,7 @@ import pytest
 
 from common import __version__
 from deploy.wheel_environment import build_wheel
-from tests.system.container_engine import KEPT, PROJECT, makes_base, prepare_base, prepare_booted, run
+from tests.system.container_engine import BASE, KEPT, PROJECT, makes_base, prepare_base, run
 
 pytestmark = [
     pytest.mark.needs("docker"),
@@ -145,8 +145,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         "-v",
         f"{KEPT}/wheels:/wheels:ro",
     )
-    image = prepare_booted()
-    started = ("--env", "container=docker", "--name", name, image, "sh", "-e", "/install/boot.sh", name)
+    started = ("--env", "container=docker", "--name", name, BASE, "sh", "-e", "/install/boot.sh", name)
     container = run("docker", "run", "--detach", *PRIVILEGES, *mounts, *started).stdout.strip()
     try:
         machine = Machine(container)
