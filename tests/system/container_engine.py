@@ -226,7 +226,7 @@ class Demonstration:
         self.project = f"tessera-test-{name}-{port}"
         files = ["-f", str(self.folder / "compose.yaml")]
         if watched:
-            health = {"healthcheck": {"interval": "5s", "start_period": "1s", "retries": 1}}
+            health = {"healthcheck": {"interval": "15s", "start_period": "1s", "retries": 1}}
             quick = self.folder / "quick-health.yaml"
             quick.write_text(json.dumps({"services": {watched: health}}))
             files += ["-f", str(quick)]
