@@ -31,6 +31,7 @@ from owner_node.masking.arrays import BitSource, Int64Array
 from owner_node.masking.noise import discrete_laplace, exponential_coin, geometric, uniform_below
 
 _BALLS_AT_ONCE = 2**16
+_NEVER = np.iinfo(np.int64).max
 
 
 def noise_share(n_numbers: int, noise: Noise, bits: BitSource) -> Int64Array:
@@ -48,19 +49,23 @@ def noise_share(n_numbers: int, noise: Noise, bits: BitSource) -> Int64Array:
 def negative_binomial(n_numbers: int, scale: int, parts: int, bits: BitSource) -> Int64Array:
     """Draw negative binomial numbers of order 1/parts with q = exp(-1/scale), `(n_numbers,)`."""
     balls = geometric(np.full(n_numbers, scale), bits)
-    # The balls of all numbers, one number after the other: a number of a large scale has as many. Uniform
-    # integers do not depend on the balls before, so they are drawn for many balls at once.
-    ends = np.cumsum(balls)
-    limits = [1] * n_numbers  # 1 + h x
-    for begin in range(0, int(balls.sum()), _BALLS_AT_ONCE):
-        places = np.arange(begin, min(begin + _BALLS_AT_ONCE, int(ends[-1])))
-        numbers = np.searchsorted(ends, places, side="right")
-        before = places - (ends - balls)[numbers]
-        drawn = uniform_below(parts * (1 + before), bits)
-        for number, one in zip(numbers.tolist(), drawn.tolist(), strict=True):
-            if one < limits[number]:
-                limits[number] += parts
-    return (np.array(limits, dtype=np.int64) - 1) // parts
+    limits = np.ones(n_numbers, dtype=np.int64)  # 1 + h x
+    # Ball j of all numbers at once. Uniform integers do not depend on the balls before, so they are drawn for
+    # many j at once; those for more balls than a number has are drawn in vain.
+    begin, left = 0, np.flatnonzero(balls)
+    while left.size:
+        n_balls = min(max(_BALLS_AT_ONCE // left.size, 1), int(balls[left].max()) - begin)
+        before = np.arange(begin, begin + n_balls)[:, None]
+        bounds = np.broadcast_to(parts * (1 + before), (n_balls, left.size))
+        drawn = uniform_below(bounds.ravel(), bits).reshape(bounds.shape)
+        drawn[before >= balls[left]] = _NEVER
+        reached = limits[left]
+        for ones in drawn:
+            reached += parts * (ones < reached)
+        limits[left] = reached
+        begin += n_balls
+        left = left[balls[left] > begin]
+    return (limits - 1) // parts
 
 
 def discrete_gaussian(n_numbers: int, variance: int, bits: BitSource) -> Int64Array:
