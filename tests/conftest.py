@@ -67,6 +67,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "lab: an experiment, picture or notebook, which `make lab` runs")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out experiments that would not be selected: every process would import their libraries."""
+    left_out = config.option.markexpr == "not lab" and collection_path == Path(__file__).parent / "papers"
+    return True if left_out else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the laboratory before pytest selects by markers; put slow files first, so that short ones are left
