@@ -6,6 +6,7 @@ Exit code 1 if a ratio is above its limit, so that a continuous integration can 
 import argparse
 import importlib
 import json
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -47,6 +48,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", metavar="NAME", action="append", choices=names(), help="one benchmark")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
+    # Programs find their bytecode, as where they are installed: compiling takes time, and memory that stays.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     console = Console(stderr=True)
     # Limits are the same on both kinds of processors; this says on which of them they were held.
     console.print(sorting(), highlight=False)
