@@ -79,11 +79,11 @@ async def launch(tmp_path: Path, certificates: Path) -> AsyncIterator[Callable[.
     """A function that starts the aggregator of this test, again if it was stopped."""
     async with AsyncExitStack() as stack:
 
-        async def start(name: str = "hub", listen: str = "127.0.0.1:0", **deadlines: timedelta) -> Aggregator:
+        async def start(name: str = "hub", **deadlines: timedelta) -> Aggregator:
             place = tmp_path if name == "hub" else tmp_path / name
             section = AggregatorSection(
                 name, TRUST_DOMAIN, place / "state", place / "releases", place / "c" / "s",
-                listen=listen,
+                listen="127.0.0.1:0",
             )  # fmt: skip
             tls = TlsSection(
                 certificates / "ca.pem", certificates / f"{name}.pem", certificates / f"{name}.key"
