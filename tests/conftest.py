@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from common.cli.console import settle_grpc
 from deploy import local_process
 from deploy.wheel_environment import programs
 from tests.preloaded import forking
@@ -31,6 +32,8 @@ _FOLDERS = (_BUILD / name for name in ("spark", "opendp", "chart", "bench"))
 sys.path += [str(folder) for folder in _FOLDERS if folder.is_dir()]
 
 pytest_plugins = ["tests.needs", "pytester"]
+
+settle_grpc()  # as the programs do, before a test imports gRPC
 
 # A loaded machine is not a failure, so no example has a deadline. A change is checked against the same
 # examples every time it is pushed; a developer's machine searches for new ones.

@@ -154,7 +154,7 @@ def _serve(requests: socket.socket, tests: int) -> list[str]:
 
 if __name__ == "__main__":
     tests = os.getppid()
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # as the programs do before they import gRPC
+    import_module("common.cli.console").settle_grpc()  # as the programs do
     for package in map(import_module, _PACKAGES):
         for module in iter_modules(package.__path__, f"{package.__name__}."):
             import_module(module.name)

@@ -14,7 +14,7 @@ FILE_NAME = "notices.db"
 
 
 class NoticeList(SqliteDatabase):
-    """The list; an `AuditSource` for `common.daemon.audit`."""
+    """The list; an `AuditSource` for `common.daemon.delivery`."""
 
     schema = (
         """CREATE TABLE notices (

@@ -54,7 +54,7 @@ class Action:
 
 
 class OperatorLog:
-    """The log of operators' actions; an `AuditSource` for `common.daemon.audit`."""
+    """The log of operators' actions; an `AuditSource` for `common.daemon.delivery`."""
 
     def __init__(self, db: AggregatorDatabase) -> None:
         self._db = db
@@ -102,7 +102,7 @@ class OperatorLog:
             ]
 
     def audit_records(self, after: int, most: int) -> Sequence[tuple[int, Mapping[str, Any]]]:
-        """Return entries as audit records (`common.daemon.audit.AuditSource`)."""
+        """Return entries as audit records (`common.daemon.delivery.AuditSource`)."""
         return [
             (sequence, {"sequence": sequence, **action.to_document()})
             for sequence, action in self.actions(after, most)

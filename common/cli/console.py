@@ -170,10 +170,19 @@ _E = TypeVar("_E", bound=BaseException)
 _log = logging.getLogger(__name__)
 
 
+def settle_grpc() -> None:
+    """Set what gRPC reads when it starts, unless the user has; called before anything imports it.
+
+    Without it, gRPC writes lines of its own into the log, which is read as JSON. While there are calls, its
+    handlers of forks end one of 20 new processes by SIGABRT or SIGSEGV: a fork starts Spark's Java process.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+
 def main(make: Callable[[], Any], name: str) -> NoReturn:
     """Run the command line of this process and exit with its code."""
-    # Before a command imports gRPC, which would write lines of its own into the log: it is read as JSON.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    settle_grpc()
     try:
         code = run(make(), name)
     except KeyboardInterrupt:

@@ -4,6 +4,7 @@ So every module imports what it needs at its top, `--help` needs none of it, and
 libraries of its own command in memory.
 """
 
+import gc
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -47,7 +48,12 @@ class _Commands(Mapping[str, Any]):
 
 def _make(name: str, place: str) -> Any:
     module, _, attribute = place.partition(":")
+    # What modules make stays until the end. Looking through it for garbage, now and at the end, is a sixth of
+    # the time of a command that shows something.
+    gc.disable()
     target = getattr(import_module(module), attribute)
+    gc.freeze()
+    gc.enable()
     app = _plain_typer()
     if isinstance(target, typer.Typer):
         # A family without a verb is a usage error like any other, not a page of help.

@@ -1,7 +1,6 @@
 """`owner-node ledger`: show entries and balances, record decisions about budgets, recover lost entries.
 
-`ledger recover` resumes work after owner.db was lost, restored or copied. `show_balances` also serves
-`owner-node status`.
+`ledger recover` resumes work after owner.db was lost, restored or copied.
 """
 
 import asyncio
@@ -22,11 +21,11 @@ from common.words.numbers import (
     bound_text,
     cost_text,
     delta_text,
-    left_cell,
     left_text,
     moment_text,
 )
 from owner_node import config
+from owner_node.cli.balances import show_balances
 from owner_node.config import OwnerConfig
 from owner_node.ledger.ledger import Entry, EntryKind, Ledger
 from owner_node.local.charge import LOCAL
@@ -39,27 +38,6 @@ from owner_node.state.presence import daemon_lock
 from owner_node.state.session import CHARGED
 from owner_node.state.sessions import Sessions
 from owner_node.views.budgets import balances, ledger_warnings
-
-
-def show_balances(documents: list[dict[str, Any]]) -> None:
-    """Print balances as a table."""
-    columns = ("budget", "total", "reserved", "spent", "remaining")
-    rows = [
-        [
-            document["budget"],
-            *(
-                None if document[key] is None else bound_cell(document[key])
-                for key in ("total", "reserved", "spent")
-            ),
-            None if document["remaining"] is None else left_cell(document["remaining"]),
-            bound_cell(document["rank_loss"]),
-            document["without_rank_loss"],
-            delta_text(document["delta"]) if document["delta"] else None,
-        ]
-        for document in documents
-    ]
-    console.table("Budgets (epsilon)", (*columns, "rank loss", "charges without bound", "delta"), rows)
-
 
 _UNCHANGED = "nothing was changed"
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the budget.", show_default=False)]

@@ -10,7 +10,7 @@ from common.clock import utc_now
 from common.errors import NotConnectedError, TesseraError
 from common.words.numbers import moment_text
 from owner_node import config
-from owner_node.cli.ledger import show_balances
+from owner_node.cli.balances import show_balances
 from owner_node.ledger.ledger import Ledger
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import NO_RESPONSE, NO_RESPONSE_HINT, is_running, responds

@@ -168,7 +168,7 @@ _STAYS = frozenset({"source", "data", "forecast"})
 
 
 class AuditFeed:
-    """The source of audit records for `common.daemon.audit.Delivery`."""
+    """The source of audit records for `common.daemon.delivery.Delivery`."""
 
     def __init__(self, db: OwnerDatabase, history: History, owner: str) -> None:
         self._db, self._history, self._owner = db, history, owner

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
 
-from common.daemon.audit import AuditSink, AuditSource, Delivery
+from common.daemon.audit import AuditSink
+from common.daemon.delivery import AuditSource, Delivery
 
 
 class KeptRecords:
@@ -30,7 +31,7 @@ class KeptRecords:
 
 async def deliver(source: AuditSource, sinks: Iterable[AuditSink]) -> None:
     """Deliver what there is, as a daemon does that starts and is stopped at once."""
-    with patch("common.daemon.audit._LAST_SECONDS", 60.0):
+    with patch("common.daemon.delivery._LAST_SECONDS", 60.0):
         running = asyncio.create_task(Delivery(source, tuple(sinks)).run())
         await asyncio.sleep(0)
         running.cancel()

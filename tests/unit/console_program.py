@@ -1,8 +1,11 @@
 """A small program on the frame of both command lines, started as a process by test_console."""
 
 import asyncio
+import os
 import signal
+import subprocess
 import sys
+import threading
 from decimal import Decimal
 from typing import Any
 
@@ -81,9 +84,35 @@ def ask(yes: console.YesOption = False) -> None:
     console.print_line("went on")
 
 
+def fork() -> None:
+    """Make processes by forks while another thread makes calls."""
+    import grpc
+    from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+    calling = threading.Event()
+
+    async def call() -> None:
+        server = grpc.aio.server()
+        health_pb2_grpc.add_HealthServicer_to_server(health.HealthServicer(), server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            while True:
+                await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+                calling.set()
+
+    threading.Thread(target=asyncio.run, args=(call(),), daemon=True).start()
+    calling.wait()
+    # With a function to run in the new process, Python forks.
+    codes = {subprocess.run(["true"], preexec_fn=lambda: None).returncode for _ in range(200)}
+    console.print_line(f"codes {sorted(codes)}")
+    sys.stdout.flush()
+    os._exit(0)
+
+
 def application() -> Any:
     """Return the program with its commands."""
-    commands = ("end", "wait", "pause", "flood", "show", "ask")
+    commands = ("end", "wait", "pause", "flood", "show", "ask", "fork")
     listed = {name: Command(f"{__name__}:{name}", "Shows something.") for name in commands}
     return program("program", "Shows what the frame does.", "1.2.3", listed)
 

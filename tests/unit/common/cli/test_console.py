@@ -281,6 +281,11 @@ def test_without_a_terminal_nothing_is_asked():
     assert _run("ask", "--yes").stdout == "went on\n"
 
 
+def test_processes_are_made_by_forks_while_there_are_calls():
+    """GRPC's handlers of forks, which programs switch off, end a part of the new processes."""
+    assert _run("fork").stdout == "codes [0]\n"
+
+
 @pytest.mark.parametrize("module", ["owner_node.cli", "aggregator.cli"])
 def test_command_lines_start_without_heavy_libraries(module):
     """`--help` is quick, and an idle daemon does not carry libraries that it has not needed yet."""

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from common.daemon.audit import AuditSection, Delivery, FileSink, SyslogSink, open_sinks, parse_syslog
+from common.daemon.audit import AuditSection, parse_syslog
+from common.daemon.delivery import Delivery, FileSink, SyslogSink, open_sinks
 from common.errors import ConfigurationError
 from tests.fakes.deliveries import KeptRecords, deliver
 
@@ -63,7 +64,7 @@ def test_a_full_disk_leaves_no_half_batch(tmp_path: Path, monkeypatch: pytest.Mo
             raise OSError(28, "No space left on device")
         return write(descriptor, data[:20])
 
-    monkeypatch.setattr("common.daemon.audit.os.write", full)
+    monkeypatch.setattr("common.daemon.delivery.os.write", full)
     with pytest.raises(ConfigurationError, match="No space left"):
         sink.write(RECORDS)
     assert path.read_bytes() == before

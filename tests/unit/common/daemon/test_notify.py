@@ -14,17 +14,9 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.handlers import Message
 from aiosmtpd.smtp import AuthResult
 
-from common.daemon.audit import Delivery
-from common.daemon.notify import (
-    MailServer,
-    MailSink,
-    Notices,
-    NotifySection,
-    SmtpSection,
-    WebhookSection,
-    WebhookSink,
-    notice_sinks,
-)
+from common.daemon.delivery import Delivery, notice_sinks
+from common.daemon.messengers import MailServer, MailSink, WebhookSink
+from common.daemon.notify import Notices, NotifySection, SmtpSection, WebhookSection
 from common.errors import ConfigurationError
 from common.settings import validate
 from deploy.development_ca import DevelopmentCa
@@ -239,7 +231,7 @@ WEB_DRIPS = {
 @pytest.fixture
 def short(monkeypatch):
     """Deliveries that may take half a second."""
-    monkeypatch.setattr("common.daemon.notify._DELIVERY_SECONDS", 0.5)
+    monkeypatch.setattr("common.daemon.messengers._DELIVERY_SECONDS", 0.5)
 
 
 @pytest.mark.parametrize("drip", DRIPS)

@@ -4,7 +4,8 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from common.daemon.audit import AuditSection, open_sinks
+from common.daemon.audit import AuditSection
+from common.daemon.delivery import open_sinks
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import AuditFeed, History, Line
 from tests.fakes.deliveries import deliver
