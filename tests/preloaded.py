@@ -154,7 +154,9 @@ def _serve(requests: socket.socket, tests: int) -> list[str]:
 
 if __name__ == "__main__":
     tests = os.getppid()
-    import_module("common.cli.console").settle_grpc()  # as the programs do
+    # As the programs do before they import gRPC; those of earlier versions are started here, too.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     for package in map(import_module, _PACKAGES):
         for module in iter_modules(package.__path__, f"{package.__name__}."):
             import_module(module.name)
