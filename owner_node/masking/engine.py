@@ -59,7 +59,7 @@ class OrderedRecords(Protocol[Places_co, Entries_co]):
         """Compute the statistics of the records and make the released list from them.
 
         Args:
-            units: Maps the list's values, from 0 to V - 1, to resolution units.
+            units: Maps the list's values, from 0 to V - 1, to resolution units, in place where it can.
         """
 
     def assign(self) -> Places_co:

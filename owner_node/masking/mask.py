@@ -63,7 +63,10 @@ def _list_of(ordered: OrderedRecords[Places, Entries], task: AttributeTask, bits
     order, lower = ordered.order, task.attribute.lower
 
     def units(values: Int64Array) -> Int64Array:
-        return values + lower if order is None else order.category_at[values]
+        if order is not None:
+            return order.category_at[values]
+        values += lower  # in place: beside a list of an entry for every record a second one takes memory
+        return values
 
     return ordered.release(mechanism_of(task), bits, units)
 
