@@ -1,10 +1,10 @@
 """Metrics of the daemons: bytes and durations that are counted as they occur, and a port for Prometheus.
 
-`GET /metrics` on a local port returns them; this module is imported only where a port is configured. Anyone
-who reaches the port can read them: states, counts, and ids of parties and data sets, never a value of a
-record, an identifier, a token or a purpose. Label values are names of the program's own and ids of parties,
-and are few. Requests are answered one at a time. A client that has not sent its request and read the answer
-within some seconds is disconnected, even if it is still sending.
+`GET /metrics` on a local port returns them, where one is configured. Anyone who reaches the port can read
+them: states, counts, and ids of parties and data sets, never a value of a record, an identifier, a token or a
+purpose. Label values are names of the program's own and ids of parties, and are few. Requests are answered
+one at a time. A client that has not sent its request and read the answer within some seconds is disconnected,
+even if it is still sending.
 
 Each module owns the metrics that it counts; an `Endpoint` exposes them beside those of the moment.
 
