@@ -36,7 +36,8 @@ from aggregator.store.schemas import OfferedSchemas
 from common.cli.console import web_packages
 from common.clock import utc_now
 from common.daemon.console import most_connections
-from common.daemon.delivery import Delivery, notice_sinks, open_sinks
+from common.daemon.delivery import Delivery, open_sinks
+from common.daemon.messengers import notice_sinks
 from common.daemon.metrics import Endpoint
 from common.daemon.process import KEPT_FILES, READY, STOPPING, notify, raise_file_limit, stop_event
 from common.errors import CannotListenError, CannotStoreError, ConfigurationError, TesseraError

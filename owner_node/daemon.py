@@ -13,7 +13,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from common import __version__
 from common.cli.console import web_packages
 from common.clock import utc_now
-from common.daemon.delivery import Delivery, notice_sinks, open_sinks
+from common.daemon.delivery import Delivery, open_sinks
+from common.daemon.messengers import notice_sinks
 from common.daemon.metrics import Endpoint, gauges
 from common.daemon.notify import NotifySection
 from common.daemon.process import READY, STOPPING, in_thread, notify, raise_file_limit, stop_event

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from common.cli.console import settle_grpc
+from common.cli.console import GRPC_SETTINGS
 from deploy import local_process
 from deploy.wheel_environment import programs
 from tests.preloaded import forking
@@ -33,7 +33,11 @@ sys.path += [str(folder) for folder in _FOLDERS if folder.is_dir()]
 
 pytest_plugins = ["tests.needs", "pytester"]
 
-settle_grpc()  # as the programs do, before a test imports gRPC
+# gRPC reads them when it is imported. Programs get the environment of a user, and set them themselves.
+with pytest.MonkeyPatch.context() as _settings:
+    for _name, _value in GRPC_SETTINGS.items():
+        _settings.setenv(_name, _value)
+    import grpc  # noqa: F401
 
 # A loaded machine is not a failure, so no example has a deadline. A change is checked against the same
 # examples every time it is pushed; a developer's machine searches for new ones.

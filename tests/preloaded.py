@@ -58,13 +58,15 @@ def forking(
         skipped: Number of arguments in front of the program that are not the program's.
         otherwise: Starts programs of another folder, and those with another environment.
     """
+    from common.cli.console import GRPC_SETTINGS  # not in the starter, which may have an earlier version
+
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment["PYTHONUNBUFFERED"] = "1"
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     starter = subprocess.Popen(
         [programs / "python", "-P", __file__, str(theirs.fileno())],
         cwd="/",
-        env=environment,
+        env=environment | GRPC_SETTINGS,
         pass_fds=[theirs.fileno()],
         stdin=subprocess.DEVNULL,
         start_new_session=True,
@@ -154,9 +156,6 @@ def _serve(requests: socket.socket, tests: int) -> list[str]:
 
 if __name__ == "__main__":
     tests = os.getppid()
-    # As the programs do before they import gRPC; those of earlier versions are started here, too.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     for package in map(import_module, _PACKAGES):
         for module in iter_modules(package.__path__, f"{package.__name__}."):
             import_module(module.name)

@@ -166,23 +166,19 @@ PortOption = Annotated[
 ]
 OpenOption = Annotated[bool, typer.Option("--open", help="Open the link in the browser.")]
 
+GRPC_SETTINGS = {"GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
+"""What gRPC reads when it is imported: it writes no lines of its own into the log, which is read as JSON, and
+handles no forks. Its handlers end some new processes by SIGABRT or SIGSEGV while there are calls, and a fork
+starts Spark's Java process."""
+
 _E = TypeVar("_E", bound=BaseException)
 _log = logging.getLogger(__name__)
 
 
-def settle_grpc() -> None:
-    """Set what gRPC reads when it starts, unless the user has; called before anything imports it.
-
-    Without it, gRPC writes lines of its own into the log, which is read as JSON. While there are calls, its
-    handlers of forks end one of 20 new processes by SIGABRT or SIGSEGV: a fork starts Spark's Java process.
-    """
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-
-
 def main(make: Callable[[], Any], name: str) -> NoReturn:
     """Run the command line of this process and exit with its code."""
-    settle_grpc()
+    for variable, value in GRPC_SETTINGS.items():
+        os.environ.setdefault(variable, value)
     try:
         code = run(make(), name)
     except KeyboardInterrupt:

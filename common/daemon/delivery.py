@@ -33,7 +33,6 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from common.daemon.audit import AuditSection, AuditSink
-from common.daemon.notify import Notices, NotifySection
 from common.daemon.process import deadline, in_own_thread, in_thread
 from common.errors import ConfigurationError, TesseraError
 from common.files import PRIVATE_FILE
@@ -55,20 +54,6 @@ def open_sinks(section: AuditSection, program: str) -> tuple[AuditSink, ...]:
     """Return the sinks of a configuration; nothing is opened before the first record."""
     sinks: list[AuditSink] = [] if section.file is None else [FileSink(section.file)]
     return (*sinks, SyslogSink(section.syslog, program)) if section.syslog else tuple(sinks)
-
-
-def notice_sinks(section: NotifySection, notices: Notices, party: str) -> dict[AuditSink, str]:
-    """Return the sinks that tell people; nothing is opened before the first message.
-
-    Returns:
-        By sink its name in version 0.1, under which a database may have its cursor.
-    """
-    if section == NotifySection():
-        return {}
-    # A daemon that tells nobody has no clients of mail and HTTP in its memory.
-    from common.daemon.messengers import open_messengers
-
-    return open_messengers(section, notices, party)
 
 
 class FileSink:

@@ -46,8 +46,12 @@ _DIGEST_DIGITS = 16
 _AGAIN = "nothing is lost: it is sent again until it is accepted"
 
 
-def open_messengers(section: NotifySection, notices: Notices, party: str) -> dict[AuditSink, str]:
-    """Return what `common.daemon.delivery.notice_sinks` returns, for a section that names somebody."""
+def notice_sinks(section: NotifySection, notices: Notices, party: str) -> dict[AuditSink, str]:
+    """Return the sinks that tell people; nothing is opened before the first message.
+
+    Returns:
+        By sink its name in version 0.1, under which a database may have its cursor.
+    """
     sinks: dict[AuditSink, str] = {}
     if (smtp := section.smtp) is not None:
         server, former = MailServer(smtp), f"mail:{smtp.host}:{smtp.port}:{','.join(smtp.to)}"

@@ -25,7 +25,7 @@ from common.words.numbers import (
     moment_text,
 )
 from owner_node import config
-from owner_node.cli.balances import show_balances
+from owner_node.cli.status import show_balances
 from owner_node.config import OwnerConfig
 from owner_node.ledger.ledger import Entry, EntryKind, Ledger
 from owner_node.local.charge import LOCAL

@@ -8,9 +8,8 @@ import typer
 from common.cli import console
 from common.clock import utc_now
 from common.errors import NotConnectedError, TesseraError
-from common.words.numbers import moment_text
+from common.words.numbers import bound_cell, delta_text, left_cell, moment_text
 from owner_node import config
-from owner_node.cli.balances import show_balances
 from owner_node.ledger.ledger import Ledger
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import NO_RESPONSE, NO_RESPONSE_HINT, is_running, responds
@@ -141,3 +140,23 @@ def _show(document: dict[str, Any]) -> None:
         console.print_line(f"engine of {engine['dataset']!r}: {engine['text']}")
     for allowance in document["attempts"]:
         console.print_line(allowance["text"])
+
+
+def show_balances(documents: list[dict[str, Any]]) -> None:
+    """Print balances as a table."""
+    columns = ("budget", "total", "reserved", "spent", "remaining")
+    rows = [
+        [
+            document["budget"],
+            *(
+                None if document[key] is None else bound_cell(document[key])
+                for key in ("total", "reserved", "spent")
+            ),
+            None if document["remaining"] is None else left_cell(document["remaining"]),
+            bound_cell(document["rank_loss"]),
+            document["without_rank_loss"],
+            delta_text(document["delta"]) if document["delta"] else None,
+        ]
+        for document in documents
+    ]
+    console.table("Budgets (epsilon)", (*columns, "rank loss", "charges without bound", "delta"), rows)

@@ -14,8 +14,8 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.handlers import Message
 from aiosmtpd.smtp import AuthResult
 
-from common.daemon.delivery import Delivery, notice_sinks
-from common.daemon.messengers import MailServer, MailSink, WebhookSink
+from common.daemon.delivery import Delivery
+from common.daemon.messengers import MailServer, MailSink, WebhookSink, notice_sinks
 from common.daemon.notify import Notices, NotifySection, SmtpSection, WebhookSection
 from common.errors import ConfigurationError
 from common.settings import validate
