@@ -192,18 +192,21 @@ class _Encrypting:
     first: int
     """Number of the first person."""
     bins: Mapping[Counters, Int64Array] = field(repr=False)
+    n_persons: int
+    """Of all pieces."""
 
 
 @lru_cache(1)
-def _encryption(key: bytes, base: bytes) -> Encryption:
-    """Return the tables of a key, which take a fifth of a second to make."""
-    return Encryption(PrivateKey(key), BitSource(bytearray(base)))
+def _encryption(key: bytes, base: bytes, n_numbers: int) -> Encryption:
+    """Return the tables of a key, which for many numbers take half a second to make."""
+    return Encryption(PrivateKey(key), BitSource(bytearray(base)), n_numbers)
 
 
 def _encrypt(work: _Encrypting) -> bytes:
     first = work.first * work.packing.n_numbers * (WIDE_BYTES // 8)
     bits = BitSource(bytearray(work.blinds), first=first)
-    return to_bytes(_encryption(work.key, work.base).encrypt(work.packing.numbers(work.bins), bits))
+    encryption = _encryption(work.key, work.base, work.n_persons * work.packing.n_numbers)
+    return to_bytes(encryption.encrypt(work.packing.numbers(work.bins), bits))
 
 
 def encrypted_rows(
@@ -238,6 +241,7 @@ def encrypted_rows(
         _Encrypting(
             key, base, blinds, packing, first,
             {group: each[first : first + PERSONS_AT_ONCE] for group, each in bins.items()},
+            shared.n_persons,
         )
         for first in firsts
     )  # fmt: skip

@@ -241,14 +241,17 @@ class Encryption:
 
     Args:
         base: Random bits that h is made of; always the same for one message.
+        n_numbers: About how many it will encrypt: the more, the larger its tables.
     """
 
-    def __init__(self, key: PrivateKey, base: BitSource) -> None:
+    def __init__(self, key: PrivateKey, base: BitSource, n_numbers: int) -> None:
         self._key = key
+        # Multiplications, of tables and of what they are for, are proportional to this.
+        self._digit_bits = min(range(1, 9), key=lambda each: (2**each + n_numbers) / each)
         drawn = mpz.from_bytes(base.words(WIDE_BYTES // 8).tobytes()) % key.public.modulus
         residue = powmod(drawn, key.public.modulus, key.public.square)
         self._tables = [
-            _table(residue % square, prime.bit_length() // 8, square)
+            _table(residue % square, -(-prime.bit_length() // self._digit_bits), self._digit_bits, square)
             for prime, square in zip(key.primes, key.squares, strict=True)
         ]
 
@@ -268,21 +271,21 @@ class Encryption:
 
     def _blind(self, exponent: mpz) -> mpz:
         parts = []
+        digit = 2**self._digit_bits - 1
         for table, prime, square in zip(self._tables, self._key.primes, self._key.squares, strict=True):
-            part = mpz(1)
-            digits = (exponent % (prime - 1)).to_bytes(len(table), "little")
-            for powers, digit in zip(table, digits, strict=True):
-                part = part * powers[digit] % square
+            part, of_prime = mpz(1), exponent % (prime - 1)
+            for i, powers in enumerate(table):
+                part = part * powers[of_prime >> i * self._digit_bits & digit] % square
             parts.append(part)
         return self._key.join(*parts)
 
 
-def _table(base: mpz, n_digits: int, modulus: mpz) -> list[list[mpz]]:
-    """Return the powers of a base to 0…255 times 256^i, a list for each digit i."""
+def _table(base: mpz, n_digits: int, digit_bits: int, modulus: mpz) -> list[list[mpz]]:
+    """Return the powers of a base to every digit d times 2^(digit_bits i), a list for each place i."""
     table = []
     for _ in range(n_digits):
         powers = [mpz(1)]
-        for _ in range(255):
+        for _ in range(2**digit_bits - 1):
             powers.append(powers[-1] * base % modulus)
         table.append(powers)
         base = powers[-1] * base % modulus

@@ -44,7 +44,7 @@ def run() -> Iterator[Result]:
 
 def _encryption() -> Result:
     key = PrivateKey(new_key())
-    encryption, square = Encryption(key, SystemBits()), key.squares[0]
+    encryption, square = Encryption(key, SystemBits(), N_PERSONS), key.squares[0]
     numbers = [mpz(1) << 2000] * N_ROWS
     begun = time.process_time()
     encryption.encrypt(numbers, SystemBits())

@@ -30,7 +30,7 @@ def key():
 @pytest.fixture(scope="module")
 def encryption(key):
     """Its tables."""
-    return Encryption(key, SeededBits(1))
+    return Encryption(key, SeededBits(1), 10)
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +76,16 @@ def test_the_same_bits_give_the_same_ciphertexts_and_others_give_others(key, enc
     sevens = [mpz(7)] * 4
     made = encryption.encrypt(sevens, SeededBits(5))
     assert len(set(made)) == 4
-    assert Encryption(key, SeededBits(1)).encrypt(sevens, SeededBits(5)) == made
+    assert Encryption(key, SeededBits(1), 10).encrypt(sevens, SeededBits(5)) == made
     assert not set(made) & set(encryption.encrypt(sevens, SeededBits(6)))
-    assert not set(made) & set(Encryption(key, SeededBits(2)).encrypt(sevens, SeededBits(5)))
+    assert not set(made) & set(Encryption(key, SeededBits(2), 10).encrypt(sevens, SeededBits(5)))
+
+
+@pytest.mark.parametrize("n_numbers", [0, 1, 20, 100, 300, 10_000])
+def test_tables_of_every_size_give_the_same_ciphertexts(key, encryption, n_numbers):
+    """How many numbers there are decides how fast they are encrypted, and nothing else."""
+    other = Encryption(key, SeededBits(1), n_numbers)
+    assert other.encrypt([mpz(7)] * 2, SeededBits(5)) == encryption.encrypt([mpz(7)] * 2, SeededBits(5))
 
 
 def test_blinds_are_residues(key, encryption):
