@@ -1,4 +1,4 @@
-"""Settings of Spark for small tables, and a standalone cluster of one master and two workers."""
+"""Settings of Spark for small tables, and a standalone cluster of one master and one worker."""
 
 import os
 import socket
@@ -48,7 +48,9 @@ _ENDING_SECONDS = 30
 
 
 class StandaloneCluster:
-    """A master and two workers on this machine, with an executor of one core each."""
+    """A master and a worker on this machine, with two executors of one core each."""
+
+    n_executors = 2
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._ending = folder, ExitStack()
@@ -62,21 +64,20 @@ class StandaloneCluster:
             "--host",
             "127.0.0.1",
             "--cores",
-            "1",
+            str(self.n_executors),
             "--memory",
-            "700m",
+            "1400m",
             "--work-dir",
             str(folder / "work"),
         ]
-        self.workers = [
-            self._start("worker.Worker", [*options, self.master], "Successfully registered") for _ in range(2)
-        ]
+        self._worker = self._start("worker.Worker", [*options, self.master], "Successfully registered")
 
     def settings(self, scratch: Path, **conf: str) -> SparkSettings:
         """Return the settings of an owner node that uses the cluster."""
         ours = {
             "spark.authenticate.secret": SECRET,
             "spark.executor.memory": "500m",
+            "spark.executor.cores": "1",
             "spark.executor.extraJavaOptions": _JAVA,
             "spark.executor.extraClassPath": JARS,
             "spark.pyspark.python": sys.executable,
@@ -88,11 +89,10 @@ class StandaloneCluster:
     def executors(self) -> list[psutil.Process]:
         """Return the processes that run tasks."""
         found = []
-        for worker in self.workers:
-            for each in psutil.Process(worker.pid).children(recursive=True):
-                with suppress(psutil.Error):  # it has ended
-                    if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline()):
-                        found.append(each)
+        for each in psutil.Process(self._worker.pid).children(recursive=True):
+            with suppress(psutil.Error):  # it has ended
+                if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline()):
+                    found.append(each)
         return found
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ same code as in memory. The masked column is read in the order of the records, w
 import logging
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -144,9 +144,11 @@ class Cluster:
         frame.write.parquet(f"file://{path}")
         return path
 
-    def read(self, path: Path) -> Any:
-        """Within `work`, return the data frame of Parquet files."""
-        return self.session().read.parquet(f"file://{path}")
+    def read(self, path: Path, columns: Iterable[str]) -> Any:
+        """Within `work`, return a data frame of integer columns of Parquet files."""
+        # Without a schema, Spark would run a job to find one.
+        reader = self.session().read.schema(spark_tasks.spark_schema(columns))
+        return reader.parquet(f"file://{path}")
 
     def close(self) -> None:
         """Cancel what runs and what would run next, and delete what executors keep."""
@@ -205,7 +207,7 @@ class SparkEngine(StreamedEngine):
         """Return the original values of an attribute as a data frame of `record` and `column`."""
         from pyspark.sql import functions as sql
 
-        frame = self.cluster.read(self.columns[task.attribute.name].path)
+        frame = self.cluster.read(self.columns[task.attribute.name].path, ["column"])
         return frame.select(sql.col("_metadata.row_index").alias("record"), sql.col("column"))
 
     def _by_record(self, task: AttributeTask, masked: Any) -> ColumnFile:
@@ -255,6 +257,8 @@ class _OrderedFrame:
         self._record_bits = (self._n_records - 1).bit_length()
         self._key = self._cluster.broadcast(bits.copy_key())
         self._sorted: Path | None = None
+        self._numbered = spark_tasks.POSITIONED if task.rank_noise else [*spark_tasks.PLACED, "position"]
+        """Columns of what is sorted."""
 
     def release(
         self, mechanism: ListMechanism, bits: BitSource, units: Callable[[Int64Array], Int64Array]
@@ -273,7 +277,7 @@ class _OrderedFrame:
 
         with self._cluster.work():
             path = self._by_value()
-            frame = self._cluster.read(path)
+            frame = self._cluster.read(path, self._numbered)
             record = sql.col("low").bitwiseAND(sql.lit((1 << self._record_bits) - 1)).alias("record")
             if self._task.rank_noise:
                 frame = frame.select("noisy", "low").orderBy("noisy", "low").zipWithIndex("place")
@@ -292,7 +296,7 @@ class _OrderedFrame:
         schema = spark_tasks.spark_schema(spark_tasks.PLACED)
         # Written before it is sorted: Spark would draw once to find the borders of partitions, and once more.
         made = self._cluster.written(self._engine.column(task).mapInArrow(placed, schema))
-        frame = self._cluster.read(made)
+        frame = self._cluster.read(made, spark_tasks.PLACED)
         low_bits = self._record_bits + TIE_BITS * noisy
         if (task.attribute.n_values - 1).bit_length() + low_bits <= KEY_BITS:
             # Spark sorts one integer faster than two.
@@ -312,7 +316,7 @@ class _OrderedFrame:
         """Compute what the list is made from: Spark aggregates, and this process gets a row per cluster."""
         mechanism, setting = mechanism_of(self._task), self._task.setting
         depth = mechanism.depth(setting)
-        frame = self._cluster.read(self._by_value())
+        frame = self._cluster.read(self._by_value(), self._numbered)
         if depth is None:
             return self._counts(frame)
         statistics = self._of_clusters(frame, Clusters(self._n_records, setting.k), depth)

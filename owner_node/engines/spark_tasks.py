@@ -146,7 +146,7 @@ def consecutive(numbers: PositionArray) -> Iterable[slice]:
     return [slice(first, after) for first, after in pairwise(ends)]
 
 
-def spark_schema(columns: dict[str, Any]) -> str:
+def spark_schema(columns: Iterable[str]) -> str:
     """Return the schema of some integer columns as Spark writes it."""
     return ", ".join(f"{name} bigint" for name in columns)
 

@@ -1,7 +1,5 @@
 """A folder of Parquet files: the same files are its data for every reader, or it is refused."""
 
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,10 +9,9 @@ import pytest
 from common.errors import DataError
 from common.workspace import Workspace
 from owner_node.config import DatasetConfig
-from owner_node.config.engine import EngineKind, SparkSettings
+from owner_node.config.engine import EngineKind
 from owner_node.engines.pinned import pin
 from owner_node.sources import count_records, load
-from tests.spark_cluster import QUIET, SMALL
 
 TABLE = pa.table({"age": list(range(20)), "sex": ["female", "male"] * 10})
 NOT_PARQUET = "not readable as Parquet"
@@ -56,15 +53,6 @@ def write(folder: Path, names: list[str]) -> None:
             path.write_bytes(path.read_bytes()[:-20])
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSettings]:
-    """One session for all tests."""
-    from owner_node.sources import spark_session
-
-    yield SparkSettings("local[2]", Workspace(256 * 10**6, tmp_path_factory.mktemp("session"), 2), SMALL)
-    spark_session.stop()
-
-
 def check(settings: DatasetConfig, expected: int | str, scratch: Path) -> None:
     """Every way of reading a folder has the same answer."""
     workspace = Workspace(2 * 10**9, scratch, 2)
@@ -85,19 +73,13 @@ def check(settings: DatasetConfig, expected: int | str, scratch: Path) -> None:
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_folder(dataset, tmp_path, name):
-    """Files of programs are left out, everything else is read or refused, whichever engine reads."""
+    """Files of programs are left out, everything else is read or refused, whichever engine reads.
+
+    `test_spark.py`, which has a session, lets Spark read the same folders.
+    """
     names, expected = FOLDERS[name]
     write(tmp_path / "data", names)
     check(dataset(None, source=str(tmp_path / "data")), expected, tmp_path / "scratch")
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=QUIET) for name in FOLDERS])
-def test_a_folder_that_spark_reads(dataset, tmp_path, spark, name):
-    """Spark would take partitions for columns and pass over folders; its answer is that of other readers."""
-    names, expected = FOLDERS[name]
-    write(tmp_path / "data", names)
-    settings = dataset(None, source=f"spark:parquet:{tmp_path}/data")
-    check(replace(settings, spark=spark), expected, tmp_path / "scratch")
 
 
 def test_an_owner_who_asks_sees_which_files(dataset, tmp_path):

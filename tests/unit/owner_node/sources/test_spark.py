@@ -20,6 +20,7 @@ from owner_node.config import DatasetConfig
 from owner_node.config.engine import SparkSettings
 from owner_node.sources import count_records, load, probe
 from tests.spark_cluster import QUIET, SMALL
+from tests.unit.owner_node.sources.test_folders import FOLDERS, check, write
 
 pytestmark = QUIET
 AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
@@ -161,28 +162,6 @@ def test_a_session_in_use_is_neither_ended_nor_replaced(spark, tmp_path):
         assert session.range(3).count() == 3
 
 
-def test_an_idle_session_ends_and_the_next_one_starts_after_a_passing_error(spark, monkeypatch):
-    """Executors are free for others then. Java ends while it starts, here since it cannot have two garbage
-    collectors, as on a machine without memory for it, and is asked again. pyspark would replace Ctrl-C when
-    it starts in the main thread.
-    """
-    from owner_node.sources import spark_session
-
-    monkeypatch.setattr(spark_session, "IDLE_SECONDS", 0)
-    with spark_session.using(spark), spark_session.using(spark):
-        pass
-    for thread in threading.enumerate():
-        if isinstance(thread, threading.Timer):
-            thread.join()
-    assert spark_session.running(spark) is None
-    before = signal.getsignal(signal.SIGINT)
-    conf = {**SMALL, "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC"}
-    with pytest.raises(SourceUnreachableError, match="ended while it started"):
-        spark_session.session(replace(spark, conf=conf))
-    assert spark_session.session(spark).range(3).count() == 3
-    assert signal.getsignal(signal.SIGINT) is before
-
-
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
@@ -199,6 +178,18 @@ def test_a_source_that_cannot_be_used_is_one_clear_error(dataset, tmp_path, sour
     folder(tmp_path / "names", TABLE.drop(["pay"]), TABLE)
     with pytest.raises(DataError, match=problem):
         probe(replace(dataset, source=source.format(folder=tmp_path)))
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_that_spark_reads(dataset, tmp_path, name):
+    """Spark would take partitions for columns and pass over folders; its answer is that of other readers."""
+    names, expected = FOLDERS[name]
+    write(tmp_path / "data", names)
+    settings = replace(
+        dataset, source=f"spark:parquet:{tmp_path}/data", attributes=(AGE,), identifier=(), missing=None,
+        max_records_per_person=1,
+    )  # fmt: skip
+    check(settings, expected, tmp_path / "scratch")
 
 
 def test_no_value_of_a_failing_view_is_shown_anywhere(dataset, spark, capfd):
@@ -243,3 +234,25 @@ def test_java_that_was_too_slow_once_is_asked_again(spark, tmp_path, monkeypatch
     assert "does not start" in str(spark_session.unreachable(spark))
     java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n")
     assert spark_session.unreachable(spark) is None
+
+
+def test_an_idle_session_ends_and_the_next_one_starts_after_a_passing_error(spark, monkeypatch):
+    """Executors are free for others then. Java ends while it starts, here since it cannot have two garbage
+    collectors, as on a machine without memory for it, and is asked again. pyspark would replace Ctrl-C when
+    it starts in the main thread. This test is the last one: a new session is slow at first.
+    """
+    from owner_node.sources import spark_session
+
+    monkeypatch.setattr(spark_session, "IDLE_SECONDS", 0)
+    with spark_session.using(spark), spark_session.using(spark):
+        pass
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.join()
+    assert spark_session.running(spark) is None
+    before = signal.getsignal(signal.SIGINT)
+    conf = {**SMALL, "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC"}
+    with pytest.raises(SourceUnreachableError, match="ended while it started"):
+        spark_session.session(replace(spark, conf=conf))
+    assert spark_session.session(spark).range(3).count() == 3
+    assert signal.getsignal(signal.SIGINT) is before
