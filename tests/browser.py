@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ _ARGUMENTS = (
     *("--remote-debugging-pipe", "--disable-background-networking", "--disable-component-update"),
     *("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.*", "--hide-scrollbars"),
 )
+_AXE = files("axe_core_python").joinpath("axe.min.js")
+_RULES = {"light": "", "dark": "{runOnly: ['color-contrast', 'link-in-text-block']}"}
+"""What axe checks: the two schemes differ in colours alone."""
+_VIOLATIONS = "JSON.stringify(found.violations.map(v => [v.id, v.nodes.map(n => n.html)]))"
 Message = Mapping[str, Any]
 
 
@@ -100,6 +105,23 @@ class Page:
     def prefer(self, scheme: str) -> None:
         """Take "light" or "dark" for what the reader prefers."""
         self.do("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def faults(self) -> list[str]:
+        """Return what axe finds in light and dark, and whether anything is wider than the window."""
+        found = []
+        self.evaluate(f"{_AXE.read_text()}; 0")
+        for scheme, rules in _RULES.items():
+            self.prefer(scheme)
+            self.evaluate(
+                f"delete window.found; axe.run({rules}).then(found => {{ window.found = found }}); 0"
+            )
+            self.wait_for("window.found")
+            violations = self.evaluate(_VIOLATIONS)
+            if violations != "[]":
+                found.append(f"{scheme}: {violations}")
+        if self.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
+            found.append("wider than the window")
+        return found
 
     def screenshot(self, path: Path) -> None:
         """Write a picture of the whole page."""

@@ -18,15 +18,30 @@ from deploy.demo_data import DEPARTMENTS, HOSPITAL_ATTRIBUTES, HOSPITALS, N_PEOP
 PROJECT = Path(__file__).parents[2]
 N_DAEMONS = 7
 ENDING_SECONDS = 30
+FORKING = """
+import sys
+from deploy import demo, local_process
+from tests.preloaded import forking
+programs = local_process.program_path("aggregator").parent
+with forking(programs, local_process.LAUNCH_WORDS) as local_process.POPEN:
+    code = demo.main(sys.argv[1:])
+sys.exit(code)
+"""
+"""A demonstration whose programs start as forks of one that has imported them."""
 
 
 class Demo:
-    """A running demonstration."""
+    """A running demonstration.
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    Args:
+        forking: Whether its programs are forks; else they start as users start them.
+    """
+
+    def __init__(self, folder: Path, *arguments: str, forking: bool) -> None:
         self.folder = folder
+        demo = ("-c", FORKING) if forking else ("-m", "deploy.demo")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "deploy.demo", "--out", str(folder), *arguments],
+            [sys.executable, *demo, "--out", str(folder), *arguments],
             cwd=PROJECT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -48,10 +63,10 @@ class Demo:
         return self.process.returncode, out, err
 
     def left(self) -> list[psutil.Process]:
-        """Return the processes that speak of the folder."""
+        """Return the processes that speak of the folder, or work in it, as forks do."""
         found = []
-        for process in psutil.process_iter(["cmdline"]):
-            words = process.info["cmdline"] or []
+        for process in psutil.process_iter(["cmdline", "cwd"]):
+            words = [*(process.info["cmdline"] or []), process.info["cwd"] or ""]
             if any(str(self.folder) in word for word in words):
                 found.append(process)
         return found
@@ -62,8 +77,8 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
     """Starts demonstrations in the test's folder, and ends those that a failed test leaves."""
     started = []
 
-    def start(*arguments: str) -> Demo:
-        started.append(Demo(tmp_path / "demo", *arguments))
+    def start(*arguments: str, forking: bool = False) -> Demo:
+        started.append(Demo(tmp_path / "demo", *arguments, forking=forking))
         return started[-1]
 
     yield start
@@ -81,7 +96,7 @@ def test_three_releases(run, tmp_path):
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / MARKER).touch()
     (tmp_path / "demo" / "of-before").touch()
-    demo = run("--epsilon", "2", "--k", "50")
+    demo = run("--epsilon", "2", "--k", "50", forking=True)
     code, out, err = demo.end()
     assert code == 0, err
     assert not (tmp_path / "demo" / "of-before").exists()
@@ -149,7 +164,7 @@ def test_failure(run):
     """A release that the owners' policy refuses ends the demonstration with the release's exit code, says
     what to do, and leaves no process behind.
     """
-    demo = run("--epsilon", "7")
+    demo = run("--epsilon", "7", forking=True)
     code, _, err = demo.end()
     assert (code, "Traceback" in err) == (4, False)
     assert "error: " in err
