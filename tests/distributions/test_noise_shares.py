@@ -20,8 +20,8 @@ N_DRAWS = 200_000
 """Of one share: fewer would not see a scale that is a tenth off."""
 N_SUMS = 100_000
 """Of sums of shares."""
-REACH = 4000
-"""Probabilities are computed from -REACH to REACH."""
+REACH = 2000
+"""Probabilities are computed from -REACH to REACH, 20 times the largest standard deviation."""
 
 
 def negative_binomial_probabilities(scale: float, parts: int) -> np.ndarray:

@@ -17,7 +17,8 @@ from common.errors import IntegrityError
 from common.workspace import Workspace
 
 NUMBER = np.dtype([("x", np.int64)])
-N_DRAWS = 24_000
+N_DRAWS = 6000
+"""Enough to see an order of four records that swaps each with any other: 200 in the statistic, 71 allowed."""
 
 
 def records(n):
@@ -38,7 +39,7 @@ def test_every_order_is_equally_likely(tmp_path, buckets):
     workspace = Workspace(memory_for(buckets, 4), tmp_path / "scratch")
     found = Counter(
         tuple(np.concatenate([*shuffle([records(4)], 4, NUMBER, workspace)])["x"].tolist())
-        for _ in range(N_DRAWS // (1 if buckets == 1 else 4))
+        for _ in range(N_DRAWS)
     )
     counts = [found[order] for order in permutations(range(4))]
     assert sum(counts) == sum(found.values())

@@ -29,14 +29,22 @@ PLAN = "/plans/hub/r1"
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-@pytest.fixture
-def provider(tmp_path):
-    """A provider that knows an approver, a viewer and somebody else."""
-    with oidc_provider(tmp_path) as made:
-        made.knows_mail("17", "dpo@north.example", name="Dora Öz")
-        made.knows_mail("18", "Audit@north.example")
-        made.knows_mail("19", "mallory@north.example")
+@pytest.fixture(scope="module")
+def running_provider(tmp_path_factory):
+    """A provider for all tests: starting it makes an RSA key."""
+    with oidc_provider(tmp_path_factory.mktemp("provider")) as made:
         yield made
+
+
+@pytest.fixture
+def provider(running_provider):
+    """A provider that knows an approver, a viewer and somebody else, and was asked for nothing yet."""
+    running_provider.answers.clear()
+    running_provider.knows_mail("17", "dpo@north.example", name="Dora Öz")
+    running_provider.knows_mail("18", "Audit@north.example")
+    running_provider.knows_mail("19", "mallory@north.example")
+    running_provider.asked.clear()
+    return running_provider
 
 
 @pytest.fixture
@@ -46,6 +54,23 @@ def console(tmp_path, provider, monkeypatch):
     section = provider.section("dpo@north.example", "s-7", viewers=("audit@north.example",))
     with owner_console(tmp_path, oidc=section) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def running_console(tmp_path_factory, running_provider):
+    """A console for tests in which nobody gets in."""
+    section = running_provider.section("dpo@north.example", "s-7", viewers=("audit@north.example",))
+    with owner_console(tmp_path_factory.mktemp("console"), oidc=section) as made:
+        yield made
+
+
+@pytest.fixture
+def closed_console(running_console, provider, monkeypatch):
+    """A console that nobody is signed in to, and whose counts of attempts are over."""
+    monkeypatch.setattr("common.web.oidc._SECONDS", 60.0)
+    running_console.cookie = ""
+    running_console.later[0] += 61
+    return running_console
 
 
 def approve(console) -> int:
@@ -116,11 +141,11 @@ def test_a_viewer_looks_and_changes_nothing(console, provider):
         ("S-7", {}),
     ],
 )
-def test_strangers_and_unverified_addresses_stay_outside(console, provider, subject, claims):
+def test_strangers_and_unverified_addresses_stay_outside(closed_console, provider, subject, claims):
     """The provider knows them; the configuration does not."""
     if claims or subject != "19":
         provider.knows(subject, **claims)
-    answer = sign_in(console, provider, subject)
+    answer = sign_in(closed_console, provider, subject)
     assert (answer.status, answer.header("set-cookie")) == (403, "")
     assert "not among those who may open" in answer.body
 
@@ -143,10 +168,10 @@ def test_strangers_and_unverified_addresses_stay_outside(console, provider, subj
     ],
     ids=str,
 )
-def test_tokens_that_are_not_for_this_sign_in(console, provider, claims):
+def test_tokens_that_are_not_for_this_sign_in(closed_console, provider, claims):
     """The provider signs them with its key, for another audience, nonce, time or issuer: nobody gets in."""
     provider.knows_mail("17", "dpo@north.example", **claims)
-    answer = sign_in(console, provider, "17")
+    answer = sign_in(closed_console, provider, "17")
     assert (answer.status, answer.header("set-cookie")) == (403, "")
     assert "id token" in answer.body
 

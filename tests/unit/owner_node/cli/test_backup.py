@@ -46,6 +46,24 @@ def folder(tmp_path, monkeypatch):
     return make_owner_folder(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A place for what `masked` makes once."""
+    return tmp_path_factory.mktemp("kept")
+
+
+@pytest.fixture
+def masked(folder, kept, capsys):
+    """The folder after a first masking: masked once, and copied for every test."""
+    if any(kept.iterdir()):
+        shutil.copytree(kept, folder, dirs_exist_ok=True)
+    else:
+        assert ask_mask(capsys, "--out", "first.csv")[0] == 0
+        shutil.copytree(folder, kept, dirs_exist_ok=True)
+    assert len(spends(folder)) == 1
+    return folder
+
+
 def call(capsys, *words: str) -> tuple[int, dict]:
     """Run a command with --json."""
     code = console.run(application(), "owner-node", [*words, "--json"])
@@ -90,17 +108,16 @@ def test_a_lost_machine(folder, capsys):
     assert code == 5  # 0.5 of 2.5 are left
 
 
-def test_nothing_newer_is_replaced(folder, capsys):
+def test_nothing_newer_is_replaced(masked, capsys):
     """A database stops a restore; another certificate or key is kept, and said."""
-    assert ask_mask(capsys, "--out", "first.csv")[0] == 0
     assert call(capsys, "backup", "copy.tar")[0] == 0
     code, again = call(capsys, "backup", "copy.tar")
     assert (code, "exists" in again["error"]["message"]) == (2, True)
     assert ask_mask(capsys, "--out", "second.csv")[0] == 0
     code, refused = call(capsys, "restore", "copy.tar")
     assert (code, "never replaces" in refused["error"]["message"]) == (2, True)
-    assert len(spends(folder)) == 2
-    lose(folder, "state")
+    assert len(spends(masked)) == 2
+    lose(masked, "state")
     Path("north.pem").write_text("renewed")
     code, restored = call(capsys, "restore", "copy.tar")
     assert code == 0
@@ -109,9 +126,8 @@ def test_nothing_newer_is_replaced(folder, capsys):
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
-def test_nothing_is_put_beside_the_log_of_another_database(folder, capsys, suffix):
+def test_nothing_is_put_beside_the_log_of_another_database(masked, capsys, suffix):
     """SQLite would play what a crash left there into the restored database, and undo the halt."""
-    assert ask_mask(capsys, "--out", "first.csv")[0] == 0
     assert call(capsys, "backup", "copy.tar")[0] == 0
     Path("state/owner.db").unlink()
     left = Path(f"state/owner.db{suffix}")
@@ -124,9 +140,8 @@ def test_nothing_is_put_beside_the_log_of_another_database(folder, capsys, suffi
     assert call(capsys, "restore", "copy.tar")[0] == 0
 
 
-def test_one_time_links_are_not_in_it(folder, capsys):
+def test_one_time_links_are_not_in_it(masked, capsys):
     """Put back, a link that was used would sign in again; those of older backups are not put back."""
-    assert ask_mask(capsys, "--out", "first.csv")[0] == 0
     put_key(Path("state") / backups.LINKS, {"name": "vera"})
     assert call(capsys, "backup", "copy.tar")[0] == 0
     with pytest.MonkeyPatch.context() as patch:
@@ -135,14 +150,13 @@ def test_one_time_links_are_not_in_it(folder, capsys):
     for name, held in (("copy.tar", False), ("old.tar", True)):
         with tarfile.open(name) as archive:
             assert any(each.startswith("state/links/") for each in archive.getnames()) is held
-        lose(folder, "state")
+        lose(masked, "state")
         assert call(capsys, "restore", name)[0] == 0
         assert not Path("state/links").exists()
 
 
-def test_seeds_of_noise_are_not_in_it(folder, capsys):
+def test_seeds_of_noise_are_not_in_it(masked, capsys):
     """With an old backup and the published sums, an owner's noise could be taken off them."""
-    assert ask_mask(capsys, "--out", "first.csv")[0] == 0
     with OwnerDatabase(Path("state")) as db:
         with db.transaction() as tx:
             secrets = Rounds(db).make_secrets(tx, "hub", "r1")
@@ -152,7 +166,7 @@ def test_seeds_of_noise_are_not_in_it(folder, capsys):
     assert b"CREATE TABLE sum_keys" in copy
     assert secrets.seed not in copy
     assert secrets.private_key not in copy
-    lose(folder, "state")
+    lose(masked, "state")
     assert call(capsys, "restore", "copy.tar")[0] == 0
     with OwnerDatabase(Path("state")) as db:
         assert Rounds(db).held() == ()
@@ -183,9 +197,8 @@ def test_what_is_not_in_it(folder, capsys):
     assert Path("mail").read_text() == "password"
 
 
-def test_a_log_that_grows(folder, capsys, monkeypatch):
+def test_a_log_that_grows(masked, capsys, monkeypatch):
     """What is appended while the file is copied is not in the backup, which is whole."""
-    assert ask_mask(capsys, "--out", "first.csv")[0] == 0
     log = Path("state/audit.jsonl")
     log.write_bytes(b"x" * 100_000)
     read = backups._Hashed.read
@@ -197,7 +210,7 @@ def test_a_log_that_grows(folder, capsys, monkeypatch):
 
     monkeypatch.setattr(backups._Hashed, "read", growing)
     assert call(capsys, "backup", "copy.tar")[0] == 0
-    lose(folder, "state")
+    lose(masked, "state")
     assert call(capsys, "restore", "copy.tar")[0] == 0
     assert Path("state/audit.jsonl").read_bytes().startswith(b"x" * 100_000)
 
@@ -228,17 +241,16 @@ def _rewritten(source: Path, change) -> None:
     ],
     ids=["changed", "incomplete", "no list", "outside", "cut list", "unknown form"],
 )
-def test_a_damaged_backup(folder, capsys, change):
+def test_a_damaged_backup(masked, capsys, change):
     """It is refused before anything of it is used."""
-    assert ask_mask(capsys, "--out", "first.csv")[0] == 0
     assert call(capsys, "backup", "copy.tar")[0] == 0
     _rewritten(Path("copy.tar"), change)
-    lose(folder, "state", "owner.toml")
+    lose(masked, "state", "owner.toml")
     code, refused = call(capsys, "restore", "copy.tar", "--config", "owner.toml")
     assert code == 7, refused
     assert not Path("state").exists()
     assert not Path("owner.toml").exists()
-    assert not (folder.parent / "out").exists()
+    assert not (masked.parent / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -286,12 +298,11 @@ def test_what_is_no_file_is_no_backup(folder, capsys, kind):
     assert (code, refused["error"]["message"]) == (2, f"{path} is not a regular file")
 
 
-def test_a_file_that_is_no_backup(folder, capsys):
+def test_a_file_that_is_no_backup(masked, capsys):
     """Cut off, empty, another party's: each has its sentence."""
-    assert ask_mask(capsys, "--out", "first.csv")[0] == 0
     assert call(capsys, "backup", "copy.tar")[0] == 0
     whole = Path("copy.tar").read_bytes()
-    lose(folder, "state")
+    lose(masked, "state")
     for content in (b"", b"no archive", whole[: len(whole) // 2], whole[:-9000]):
         Path("copy.tar").write_bytes(content)
         assert call(capsys, "restore", "copy.tar")[0] == 7

@@ -26,6 +26,13 @@ def console(tmp_path):
         yield made
 
 
+@pytest.fixture(scope="module")
+def closed_console(tmp_path_factory):
+    """A console that listens, for tests in which nobody signs in and nothing changes."""
+    with owner_console(tmp_path_factory.mktemp("console")) as made:
+        yield made
+
+
 def approval(console: OwnerConsole, **changes: str) -> dict[str, str]:
     """Return the form that approves the plan."""
     return console.approval() | changes
@@ -50,11 +57,11 @@ def events(console: OwnerConsole) -> list[str]:
         "/explore/running", "/explore/kept/0123456789abcdef", "/connections", "/connections/check-up",
     ],
 )  # fmt: skip
-def test_strangers_see_nothing(console, path):
+def test_strangers_see_nothing(closed_console, path):
     """Without a visit every page is one sentence, which names neither a plan nor a budget."""
-    answer = console.ask("GET", path)
+    answer = closed_console.ask("GET", path)
     assert (answer.status, "r1" in answer.body, "cohort" in answer.body) == (401, False, False)
-    assert console.ask("GET", path, headers={"Cookie": "tessera-visit=guess"}).status == 401
+    assert closed_console.ask("GET", path, headers={"Cookie": "tessera-visit=guess"}).status == 401
 
 
 def test_a_link_works_once_and_for_ten_minutes(console):

@@ -1,6 +1,7 @@
 """The rank noise for a stated risk: as little as is enough, or none at all where none is."""
 
 from decimal import Decimal
+from functools import cache
 
 import numpy as np
 import pytest
@@ -27,8 +28,9 @@ def table():
     return ExploredTable("people", schema, MemoryEngine(columns), {})
 
 
+@cache
 def found(most, known=(), earlier=()):
-    """The search with a seed, and the steps that it reported."""
+    """The search with a seed, its steps checked; the same for every test that asks for it."""
     steps = []
     setting = GridSetting("idp-quantiles", Decimal(50), None)
     randomness = Randomness(SeededBits(2), np.random.default_rng(2))
@@ -58,7 +60,7 @@ def test_earlier_releases_count():
     """What was released before helps the intruder: more rank noise is needed; one more is measured."""
     setting = GridSetting("idp-quantiles", Decimal(50), None, Decimal("0.2"))
     before = plan_cell(setting, table().schema, {}).tasks
-    alone, together = found("0.2"), found("0.2", earlier=[before])
+    alone, together = found("0.2"), found("0.2", earlier=(before,))
     assert (alone.n_earlier, together.n_earlier) == (0, 1)
     assert together.rank_noise is None or together.rank_noise > alone.rank_noise
     assert all(trial.with_earlier is None for trial in alone.trials)
@@ -75,7 +77,7 @@ def test_earlier_releases_count():
 def test_an_earlier_release_alone_can_be_too_much():
     """No rank noise of the next release takes back what has been released."""
     setting = GridSetting("idp-quantiles", Decimal(50), None, DEFAULT)
-    target = found("0.2", earlier=[plan_cell(setting, table().schema, {}).tasks])
+    target = found("0.2", earlier=(plan_cell(setting, table().schema, {}).tasks,))
     assert target.rank_noise is None
     assert "together with 1 earlier release of these data" in " ".join(sentences(target))
 
