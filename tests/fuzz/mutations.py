@@ -102,7 +102,13 @@ def _value(draw: random.Random, field: FieldDescriptor, now: Any) -> Any:
 
 
 def mutations(message: Message, first_seed: int = 0) -> Iterator[bytes]:
-    """Yield messages as bytes: half of them still messages of their type, half of them anything."""
-    data = message.SerializeToString()
+    """Yield messages as bytes, each once: half of them still messages of their type, half of them anything.
+
+    Of a short message, most mutations come several times.
+    """
+    data, seen = message.SerializeToString(), set()
     for seed in range(first_seed, first_seed + N_MUTATIONS):
-        yield mutated_message(message, seed).SerializeToString() if seed % 2 else mutated_bytes(data, seed)
+        made = mutated_message(message, seed).SerializeToString() if seed % 2 else mutated_bytes(data, seed)
+        if hash(made) not in seen:
+            seen.add(hash(made))
+            yield made

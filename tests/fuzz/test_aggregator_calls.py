@@ -29,15 +29,6 @@ def _same(data: bytes) -> bytes:
     return data
 
 
-def _distinct(message: Message) -> Iterator[bytes]:
-    """Yield the mutations of a message, each once: of a short one, most come several times."""
-    seen: set[int] = set()
-    for data in mutations(message):
-        if hash(data) not in seen:
-            seen.add(hash(data))
-            yield data
-
-
 async def _sent(channel: grpc.aio.Channel, method: str, data: bytes, seconds: float = 5) -> None:
     """Send bytes as a request; what comes back must be an answer or an error of the catalogue."""
     call = channel.unary_unary(method, request_serializer=_same, response_deserializer=_same)
@@ -144,7 +135,7 @@ async def test_answers(siege) -> None:
     found.pop("upload")
     with bounded_memory():
         for message in found.values():
-            await _in_crowds(_sent(owners[0].channel, f"{_OWNER}Answer", data) for data in _distinct(message))
+            await _in_crowds(_sent(owners[0].channel, f"{_OWNER}Answer", data) for data in mutations(message))
 
 
 async def test_other_calls_of_owners(siege) -> None:
@@ -163,16 +154,16 @@ async def test_other_calls_of_owners(siege) -> None:
     }
     with bounded_memory():
         for name, message in unary.items():
-            await _in_crowds(_sent(channel, f"{_OWNER}{name}", data) for data in _distinct(message))
-        polls = _distinct(wire.PollRequest(busy=busy, ledger_head=owners[0].head(3)))
+            await _in_crowds(_sent(channel, f"{_OWNER}{name}", data) for data in mutations(message))
+        polls = mutations(wire.PollRequest(busy=busy, ledger_head=owners[0].head(3)))
         await _in_crowds(_sent(channel, f"{_OWNER}Poll", data, 0.02) for data in polls)
         streamed = {
             "Recall": wire.RecallRequest(),
             "Select": wire.SelectRequest(release="r1", plan_digest=upload.blob.plan_digest),
         }
         for name, message in streamed.items():
-            await _in_crowds(_streamed(channel, f"{_OWNER}{name}", data) for data in _distinct(message))
-        await _in_crowds(_uploaded(channel, data) for data in _distinct(upload))
+            await _in_crowds(_streamed(channel, f"{_OWNER}{name}", data) for data in mutations(message))
+        await _in_crowds(_uploaded(channel, data) for data in mutations(upload))
 
 
 async def test_downloads(siege) -> None:
@@ -181,7 +172,7 @@ async def test_downloads(siege) -> None:
     await _published(aggregator, owners, "r1")
     asked = wire.DownloadRequest(release="r1", file="manifest.json", offset=7)
     with bounded_memory():
-        await _in_crowds(_streamed(owners[0].channel, f"{_OWNER}Download", data) for data in _distinct(asked))
+        await _in_crowds(_streamed(owners[0].channel, f"{_OWNER}Download", data) for data in mutations(asked))
 
 
 async def _uploaded(channel: grpc.aio.Channel, data: bytes) -> None:
@@ -207,10 +198,10 @@ async def test_calls_of_operators(siege) -> None:
     socket = aggregator.config.aggregator.control_socket
     async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
         with bounded_memory():
-            await _in_crowds(_sent(channel, f"{_CONTROL}Start", data) for data in _distinct(ask))
+            await _in_crowds(_sent(channel, f"{_CONTROL}Start", data) for data in mutations(ask))
             named = control.ReleaseRequest(release="r1")
             for name in ("Confirm", "Show", "Cancel", "Delete"):
-                await _in_crowds(_sent(channel, f"{_CONTROL}{name}", data) for data in _distinct(named))
+                await _in_crowds(_sent(channel, f"{_CONTROL}{name}", data) for data in mutations(named))
             listed = {
                 "Status": control.StatusRequest(),
                 "ListOwners": control.ListOwnersRequest(after="a"),
@@ -218,5 +209,5 @@ async def test_calls_of_operators(siege) -> None:
                 "ListActions": control.ListActionsRequest(after=3, release="r1"),
             }
             for name, message in listed.items():
-                await _in_crowds(_sent(channel, f"{_CONTROL}{name}", data) for data in _distinct(message))
-            await _in_crowds(_streamed(channel, f"{_CONTROL}Watch", data) for data in _distinct(named))
+                await _in_crowds(_sent(channel, f"{_CONTROL}{name}", data) for data in mutations(message))
+            await _in_crowds(_streamed(channel, f"{_CONTROL}Watch", data) for data in mutations(named))

@@ -116,15 +116,6 @@ def _opening(offering: Offering, plan: Plan, addendum: bytes) -> tuple[bytes, by
     return document.with_attached(addendum), offering.hub.sign(Domain.ROUND, document.to_bytes())
 
 
-def _distinct(message: Message) -> Iterator[bytes]:
-    """Yield the mutations of a message, each once: of a short one, most come several times."""
-    seen: set[int] = set()
-    for data in mutations(message):
-        if hash(data) not in seen:
-            seen.add(hash(data))
-            yield data
-
-
 @pytest.mark.parametrize("step", ["describe", "consent", "link", "mask", "collect", "measure", "conclude"])
 async def test_work(offering: Offering, step: str) -> None:
     """Whatever is asked for is answered or refused in words; nothing is spent for it."""
@@ -133,7 +124,7 @@ async def test_work(offering: Offering, step: str) -> None:
     worker.answer_through(cast("AggregatorClient", listener))
     n_done = 0
     with bounded_memory():
-        for data in _distinct(wire.PollResponse(work=[works[step]])):
+        for data in mutations(wire.PollResponse(work=[works[step]])):
             with suppress(DecodeError):
                 for work in wire.PollResponse.FromString(data).work[:3]:
                     await worker.do(work)
@@ -245,7 +236,7 @@ async def test_answers_of_an_aggregator(offering: Offering, tmp_path: Path, call
     n_refused = 0
     with bounded_memory():
         async with _answering(offering.folder, lambda: said[0]) as client:
-            for number, said[0] in enumerate(_distinct(RESPONSES[call])):
+            for number, said[0] in enumerate(mutations(RESPONSES[call])):
                 try:
                     await calls(client, number)
                 except (TesseraError, NotTakenError):

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from common.cli import console
-from tests.unit.console_program import application
-
 ROOT = Path(__file__).parents[4]
 PROGRAM = [sys.executable, "-m", "tests.unit.console_program"]
 HEAVY = ("numpy", "pyarrow", "pandas", "scipy", "rich", "jinja2", "grpc")
@@ -26,12 +23,6 @@ def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
         text=True,
         timeout=60,
     )
-
-
-def _run_here(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Run the program in this process, where no stream, signal or import matters."""
-    code = console.run(application(), "program", arguments)
-    return code, *capsys.readouterr()
 
 
 def _on_a_terminal(arguments: list[str], typed: str = "") -> tuple[int, str]:
@@ -89,15 +80,10 @@ def _on_a_terminal(arguments: list[str], typed: str = "") -> tuple[int, str]:
         ),
     ],
 )
-def test_every_end_has_its_exit_code_and_its_words(capsys, how, code, error):
+def test_every_end_has_its_exit_code_and_its_words(how, code, error):
     """Scripts rely on the exit code, people on the error and its hint; no peer steers a terminal."""
-    assert _run_here(capsys, "end", how) == (code, "", error)
-
-
-def test_a_process_ends_with_the_exit_code_of_its_command():
-    """The code that a command returns is the code of its process."""
-    done = _run("end", "code")
-    assert (done.returncode, done.stdout, done.stderr) == (8, "", "")
+    done = _run("end", how)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", error)
 
 
 def test_an_unknown_fault_is_one_line_without_its_text():
@@ -129,16 +115,16 @@ def test_at_debug_the_log_has_the_places_of_a_fault_and_still_not_its_text():
         (["end", "well", "--colour"], "--colour"),
     ],
 )
-def test_a_wrong_command_line_is_exit_2_in_the_same_form(capsys, arguments, words):
+def test_a_wrong_command_line_is_exit_2_in_the_same_form(arguments, words):
     """Typing errors look like every other error, on a terminal and as JSON."""
-    code, _, error = _run_here(capsys, *arguments)
-    assert code == 2
-    assert error.startswith("error: ")
-    assert words in error.splitlines()[0]
-    assert "--help" in error.splitlines()[1]
-    code, out, error = _run_here(capsys, *arguments, "--json")
-    assert code == 2
-    assert (error, json.loads(out)["error"]["code"]) == ("", "usage")
+    done = _run(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert words in done.stderr.splitlines()[0]
+    assert "--help" in done.stderr.splitlines()[1]
+    as_json = _run(*arguments, "--json")
+    assert as_json.returncode == 2
+    assert (as_json.stderr, json.loads(as_json.stdout)["error"]["code"]) == ("", "usage")
 
 
 def test_errors_as_json():
