@@ -95,6 +95,14 @@ class StandaloneCluster:
                     found.append(each)
         return found
 
+    def lose_worker(self) -> None:
+        """Kill the worker and its executors."""
+        lost = self.executors()
+        self._worker.kill()
+        for each in lost:
+            with suppress(psutil.NoSuchProcess):  # it ends with its worker
+                each.kill()
+
     def close(self) -> None:
         """End all processes."""
         self._ending.close()

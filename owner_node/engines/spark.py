@@ -256,9 +256,7 @@ class _OrderedFrame:
         self._n_records = engine.n_records
         self._record_bits = (self._n_records - 1).bit_length()
         self._key = self._cluster.broadcast(bits.copy_key())
-        self._sorted: Path | None = None
-        self._numbered = spark_tasks.POSITIONED if task.rank_noise else [*spark_tasks.PLACED, "position"]
-        """Columns of what is sorted."""
+        self._sorted: tuple[Path, list[str]] | None = None
 
     def release(
         self, mechanism: ListMechanism, bits: BitSource, units: Callable[[Int64Array], Int64Array]
@@ -276,8 +274,8 @@ class _OrderedFrame:
         from pyspark.sql import functions as sql
 
         with self._cluster.work():
-            path = self._by_value()
-            frame = self._cluster.read(path, self._numbered)
+            path, columns = self._by_value()
+            frame = self._cluster.read(path, columns)
             record = sql.col("low").bitwiseAND(sql.lit((1 << self._record_bits) - 1)).alias("record")
             if self._task.rank_noise:
                 frame = frame.select("noisy", "low").orderBy("noisy", "low").zipWithIndex("place")
@@ -285,8 +283,12 @@ class _OrderedFrame:
                 frame = frame.withColumnRenamed("position", "place")
             return Assigned(frame.select(record, "place"), path, self._key)
 
-    def _by_value(self) -> Path:
-        """Sort by value, tie-breaker and record, number the positions, and add the noise to them."""
+    def _by_value(self) -> tuple[Path, list[str]]:
+        """Sort by value, tie-breaker and record, number the positions, and add the noise to them.
+
+        Returns:
+            The files of that, and their columns.
+        """
         if self._sorted is not None:
             return self._sorted
         from pyspark.sql import functions as sql
@@ -307,7 +309,7 @@ class _OrderedFrame:
         if noisy:
             added = spark_tasks.add_noise(task, n_records, self._key)
             numbered = numbered.mapInArrow(added, spark_tasks.spark_schema(spark_tasks.POSITIONED))
-        self._sorted = self._cluster.written(numbered)
+        self._sorted = self._cluster.written(numbered), numbered.columns
         shutil.rmtree(made, ignore_errors=True)
         self._engine.desk.progress.advance(n_records / 2)
         return self._sorted
@@ -316,7 +318,7 @@ class _OrderedFrame:
         """Compute what the list is made from: Spark aggregates, and this process gets a row per cluster."""
         mechanism, setting = mechanism_of(self._task), self._task.setting
         depth = mechanism.depth(setting)
-        frame = self._cluster.read(self._by_value(), self._numbered)
+        frame = self._cluster.read(*self._by_value())
         if depth is None:
             return self._counts(frame)
         statistics = self._of_clusters(frame, Clusters(self._n_records, setting.k), depth)

@@ -246,7 +246,8 @@ class Encryption:
 
     def __init__(self, key: PrivateKey, base: BitSource, n_numbers: int) -> None:
         self._key = key
-        # Multiplications, of tables and of what they are for, are proportional to this.
+        # Multiplications, of tables and of what they are for, are proportional to this. Digits of more than 8
+        # bits would have tables of over 70 MB.
         self._digit_bits = min(range(1, 9), key=lambda each: (2**each + n_numbers) / each)
         drawn = mpz.from_bytes(base.words(WIDE_BYTES // 8).tobytes()) % key.public.modulus
         residue = powmod(drawn, key.public.modulus, key.public.square)
