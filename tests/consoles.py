@@ -3,7 +3,7 @@
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from urllib.parse import urlencode
@@ -88,9 +88,13 @@ class Visitor:
 
 
 @contextmanager
-def hospitals_that_decide(folder: Path) -> Iterator[LocalCluster]:
-    """Start an aggregator and two hospitals that ask a person about every plan."""
-    owners = [each for each in hospitals(1) if each.owner in OWNERS]
+def hospitals_that_decide(folder: Path, most: int | None = None) -> Iterator[LocalCluster]:
+    """Start an aggregator and two hospitals that ask a person about every plan.
+
+    Args:
+        most: Patients of a hospital; all that the demonstration has if None.
+    """
+    owners = [replace(each, table=each.table[:most]) for each in hospitals(1) if each.owner in OWNERS]
     make_setup(folder, {each.owner: each.settings.replace("[policy]\n", _RULES) for each in owners})
     for each in owners:
         each.write(folder / "owners")

@@ -17,13 +17,15 @@ from tests.system.small_owners import answer_of, ask, spends
 
 pytestmark = pytest.mark.needs("chromium")
 NARROW = 360
+PATIENTS = 500
+"""Of a hospital. Attacks on more take longer; a release of fewer is worthless, which asks for a tick, too."""
 SETTLED = "!document.querySelector('progress, [hx-trigger=load]')"
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
     """Two hospitals that ask a person about every plan."""
-    with hospitals_that_decide(tmp_path_factory.mktemp("pages")) as running:
+    with hospitals_that_decide(tmp_path_factory.mktemp("pages"), PATIENTS) as running:
         yield running
 
 
@@ -64,7 +66,7 @@ def check(page: Page, path: str) -> None:
 
 def test_two_owners_approve_on_pages_until_it_is_published(cluster, pages):
     """Each finds the plan in the inbox, sees what attacks find, types the id; the release is published."""
-    command = start_release(cluster, "stay", "1")
+    command = start_release(cluster, "stay", "2")
     for owner, page in pages.items():
         cluster.owner(owner).wait_for("waiting for a person", release="stay")
         page.go(page.evaluate("location.origin"))
@@ -92,7 +94,7 @@ def test_two_owners_approve_on_pages_until_it_is_published(cluster, pages):
 
 def test_an_owner_refuses_on_a_page(cluster, pages):
     """The aggregator hears that a person refused; the reason is in this owner's history alone."""
-    command, page = start_release(cluster, "costs", "1"), pages["north"]
+    command, page = start_release(cluster, "costs", "2"), pages["north"]
     cluster.owner("north").wait_for("waiting for a person", release="costs")
     page.go(f"{page.evaluate('location.origin')}/plans/{AGGREGATOR}/costs")
     write(page, "reason", "no ethics vote")
@@ -167,7 +169,7 @@ def test_every_page_is_accessible_on_a_telephone(cluster, pages):
     origin = page.evaluate("location.origin")
     page.asked_for.clear()
     page.complaints.clear()
-    start_release(cluster, "waits", "1")
+    start_release(cluster, "waits", "2")
     cluster.owner("harbour").wait_for("waiting for a person", release="waits")
     waits = f"/plans/{AGGREGATOR}/waits"
     for path in (
