@@ -41,7 +41,7 @@ _TAIL, _GRID = 40, 20_001
 _KINDS_PER_COMBINATION = 16
 """Attributes are looked up together if there are so many times fewer combinations than kinds of records."""
 _TINY = float(np.finfo(np.float64).tiny)
-_PEOPLE_PER_BLOCK, _KINDS_PER_BLOCK = 32, 2**12
+_PEOPLE_PER_BLOCK, _KINDS_PER_BLOCK = 2**7, 2**10
 _PAIRS = 2**21
 """People times kinds of records for a first estimate of how probable a record is for others."""
 _UNSEEN = 0.05
