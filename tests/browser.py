@@ -29,7 +29,7 @@ _AXE = files("axe_core_python").joinpath("axe.min.js")
 _RULES = {"light": "", "dark": "runOnly: ['color-contrast', 'link-in-text-block'], "}
 """What axe checks: the two schemes differ in colours alone."""
 _ASKED = "resultTypes: ['violations']"
-"""Describing every element that passes takes axe twice the time of the checks."""
+"""Describing every element that passes takes a quarter of axe's time."""
 _VIOLATIONS = "JSON.stringify(found.violations.map(v => [v.id, v.nodes.map(n => n.html)]))"
 Message = Mapping[str, Any]
 
