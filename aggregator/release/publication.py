@@ -20,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.canonical import canonical, digest
+from common.canonical import canonical, digest, parse_json
 from common.errors import IntegrityError, TesseraError
 from common.files import check_out, remove_leftover, synced_writer, whole_folder
 from common.model.plan import Plan
@@ -82,7 +82,7 @@ class ReleaseFolder:
         except OSError:
             return True
         try:
-            plan_digest = json.loads((self.path / MANIFEST_FILE).read_bytes())["plan"]["digest"]
+            plan_digest = parse_json((self.path / MANIFEST_FILE).read_bytes())["plan"]["digest"]
         except (OSError, ValueError, KeyError, TypeError):
             return True
         return bool(plan_digest == self._plan_digest)

@@ -10,7 +10,6 @@ A restore replaces nothing. It puts the database last, so that an interrupted on
 
 import hashlib
 import io
-import json
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +20,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from common.canonical import canonical
+from common.canonical import canonical, parse_json
 from common.database import SqliteDatabase
 from common.errors import IntegrityError, UsageError
 from common.files import (
@@ -244,7 +243,7 @@ def _verify_list(archive: tarfile.TarFile, source: Path) -> tuple[dict[str, tarf
     if last is None or last.size > _LARGEST_LIST:
         raise _damage_error(source)
     try:
-        document = json.loads(_open(archive, last).read())
+        document = parse_json(_open(archive, last).read())
         listed = dict(document["files"])
         complete = document["format"] == _FORMAT and _CONFIGURATION in listed
     except (ValueError, LookupError, TypeError):

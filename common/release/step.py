@@ -14,7 +14,6 @@ _UNREADABLE = (
     AttributeError,
     ValueError,
     IndexError,
-    RecursionError,
     UnsupportedAlgorithm,
     x509.InvalidVersion,
     x509.DuplicateExtension,

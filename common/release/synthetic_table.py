@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from common import __version__
 from common.arrays import Int64Array
-from common.canonical import canonical
+from common.canonical import canonical, parse_json
 from common.errors import IntegrityError, UsageError
 from common.files import file_digest
 from common.model.privacy import is_share, read_decimal, read_whole_number
@@ -208,7 +208,7 @@ def _read_report(path: Path) -> dict[str, Any]:
     with _step(beside.name):
         if beside.stat().st_size > _LARGEST_REPORT:
             raise IntegrityError("it is larger than a report can be")
-        report: dict[str, Any] = json.loads(beside.read_bytes())
+        report: dict[str, Any] = parse_json(beside.read_bytes())
         product = report.get("product")
     if product != Product.SYNTHETIC:
         raise UsageError(

@@ -26,7 +26,7 @@ import pyarrow as pa
 from cryptography import x509
 
 from common import __version__
-from common.canonical import adds_to, canonical, digest
+from common.canonical import adds_to, canonical, digest, parse_json
 from common.errors import IntegrityError, UsageError, did_you_mean
 from common.files import explaining_disk
 from common.model.fragment import Addendum, bounds_of_person, contradictions
@@ -460,7 +460,7 @@ def _read_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
     with _step(MANIFEST_FILE):
         if data.count(b",") + data.count(b"[") + data.count(b"{") > _MOST_VALUES:
             raise IntegrityError("it has more values than a manifest can have")
-        manifest = json.loads(data)
+        manifest = parse_json(data)
         if not isinstance(manifest, dict):
             raise IntegrityError("it is not a manifest")
         if manifest["format"] != "1":

@@ -4,7 +4,6 @@ Both are untrusted input. A request only proves that its sender has the key it n
 because the fingerprint of its CA was compared on the telephone.
 """
 
-import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -13,7 +12,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from common.canonical import canonical
+from common.canonical import canonical, parse_json
 from common.errors import IdentityError, IntegrityError, ProtocolError
 from common.trust.identity import Party, load_certificates
 from common.trust.pem import REQUEST, read_blocks
@@ -128,14 +127,14 @@ class Bundle:
         try:
             if len(data) > _LARGEST_BUNDLE:
                 raise ValueError
-            document = json.loads(data)
+            document = parse_json(data)
             if set(document) != {"kind", "party", "certificates", "ca"} or document["kind"] != _BUNDLE:
                 raise ValueError
             texts = [document["certificates"], document["ca"]]
             if not all(isinstance(text, str) for text in texts):
                 raise ValueError
             bundle = cls(Party.parse(document["party"]), *texts)
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, TypeError):
             raise ProtocolError(
                 "this is no enrolment bundle, or a damaged one",
                 "use the file that aggregator enroll approve wrote, unchanged",

@@ -11,6 +11,7 @@ from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies
 from urllib3.exceptions import HTTPError
 
+from common.canonical import parse_json
 from common.daemon.process import deadline
 
 MOST_BYTES = 256 * 1024
@@ -30,10 +31,10 @@ class Exchange(HTTPAdapter):
         self._deadlines = ExitStack()
 
     def send(self, request: requests.PreparedRequest, *_: Any, **options: Any) -> requests.Response:
-        """Send a request, and read the whole answer.
+        """Send a request, and read the whole answer, which is JSON.
 
         Raises:
-            requests.RequestException: If that fails, takes too long or has too many bytes.
+            requests.RequestException: If that fails, takes too long, has too many bytes or is no JSON.
         """
         options |= {"stream": True, "proxies": get_environ_proxies(request.url or "", no_proxy=None)}
         response = super().send(request, **options)
@@ -48,6 +49,11 @@ class Exchange(HTTPAdapter):
             raise requests.Timeout
         if len(content) > MOST_BYTES:
             raise requests.exceptions.ContentDecodingError
+        try:
+            parse_json(content)
+        except ValueError:
+            response.raise_for_status()
+            raise requests.exceptions.InvalidJSONError from None
         response.raw = io.BytesIO(content)
         return response
 

@@ -234,7 +234,7 @@ class SignIn(Generic[_T]):
                 )  # fmt: skip
             except OAuthError as error:
                 raise _unusable("does not accept this sign-in", error) from None
-            except (RequestException, ValueError, RecursionError) as error:
+            except (RequestException, ValueError) as error:
                 raise _away(error) from None
             claims = self._verify(token, _ask(client, provider.keys), begun.nonce)
             if "email" not in claims and provider.userinfo:
@@ -300,7 +300,7 @@ def _ask(client: Any, address: str, *, with_token: bool = False) -> dict[str, An
         answer = client.get(address, allow_redirects=False, withhold_token=not with_token)
         answer.raise_for_status()
         document = answer.json()
-    except (OAuthError, RequestException, ValueError, RecursionError) as error:
+    except (OAuthError, RequestException, ValueError) as error:
         raise _away(error) from None
     if answer.status_code != 200 or not isinstance(document, dict):
         raise NotConnectedError("the sign-in provider gives an unexpected answer", "try again in a minute")

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 import grpc
 from google.protobuf.message import DecodeError
 
+from common.canonical import parse_json
 from common.errors import (
     InternalError,
     NotConnectedError,
@@ -115,7 +116,7 @@ def from_rpc_error(error: grpc.RpcError) -> TesseraError:
     packed = metadata.get(METADATA_KEY)
     if isinstance(packed, bytes):
         try:
-            return from_document(json.loads(packed))
+            return from_document(parse_json(packed))
         except (ValueError, AttributeError, TypeError):
             return InternalError("the other side sent an error that cannot be read")
     code = error.code() if hasattr(error, "code") else None

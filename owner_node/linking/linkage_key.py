@@ -7,7 +7,6 @@ aggregator nor its CA can impersonate an owner to another.
 
 import base64
 import binascii
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from common.canonical import canonical
+from common.canonical import canonical, parse_json
 from common.errors import ConfigurationError, IdentityError, IntegrityError, UsageError
 from common.files import private_directory, read_private, write_atomic
 from common.trust.identity import (
@@ -291,8 +290,8 @@ def _read_foreign(path: Path) -> bytes:
 def _read_document(data: bytes, path: Path, kind: str) -> dict[str, str]:
     """Parse a flat JSON document of texts; this program writes no other form."""
     try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
+        document = parse_json(data)
+    except ValueError:
         raise _damaged_file(path) from None
     if not isinstance(document, dict):
         raise _damaged_file(path)

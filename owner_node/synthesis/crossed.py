@@ -45,7 +45,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from gmpy2 import mpz
 
 from common.arrays import Int64Array
-from common.canonical import canonical, digest, document_digest
+from common.canonical import canonical, digest, document_digest, parse_json
 from common.errors import IntegrityError
 from common.model.rounds import CIPHERTEXT_BYTES
 from common.synthesis.counters import MOST_PERSONS, width_of
@@ -333,9 +333,9 @@ class _Incoming:
             raise self.wrong("has no header")
         data = self.take(size)
         try:
-            document = json.loads(data)
+            document = parse_json(data)
             is_canonical = isinstance(document, dict) and canonical(document) == data
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, TypeError):
             raise self.wrong("has no header") from None
         known = json.loads(canonical(expected))
         if not isinstance(document, dict) or document.keys() != {*known, *free}:

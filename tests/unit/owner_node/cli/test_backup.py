@@ -237,9 +237,10 @@ def _rewritten(source: Path, change) -> None:
         lambda name, content: None if name == "backup.json" else (name, content),
         lambda name, content: (name.replace("keys/tls.key", "state/../../out"), content),
         lambda name, content: (name, content[:-1]) if name == "backup.json" else (name, content),
+        lambda name, content: (name, b"[" * 50_000 if name == "backup.json" else content),
         lambda name, content: (name, content.replace(b"tessera-backup-1", b"tessera-backup-9")),
     ],
-    ids=["changed", "incomplete", "no list", "outside", "cut list", "unknown form"],
+    ids=["changed", "incomplete", "no list", "outside", "cut list", "nested list", "unknown form"],
 )
 def test_a_damaged_backup(masked, capsys, change):
     """It is refused before anything of it is used."""
