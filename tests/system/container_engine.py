@@ -1,6 +1,6 @@
 """A Docker engine for tests: what images are built from, and the compose demonstrations as one object each.
 
-Where this runs as root and has debootstrap, no registry of images is needed and no package index inside a
+Where this runs as root and has mmdebstrap, no registry of images is needed and no package index inside a
 build: the base image comes from Debian's packages, and the wheels of the lock file are downloaded here and
 handed to the build. Elsewhere the images are built as a user builds them. What is made is kept in
 build/containers and in the engine.
@@ -73,7 +73,7 @@ def one_at_a_time() -> Iterator[None]:
 
 def makes_base() -> bool:
     """Tell whether this machine can make a base image of its own."""
-    return os.getuid() == 0 and shutil.which("debootstrap") is not None
+    return os.getuid() == 0 and shutil.which("mmdebstrap") is not None
 
 
 def _debian() -> Path:
@@ -83,11 +83,9 @@ def _debian() -> Path:
     if not done.exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        made = ("debootstrap", "--variant=minbase", f"--include={_PACKAGES}", SUITE, folder / "root")
+        # Half of the time of debootstrap.
+        made = ("mmdebstrap", "--variant=minbase", f"--include={_PACKAGES}", SUITE, folder / "root")
         run(*made, timeout=600)
-        for downloaded in (folder / "root" / "var" / "cache" / "apt" / "archives").glob("*.deb"):
-            downloaded.unlink()
-        shutil.rmtree(folder / "root" / "var" / "lib" / "apt" / "lists")
         done.touch()
     return folder / "root"
 
@@ -253,7 +251,10 @@ class Demonstration:
     def container(self, service: str) -> str:
         """Return the id of a service's container, which it keeps until it is removed."""
         if service not in self._containers:
-            self._containers[service] = self.compose("ps", "-q", service).stdout.strip()
+            # Asking docker-compose 1.29 takes half a second.
+            labels = [f"project={self.project}", f"service={service}"]
+            chosen = (f"--filter=label=com.docker.compose.{label}" for label in labels)
+            self._containers[service] = run("docker", "ps", "--quiet", "--no-trunc", *chosen).stdout.strip()
         return self._containers[service]
 
     def inspect(self, service: str) -> Any:
@@ -328,6 +329,8 @@ class Demonstration:
                 with suppress(Empty):
                     # A line may be a moment ahead of what it tells, and the last one before silence.
                     lines.get(timeout=min(left, _SILENCE_SECONDS))
+                    while True:
+                        lines.get_nowait()
 
     def left(self) -> list[str]:
         """Return what the engine still has of this demonstration, images aside."""

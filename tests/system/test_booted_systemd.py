@@ -18,7 +18,7 @@ from tests.system.container_engine import BASE, KEPT, PROJECT, makes_base, prepa
 
 pytestmark = [
     pytest.mark.needs("docker"),
-    pytest.mark.skipif(not makes_base(), reason="no image with systemd can be made here (root, debootstrap)"),
+    pytest.mark.skipif(not makes_base(), reason="no image with systemd can be made here (root, mmdebstrap)"),
     pytest.mark.timeout(900),
 ]
 # A hierarchy of control groups of its own, which systemd takes for the whole machine's.

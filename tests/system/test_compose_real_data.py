@@ -41,7 +41,7 @@ def parties(tmp_path_factory) -> Iterator[Demonstration]:
             env=os.environ | {"DOCKER_BUILDKIT": "0"},
         )  # fmt: skip
         environment |= {"POSTGRES_IMAGE": image}
-    command = older_compose() or newer_compose()
+    command = newer_compose() or older_compose()
     made = Demonstration(command, checkout(top), "real-data", ("clinic", "registry"), environment)
     own = made.folder / "clinic" / "visits.csv"
     lines = own.read_text().splitlines(keepends=True)
