@@ -119,11 +119,11 @@ def test_handshakes_of_many_at_once_end_no_aggregator(folder: Path) -> None:
                 assert certificate is not None
                 return str(certificate["serialNumber"])
 
-        before = set(threads.map(shown, range(3000)))
-        meanwhile = threads.map(shown, range(3000))
+        before = set(threads.map(shown, range(2000)))
+        meanwhile = threads.map(shown, range(2000))
         shorten(tls, "aggregator", Party(PartyKind.AGGREGATOR, AGGREGATOR, TRUST_DOMAIN), (HOST,))
         cluster.aggregator.wait_for("identity renewed")
-        after = set(threads.map(shown, range(1000)))
+        after = set(threads.map(shown, range(300)))
         assert len(before) == len(after) == 1
         assert before <= set(meanwhile) <= before | after
         code, _ = ask(cluster, "aggregator", "status")

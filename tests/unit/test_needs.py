@@ -23,6 +23,8 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
     monkeypatch.delenv("TESSERA_DATA", raising=False)
     monkeypatch.delenv("TESSERA_REQUIRE", raising=False)
     monkeypatch.setenv("PYTHONPATH", str(PROJECT))
+    # Half of the time of a start.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makeconftest('pytest_plugins = ["tests.needs"]')
     pytester.makepyfile(TESTS)
     return pytester
