@@ -78,7 +78,8 @@ def pack(
 
 def _units(attributes: Sequence[Attribute], records: Records) -> list[Int64Array]:
     """Return columns of some records in resolution units, each of shape (n_records,)."""
-    columns = [np.empty(len(records), dtype=np.int64) for _ in attributes]
+    # One array for all: numpy asks for large pages from 4 MB on, and each page takes time to get.
+    columns = list(np.empty((len(attributes), len(records)), dtype=np.int64))
     # A record is read once, although its columns are read one after another: a block stays in the cache.
     for start in range(0, len(records), _BLOCK_RECORDS):
         block = records[start : start + _BLOCK_RECORDS]
