@@ -10,9 +10,10 @@ RUNTIME_STAMP := $(VENV)/.installed-runtime
 DEVELOPMENT_STAMP := $(VENV)/.installed-development
 SPARK := build/spark
 PIP_INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
-# Five processes, which two processors are enough for, since tests wait for daemons and disks most of the time. Each
-# takes whole files: daemons and data that a file shares are started once. tests/conftest.py has the order of files.
-PYTEST_ARGS ?= -n 5 --dist loadfile --no-loadscope-reorder
+# Three processes, which keep two processors busy, since tests wait for daemons and disks; five take a fifth more of
+# their time. Each takes whole files: daemons and data that a file shares are started once. tests/conftest.py has the
+# order of files.
+PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

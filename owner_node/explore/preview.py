@@ -35,7 +35,7 @@ REPETITIONS = 3
 MOST_INFERRED = 5
 """Most attributes whose values are inferred, chosen at random: each is inferred from all others."""
 MOST_EFFORT = 300_000
-"""Largest effort of a preview: it takes some seconds then, however long or wide the table is."""
+"""Largest effort of a preview: about half a minute of processor time, however long or wide the table is."""
 FEWEST_TRIED = 500
 """Fewest records of a sample that says something about a longer table."""
 _RECORDS_PER_ATTRIBUTE = 1_000
@@ -43,7 +43,7 @@ _DISTANCES_PER_RECORD = 20
 
 
 def most_records(attributes: Iterable[tuple[Attribute, str]]) -> int:
-    """Return how many records are tried in some seconds; 0 if the attributes alone take longer.
+    """Return how many records are tried; 0 if the attributes alone take longer than `MOST_EFFORT`.
 
     The effort is measured in units of the time for one value of a long table. Every attribute has a fixed
     cost; counts are drawn for every possible value, and a taxonomy has a table of distances.
