@@ -10,8 +10,8 @@ RUNTIME_STAMP := $(VENV)/.installed-runtime
 DEVELOPMENT_STAMP := $(VENV)/.installed-development
 SPARK := build/spark
 PIP_INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
-# Three processes, which keep two processors busy, since tests wait for daemons and disks; five take a fifth more of
-# their time. Each takes whole files: daemons and data that a file shares are started once. tests/conftest.py has the
+# Three processes, which keep two processors busy, since tests wait for daemons and disks; five take a tenth to a
+# fifth more of their time. Each takes whole files: daemons and data that a file shares are started once. tests/conftest.py has the
 # order of files.
 PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 

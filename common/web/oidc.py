@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
+from common.canonical import parse_json
 from common.daemon.console import OidcSection, comparable, readings
 from common.daemon.settings import parse_web_address
 from common.errors import NotConnectedError, RefusedError, TesseraError
@@ -243,7 +244,7 @@ class SignIn(Generic[_T]):
 
     def _verify(self, token: Mapping[str, Any], keys: Any, nonce: str) -> dict[str, Any]:
         from authlib.oidc.core import CodeIDToken
-        from joserfc import jwt
+        from joserfc import jws
         from joserfc.errors import JoseError
         from joserfc.jwk import KeySet
 
@@ -255,8 +256,10 @@ class SignIn(Generic[_T]):
         }
         about = {"nonce": nonce, "client_id": section.client_id, "access_token": token.get("access_token")}
         try:
-            decoded = jwt.decode(str(token.get("id_token")), KeySet.import_key_set(keys), _ALGORITHMS)
-            claims = CodeIDToken(decoded.claims, decoded.header, wanted, about)
+            signed = jws.deserialize_compact(
+                str(token.get("id_token")), KeySet.import_key_set(keys), _ALGORITHMS
+            )
+            claims = CodeIDToken(parse_json(signed.payload or b""), signed.headers(), wanted, about)
             claims.validate(leeway=_LEEWAY)
         except (JoseError, ValueError, TypeError, KeyError) as error:
             raise _unusable("sent an id token that is not valid here", error) from None

@@ -83,7 +83,7 @@ def _debian() -> Path:
     if not done.exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        # Half of the time of debootstrap.
+        # It takes less than half the time of debootstrap.
         made = ("mmdebstrap", "--variant=minbase", f"--include={_PACKAGES}", SUITE, folder / "root")
         run(*made, timeout=600)
         done.touch()
@@ -329,6 +329,7 @@ class Demonstration:
                 with suppress(Empty):
                     # A line may be a moment ahead of what it tells, and the last one before silence.
                     lines.get(timeout=min(left, _SILENCE_SECONDS))
+                    # All that have come are one reason to look.
                     while True:
                         lines.get_nowait()
 

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
 from flask import Response, jsonify
-from joserfc import jwt
+from joserfc import jws, jwt
 from joserfc.jwk import RSAKey
 
 from common.errors import NotConnectedError, RefusedError
@@ -193,6 +193,7 @@ def test_signatures_of_others_and_weak_algorithms(provider):
     none = urlsafe_b64encode(b'{"alg":"none"}').decode().rstrip("=")
     wrong = ["", "x.y", f"{head}.{body}.", f"{none}.{body}.", f"{head}.{body[:-4]}AAAA.{mark}"]
     wrong.append(signed(provider, "n", other)["id_token"])
+    wrong += [jws.serialize_compact({"alg": "RS256"}, text, own) for text in ("[" * 2_000, "[]", "x", "")]
     for token in wrong:
         with pytest.raises(RefusedError):
             signing._verify({"id_token": token}, keys, "n")
