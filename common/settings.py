@@ -131,7 +131,7 @@ def locate(config: Path | None, name: str) -> Path:
 def read(path: Path) -> dict[str, Any]:
     """Read a TOML file with its decimals exact."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
+        text = path.read_text(encoding="utf-8")
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
         hint = "check the path and whose file it is"
@@ -140,11 +140,18 @@ def read(path: Path) -> dict[str, Any]:
         raise ConfigurationError(
             f"{path} is not UTF-8 text", [f"first bad byte at {problem.start}"]
         ) from None
+    return parse_toml(text, path)
+
+
+def parse_toml(text: str, path: Path) -> dict[str, Any]:
+    """Return the document of a TOML text with its decimals exact; `path` names it in errors."""
+    try:
+        return tomllib.loads(text, parse_float=Decimal)
     except (tomllib.TOMLDecodeError, ArithmeticError, RecursionError) as problem:
-        text = str(problem) if isinstance(problem, tomllib.TOMLDecodeError) else "a number cannot be read"
+        reason = str(problem) if isinstance(problem, tomllib.TOMLDecodeError) else "a number cannot be read"
         raise ConfigurationError(
             f"{path} is not TOML",
-            [text],
+            [reason],
             "texts need quotes, as do names with other characters than A-Z, a-z, 0-9, '_' and '-'; "
             "every key may be given once",
         ) from None

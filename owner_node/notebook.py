@@ -272,28 +272,30 @@ class Workspace:
         epsilon: str | Decimal,
         delta: str | Decimal = "",
         attributes: str | Sequence[str] = (),
+        pairs: Sequence[tuple[str, str]] = (),
         identifier: str | Sequence[str] = (),
         missing: Literal["error", "drop", "category"] = "error",
         structural_zeros: Sequence[Mapping[str, Any]] = (),
         id: str | None = None,  # noqa: A002 - what it is called everywhere
         anyway: bool = False,
     ) -> Masked:
-        """Draw as many records as there are from a model of noisy counts, and charge the budget.
+        """Make as many records as there are from noisy counts, and charge the budget.
 
         Args:
             frame: Original records, `(n_records, n_columns)`; one of each person.
             schema: As in `mask`.
             epsilon: For the whole record of a person, a decimal as text.
             delta: δ of (ε, δ)-differential privacy; the workspace's policy must allow it.
-            attributes: Model only these; empty for all.
+            attributes: Count only these; empty for all.
+            pairs: Count only the tables of these pairs; empty for those of all.
             identifier: As in `mask`.
             missing: As in `mask`.
             structural_zeros: What no record is, such as `[{"age": {"max": 15}, "status": ["married"]}]`.
             id: As in `mask`.
-            anyway: Also if there are too few records for a model.
+            anyway: Also if noise hides the relations.
 
         Returns:
-            The drawn records, which are nobody's, and a report.
+            The records, which are nobody's, and a report.
 
         Raises:
             TesseraError: As `mask` does.
@@ -307,6 +309,7 @@ class Workspace:
             product=Product.SYNTHETIC,
             delta=str(delta),
             attributes=[attributes] if isinstance(attributes, str) else list(attributes),
+            pairs=[":".join(pair) for pair in pairs],
         )
         loaded, of_records, _ = self._load(frame, dataset, arguments.attributes)
         with self._open_state(dataset, loaded) as (records, data):
@@ -322,7 +325,7 @@ class Workspace:
         counts = None
         if "seed" in report:
             published = pq.read_table(tables.counts_path(job.work.id))
-            counts = NoisyCounts(job.design, measured_in(job.design, published))
+            counts = NoisyCounts(job.design, measured_in(job.design, published), job.schema.following)
         return Masked(to_frame(table, job.released, index), report, job.work.id, counts)
 
     def query(

@@ -27,7 +27,7 @@ from aggregator.console.views import (
 )
 from aggregator.control.documents import iso, owner_document, stored_releases
 from common.clock import utc_now
-from common.errors import NotConnectedError, TesseraError, UsageError
+from common.errors import ConfigurationError, NotConnectedError, TesseraError, UsageError
 from common.model.plan import Plan
 from common.web.doors import Doors
 from common.web.guard import form_of, number_of, visit_of
@@ -306,7 +306,7 @@ class Pages:
         form = form_values(form_of(request))
         try:
             view = await self._calls.ask("Start", request_of(form), visit_of(request).person.name)
-        except UsageError as error:
+        except (UsageError, ConfigurationError) as error:
             offered = await self._owners_by_dataset()
             return await self._form(request, form, offered.get(form.texts["dataset"], []), error)
         return _see(view.release)

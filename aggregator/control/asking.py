@@ -3,6 +3,7 @@
 import secrets
 from typing import Any
 
+from aggregator.control.facts_file import facts_document
 from common.errors import UsageError
 from common.model.plan import TRIAL, is_trial
 from common.planning.arguments import ARGUMENTS, Kind, split_groups, split_names
@@ -42,6 +43,7 @@ def start_request(
 
     Raises:
         UsageError: If a list names nothing, owners are not named once, or the id is that of a trial.
+        ConfigurationError: If a file cannot be used.
     """
     return StartRequest(
         release=named_id(release, trial=trial),
@@ -57,4 +59,6 @@ def _field(kind: Kind, value: Any) -> Any:
         return split_names(value)
     if kind is Kind.FOLDER:
         return str(value.absolute()) if value else ""
+    if kind is Kind.FILE:
+        return facts_document(value) if value else ""
     return value

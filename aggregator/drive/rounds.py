@@ -1,6 +1,6 @@
 """The rounds of a synthetic release at the aggregator: add the answers up, and open the next round.
 
-The aggregator states what it added up; everybody computes what is asked next (`common.synthesis.course`).
+The aggregator states what it added up; everybody computes what is asked next (`common.synthesis.schedule`).
 numpy is imported here, when the first such release needs it.
 """
 
@@ -18,7 +18,7 @@ from common.trust.signing import Domain, SignerSource
 if TYPE_CHECKING:
     from common.arrays import Int64Array
     from common.model.plan import Plan
-    from common.synthesis.course import Design, Measured, Round
+    from common.synthesis.schedule import Design, Round, RoundSums
 
 
 def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int) -> Opened:
@@ -31,7 +31,7 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
         UnusableDataError: If there are too many records for a synthetic release; nothing is spent.
         IntegrityError: If an answer is not on the disk as it arrived, or the answers do not add up.
     """
-    from common.synthesis.course import Measured, n_numbers, next_round
+    from common.synthesis.schedule import RoundSums, n_numbers, next_round
 
     design, sums = design_and_sums(release)
     plan, addendum, before = release.the_plan(), release.addendum, release.rounds
@@ -45,7 +45,6 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
         _check(design)
         attached = addendum.to_bytes()
     asked = next_round(design, sums)
-    pairs = asked.pairs if isinstance(asked, Measured) else ()
     document = RoundDocument(
         release.id,
         plan.digest,
@@ -54,17 +53,16 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
         digest(before[-1].document.encode()) if before else "",
         digest(attached),
         () if before else _keys(release),
-        tuple(tuple(plan.attributes[place].name for place in pair) for pair in pairs),
     ).to_bytes()
     key = signer.current_signer()
     return Opened(
         at=at,
         document=document.decode(),
         attached=b64encode(attached).decode(),
-        numbers=0 if isinstance(asked, Measured) else n_numbers(asked),
+        numbers=0 if isinstance(asked, RoundSums) else n_numbers(asked),
         signature=key.sign(Domain.ROUND, document).hex(),
         certificate=key.chain_pem,
-        **_senders(plan, design, sums, asked),
+        **_senders(plan, design, asked),
     )
 
 
@@ -86,8 +84,8 @@ def design_and_sums(release: Release) -> "tuple[Design, list[Int64Array]]":
 def _check(design: "Design") -> None:
     """Check with the exact number of records, before anything is spent, what the plan was checked for."""
     from common.planning.synthetic import check_delta
-    from common.synthesis.course import check_design
     from common.synthesis.sample import MOST_RECORDS
+    from common.synthesis.schedule import check_design
 
     if design.n_records > MOST_RECORDS:
         raise UnusableDataError(
@@ -120,23 +118,17 @@ def _add_up(release: Release, intake: Intake) -> "Int64Array":
     return add_answers(answers, release.rounds[-1].numbers)
 
 
-def _senders(
-    plan: "Plan",
-    design: "Design",
-    sums: "list[Int64Array]",
-    asked: "Round | Measured",
-) -> dict[str, tuple[str, ...]]:
+def _senders(plan: "Plan", design: "Design", asked: "Round | RoundSums") -> dict[str, tuple[str, ...]]:
     """Return which owners of different attributes send others rows and sums in a round."""
-    from common.synthesis.course import Measured, OneWay, n_rounds
+    from common.synthesis.schedule import RoundSums
 
-    if not design.homes or isinstance(asked, Measured) or isinstance(asked[0], OneWay):
+    if isinstance(asked, RoundSums) or not design.counts_across(asked):
         return {}
     holders, adders = (
         tuple(owner for group in groups for owner in plan.owners_of(group))
         for groups in (design.order[:-1], design.order[1:])
     )
-    first = len(sums) == n_rounds(design) - 2
-    return {"rows": holders if first else (), "sums": adders}
+    return {"rows": holders, "sums": adders}
 
 
 def _keys(release: Release) -> tuple[SignedKey, ...]:

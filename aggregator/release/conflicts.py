@@ -50,6 +50,9 @@ def differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
     if expected.spikes != seen.spikes:
         here, there = (", ".join(map(each.text, each.spikes)) or "none" for each in (seen, expected))
         yield f"spikes are {here}, {there}"
+    if expected.is_logarithmic != seen.is_logarithmic:
+        here, there = ("log" if each.is_logarithmic else "linear" for each in (seen, expected))
+        yield f'scale is "{here}", "{there}"'
     if expected.outside != seen.outside:
         yield f"outside is {seen.outside!r}, {expected.outside!r}"
 

@@ -1,4 +1,4 @@
-"""The product of synthetic records at the aggregator: a model of the sums of owners' noisy counts.
+"""The product of synthetic records at the aggregator: made of the sums of owners' noisy counts.
 
 Everything follows from plan and sums, so another attempt makes the same records.
 """
@@ -14,8 +14,8 @@ from common.model.plan import Plan
 from common.planning.synthetic import design_of
 from common.release.counts import counts_table
 from common.release.table import derived_units, from_units, release_schema
-from common.synthesis.course import Design, Measured, next_round, synthesise
 from common.synthesis.sample import MOST_RECORDS
+from common.synthesis.schedule import Design, RoundSums, next_round, synthesise
 from common.workspace import Workspace
 
 _COPIES = 6
@@ -23,7 +23,7 @@ _COPIES = 6
 
 
 class Synthetic(AggregatorProduct):
-    """Records drawn from a model; no fragment is ever sent for them."""
+    """Records made of noisy counts; no fragment is ever sent for them."""
 
     def needed_memory(self, plan: Plan) -> int:
         """Return the bytes of memory that drawing takes at least: all records are drawn at once."""
@@ -41,7 +41,7 @@ class Synthetic(AggregatorProduct):
     def join(
         self, material: Material, _workspace: Workspace, advance: Callable[[int], None]
     ) -> Generator[pa.Table]:
-        """Fit the model and draw the records; they come in one piece."""
+        """Make the records; they come in one piece."""
         design, measured = _measurement(material)
         made = synthesise(design, measured)
         advance(sum(material.counts.values()))
@@ -54,11 +54,11 @@ class Synthetic(AggregatorProduct):
         yield pa.table([numbers, *columns], schema=release_schema(material.plan))
 
 
-def _measurement(material: Material) -> tuple[Design, Measured]:
+def _measurement(material: Material) -> tuple[Design, RoundSums]:
     design = design_of(material.plan, material.n_records)
     sums = [np.frombuffer(numbers, dtype="<i8").astype(np.int64) for numbers in material.sums]
     measured = next_round(design, sums)
-    if not isinstance(measured, Measured):
+    if not isinstance(measured, RoundSums):
         raise InternalError("a synthetic release is published before all rounds are answered")
     return design, measured
 

@@ -22,8 +22,8 @@ def option(name: str) -> Any:
 
 def takes_release_arguments(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command an option for every argument of a release, before its own; it takes them as keywords."""
-    types = {Kind.FLAG: bool, Kind.FOLDER: Path | None}
-    usual: dict[Kind, object] = {Kind.FLAG: False, Kind.FOLDER: None}
+    types = {Kind.FLAG: bool, Kind.FOLDER: Path | None, Kind.FILE: Path | None}
+    usual: dict[Kind, object] = {Kind.FLAG: False, Kind.FOLDER: None, Kind.FILE: None}
     table = [
         Parameter(
             name,
@@ -56,6 +56,7 @@ Purpose = Annotated[str, option("purpose")]
 ProductName = Annotated[str, option("product")]
 Delta = Annotated[str, option("delta")]
 Colluding = Annotated[str, option("colluding")]
+Pairs = Annotated[str, option("pairs")]
 MaxOverlap = Annotated[str, option("max_overlap")]
 OnMismatch = Annotated[str, option("on_mismatch")]
 

@@ -40,9 +40,10 @@ FEATURES: Mapping[str, Feature] = {
     "overlap": Feature("0.1.0", lambda plan: plan.linking.max_overlap > 1),
     "owner-column": Feature("0.1.0", lambda plan: plan.owner_column),
     "rank-noise": Feature("0.1.0", lambda plan: plan.has_rank_noise),
+    "scale": Feature("0.2.0", lambda plan: any(each.is_logarithmic for each in plan.attributes)),
     "spikes": Feature("0.2.0", lambda plan: any(each.spikes for each in plan.attributes)),
     "steps": Feature("0.2.0", lambda plan: any(each.step > 1 for each in plan.columns)),
-    "synthetic": Feature("0.2.0", lambda plan: plan.synthesis is not None),
+    "synthetic-pairs": Feature("0.2.0", lambda plan: plan.synthesis is not None),
     "taxonomy": Feature("0.1.0", lambda plan: any(each.taxonomy for each in plan.attributes)),
 }
 """Every feature by the name that plans state, in alphabetical order."""

@@ -11,6 +11,7 @@ from decimal import Decimal
 from enum import StrEnum
 from functools import cached_property
 from heapq import nlargest
+from itertools import combinations
 from typing import Any, ClassVar, Literal
 from unicodedata import category
 
@@ -25,6 +26,7 @@ from common.model.schema import (
     Following,
     IdentifierRules,
     MatchPass,
+    excluded_values,
     fault_of_following,
     fault_of_rules,
     with_followers,
@@ -82,8 +84,8 @@ TRIAL = "trial-"
 """Beginning of the ids of trials."""
 
 
-_COUNTED = 3
-"""One-way counts, scores of pairs, tables of pairs."""
+_COUNTED = 2
+"""One-way counts, and tables of pairs."""
 
 
 def is_trial(release: str) -> bool:
@@ -142,17 +144,23 @@ class Synthesis(Document):
     """The most owners of a group that may collude with the aggregator while the noise of the others is
     whole."""
     split: tuple[Positive, ...]
-    """What one-way counts, the choice of pairs, and the tables of the pairs get of ε."""
+    """What one-way counts and the tables of pairs get of ε."""
     delta: Decimal = field(default=Decimal(0), metadata=OMITTED)
     """δ of the whole record of a person; 0 for ε-differential privacy."""
     structural_zeros: tuple[StructuralZero, ...] = field(default=(), metadata=OMITTED)
-    """What no record is, by the rules of the owners."""
+    """What no record is, by the rules that the owners declare."""
+    pairs: tuple[tuple[str, ...], ...] = field(default=(), metadata=OMITTED)
+    """Names of the pairs of attributes whose tables are counted, in the order of the plan; empty: all."""
+    stated_zeros: tuple[StructuralZero, ...] = field(default=(), metadata=OMITTED)
+    """What no record is, by facts that the operator states."""
+    stated_following: tuple[str, ...] = field(default=(), metadata=OMITTED)
+    """Names of the attributes that follow others by facts that the operator states."""
 
     def __post_init__(self) -> None:
         if self.delta and not is_share(self.delta, Decimal(1)):
             raise ValueError("the delta of a synthetic release is a share")
         if self.colluding < 0 or len(self.split) != _COUNTED or sum(self.split) != 1:
-            raise ValueError("the shares of a synthetic release are three, and sum to 1")
+            raise ValueError("the shares of a synthetic release are two, and sum to 1")
 
 
 @dataclass(frozen=True)
@@ -191,7 +199,7 @@ class Plan(Document):
     owner_column: bool = field(default=False, metadata=OMITTED)
     """Whether the release states the owner of every record."""
     synthesis: Synthesis | None = field(default=None, metadata=OMITTED)
-    """How its records are drawn from a model of noisy counts; None where every record is masked."""
+    """How its records are made of noisy counts; None where every record is masked."""
     following: tuple[Following, ...] = field(default=(), metadata=OMITTED)
     """Attributes that are derived from released values of others."""
     protocol: int = NEWEST_PROTOCOL
@@ -229,9 +237,25 @@ class Plan(Document):
         names += [each.name for each in self.following]
         if any(column.name in names for column in self.owner_columns.values()):
             raise ValueError("an attribute has the name of a column of owners")
+        if self.synthesis is not None:
+            self._check_facts(self.synthesis)
+        self._check_linking()
+
+    def _check_facts(self, synthesis: Synthesis) -> None:
         if fault_of_rules(self.structural_zeros, self.attributes):
             raise ValueError("the structural zeros are about the attributes of the release")
-        self._check_linking()
+        if self.synthesis is not None and self.synthesis.pairs:
+            # One order, in which noise and counters are laid out.
+            named, every = set(self.synthesis.pairs), combinations([each.name for each in self.attributes], 2)
+            if self.synthesis.pairs != tuple(pair for pair in every if pair in named):
+                raise ValueError("pairs are of the release's attributes, in their order, and named once")
+        stated = synthesis.stated_following
+        if len(set(stated)) != len(stated) or not {each.name for each in self.following}.issuperset(stated):
+            raise ValueError("what follows by stated facts are attributes of the release, each named once")
+        # Owners are shown these texts, which have one form.
+        for values in (each for rule in synthesis.stated_zeros for each in rule.values):
+            if excluded_values(self.attribute(values.attribute), values.ranges) != values:
+                raise ValueError("a stated fact is not written as its attribute writes values")
 
     def _check_linking(self) -> None:
         linking, largest_group = self.linking, max(map(len, self.groups))
@@ -257,8 +281,16 @@ class Plan(Document):
 
     @property
     def structural_zeros(self) -> tuple[StructuralZero, ...]:
-        """What no record of a model is; empty where there is no model."""
-        return () if self.synthesis is None else self.synthesis.structural_zeros
+        """What no synthetic record is, by rules of owners and stated facts; empty for masked records."""
+        synthesis = self.synthesis
+        return () if synthesis is None else (*synthesis.structural_zeros, *synthesis.stated_zeros)
+
+    @property
+    def counted_pairs(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the pairs of attributes whose tables are counted; none of a masked release."""
+        if self.synthesis is None:
+            return ()
+        return self.synthesis.pairs or tuple(combinations((each.name for each in self.attributes), 2))
 
     @property
     def product(self) -> Product:

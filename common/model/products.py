@@ -28,7 +28,7 @@ class Product(StrEnum):
     MASKED = "masked"
     """Every record, each attribute masked."""
     SYNTHETIC = "synthetic"
-    """Records drawn from a model of noisy counts."""
+    """Records made of noisy counts."""
 
     @property
     def rules(self) -> ProductRules:

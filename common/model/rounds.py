@@ -2,8 +2,8 @@
 
 The aggregator opens a round with a document that every owner of the release gets: the sums of the answers to
 the round before. It never states a question, since everybody computes the question from plan and sums
-(`common.synthesis.course`). Each document names the one before by its digest, so that the last one stands for
-all of them. The last one opens no round: it has the sums of the last answers.
+(`common.synthesis.schedule`). Each document names the one before by its digest, so that the last one stands
+for all of them. The last one opens no round: it has the sums of the last answers.
 
 Owners mask their answers under the digest of the document that they answer. So answers add up only if all
 owners got the same sums and the same keys of all rounds.
@@ -56,7 +56,9 @@ CIPHERTEXT_BYTES = 768
 """Of an encrypted number, with keys of 3,072 bits."""
 _LARGEST_HEADER = 2**17
 _LARGEST_SUMS = 2**26
-"""Far above what the bins of 30 attributes need, which is 2 MB."""
+"""Far above what the bins of 30 attributes need, a megabyte for every holder."""
+_MOST_GROUPS = 40
+"""Of owners: the rows of a person begin with a byte for each group of adders."""
 
 
 class ParcelKind(StrEnum):
@@ -94,8 +96,8 @@ def largest_parcel(kind: ParcelKind, n_attributes: int, n_records: int) -> int:
     """
     if kind is ParcelKind.SUMS:
         return _LARGEST_SUMS
-    # The bins of an attribute fit into one number, and so do its merged bins.
-    return 2 * n_attributes * n_records * CIPHERTEXT_BYTES + _LARGEST_HEADER
+    # The bins of an attribute fit into one number.
+    return n_records * (n_attributes * CIPHERTEXT_BYTES + _MOST_GROUPS) + _LARGEST_HEADER
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +118,6 @@ class RoundDocument(Document):
     """SHA-256 of what comes with it: the addendum, and with later documents the sums of the round before."""
     keys: tuple[SignedKey, ...] = field(default=(), metadata=OMITTED)
     """In the first document: the keys of all owners."""
-    relations: tuple[tuple[str, ...], ...] = field(default=(), metadata=OMITTED)
-    """In the last document: the pairs of attributes whose tables were counted."""
 
     def __post_init__(self) -> None:
         digests = (self.plan_digest, self.addendum_digest, self.previous, self.attached)

@@ -159,6 +159,9 @@ class Attribute(Document):
     """Values that many records are known to have, ascending; where values are averaged, each is counted."""
     step: int = 1
     """What one resolution unit of a number or integer is, in units of 10^-decimals."""
+    is_logarithmic: bool = False
+    """Whether its values are spread evenly in the logarithm, as amounts and laboratory values are: counts of
+    a wide domain are then made in parts of equal ratio."""
     derived: ClassVar[tuple[str, ...]] = ("min", "max")
 
     def __post_init__(self) -> None:
@@ -178,6 +181,11 @@ class Attribute(Document):
             raise ValueError(f"attribute {self.name!r}: categories have a label for missing values")
         if self.step < 1 or (self.step > 1 and not self.type.is_quantity):
             raise ValueError(f"attribute {self.name!r}: a step is above 0, and goes with numbers")
+        if self.is_logarithmic and not (self.type.is_quantity and 0 <= self.lower < self.upper):
+            raise ValueError(
+                f"attribute {self.name!r}: a logarithmic scale goes with a number whose domain starts at "
+                "0 or above; values of 0 are counted by themselves"
+            )
         if self.spikes and (fault := self._fault_of_spikes()):
             raise ValueError(f"attribute {self.name!r}: {fault}")
 
@@ -231,7 +239,8 @@ class Attribute(Document):
         if self.is_categorical:
             return ", ".join(self.labels)
         spikes = f", spikes at {' and '.join(map(self.text, self.spikes))}" if self.spikes else ""
-        return f"{self.min} to {self.max}{', or missing' if self.keeps_missing else ''}{spikes}"
+        scale = ", logarithmic" if self.is_logarithmic else ""
+        return f"{self.min} to {self.max}{', or missing' if self.keeps_missing else ''}{spikes}{scale}"
 
     @property
     def unit(self) -> Decimal:
@@ -296,6 +305,8 @@ class Attribute(Document):
             document["missing"] = "category"
         if self.spikes:
             document["spikes"] = [self.text(each) for each in self.spikes]
+        if self.is_logarithmic:
+            document["scale"] = "log"
         return document
 
     @classmethod
@@ -324,9 +335,11 @@ class Attribute(Document):
         lower, upper = (to_units(kind, document[end], decimals, step) for end in ("min", "max"))
         keeps_missing = "missing" in document and bool(_one_of(document["missing"], ("category",)))
         spikes = tuple(to_units(kind, each, decimals, step) for each in document.get("spikes", ()))
+        is_logarithmic = "scale" in document and bool(_one_of(document["scale"], ("log",)))
         return cls(
-            name, kind, lower, upper, decimals, outside, keeps_missing=keeps_missing, spikes=spikes, step=step
-        )
+            name, kind, lower, upper, decimals, outside, keeps_missing=keeps_missing, spikes=spikes,
+            step=step, is_logarithmic=is_logarithmic,
+        )  # fmt: skip
 
 
 def to_units(kind: AttributeType, text: str, decimals: int = 0, step: int = 1) -> int:
@@ -397,6 +410,22 @@ class Following(Document):
         if other := next((text for _, text in self.values if text not in codes), None):
             raise ValueError(f"{other!r} is none of the values of {self.name!r}")
         return tuple(codes[text] for _, text in self.values)
+
+
+def following_of(attribute: Attribute, followed: Attribute, values: Mapping[str, str]) -> Following:
+    """Return an attribute that follows another one, with each value written in one way.
+
+    Args:
+        attribute: Its settings.
+        followed: The attribute that determines it.
+        values: Values of that attribute, each with the value that follows from it.
+
+    Raises:
+        ValueError: If one is no value of its attribute.
+    """
+    pairs = {unit_of(followed, key): unit_of(attribute, value) for key, value in values.items()}
+    texts = ((followed.text(key), attribute.text(pairs[key])) for key in sorted(pairs))
+    return Following(attribute, followed.name, tuple(texts))
 
 
 def unit_of(attribute: Attribute, text: str) -> int:
@@ -623,6 +652,31 @@ def excesses(schema: Schema) -> Iterator[tuple[str, str]]:
         yield fault, "correct the structural_zeros of the data set"
 
 
+def excluded_values(attribute: Attribute, ranges: Sequence[tuple[str, str]]) -> ExcludedValues:
+    """Return what a rule excludes of an attribute, with the ends of its domain where it says none.
+
+    Raises:
+        ValueError: If a range of labels is given, or missing values that the attribute does not keep.
+    """
+    keeps_missing = attribute.keeps_missing or MISSING_CATEGORY in attribute.labels
+    if not keeps_missing and any(each in ((MISSING_CATEGORY,) * 2, ("", "")) for each in ranges):
+        kinds = "categories, numbers, integers and dates"
+        raise ValueError(f'it keeps no missing values; {kinds} do with missing = "category"')
+    if attribute.is_categorical:
+        if any(first != last for first, last in ranges):
+            raise ValueError('labels have no range: list them, such as ["yes", "no"]')
+        present = [(label, label) for label in attribute.labels if label != MISSING_CATEGORY]
+        ranges = [pair for each in ranges for pair in (present if each == ("", "") else [each])]
+    filled = [(first or attribute.min, last or attribute.max) for first, last in ranges]
+    # The same value is written in one way, so that owners can compare their rules.
+    units = (
+        [unit_of(attribute, first)] * 2 if first == last else [attribute.units(first), attribute.units(last)]
+        for first, last in filled
+    )
+    written = (tuple(map(attribute.text, both)) for both in units)
+    return ExcludedValues(attribute.name, tuple((first, last) for first, last in written))
+
+
 def excluded_codes(values: ExcludedValues, attribute: Attribute) -> list[tuple[int, int]]:
     """Return ranges of an attribute's values in codes, from 0 to V - 1.
 
@@ -633,7 +687,7 @@ def excluded_codes(values: ExcludedValues, attribute: Attribute) -> list[tuple[i
         raise ValueError(f"has {len(values.ranges)} values or ranges, from 1 to {MOST_RANGES} are possible")
     found = []
     for first, last in values.ranges:
-        start, end = (attribute.units(text) - attribute.lower for text in (first, last))
+        start, end = (unit_of(attribute, text) - attribute.lower for text in (first, last))
         if start > end or (attribute.is_categorical and start != end):
             raise ValueError(f"{first!r} to {last!r} is no range of its values")
         found.append((start, end))

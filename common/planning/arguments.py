@@ -11,6 +11,7 @@ from enum import Enum
 from functools import partial
 from typing import Annotated, Any, get_type_hints
 
+from common.canonical import Document
 from common.errors import UsageError
 from common.model.mechanisms import (
     AUTO,
@@ -43,6 +44,7 @@ from common.model.privacy import (
     round_down,
 )
 from common.model.products import Product
+from common.planning.facts import NO_FACTS, Facts, parse_facts
 from common.trust.identity import NAME_RULE, is_name
 
 DEFAULT = Decimal("0.03")
@@ -212,6 +214,25 @@ def parse_colluding(text: str) -> int | None:
         ) from None
 
 
+def parse_pairs(texts: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Read pairs of attributes, `first:second` each.
+
+    Raises:
+        UsageError: If one is no pair, or is named twice.
+    """
+    found = []
+    for text in texts:
+        names = tuple(name.strip() for name in text.split(":"))
+        if len(names) != len(_PAIR) or not all(names) or len(set(names)) != len(names):
+            raise UsageError(f"{text!r} is no pair of attributes", "write pairs as age:income,age:ward")
+        found.append(names)
+    distinct("pair", [" and ".join(sorted(names)) for names in found])
+    return tuple(found)
+
+
+_PAIR = ("first", "second")
+
+
 def parse_weights(texts: Sequence[str]) -> tuple[tuple[str, Decimal], ...]:
     """Read the weights of attributes, `name=weight` each.
 
@@ -297,6 +318,7 @@ class Kind(Enum):
     NAMES = "texts, separated by commas"
     FLAG = "yes or no"
     FOLDER = "folder"
+    FILE = "file, whose text is read where it is stated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,10 +385,10 @@ class ReleaseArguments:
     product: Annotated[
         Product,
         Argument(
-            "What is made: masked records, or records from a model of noisy counts (synthetic).",
+            "What is made: masked records, or records that agree with noisy counts (synthetic).",
             lambda text: Product(one_of("product", text or "masked", tuple(Product))), Product,
             default="masked", choices=tuple(Product), label="Product",
-            hint="masked: every record, each value with noise. synthetic: records drawn from a model.",
+            hint="masked: every record, each value with noise. synthetic: records made of noisy counts.",
         ),
     ] = Product.MASKED  # fmt: skip
     delta: Annotated[
@@ -388,6 +410,26 @@ class ReleaseArguments:
         ),
     ] = None  # fmt: skip
     """None for the default: all others of two owners, else one."""
+    pairs: Annotated[
+        tuple[tuple[str, ...], ...],
+        Argument(
+            "With --product synthetic: count only the tables of these pairs, with less noise each.",
+            parse_pairs, _tuples, metavar="A:B,A:C", kind=Kind.NAMES, label="Pairs of attributes",
+            hint="age:income,age:ward counts two tables; empty for those of all pairs.",
+            product=Product.SYNTHETIC,
+        ),
+    ] = ()  # fmt: skip
+    """Names of both attributes of each; empty for all pairs."""
+    facts: Annotated[
+        Facts,
+        Argument(
+            "With --product synthetic: file of rules and tables that hold across owners, TOML.", parse_facts,
+            Facts.from_document, metavar="FILE", kind=Kind.FILE, label="Facts across owners",
+            hint="TOML: structural_zeros as in owner.toml, and [attributes.NAME] with follows and values.",
+            product=Product.SYNTHETIC,
+        ),
+    ] = NO_FACTS  # fmt: skip
+    """Public knowledge about attributes of several owners."""
     k: Annotated[
         int | None,
         Argument(
@@ -526,7 +568,7 @@ class ReleaseArguments:
         """Return the arguments as JSON-serialisable values."""
         document = {each.name: _stored(getattr(self, each.name)) for each in fields(self) if each.init}
         # The version before reads documents without these.
-        for name in ("anyway", "product", "delta", "colluding"):
+        for name in ("anyway", "product", "delta", "colluding", "pairs", "facts"):
             if getattr(self, name) == DEFAULTS[name]:
                 del document[name]
         return document
@@ -555,6 +597,8 @@ DEFAULTS: Mapping[str, Any] = {
 def _stored(value: Any) -> Any:
     if isinstance(value, RankNoise):
         return value.to_texts()
+    if isinstance(value, Document):
+        return value.to_document()
     if isinstance(value, tuple):
         return [_stored(each) for each in value]
     return format(value, "f") if isinstance(value, Decimal) else value

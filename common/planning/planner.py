@@ -8,7 +8,7 @@ References:
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from itertools import chain
@@ -21,7 +21,8 @@ from common.model.structural_zeros import rules_of
 from common.model.task import Modelled, PlannedAttribute, Task
 from common.planning.arguments import ReleaseArguments
 from common.planning.attributes import check_k, plan_attribute, shares, smallest_accepted_k
-from common.synthesis.accounting import ROUNDS, default_colluding, honest_owners
+from common.planning.facts import Held, resolve_facts
+from common.synthesis.accounting import default_colluding, honest_owners
 
 
 def make_plan(
@@ -41,17 +42,27 @@ def make_plan(
 
     Raises:
         UsageError: If epsilon cannot be divided so finely or so, k, weights or rank noise do not go with
-            the mechanism or the attributes, or a synthetic release is not possible.
+            the mechanism or the attributes, a synthetic release is not possible, or a stated fact cannot be
+            used.
     """
     g = max(schemas[owner].max_records_per_person for owner in arguments.owners)
     homes = groups_of_attributes(arguments.groups, holders(arguments, schemas))
-    groups = [_attributes_of(arguments, group, homes, schemas) for group in range(len(arguments.groups))]
+    held = [_attributes_of(arguments, group, homes, schemas) for group in range(len(arguments.groups))]
+    own = {owner: schemas[owner] for owner in arguments.owners}
+    zeros, stated = resolve_facts(
+        arguments.facts, Held.of(tuple(chain.from_iterable(held)), own, arguments.attributes)
+    )
+    groups = _counted(arguments, held, stated)
     names = [[attribute.name for attribute in group] for group in groups]
     modelled: list[Modelled | None] = [None] * len(groups)
     masked: dict[tuple[str, int], tuple[PlannedAttribute, ...]] = {}
     synthesis = None
     if arguments.product is Product.SYNTHETIC:
-        synthesis = _synthesis(arguments, schemas, homes)
+        synthesis = replace(
+            _synthesis(arguments, schemas, _in_order(arguments, groups)),
+            stated_zeros=zeros,
+            stated_following=tuple(each.name for each in stated),
+        )
         # One person's record at all owners has one epsilon: it is not divided.
         modelled = [Modelled(tuple(each), arguments.epsilon) for each in names]
     else:
@@ -68,7 +79,7 @@ def make_plan(
         for group, owners in enumerate(arguments.groups)
         for owner in owners
     )
-    following = _following(arguments, names, schemas)
+    following = (*_following(arguments, names, schemas), *stated)
     rules = [each for owner in arguments.owners if (each := schemas[owner].identifier) is not None]
     identifier = replace(rules[0], texts=min(each.texts for each in rules)) if rules else None
     plan = Plan(
@@ -102,18 +113,49 @@ def make_plan(
     return plan
 
 
-def _synthesis(arguments: ReleaseArguments, schemas: Mapping[str, Schema], names: Iterable[str]) -> Synthesis:
+def _counted(
+    arguments: ReleaseArguments, held: Sequence[Sequence[Attribute]], stated: Sequence[Following]
+) -> list[tuple[Attribute, ...]]:
+    """Return the attributes of every group without those that stated facts derive.
+
+    Raises:
+        UsageError: If none is left of a group.
+    """
+    derived = {each.name for each in stated}
+    groups = [tuple(each for each in group if each.name not in derived) for group in held]
+    for owners, before, after in zip(arguments.groups, held, groups, strict=True):
+        if before and not after:
+            raise UsageError(
+                f"facts derive every attribute of {', '.join(owners)}, and nothing is left to count there",
+                "leave the owner out of the release, or the fact",
+            )
+    return groups
+
+
+def _synthesis(
+    arguments: ReleaseArguments, schemas: Mapping[str, Schema], attributes: Sequence[Attribute]
+) -> Synthesis:
     """Return how a synthetic release is made.
 
     Raises:
-        UsageError: If more owners may collude than there are others.
+        UsageError: If more owners may collude than there are others, or a pair names other attributes.
     """
+    # It brings numpy, which nothing else of a plan needs.
+    from common.planning.synthetic import least_records, named_pairs
+    from common.synthesis.schedule import budget_split
+
+    names = [each.name for each in attributes]
     n_owners, colluding = max(map(len, arguments.groups)), arguments.colluding
     if colluding is None:
         colluding = default_colluding(n_owners)
     honest_owners(n_owners, colluding)
     rules = [each for owner in arguments.owners for each in schemas[owner].structural_zeros]
-    return Synthesis(colluding, ROUNDS, arguments.delta, rules_of(tuple(dict.fromkeys(rules)), names))
+    records = [[schemas[owner].records_rounded for owner in owners] for owners in arguments.groups]
+    split = budget_split(least_records(records), arguments.epsilon, arguments.delta)
+    return Synthesis(
+        colluding, split, arguments.delta, rules_of(tuple(dict.fromkeys(rules)), names),
+        named_pairs(arguments.pairs, names),
+    )  # fmt: skip
 
 
 def _masked(

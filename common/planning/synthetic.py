@@ -4,7 +4,7 @@ The aggregator checks a plan before it asks any owner, and every owner checks it
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from math import ceil, sqrt
@@ -15,13 +15,21 @@ import numpy as np
 from common.errors import UnusableDataError, UsageError
 from common.model.plan import Plan, Synthesis
 from common.model.privacy import plain
-from common.model.schema import Attribute, Schema, most_records, rule_codes
+from common.model.schema import Attribute, Schema, rule_codes
 from common.model.task import Modelled
 from common.planning.arguments import check_countable
-from common.synthesis.accounting import FLOOR, ROUNDS, default_colluding, zcdp_rho
-from common.synthesis.course import Design, check_design, n_numbers, next_round, one_way_noises
-from common.synthesis.rounds import MOST_ATTRIBUTES, MOST_BINS, most_bins
+from common.synthesis.accounting import FLOOR, default_colluding, zcdp_rho
+from common.synthesis.binning import FEWEST_LABELS
+from common.synthesis.counters import traffic
 from common.synthesis.sample import MOST_RECORDS
+from common.synthesis.schedule import (
+    Design,
+    budget_split,
+    check_design,
+    n_numbers,
+    next_round,
+    one_way_noises,
+)
 
 DELTA, _DELTA_OF = Decimal("0.000001"), 10
 """The δ that is recommended, and how many times it may be 1/n at most."""
@@ -31,6 +39,10 @@ _SMALL_TABLE = 16
 """Cells."""
 MEAN_DEVIATION = 0.8
 """The expected absolute error of a cell, by standard deviations of its noise."""
+MOST_ATTRIBUTES = 30
+"""Noise of a table grows with the number of all pairs."""
+WORTHLESS = 0.5
+"""From this expected total variation on, more records than not have another value than theirs."""
 MOST_NUMBERS = 2**17
 """Most numbers of a round: 1 MB of an owner's answer."""
 
@@ -47,25 +59,57 @@ def design_of(plan: Plan, n_records: int | None = None) -> Design:
         raise ValueError("the plan is not that of a synthetic release")
     group_of = {name: task.group for task in plan.tasks for name in task.names}
     across = plan.n_groups > 1
-    by_group = [
-        sum(task.records_rounded for task in plan.tasks if task.group == group)
-        for group in range(plan.n_groups)
-    ]
-    planned = max(min(by_group), 1)
+    places = {each.name: place for place, each in enumerate(plan.attributes)}
     return Design(
         plan.attributes,
-        planned if n_records is None else n_records,
+        least_records(_stated_records(plan)) if n_records is None else n_records,
         plan.epsilon,
         synthesis.delta,
         owners=tuple(map(len, plan.groups)),
         colluding=synthesis.colluding,
-        rules=tuple(rule_codes(each, plan.attributes) for each in synthesis.structural_zeros),
+        rules=tuple(rule_codes(each, plan.attributes) for each in plan.structural_zeros),
         split=synthesis.split,
+        named_pairs=tuple(tuple(map(places.__getitem__, pair)) for pair in synthesis.pairs),
         homes=tuple(group_of[each.name] for each in plan.attributes) if across else (),
     )
 
 
-def own_design(schema: Schema, n_records: int, epsilon: Decimal, delta: Decimal) -> Design:
+def _stated_records(plan: Plan) -> list[list[int]]:
+    return [
+        [task.records_rounded for task in plan.tasks if task.group == group] for group in range(plan.n_groups)
+    ]
+
+
+def least_records(by_group: Sequence[Sequence[int]]) -> int:
+    """Return the least number of records that owners stated, at least 1, from the numbers of each group."""
+    return max(min(map(sum, by_group)), 1)
+
+
+def named_pairs(pairs: Sequence[Sequence[str]], names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Return pairs of attributes in the order of a release.
+
+    Raises:
+        UsageError: If one has an attribute that is not released.
+    """
+    places = {name: place for place, name in enumerate(names)}
+    unknown = sorted({name for pair in pairs for name in pair if name not in places})
+    if unknown:
+        raise UsageError(
+            f"pairs name attributes that are not counted: {', '.join(unknown)}",
+            f"counted are {', '.join(names)}; attributes that follow others are derived",
+            {"unknown": unknown},
+        )
+    numbered = sorted(tuple(sorted(map(places.__getitem__, pair))) for pair in pairs)
+    return tuple(tuple(names[place] for place in pair) for pair in numbered)
+
+
+def own_design(
+    schema: Schema,
+    n_records: int,
+    epsilon: Decimal,
+    delta: Decimal,
+    pairs: Sequence[Sequence[str]] = (),
+) -> Design:
     """Return what a synthetic table of one owner's data follows from, once it is checked that it can be made.
 
     Raises:
@@ -80,7 +124,9 @@ def own_design(schema: Schema, n_records: int, epsilon: Decimal, delta: Decimal)
         )
     check_delta(delta, n_records)
     rules = tuple(rule_codes(rule, schema.attributes) for rule in schema.structural_zeros)
-    design = Design(schema.attributes, n_records, epsilon, delta, rules=rules)
+    places = {name: place for place, name in enumerate(schema.names)}
+    named = [tuple(map(places.__getitem__, pair)) for pair in named_pairs(pairs, schema.names)]
+    design = Design(schema.attributes, n_records, epsilon, delta, rules=rules, named_pairs=tuple(named))
     check_design(design)
     return design
 
@@ -88,8 +134,9 @@ def own_design(schema: Schema, n_records: int, epsilon: Decimal, delta: Decimal)
 def _check_attributes(attributes: Sequence[Attribute]) -> None:
     if len(attributes) > MOST_ATTRIBUTES:
         raise UsageError(
-            f"{len(attributes)} attributes, a model has at most {MOST_ATTRIBUTES}",
-            "choose some: --attributes a,b,c",
+            f"{len(attributes)} attributes, a synthetic release has at most {MOST_ATTRIBUTES}: with the "
+            "number of pairs the noise of every table grows",
+            "leave out what is not analysed: --attributes a,b,c",
         )
 
 
@@ -106,7 +153,7 @@ def noise_share(design: Design) -> float:
 
 
 def has_enough_records(design: Design) -> bool:
-    """Return whether there are enough records for a model: a table of 4 x 4 shows relations despite noise."""
+    """Return whether there are enough records: a table of 4 x 4 shows relations despite noise."""
     return noise_share(design) <= WARNED
 
 
@@ -119,7 +166,8 @@ def alternative_design(plan: Plan) -> Design | None:
         return None
     tasks = [replace(each, attributes=(), modelled=Modelled(each.names, plan.epsilon)) for each in plan.tasks]
     colluding = default_colluding(max(map(len, plan.groups)))
-    other = replace(plan, tasks=tuple(tasks), synthesis=Synthesis(colluding, ROUNDS))
+    split = budget_split(least_records(_stated_records(plan)), plan.epsilon, plan.delta)
+    other = replace(plan, tasks=tuple(tasks), synthesis=Synthesis(colluding, split))
     try:
         check_synthetic(other)
     except UsageError:
@@ -141,12 +189,27 @@ def noise_share_with_delta(design: Design) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedErrors:
-    """Total variations to expect between the original and the drawn records, means over the attributes."""
+    """Total variations to expect between the original and the synthetic records."""
 
-    one_way: float
-    """Of single attributes."""
-    two_way: float
-    """Of pairs of attributes; 0 for one attribute."""
+    attributes: Mapping[str, float]
+    """Of every attribute, by name."""
+    pairs: Mapping[tuple[str, str], float]
+    """Of every counted pair; never less than of either attribute."""
+
+    @property
+    def one_way(self) -> float:
+        """The mean over the attributes."""
+        return fmean(self.attributes.values())
+
+    @property
+    def two_way(self) -> float:
+        """The mean over the pairs; 0 for one attribute."""
+        return fmean(self.pairs.values()) if self.pairs else 0.0
+
+    @property
+    def worthless(self) -> tuple[str, ...]:
+        """Names of the attributes of which noise leaves nothing."""
+        return tuple(name for name, error in self.attributes.items() if error >= WORTHLESS)
 
 
 def expected_errors(design: Design) -> ExpectedErrors:
@@ -154,38 +217,51 @@ def expected_errors(design: Design) -> ExpectedErrors:
 
     What data look like is not known, so it is assumed: numbers are spread over their domain and bins have
     equal counts; the k-th of the categories has a share in proportion to 1/k. With s the standard deviation
-    of a count as a share of the records, a cell of share p is off by the smaller of 0.8 s and p. A number of
-    many values is counted in parts, the finer the less noise there is: then √s. In tables of pairs a number
-    of more values than bins adds the quarter of the width of a bin. Relations that are not measured, and
-    those that the model carries over from others, are not in it.
+    of a count as a share of the records, a value of share p contributes 0.4 s, since what one value gains
+    another one loses, and at most p: lost, and found at a value that nobody has. A number of many values is
+    counted in parts, the finer the less noise there is: then √s. In tables of pairs a number of more values
+    than bins adds an eighth of the width of a bin.
     """
-    shares, widths, ones = [], [], []
+    attributes, ones, shares, widths = design.attributes, [], [], []
     of_pairs = {pair: sqrt(each) / design.n_records for pair, each in design.pair_variances.items()}
-    largest = max(of_pairs.values(), default=0.0)
-    most = most_bins(design.n_records, design.pair_variance)
-    for place, (attribute, noise) in enumerate(zip(design.attributes, one_way_noises(design), strict=True)):
+    largest, most = max(of_pairs.values(), default=0.0), design.most_bins
+    for place, (attribute, noise) in enumerate(zip(attributes, one_way_noises(design), strict=True)):
         deviation = sqrt(design.variance(noise, (place,))) / design.n_records
+        off = MEAN_DEVIATION / 2 * deviation
         if attribute.is_categorical:
             whole = 1 / np.arange(1, attribute.n_values + 1)
             whole /= whole.sum()
-            ones.append(float(np.minimum(MEAN_DEVIATION * deviation, whole).sum()) / 2)
+            ones.append(min(float(np.minimum(off, whole).sum()), 1.0))
             # Categories below three standard deviations share a bin.
-            own = whole[whole >= 3 * largest][: MOST_BINS - 1]
+            own = whole[whole >= 3 * largest][: max(most, FEWEST_LABELS) - 1]
             shares.append(whole if whole.size <= own.size + 1 else np.append(own, 1 - own.sum()))
             widths.append(0.0)
         else:
-            in_values = MEAN_DEVIATION / 2 * deviation * attribute.n_values
-            ones.append(min(in_values, sqrt(deviation)))
+            ones.append(min(off * attribute.n_values, sqrt(deviation), 1.0))
             bins = min(attribute.n_values, most)
             shares.append(np.full(bins, 1 / bins))
-            widths.append(1 / (4 * bins) if attribute.n_values > bins else 0.0)
-    twos = [
-        float(np.minimum(MEAN_DEVIATION * of_pairs[i, j], np.outer(shares[i], shares[j])).sum()) / 2
-        + widths[i]
-        + widths[j]
-        for i, j in of_pairs
-    ]
-    return ExpectedErrors(min(fmean(ones), 1.0), min(fmean(twos), 1.0) if twos else 0.0)
+            widths.append(1 / (8 * bins) if attribute.n_values > bins else 0.0)
+    twos = {}
+    for (i, j), deviation in of_pairs.items():
+        cells = np.minimum(MEAN_DEVIATION * deviation, np.outer(shares[i], shares[j]))
+        within = float(cells.sum()) / 2 + widths[i] + widths[j]
+        twos[attributes[i].name, attributes[j].name] = min(max(within, ones[i], ones[j]), 1.0)
+    return ExpectedErrors({each.name: one for each, one in zip(attributes, ones, strict=True)}, twos)
+
+
+def hidden_by_noise(design: Design) -> bool:
+    """Whether a release is expected to be worthless: tables of pairs, or else every attribute."""
+    errors = expected_errors(design)
+    return noise_share(design) > REFUSED or len(errors.worthless) == len(errors.attributes)
+
+
+def pairs_possible(design: Design) -> int:
+    """Return of how many tables noise would move few enough records; 0 if of none, or if of all."""
+    fewer = [design.pairs[:number] for number in range(1, len(design.pairs))]
+    number = bisect_left(
+        fewer, True, key=lambda pairs: noise_share(replace(design, named_pairs=pairs)) > WARNED
+    )
+    return number if noise_share(design) > WARNED else 0
 
 
 def epsilon_against_all(design: Design) -> Decimal:
@@ -250,7 +326,6 @@ def check_delta(delta: Decimal, n_records: int) -> None:
 def records_needed(design: Design) -> int:
     """Return with how many records noise would move few enough of them, for this ε and these attributes."""
     needed = design.n_records
-    # With more records more pairs are counted, with more noise.
     while (share := noise_share(replace(design, n_records=needed))) > WARNED:
         needed = -(-ceil(needed * share / WARNED) // 100) * 100
     return needed
@@ -294,8 +369,11 @@ def check_synthetic(plan: Plan) -> None:
             "the whole noise",
             "leave --colluding out, or choose at least 1",
         )
-    check_delta(design.delta, most_records(design.n_records))
+    # Of the least number that owners can have: the exact one is checked before anything is spent.
+    check_delta(design.delta, design.n_records)
     check_design(design)
+    if any(map(design.is_across, design.pairs)):
+        traffic(design)
     asked = next_round(design, ())
     if isinstance(asked, tuple) and n_numbers(asked) > MOST_NUMBERS:
         raise UsageError(

@@ -6,14 +6,16 @@ questions. Its columns:
 | column | meaning |
 |---|---|
 | `round` | number of the round, from 1 |
-| `table` | number of the table, from 1; a score is a table of one number |
-| `kind` | `one-way`, `score`, `coarse` (a table of merged bins in the place of a score) or `two-way` |
+| `table` | number of the table, from 1 |
+| `kind` | `one-way` or `two-way` |
 | `first`, `second` | names of the attributes; `second` is null in one-way tables |
 | `first_cell`, `second_cell` | the values of the cell: a value, the first and last of a range, or labels |
-| `count` | the noisy number of records in the cell; of a score in quarters of a record |
-| `standard_deviation` | of the noise of `count`, in the same unit |
+| `count` | the noisy number of records in the cell |
+| `standard_deviation` | of the noise of `count` |
 
-Everything but `count` follows from public numbers (`common.synthesis.course`). So a table that was read is
+Labels of one cell are joined by a stroke between blanks; every stroke of a label is doubled.
+
+Everything but `count` follows from public numbers (`common.synthesis.schedule`). So a table that was read is
 made again from its own counts and has to be the same.
 """
 
@@ -28,13 +30,12 @@ from common.arrays import Int64Array
 from common.errors import IntegrityError
 from common.model.schema import Attribute
 from common.planning.synthetic import MEAN_DEVIATION
-from common.synthesis.course import (
-    CoarseTable,
+from common.synthesis.binning import Binning
+from common.synthesis.schedule import (
     Design,
-    Measured,
     OneWay,
     Question,
-    Score,
+    RoundSums,
     SyntheticRelease,
     attributes_of,
     n_numbers,
@@ -43,11 +44,10 @@ from common.synthesis.course import (
     split,
     synthesise,
 )
-from common.synthesis.rounds import Coding
 from common.synthesis.sums import LARGEST_SUM
 
 COUNTS_FILE = "counts.parquet"
-ONE_WAY, SCORE, COARSE, TWO_WAY = "one-way", "score", "coarse", "two-way"
+ONE_WAY, TWO_WAY = "one-way", "two-way"
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 COLUMNS = pa.schema(
     [
@@ -67,7 +67,7 @@ _BETWEEN = " | "
 """Between the labels of a cell of several."""
 
 
-def counts_table(design: Design, measured: Measured) -> pa.Table:
+def counts_table(design: Design, measured: RoundSums) -> pa.Table:
     """Return the noisy counts of a release, `(n_numbers, 9)`."""
     asked = [
         (number, question, counts)
@@ -94,7 +94,7 @@ def pair_errors(counts: pa.Table, n_records: int) -> dict[tuple[str, str], float
     """Return of every counted pair the total variation to expect between its noisy and its original table.
 
     A cell is off by the smaller of the mean deviation of its noise and of what it holds. The records are
-    mostly nearer, for the model reconciles all counts.
+    mostly nearer, for they agree with all counts at once.
     """
     cells = counts.filter(pc.equal(pc.cast(counts.column("kind"), pa.string()), TWO_WAY))
     deviations, numbers, tables = (
@@ -117,14 +117,12 @@ def _describe(question: Question, attributes: Sequence[Attribute]) -> tuple[_Cel
         cells = leaf_texts(attribute, question.edges)
         return ONE_WAY, attribute.name, cells, None, None
     one, other = (attributes[place] for place in question.pair)
-    if isinstance(question, Score):
-        return SCORE, one.name, None, other.name, None
     of_one, of_other = (
-        bin_texts(attribute, coding) for attribute, coding in zip((one, other), question.codings, strict=True)
+        bin_texts(attribute, binning)
+        for attribute, binning in zip((one, other), question.binnings, strict=True)
     )
     cells = [text for text in of_one for _ in of_other]
-    kind = COARSE if isinstance(question, CoarseTable) else TWO_WAY
-    return kind, one.name, cells, other.name, of_other * len(of_one)
+    return TWO_WAY, one.name, cells, other.name, of_other * len(of_one)
 
 
 def _texts(tables: Sequence[_Cells], sizes: Sequence[int]) -> pa.DictionaryArray:
@@ -139,28 +137,39 @@ def _texts(tables: Sequence[_Cells], sizes: Sequence[int]) -> pa.DictionaryArray
 
 def leaf_texts(attribute: Attribute, edges: Int64Array) -> list[str]:
     """Return the values of every part of an attribute in words."""
-    ranges = zip(edges[:-1].tolist(), (edges[1:] - 1).tolist(), strict=True)
-    return [_range_text(attribute, first, last) for first, last in ranges]
+    return range_texts(attribute, edges[:-1], edges[1:] - 1)
 
 
-def _range_text(attribute: Attribute, first: int, last: int) -> str:
-    start = attribute.text(attribute.lower + first)
-    return start if first == last else f"{start} to {attribute.text(attribute.lower + last)}"
+def range_texts(attribute: Attribute, first: Int64Array, last: Int64Array) -> list[str]:
+    """Return ranges of an attribute's values in words; they are given by their first and last codes."""
+    ranges = zip(first.tolist(), last.tolist(), strict=True)
+    return [
+        _value_text(attribute, start)
+        if start == end
+        else f"{_value_text(attribute, start)} to {_value_text(attribute, end)}"
+        for start, end in ranges
+    ]
 
 
-def bin_texts(attribute: Attribute, coding: Coding) -> list[str]:
+def _value_text(attribute: Attribute, code: int) -> str:
+    text = attribute.text(attribute.lower + code)
+    # Only a single stroke is between labels, so no cell of several reads like a label or another cell.
+    return text.replace("|", "||") if attribute.is_categorical else text
+
+
+def bin_texts(attribute: Attribute, binning: Binning) -> list[str]:
     """Return the values of every bin in words."""
-    edges, labels = coding.leaves.edges, coding.labels
+    edges, labels = binning.histogram.edges, binning.labels
     if attribute.is_categorical:
-        held: list[list[str]] = [[] for _ in range(coding.n_bins)]
+        held: list[list[str]] = [[] for _ in range(binning.n_bins)]
         for code, label in enumerate(labels.tolist()):
-            held[label].append(attribute.text(attribute.lower + code))
+            held[label].append(_value_text(attribute, code))
         return [_BETWEEN.join(names) for names in held]
-    starts = np.searchsorted(labels, np.arange(coding.n_bins))
+    starts = np.searchsorted(labels, np.arange(binning.n_bins))
     return leaf_texts(attribute, np.append(edges[:-1][starts], edges[-1]))
 
 
-def measured_in(design: Design, counts: pa.Table) -> Measured:
+def measured_in(design: Design, counts: pa.Table) -> RoundSums:
     """Return what a table of noisy counts says that was measured; it is untrusted input.
 
     Raises:
@@ -168,7 +177,7 @@ def measured_in(design: Design, counts: pa.Table) -> Measured:
     """
     given = _numbers(counts)
     sums: list[Int64Array] = []
-    while not isinstance(asked := next_round(design, sums), Measured):
+    while not isinstance(asked := next_round(design, sums), RoundSums):
         size = n_numbers(asked)
         if given.size < size:
             raise IntegrityError(f"{COUNTS_FILE} lacks numbers of round {len(sums) + 1}", _HINT)
@@ -207,7 +216,7 @@ def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> np.ndarray:
 
 
 def check_drawn(design: Design, seed: str, counts: pa.Table, codes: Iterable[Int64Array]) -> SyntheticRelease:
-    """Check that records follow from noisy counts: the model is fitted and the records are drawn again.
+    """Check that records follow from noisy counts: the records are made from these again.
 
     Nothing of the owners is needed for it. That the counts are those that the owners sent is another check.
 

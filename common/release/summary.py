@@ -126,7 +126,7 @@ def of_synthesis(evidence: Evidence) -> dict[str, Any]:
             **synthesis.to_document(),
             "epsilon": evidence.plan.epsilon,
             "rounds": len(rounds) - 1,
-            "relations": [list(pair) for pair in rounds[-1][0].relations],
+            "relations": [list(pair) for pair in evidence.plan.counted_pairs],
         },
         "rounds": [signed.to_document(document) for document, signed in rounds],
     }

@@ -32,6 +32,7 @@ from common.model.schema import (
     with_followers,
 )
 from common.model.structural_zeros import StructuralZero
+from common.planning.synthetic import MOST_ATTRIBUTES
 from common.release.counts import COLUMNS, COUNTS_FILE, check_drawn
 from common.release.data_files import (
     check_following,
@@ -44,9 +45,9 @@ from common.release.data_files import (
 )
 from common.release.step import step
 from common.release.table import DERIVED, derived_units, describe_field, from_units, release_type
-from common.synthesis.course import METHOD, Design, Measured, SyntheticRelease, check_design
-from common.synthesis.rounds import MOST_ATTRIBUTES
+from common.synthesis.binning import all_pairs
 from common.synthesis.sample import MOST_RECORDS
+from common.synthesis.schedule import METHOD, Design, RoundSums, SyntheticRelease, check_design
 from common.words.numbers import cost_text
 from common.words.product import derived
 from common.words.synthetic import exclusions, invariants, promises
@@ -54,7 +55,7 @@ from common.words.synthetic import exclusions, invariants, promises
 _LARGEST_REPORT = 1 << 24
 """Bytes."""
 _MOST_COUNTS = 1 << 21
-"""Of all tables: labels of categories are at most half as many, and tables of pairs have 256 cells."""
+"""Of all tables: labels of categories, and cells of the tables of pairs."""
 _CELL_BYTES = 100
 """Of the text of a range of numbers."""
 _HINT = "do not use these files; get them again from who made them"
@@ -74,7 +75,7 @@ def counts_path(table: Path) -> Path:
 def records_table(design: Design, made: SyntheticRelease, following: Sequence[Following] = ()) -> pa.Table:
     """Return the records as a table of release types, with descriptions of the columns."""
     cost = cost_text(design.epsilon, design.delta)
-    how = f"drawn from a model of noisy counts, {cost} for the whole record"
+    how = f"made of noisy counts, {cost} for the whole record"
     units = {each.name: codes + each.lower for each, codes in zip(design.attributes, made.codes, strict=True)}
     units |= derived_units(following, design.attributes, units)
     ways = {each.name: DERIVED.format(follows=each.follows) for each in following}
@@ -87,7 +88,7 @@ def records_table(design: Design, made: SyntheticRelease, following: Sequence[Fo
 
 def report_of(
     design: Design,
-    measured: Measured,
+    measured: RoundSums,
     zeros: Sequence[StructuralZero] = (),
     following: Sequence[Following] = (),
 ) -> dict[str, Any]:
@@ -104,7 +105,7 @@ def report_of(
         "attributes": [each.name for each in design.attributes],
         **({"structural_zeros": [each.to_document() for each in zeros]} if zeros else {}),
         **({"following": [each.to_document() for each in following]} if following else {}),
-        "relations": [[design.attributes[i].name for i in pair] for pair in measured.pairs],
+        "relations": [[design.attributes[i].name for i in pair] for pair in design.pairs],
         "seed": measured.seed.hex(),
         "promises": [*promises(design.epsilon, design.delta), *exclusions(zeros), *derived(following)],
         "invariants": list(invariants(design.n_records)),
@@ -234,7 +235,15 @@ def _design_of(report: Mapping[str, Any], zeros: Sequence[StructuralZero]) -> De
     if fault := fault_of_rules(zeros, attributes):
         raise IntegrityError(fault)
     rules = tuple(rule_codes(rule, attributes) for rule in zeros)
-    design = Design(attributes, n_records, epsilon, delta, rules=rules)
+    places = {each.name: place for place, each in enumerate(attributes)}
+    pairs = tuple(tuple(map(places.__getitem__, pair)) for pair in report["relations"])
+    if list(pairs) != sorted(set(pairs)) or not set(pairs) <= set(all_pairs(len(attributes))):
+        raise IntegrityError("its relations are not those of this table")
+    # One attribute has no pairs, and several have some.
+    named = () if pairs == tuple(all_pairs(len(attributes))) else pairs
+    if bool(pairs) is not (len(attributes) > 1):
+        raise IntegrityError("its relations are not those of this table")
+    design = Design(attributes, n_records, epsilon, delta, rules=rules, named_pairs=named)
     check_design(design)
     return design
 

@@ -27,7 +27,7 @@ from common.model.task import PlannedAttribute
 if TYPE_CHECKING:
     import pandas as pd
 
-DRAWN = "drawn from a model of noisy counts"
+DRAWN = "made of noisy counts"
 DERIVED = "derived from {follows}, by a public table"
 RECORD_COLUMN = "record"
 """Number of the released record, from 1, in random order."""

@@ -56,7 +56,8 @@ class SyntheticTable:
     @cached_property
     def counts(self) -> NoisyCounts:
         """The noisy counts, and estimates from them alone."""
-        return NoisyCounts(self.verified.design, self.verified.made.measured)
+        verified = self.verified
+        return NoisyCounts(verified.design, verified.made.measured, verified.following)
 
     @cached_property
     def table(self) -> pa.Table:

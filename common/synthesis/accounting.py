@@ -6,7 +6,7 @@ same. The number of records, of all, of every owner, and of every two owners of 
 There are two accountings. Without δ the release is ε-differentially private, every answer gets discrete
 Laplace noise, and budgets are parts of ε. With δ it is (ε, δ)-differentially private by way of
 ρ-zero-concentrated differential privacy, every answer gets discrete Gaussian noise, and budgets are parts of
-ρ. In both the parts of answers add up, also where an answer decides what is asked next.
+ρ. In both the parts of answers add up, also where an answer decides how the next tables are cut.
 """
 
 from collections.abc import Sequence
@@ -26,16 +26,10 @@ from common.model.privacy import SHARE_PLACES, plain, weighted_share
 # none if it is the same cell. L1 = 2, L2² = 2. k tables: L1 = 2k, L2² = 2k. A table of sums over owners moves
 # like the table of the one owner that has the record.
 #
-# Score. S = Σ |T - E| over the cells of a table T, where E is public: it is made of earlier noisy answers and
-# the owner's number of records, which a replaced record leaves as it is. By the triangle inequality S moves
-# by at most Σ |T' - T| <= 2. The same with everything in units of 1/u of a record: S = Σ |u T - E| with whole
-# numbers E moves by at most 2u. As one number L1 = 2 and L2² = 4; k scores: L1 = 2k, L2² = 4k. Only the owner
-# that has the record answers otherwise, so this also holds for sums of scores.
-#
 # Noise. Discrete Laplace noise of scale t on every number of an answer of sensitivity L1: the privacy loss is
-# at most L1/t (Σ ||x| - |x - d||/t <= Σ |d|/t). Discrete Gaussian noise of parameter σ²: ρ = L2²/(2 σ²)
-# (Canonne, Kamath, Steinke 2020, Theorem 4). Scales are rounded up to whole numbers, so the loss is at most
-# the budget.
+# at most L1/t (Σ ||x| - |x - d||/t <= Σ |d|/t), so k tables cost 2k/t. Discrete Gaussian noise of parameter
+# σ²: ρ = L2²/(2 σ²) (Canonne, Kamath, Steinke 2020, Theorem 4), so k tables cost k/σ². Scales are rounded up
+# to whole numbers, so the loss is at most the budget.
 #
 # Shares. Each of m owners adds a share, such that the shares of any h = m - c make up the whole noise, for at
 # most c owners that collude with the aggregator. The remaining shares are independent of these:
@@ -70,23 +64,6 @@ from common.model.privacy import SHARE_PLACES, plain, weighted_share
 #   Kairouz, Liu, Steinke 2021, "The distributed discrete Gaussian mechanism".
 
 
-@dataclass(frozen=True, slots=True)
-class Sensitivity:
-    """By how much one replaced record moves one answer."""
-
-    l1: int
-    """Sum of the changes."""
-    l2_squared: int
-    """Sum of their squares."""
-
-
-TABLE = Sensitivity(2, 2)
-SCORE = Sensitivity(2, 4)
-
-ROUNDS = (Decimal("0.4"), Decimal("0.1"), Decimal("0.5"))
-"""What one-way counts, the choice of pairs, and the tables of the pairs get of the budget."""
-ACROSS = Decimal("0.8")
-"""What pairs across owners get of the budget of the choice, where there are other pairs too."""
 LEAST_SHARE_VARIANCE = 25
 """Of Gaussian shares; see above."""
 MOST_VARIANCE = 2**30
@@ -184,25 +161,18 @@ class Budget:
         whole = sum(weights, Decimal(0))
         return tuple(Budget(self.kind, weighted_share(self.amount, weight, whole)) for weight in weights)
 
-    def noise(
-        self, sensitivity: Sensitivity, n_answers: int, honest: int = 1, unit: int = 1, *, floor: bool = True
-    ) -> Noise:
-        """Return the noise with which so many answers cost the budget.
+    def noise(self, n_tables: int, honest: int = 1, *, floor: bool = True) -> Noise:
+        """Return the noise with which so many tables cost the budget.
 
         Args:
-            sensitivity: Of one answer, in records.
-            n_answers: How many answers the budget pays for.
+            n_tables: How many tables the budget pays for.
             honest: h, how many owners' shares make up the noise.
-            unit: The answers are in units of one in so many of a record.
             floor: Whether each of several owners also adds noise of its own to Laplace shares.
 
         Raises:
             UsageError: If the noise is too large to be drawn.
         """
-        if self.kind is Kind.LAPLACE:
-            whole = Fraction(n_answers * sensitivity.l1 * unit) / Fraction(self.amount)
-        else:
-            whole = Fraction(n_answers * sensitivity.l2_squared * unit**2) / (2 * Fraction(self.amount))
+        whole = Fraction(2 * n_tables if self.kind is Kind.LAPLACE else n_tables) / Fraction(self.amount)
         noise = Noise(self.kind, ceil(whole)).shared(honest, floor=floor)
         most = MOST_SCALE if self.kind is Kind.LAPLACE else MOST_VARIANCE
         if noise.size > most:

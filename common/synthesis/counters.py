@@ -1,17 +1,19 @@
-"""The counters of tables across owners: how wide they are, and what the encrypted rows weigh."""
+"""The counters of tables across owners: how wide they are, where they are, and what encrypted rows weigh."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, isqrt
+from math import isqrt
+from typing import NamedTuple
 
 from common.errors import UsageError
 from common.model.rounds import CIPHERTEXT_BYTES
 from common.synthesis.accounting import Kind, Noise
-from common.synthesis.course import Design
-from common.synthesis.rounds import MOST_BINS, all_pairs, coarse_groups, most_bins
+from common.synthesis.schedule import Design
 
 GUARD_BITS = 100
-"""Room above counters that are hidden."""
+"""Room above the counters of a number, for the part of the blind that hides whatever is there."""
+CAPACITY = 8 * CIPHERTEXT_BYTES // 2 - 1
+"""Bits of a number that is surely below the modulus of a key."""
 MOST_PERSONS = 2**22
 _LAPLACE_REACH, _GAUSSIAN_REACH = 64, 12
 """Noise beyond so many scales or deviations has a probability below e^-60."""
@@ -46,9 +48,65 @@ def width_of(design: Design) -> int:
     Raises:
         UsageError: If there are too many persons.
     """
-    across = [pair for pair in all_pairs(len(design.attributes)) if design.is_across(pair)][:1]
-    noises = [noise(pair) for pair in across for noise in (design.most_table_noise, design.choice_noise)]
-    return counter_width(design.n_records, noises)
+    across = [pair for pair in design.pairs if design.is_across(pair)]
+    return counter_width(design.n_records, [design.table_noise(across[0])])
+
+
+class Place(NamedTuple):
+    """Where an attribute's counters are."""
+
+    number: int
+    """In which number of a person."""
+    start: int
+    """Bit of its first counter."""
+    n_counters: int
+
+
+def counted_with(design: Design, group: int) -> dict[int, tuple[int, ...]]:
+    """Return the attributes that a group's owners encrypt, each with those of adders that it is counted with.
+
+    Both are ascending.
+    """
+    adding = design.order[design.order.index(group) + 1 :]
+    found: dict[int, tuple[int, ...]] = {}
+    for pair in design.pairs:
+        for own, other in (pair, pair[::-1]):
+            if design.home(own) == group and design.home(other) in adding:
+                found[own] = (*found.get(own, ()), other)
+    return {own: tuple(sorted(found[own])) for own in sorted(found)}
+
+
+def layout(
+    n_counters: Mapping[int, int], partners: Mapping[int, tuple[int, ...]], width: int
+) -> dict[int, Place]:
+    """Fill numbers with the counters of attributes; return where each attribute's are.
+
+    Attributes of one number are counted with the same attributes of others, so that no counter of a number
+    comes back that was not asked for.
+
+    Args:
+        n_counters: By attribute.
+        partners: As `counted_with` returns them.
+        width: Bits of a counter.
+
+    Raises:
+        UsageError: If an attribute does not fit into a number.
+    """
+    places: dict[int, Place] = {}
+    number, end, before = 0, 0, None
+    for attribute in sorted(n_counters, key=lambda each: (partners[each], each)):
+        count = n_counters[attribute]
+        bits = count * width
+        if bits + GUARD_BITS > CAPACITY:
+            raise UsageError(
+                f"{count} counters of {width} bits are too many for one number",
+                "choose a larger epsilon or fewer attributes",
+            )
+        if end and (end + bits + GUARD_BITS > CAPACITY or partners[attribute] != before):
+            number, end = number + 1, 0
+        places[attribute] = Place(number, end, count)
+        end, before = end + bits, partners[attribute]
+    return places
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +122,17 @@ class Traffic:
 
 
 def traffic(design: Design) -> Traffic:
-    """Return what counting across owners costs, where groups of owners have different attributes."""
-    width, groups = width_of(design), coarse_groups(design.n_records)
-    most = most_bins(design.n_records, design.pair_variance)
-    bits = dict.fromkeys(range(design.n_groups), 0)
-    for place, attribute in enumerate(design.attributes):
-        n_bins = min(attribute.n_values, MOST_BINS if attribute.is_categorical else most)
-        bits[design.home(place)] += (n_bins + min(n_bins, groups)) * width + GUARD_BITS
+    """Return what counting across owners costs, where groups of owners have different attributes.
+
+    Raises:
+        UsageError: If an attribute has too many bins to be encrypted, or there are too many persons.
+    """
+    width, numbers = width_of(design), []
     # Owners of the last group encrypt nothing; all others send theirs to those of later groups.
-    room = 8 * CIPHERTEXT_BYTES // 2 - GUARD_BITS
-    numbers = [ceil(bits[group] / room) for group in design.order[:-1]]
+    for group in design.order[:-1]:
+        partners = counted_with(design, group)
+        places = layout({place: design.largest_binning(place) for place in partners}, partners, width)
+        numbers.append(1 + max((place.number for place in places.values()), default=-1))
     rows = [CIPHERTEXT_BYTES * design.n_records * number for number in numbers]
     later = [sum(map(design.n_owners.__getitem__, design.order[i:])) for i in range(1, design.n_groups)]
     passed_on = sum(size * n_owners for size, n_owners in zip(rows, later, strict=True))

@@ -7,25 +7,14 @@ Owners are numbered group by group, in the order of the plan.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from common.arrays import Int64Array, UInt8Array
 from common.errors import IntegrityError
-from common.synthesis.course import CoarseTable, Design, Question, Table
-from common.synthesis.rounds import Coding
-
-CrossTable = CoarseTable | Table
-
-
-class Counters(NamedTuple):
-    """A group of counters: those of one attribute."""
-
-    attribute: int
-    """Number of the attribute."""
-    coarse: bool
-    """Whether they count merged bins."""
+from common.synthesis.binning import Binning
+from common.synthesis.schedule import Design, Question, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +66,7 @@ class Roles:
     terms: Terms
     design: Design
     asked: Sequence[Question]
-    """The round in which coarse tables are asked for."""
+    """The round in which tables of pairs are asked for."""
     opening: str
     """SHA-256 of what opened that round, hexadecimal; it stands for all sums before."""
     owners: Sequence[str] = ()
@@ -92,17 +81,14 @@ class Roles:
         return {**self.terms.header(), "roles": self.opening}
 
     @cached_property
-    def codings(self) -> dict[Counters, Coding]:
-        """Bins and merged bins of every attribute."""
-        codings = {}
-        for question in self.asked:
-            if isinstance(question, CoarseTable):
-                for attribute, fine, merged in zip(
-                    question.pair, question.fine, question.codings, strict=True
-                ):
-                    codings[Counters(attribute, coarse=False)] = fine
-                    codings[Counters(attribute, coarse=True)] = merged
-        return codings
+    def binnings(self) -> dict[int, Binning]:
+        """Bins of every attribute that is counted with one of another group."""
+        return {
+            attribute: binning
+            for question in self.asked
+            if isinstance(question, Table) and self.design.is_across(question.pair)
+            for attribute, binning in zip(question.pair, question.binnings, strict=True)
+        }
 
     def adding(self, holder: int) -> tuple[int, ...]:
         """Return the groups whose owners are adders for a holder, in their order."""
@@ -131,10 +117,8 @@ class Roles:
         """Whether an owner has an attribute."""
         return self.design.home(attribute) == self.design.group_of(owner)
 
-    def bins(
-        self, owner: int, columns: Mapping[int, Int64Array], n_persons: int, *, coarse: bool
-    ) -> dict[Counters, Int64Array]:
-        """Return the bins of an owner's persons, with the merged ones or without, `(n_persons,)` by counters.
+    def bins(self, owner: int, columns: Mapping[int, Int64Array], n_persons: int) -> dict[int, Int64Array]:
+        """Return the bins of an owner's persons, `(n_persons,)` by attribute.
 
         Raises:
             IntegrityError: If there are not as many as were linked.
@@ -146,16 +130,16 @@ class Roles:
                     "the data changed since linking; start the release again",
                 )
         return {
-            counters: coding.bins(columns[counters.attribute])
-            for counters, coding in self.codings.items()
-            if self.has_attribute(owner, counters.attribute) and (coarse or not counters.coarse)
+            attribute: binning.bins(columns[attribute])
+            for attribute, binning in self.binnings.items()
+            if self.has_attribute(owner, attribute)
         }
 
-    def tables(self, asked: Sequence[Question], one: int, other: int) -> list[CrossTable]:
-        """Return the tables of two groups of owners that a round asks for, in its order."""
+    def tables(self, one: int, other: int) -> list[Table]:
+        """Return the tables of two groups of owners, in the order of the round."""
         return [
             question
-            for question in asked
-            if isinstance(question, CrossTable)
+            for question in self.asked
+            if isinstance(question, Table)
             and {self.design.home(place) for place in question.pair} == {one, other}
         ]

@@ -1,7 +1,7 @@
 """What the words of every product are asked for, and what several of them say."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 from common.model.plan import Plan
@@ -45,10 +45,15 @@ class ProductWords(ABC):
         """Judge by public numbers whether the result is worth its charge."""
 
 
-def derived(following: Sequence[Following]) -> tuple[str, ...]:
-    """Say which attributes follow others."""
+_BY_OWNERS = "by a declared table"
+_BY_OPERATOR = "by a table that the operator states; no owner counts its own values"
+
+
+def derived(following: Sequence[Following], stated: Collection[str] = ()) -> tuple[str, ...]:
+    """Say which attributes follow others; `stated` names those that do by the operator's facts."""
     return tuple(
         f"{each.name} follows {each.follows}: its released values are derived from those of "
-        f"{each.follows}, by a declared table. This costs no ε, and discloses nothing further."
+        f"{each.follows}, {_BY_OPERATOR if each.name in stated else _BY_OWNERS}. "
+        "This costs no ε, and discloses nothing further."
         for each in following
     )

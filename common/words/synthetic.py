@@ -7,7 +7,7 @@ References:
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
-from math import ceil
+from math import ceil, sqrt
 from typing import TYPE_CHECKING
 
 from common.model.mechanisms import GLOBAL
@@ -21,12 +21,12 @@ from common.words.product import ProductWords, derived
 from common.words.worth import Worth
 
 if TYPE_CHECKING:
-    from common.synthesis.course import Design
+    from common.synthesis.schedule import Design
 
 _SHOWN_RULES = 10
 _LEAST_BYTES = 1e6
-_FROM_THE_MODEL = (
-    "No record is that of a person: records are drawn from a model of noisy counts, and from nothing else. "
+_FROM_COUNTS = (
+    "No record is that of a person: records are made of noisy counts, and of nothing else. "
     "One can be equal to a person's by chance."
 )
 _FACTS = (
@@ -61,7 +61,7 @@ def promises(epsilon: Decimal, delta: Decimal = Decimal(0), holds: str = _ANYONE
             "person were others, every possible table would be at most exp(ε) times as probable, or as "
             f"improbable. {holds}"
         )
-    return (whole, _FROM_THE_MODEL)
+    return (whole, _FROM_COUNTS)
 
 
 def invariants(n_records: int) -> tuple[str, ...]:
@@ -78,33 +78,49 @@ def expected_noise(design: "Design") -> str:
         has_enough_records,
         noise_share,
         noise_share_with_delta,
+        pairs_possible,
         records_needed,
     )
     from common.synthesis.sample import MOST_RECORDS
 
     share, less, errors = noise_share(design), noise_share_with_delta(design), expected_errors(design)
+    hidden = _hidden_attributes(errors.worthless)
     if not share:
-        return ""
+        return hidden or f"expected total variation: {errors.one_way:.2g}"
     moved = f"noise moves about {percent_text(min(share, 1.0))} of the records in a table of 4 x 4"
     # What is certain to be worthless needs no comparison.
     if less is not None and less < 1:
         moved += f" ({percent_text(less)} with a δ of {delta_text(DELTA)}, where policies allow it)"
     moved += f"; expected total variation: {errors.one_way:.2g} of one attribute, {errors.two_way:.2g} of two"
+    if hidden:
+        moved = f"{moved}; {hidden}"
     if has_enough_records(design):
         return moved
     more = records_needed(design)
-    # A model has room for so many.
     would_do = [f"about {more:,} records"] if more <= MOST_RECORDS else []
+    if fewer := pairs_possible(design):
+        would_do.insert(0, f"at most {count_text(fewer, 'pair')} (--pairs)")
     if (needed := epsilon_needed(design)) is not None:
         would_do.insert(0, f"an epsilon of {needed:f}")
     if less is not None and has_enough_records(replace(design, delta=DELTA)):
         would_do.insert(0, f"a δ of {delta_text(DELTA)}")
     better = ", or ".join(["masked records fit better", *would_do])
-    return f"{moved}: too few records for a model; {better}"
+    return f"{moved}: too few records; {better}"
+
+
+def _hidden_attributes(names: Sequence[str]) -> str:
+    """Say of which attributes noise leaves nothing, and what to do; empty for none."""
+    if not names:
+        return ""
+    them = "it" if len(names) == 1 else "them"
+    return (
+        f"noise leaves nothing of {', '.join(names)}: leave {them} out, choose a larger epsilon, or declare "
+        "fewer values"
+    )
 
 
 def alternative(plan: Plan) -> tuple[str, ...]:
-    """Say what a synthetic release of masked attributes would be, if it has enough records for a model."""
+    """Say what a synthetic release of masked attributes would be, if it has enough records."""
     from common.planning.synthetic import alternative_design, expected_errors
 
     design = alternative_design(plan)
@@ -201,23 +217,25 @@ def _may_collude(plan: Plan) -> bool:
 def questions(plan: Plan) -> str:
     """Say what is asked of the owners of a synthetic release, from public numbers."""
     from common.planning.synthetic import design_of
-    from common.synthesis.course import n_rounds
-    from common.synthesis.rounds import all_pairs, most_pairs
+    from common.synthesis.schedule import n_rounds
 
     design, n_attributes = design_of(plan), len(plan.attributes)
-    pairs = len(all_pairs(n_attributes))
     shares = [percent_text(share) for share in design.split]
     rounds, ones = count_text(n_rounds(design), "round"), count_text(n_attributes, "attribute")
-    asked = f"Asked in about {rounds}: one-way counts of {ones}"
-    if not pairs:
-        return f"{asked}."
-    tables = count_text(min(most_pairs(n_attributes, design.n_records), pairs), "pair")
-    exchanged = f" {_traffic_text(design)}" if design.homes else ""
-    noise = expected_noise(design)
+    asked, noise = f"Asked in {rounds}: one-way counts of {ones}", expected_noise(design)
+    expected = f"{noise[:1].upper()}{noise[1:]}."
+    if unused := [each.name for each in plan.attributes if each.taxonomy]:
+        expected += f" Not used: the taxonomy of {', '.join(unused)}, whose labels are counted one by one."
+    if not design.pairs:
+        return f"{asked}. {expected}"
+    named = "the named" if design.named_pairs else "all"
+    tables = f"the tables of {named} {count_text(len(design.pairs), 'pair')}"
+    deviations = sorted({sqrt(each) for each in design.pair_variances.values()})
+    noise_of_count = " to ".join(f"{each:.3g}" for each in dict.fromkeys((deviations[0], deviations[-1])))
+    exchanged = f" {_traffic_text(design)}" if any(map(design.is_across, design.pairs)) else ""
     return (
-        f"{asked} ({shares[0]} of the budget), how related {count_text(pairs, 'pair')} of them "
-        f"{'is' if pairs == 1 else 'are'} ({shares[1]}), and the tables of at most {tables} ({shares[2]}). "
-        f"{noise[:1].upper()}{noise[1:]}.{exchanged}"
+        f"{asked} ({shares[0]} of the budget), and {tables} ({shares[1]}), whose counts have noise of a "
+        f"standard deviation of {noise_of_count}. {expected}{exchanged}"
     )
 
 
@@ -236,13 +254,31 @@ def _traffic_text(design: "Design") -> str:
     )
 
 
-def exclusions(rules: Sequence[StructuralZero]) -> tuple[str, ...]:
-    """Say what no record is, by declared rules."""
-    if not rules:
-        return ()
+def exclusions(rules: Sequence[StructuralZero], stated: Sequence[StructuralZero] = ()) -> tuple[str, ...]:
+    """Say what no record is, by rules that owners declare, and by those that the operator states."""
+    return tuple(
+        f"{whose} hold in every record. None has: {_rules_text(listed)}."
+        for whose, listed in (("Declared rules", rules), ("Rules that the operator states", stated))
+        if listed
+    )
+
+
+def _rules_text(rules: Sequence[StructuralZero]) -> str:
     shown = "; ".join(map(str, rules[:_SHOWN_RULES]))
     more = f"; and {len(rules) - _SHOWN_RULES} more rules" if len(rules) > _SHOWN_RULES else ""
-    return (f"Declared rules hold in every record. None has: {shown}{more}.",)
+    return f"{shown}{more}"
+
+
+def rules_in(plan: Plan) -> tuple[str, ...]:
+    """Say which rules hold in the records of a plan, and whose they are."""
+    synthesis = plan.synthesis
+    return () if synthesis is None else exclusions(synthesis.structural_zeros, synthesis.stated_zeros)
+
+
+def derived_in(plan: Plan) -> tuple[str, ...]:
+    """Say which attributes of a plan are derived, and by whose table."""
+    stated = () if plan.synthesis is None else plan.synthesis.stated_following
+    return derived(plan.following, stated)
 
 
 class SyntheticWords(ProductWords):
@@ -252,7 +288,7 @@ class SyntheticWords(ProductWords):
 
     def promises(self, plan: Plan) -> tuple[str, ...]:
         """Say what is promised of whole records, and which rules hold in every record."""
-        return (*promises_of(plan), *exclusions(plan.structural_zeros), *derived(plan.following))
+        return (*promises_of(plan), *rules_in(plan), *derived_in(plan))
 
     def essentials(self, plan: Plan) -> tuple[str, ...]:
         """Say what is promised and against whom, what is asked, and what is not hidden."""
@@ -266,7 +302,8 @@ class SyntheticWords(ProductWords):
                 "released of it together."
             ),
             *filter(None, [trust(plan), questions(plan)]),
-            *exclusions(plan.structural_zeros),
+            *rules_in(plan),
+            *derived_in(plan),
             f"Not hidden: {shown}.",
         )
 
@@ -296,9 +333,9 @@ class SyntheticWords(ProductWords):
         return (f"{counts}{hidden}",)
 
     def worth(self, plan: Plan) -> Worth:
-        """Judge by the share of the records that noise moves in a small table."""
-        from common.planning.synthetic import REFUSED, design_of, noise_share
+        """Judge by the share of the records that noise moves in a small table, and by attribute."""
+        from common.planning.synthetic import design_of, hidden_by_noise
 
         design = design_of(plan)
-        hidden = noise_share(design) > REFUSED
+        hidden = hidden_by_noise(design)
         return Worth((), len(plan.attributes), expected_noise(design) if hidden else "")

@@ -11,14 +11,15 @@ import typer
 from common import __version__
 from common.cli import console
 from common.cli.progress_bar import progress_bar
+from common.cli.release_options import Pairs
 from common.clock import utc_now
 from common.errors import ConfigurationError, UsageError
 from common.files import check_writable, write_atomic
 from common.model.mechanisms import rules_of
 from common.model.privacy import parse_delta, parse_epsilon, read_decimal
 from common.model.products import Product
-from common.planning.arguments import distinct, of_product, split_names
-from common.words.numbers import bound_cell, bound_text, percent_text
+from common.planning.arguments import distinct, of_product, parse_pairs, split_names
+from common.words.numbers import bound_cell, bound_text
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.config.editing import set_rank_noise
@@ -42,6 +43,7 @@ from owner_node.explore.synthetic import TriedTable, try_tables
 from owner_node.explore.target import Target, find_rank_noise, sentences
 from owner_node.risk.attacks import INFERENCE
 from owner_node.risk.trials import Randomness
+from owner_node.sources.dependencies import determined
 from owner_node.views.earlier import released_plans, released_tasks
 from owner_node.views.explorations import table_of
 
@@ -106,7 +108,7 @@ AttacksOption = Annotated[
 ]
 ProductOption = Annotated[
     Product,
-    typer.Option("--product", help="What would be made: masked records, or records from a model of counts."),
+    typer.Option("--product", help="What would be made: masked records, or records made of noisy counts."),
 ]
 DeltaOption = Annotated[
     str,
@@ -141,6 +143,7 @@ def explore(
     max_reidentified: MaxReidentifiedOption = None,
     product: ProductOption = Product.MASKED,
     delta: DeltaOption = "",
+    pairs: Pairs = "",
     yes: console.YesOption = False,
     out: OutOption = None,
     as_json: console.JsonOption = False,
@@ -149,7 +152,7 @@ def explore(
 
     All draws are made for this alone, and none of them is released. The results are for the owner. With
     --max-reidentified, one setting is tried (default: epsilon 1) with more and more rank noise. With
-    --product synthetic, tables that are drawn from a model are compared with the records.
+    --product synthetic, synthetic tables are compared with the records.
     """
     owner = config.load(config_file)
     chosen = owner.dataset(dataset)
@@ -169,13 +172,12 @@ def explore(
         table = _load(owner, chosen, split_names(attributes), as_json=as_json)
         with progress_bar("tables", silent=as_json) as progress:
             epsilons = [parse_epsilon(text) for text in distinct("epsilon", split_names(epsilon))]
-            tried = try_tables(
-                table, epsilons, parse_delta(delta), repetitions, Randomness.of_system().bits, progress
-            )
+            bits, named = Randomness.of_system().bits, parse_pairs(split_names(pairs))
+            tried = try_tables(table, epsilons, parse_delta(delta), repetitions, bits, progress, named)
         _show_tried(table, tried, as_json=as_json)
         return
-    if delta:
-        raise of_product(Product.SYNTHETIC, ["--delta"])
+    if given := [name for name, text in (("--delta", delta), ("--pairs", pairs)) if text]:
+        raise of_product(Product.SYNTHETIC, given)
     if max_reidentified is not None:
         _refuse_options(
             "--max-reidentified",
@@ -260,6 +262,12 @@ def _load(
             f"{table.sampled_from:,} records are explored, chosen at random; with all of them, the same k "
             "and epsilon have smaller errors"
         )
+    if not as_json:
+        for name, by in determined(table.records.columns).items():
+            console.note(
+                f"in these records each value of {' or '.join(by)} has one value of {name}: if that is "
+                f'public knowledge, declare follows = "{by[0]}" for {name}, and releases derive it without ε'
+            )
     return table
 
 
@@ -279,6 +287,9 @@ def _refuse_options(mode: str, given: Mapping[str, bool]) -> None:
         raise UsageError(f"{mode} does not take {names}", f"leave it out, or {mode}")
 
 
+_SHOWN_PAIRS = 5
+
+
 def _show_tried(table: ExploredTable, tried: Sequence[TriedTable], *, as_json: bool) -> None:
     if as_json:
         document = {"dataset": table.dataset, "records": table.records.n_records}
@@ -286,30 +297,28 @@ def _show_tried(table: ExploredTable, tried: Sequence[TriedTable], *, as_json: b
         return
     console.table(
         f"synthetic tables of {table.records.n_records:,} records of data set {table.dataset!r}",
-        ("ε", "one-way", "expected", "two-way", "expected", "pairs", ""),
+        ("ε", "one-way", "expected", "two-way", "expected", ""),
         [
             (
                 bound_cell(result.epsilon), f"{result.one_way:.2g}", f"{result.expected.one_way:.2g}",
-                f"{result.two_way:.2g}", f"{result.expected.two_way:.2g}", f"{result.n_pairs:.3g}",
-                "" if result.fits else "too few records for a model",
+                f"{result.two_way:.2g}", f"{result.expected.two_way:.2g}",
+                "" if result.fits else "too few records",
             )
             for result in tried
         ],
     )  # fmt: skip
     console.print_line(
-        "one-way, two-way: total variation between original and drawn records (0: equal), means over "
+        "one-way, two-way: total variation between original and synthetic records (0: equal), means over "
         "attributes and over pairs of them. It depends on the data and is for their owner; what is expected "
         "follows from public numbers."
     )
     for result in tried:
         if result.noise:
             console.print_line(f"ε {bound_text(result.epsilon)}: {result.noise}")
-        if result.relations:
-            pairs = (
-                f"{first} and {second}" + ("" if share == 1 else f" ({percent_text(share)} of tables)")
-                for (first, second), share in result.relations.items()
-            )
-            console.print_line(f"ε {bound_text(result.epsilon)}, pairs that were counted: {', '.join(pairs)}")
+        farthest = sorted(result.pairs, key=lambda pair: -result.pairs[pair])[:_SHOWN_PAIRS]
+        if farthest:
+            pairs = (f"{' and '.join(pair)} {result.pairs[pair]:.2g}" for pair in farthest)
+            console.print_line(f"ε {bound_text(result.epsilon)}, farthest pairs: {', '.join(pairs)}")
 
 
 def _report(target: Target, owner: OwnerConfig, dataset: DatasetConfig, *, yes: bool, as_json: bool) -> None:

@@ -7,7 +7,7 @@ states the range of the data only rounded and in comments, and the domain is a t
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -76,6 +76,7 @@ source = {path}
 """
 _PUBLIC_FILE = 0o644
 _LONGEST_NAME = 60
+_SHOWN_DETERMINING = 3
 
 FileArgument = Annotated[
     Path | None,
@@ -385,7 +386,7 @@ def dataset_text(
     declared = [column for column in guess.columns if column.type]
     parts += [*_identifier(guess), *_form(guess)]
     kept = {column.name: column.decimals for column in declared} | dict(decimals or {})
-    parts += ["\n".join(_attribute(column, guess, kept[column.name])) + "\n" for column in declared]
+    parts += ["\n".join(_attribute(column, guess, kept[column.name], kept)) + "\n" for column in declared]
     return "\n".join(parts)
 
 
@@ -436,7 +437,9 @@ def _form(guess: FileGuess) -> Iterator[str]:
         )
 
 
-def _attribute(column: ColumnGuess, guess: FileGuess, decimals: int) -> Iterator[str]:
+def _attribute(
+    column: ColumnGuess, guess: FileGuess, decimals: int, declared: Collection[str]
+) -> Iterator[str]:
     yield f"[dataset.attributes.{toml(column.name)}]"
     if column.n_missing:
         share = 100 * column.n_missing / max(guess.n_records, 1)
@@ -454,6 +457,12 @@ def _attribute(column: ColumnGuess, guess: FileGuess, decimals: int) -> Iterator
         yield from _categories(column)
     elif column.type != "boolean":
         yield from _domain(column, decimals)
+    if names := [name for name in column.determined_by if name in declared]:
+        listed = " or ".join(map(toml, names[:_SHOWN_DETERMINING]))
+        yield f"# In this file, each value of {listed} has one value here."
+        yield "# If that is public knowledge and holds for everybody, releases can derive it without charge:"
+        yield f"# follows = {toml(names[0])}"
+        yield "# values = { ... }"
     if column.type == "date" and guess.form.date_format not in column.date_formats:
         yield f"# Its dates are written {column.date_formats[0]}, others are not: export them alike."
 
@@ -478,6 +487,10 @@ def _domain(column: ColumnGuess, decimals: int) -> Iterator[str]:
         yield f"# {1 / LARGE_SHARE:.0%} of this file's records or more have this value, or each of these."
         yield "# Lists of many values lose such a share, unless it is counted by itself. If it is public:"
         yield f"# spikes = [{listed}]"
+    if column.type in ("integer", "number") and column.is_skewed:
+        yield "# Most values are small and few are far larger, as of amounts and laboratory values. Synthetic"
+        yield "# releases then count better in parts of equal ratio. min is 0 or more. If that is public:"
+        yield '# scale = "log"'
 
 
 def _categories(column: ColumnGuess) -> Iterator[str]:

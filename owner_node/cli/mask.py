@@ -16,6 +16,7 @@ from common.cli.release_options import (
     Epsilon,
     K,
     MechanismId,
+    Pairs,
     RankNoise,
     Weights,
 )
@@ -64,7 +65,7 @@ DeltaOption = Annotated[
 ]
 ProductOption = Annotated[
     Product,
-    typer.Option("--product", help="What to make: masked records, or records from a model of noisy counts."),
+    typer.Option("--product", help="What to make: masked records, or records made of noisy counts."),
 ]
 OutOption = Annotated[
     Path, typer.Option("--out", help="File to write, .csv or .parquet; a report goes beside it.")
@@ -91,6 +92,7 @@ def mask(
     weights: Weights = "",
     product: ProductOption = Product.MASKED,
     delta: DeltaOption = "",
+    pairs: Pairs = "",
     work_id: IdOption = None,
     yes: console.YesOption = False,
     anyway: console.AnywayOption = False,
@@ -98,7 +100,7 @@ def mask(
 ) -> None:
     """Mask one data set into a file, with the promises of a release of one owner. Charges its budget.
 
-    With --product synthetic, records are drawn from a model of noisy counts, and epsilon protects the whole
+    With --product synthetic, records are made of noisy counts, and epsilon protects the whole
     record of a person. Works with or without the daemon. Sends nothing.
     """
     owner = config.load(config_file)
@@ -112,6 +114,7 @@ def mask(
         k=k,
         mechanism=mechanism,
         attributes=split_names(attributes),
+        pairs=split_names(pairs),
         weights=split_names(weights),
         rank_noise=split_names(rank_noise),
     )

@@ -5,13 +5,24 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import date, timedelta
-from decimal import Decimal
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo
 
-from common.daemon.settings import Duration, Epsilon, Label, Names, OneOrSeveralNames, Share, one_of
+from common.daemon.settings import (
+    Bound,
+    Duration,
+    Epsilon,
+    Excluded,
+    Followed,
+    Label,
+    Names,
+    OneOrSeveralNames,
+    Share,
+    one_of,
+    parse_bound,
+)
 from common.model.mechanisms import MOST_HISTOGRAM_VALUES
 from common.model.privacy import read_decimal
 from common.model.schema import (
@@ -29,11 +40,12 @@ from common.model.schema import (
     MatchPass,
     TaxonomyMethod,
     excluded_codes,
+    excluded_values,
     fault_of_cell,
+    following_of,
     to_units,
-    unit_of,
 )
-from common.model.structural_zeros import MOST_RULES, ExcludedValues, StructuralZero
+from common.model.structural_zeros import MOST_RULES, StructuralZero
 from common.settings import Contradictions, FilePath, Listed, Problem, Section, is_url, parse_path, value_text
 from owner_node.config.database import SQLITE, one_select, parse_database_url
 from owner_node.config.engine import SparkSettings
@@ -60,6 +72,7 @@ _GOES_WITH = {
     "decimals": ("number",),
     "step": _QUANTITIES,
     "spikes": _RANGED,
+    "scale": _QUANTITIES,
     "categories": ("category",),
     "ordered": ("category",),
     "order": ("category",),
@@ -72,15 +85,6 @@ def _attribute_type(value: object) -> AttributeType:
     if not isinstance(value, str) or value not in set(AttributeType):
         raise ValueError(f"expected {_ONE_TYPE}")
     return AttributeType(value)
-
-
-def _bound(value: object) -> str:
-    """Return one end of a domain, a number or a date, as text."""
-    if isinstance(value, int | Decimal | str) and not isinstance(value, bool):
-        return str(value)
-    if type(value) is date:
-        return value.isoformat()
-    raise ValueError("expected a number or a date")
 
 
 def _hierarchy(value: object, info: ValidationInfo) -> Mapping[str, tuple[str, ...]]:
@@ -96,36 +100,13 @@ def _hierarchy(value: object, info: ValidationInfo) -> Mapping[str, tuple[str, .
     return read_hierarchy(text)
 
 
-def _parse_excluded(value: object) -> tuple[tuple[str, str], ...]:
-    """Return the values or the range that a rule excludes of one attribute; an end that is left out is ""."""
-    if isinstance(value, dict) and value and value.keys() <= {"min", "max"}:
-        lowest, highest = (_bound(value[end]) if end in value else "" for end in ("min", "max"))
-        return ((lowest, highest),)
-    if isinstance(value, list) and value:
-        labels = [str(item).lower() if isinstance(item, bool) else _bound(item) for item in value]
-        return tuple((label, label) for label in labels)
-    raise ValueError('expected values, such as ["yes", "no"], or a range, such as { max = 15 }')
-
-
-def _followed(value: object) -> dict[str, str]:
-    """Return a table of values by the values that they follow from."""
-    if not isinstance(value, dict) or not value:
-        raise ValueError('expected values by those that they follow from, such as { "HS-grad" = 9 }')
-    return {
-        str(key): str(each).lower() if isinstance(each, bool) else _bound(each) for key, each in value.items()
-    }
-
-
 def _bounds(value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise ValueError("expected values of the attribute, such as [0]")
-    return tuple(map(_bound, value))
+    return tuple(map(parse_bound, value))
 
 
-Bound = Annotated[str, PlainValidator(_bound)]
 Bounds = Annotated[tuple[str, ...], PlainValidator(_bounds)]
-Followed = Annotated[dict[str, str], PlainValidator(_followed)]
-Excluded = Annotated[tuple[tuple[str, str], ...], PlainValidator(_parse_excluded)]
 Missing = Literal["error", "drop", "category"]
 """Treatment of a missing value: an error, dropping the record, or a category."""
 Hierarchy = Annotated[Mapping[str, tuple[str, ...]], PlainValidator(_hierarchy)]
@@ -154,6 +135,9 @@ class AttributeTable(Section):
     spikes: Bounds = ()
     """Values of numbers, integers or dates that many records are known to have, such as `[0]`. Where
     releases average values, the records that have them are counted, so that their share is kept."""
+    scale: Literal["linear", "log"] = "linear"
+    """How a number or integer is spread: "linear", or "log" for amounts and laboratory values. The counts of
+    a synthetic release are then made in parts of equal ratio. `min` is 0 or more."""
     categories: Annotated[Names, Field(min_length=1)] | None = None
     """Labels in their declared order; required for categories without a taxonomy."""
     ordered: bool = False
@@ -237,6 +221,8 @@ class AttributeTable(Section):
             or units["max"] - units["min"] >= _LARGEST
         ):
             yield "", "the domain from min to max has more values than 64-bit integers can count"
+        elif self._is_logarithmic and not 0 <= units["min"] < units["max"]:
+            yield "scale", f' = "log": goes with min = 0 or more, below max; min is {self.min}'
         else:
             try:
                 self.attribute("spikes")
@@ -280,6 +266,10 @@ class AttributeTable(Section):
             raise ValueError("expected a number above 0")
         return step
 
+    @property
+    def _is_logarithmic(self) -> bool:
+        return self.type.is_quantity and self.scale == "log"
+
     def attribute(self, name: str) -> Attribute:
         """Return the attribute under its name."""
         kind = self.type
@@ -308,6 +298,7 @@ class AttributeTable(Section):
             keeps_missing=self.missing == "category",
             spikes=tuple(sorted(map(self._units, self.spikes))),
             step=self._step,
+            is_logarithmic=self._is_logarithmic,
         )
 
 
@@ -515,7 +506,8 @@ class DatasetTable(DatasetSettings):
     ]
     structural_zeros: Listed[dict[str, Excluded]] = ()
     """Rules about synthetic records: of each, no record has all of the values, such as
-    `{ age = { max = 15 }, status = ["married", "widowed"] }`."""
+    `{ age = { max = 15 }, status = ["married", "widowed"] }`. Where missing values are kept,
+    `{ missing = true }` is such a value, and `{ missing = false }` every other one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -567,10 +559,7 @@ class DatasetTable(DatasetSettings):
             ValueError: If one is no value of its attribute.
         """
         table = self.attributes[name]
-        own, followed = self._with_missing(name), self._with_missing(table.follows)
-        pairs = {unit_of(followed, key): unit_of(own, value) for key, value in table.values.items()}
-        texts = ((followed.text(key), own.text(pairs[key])) for key in sorted(pairs))
-        return Following(own, table.follows, tuple(texts))
+        return following_of(self._with_missing(name), self._with_missing(table.follows), table.values)
 
     def _faults_of_rules(self) -> Iterator[tuple[str, str]]:
         for number, rule in enumerate(self.structural_zeros, start=1):
@@ -586,7 +575,7 @@ class DatasetTable(DatasetSettings):
                     continue
                 try:
                     attribute = self._with_missing(name)
-                    excluded_codes(_excluded_values(attribute, rule[name]), attribute)
+                    excluded_codes(excluded_values(attribute, rule[name]), attribute)
                 except ValueError as problem:
                     yield place, str(problem)
         if len(self.structural_zeros) > MOST_RULES:
@@ -625,7 +614,7 @@ class DatasetTable(DatasetSettings):
         """Return the run-time form."""
         tables = self.attributes.items()
         rules = (
-            tuple(_excluded_values(self._with_missing(name), rule[name]) for name in sorted(rule))
+            tuple(excluded_values(self._with_missing(name), rule[name]) for name in sorted(rule))
             for rule in self.structural_zeros
         )
         return DatasetConfig(
@@ -642,20 +631,6 @@ class DatasetTable(DatasetSettings):
             },
             structural_zeros=tuple(map(StructuralZero, rules)),
         )
-
-
-def _excluded_values(attribute: Attribute, ranges: Excluded) -> ExcludedValues:
-    """Return what a rule excludes of an attribute, with the ends of its domain where it says none.
-
-    Raises:
-        ValueError: If a range of labels is given.
-    """
-    if attribute.is_categorical and any(first != last for first, last in ranges):
-        raise ValueError('labels have no range: list them, such as ["yes", "no"]')
-    filled = [(first or attribute.min, last or attribute.max) for first, last in ranges]
-    # The same value is written in one way, so that owners can compare their rules.
-    written = [[attribute.text(attribute.units(end)) for end in both] for both in filled]
-    return ExcludedValues(attribute.name, tuple((first, last) for first, last in written))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -188,14 +188,31 @@ def _attributes(request: Request) -> Iterator[Objection]:
             yield Objection(f"dataset.attributes does not declare {name!r}")
         elif plan.attribute(name) != schema.by_name[name]:
             yield Objection(f"attribute {name!r} is planned with other settings than declared here")
-    for each in plan.following:
-        if each.follows in request.assignment.names and each not in schema.following:
-            yield Objection(f"attribute {each.name!r} is derived otherwise than declared here")
+    yield from _derived(request)
     for planned in request.assignment.attributes:
         own, name = schema.by_name.get(planned.name), planned.name
         if own is not None and plan.attribute(name) == own and not planned.rules.goes_with(own):
             key, declared = ("missing", '"category"') if own.keeps_missing else ("method", own.method)
             yield Objection(f"{key} of {name!r} is {declared} here, not mechanism {planned.mechanism}")
+
+
+def _derived(request: Request) -> Iterator[Objection]:
+    """Object to attributes that are derived otherwise than declared here, or stated facts allow.
+
+    A fact may derive an attribute that this owner declares to be counted. It changes no settings of it, and
+    no table of this owner.
+    """
+    plan, schema = request.plan, request.schema
+    stated = () if plan.synthesis is None else plan.synthesis.stated_following
+    own = {each.name for each in schema.following}
+    for each in plan.following:
+        by_operator = each.name in stated
+        if each not in schema.following and (
+            each.name in own if by_operator else each.follows in request.assignment.names
+        ):
+            yield Objection(f"attribute {each.name!r} is derived otherwise than declared here")
+        elif by_operator and schema.by_name.get(each.name, each.attribute) != each.attribute:
+            yield Objection(f"attribute {each.name!r} is derived with other settings than declared here")
 
 
 def _linking(request: Request) -> Iterator[Objection]:
@@ -310,7 +327,8 @@ def whole_records(request: Request) -> Iterator[Objection]:
                 f"the plan charges {task.epsilon} for whole records that epsilon {plan.epsilon} protects"
             )
     own, planned = request.schema.names, plan.synthesis.structural_zeros
-    declared = rules_of(request.schema.structural_zeros, [attribute.name for attribute in plan.attributes])
+    # Rules about what stated facts derive count, too: no plan can hold them.
+    declared = rules_of(request.schema.structural_zeros, [attribute.name for attribute in plan.released])
     if set(rules_of(planned, own)) != set(declared):
         yield Objection("the plan has other structural zeros than are declared here")
         return

@@ -4,10 +4,11 @@ Trials draw noise for this alone, and none of them is released. What they show d
 their owner.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import combinations
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -31,14 +32,14 @@ class TriedTable:
     """Mean total variation of single attributes, as it was in the trials."""
     two_way: float
     """The same of pairs of attributes; 0 for one attribute."""
-    n_pairs: float
-    """Mean number of pairs that were counted."""
-    relations: Mapping[tuple[str, str], float]
-    """Share of the trials that counted a pair, by pair and the largest first."""
+    attributes: Mapping[str, float]
+    """Mean total variation of each attribute in the trials, by name."""
+    pairs: Mapping[tuple[str, str], float]
+    """The same of each pair, also of those that are not counted."""
     noise: str
     """What to expect, in words."""
     fits: bool
-    """Whether there are enough records for a model."""
+    """Whether there are enough records."""
 
     def to_document(self) -> dict[str, Any]:
         """Return what `explore --json` shows."""
@@ -48,10 +49,19 @@ class TriedTable:
             "expected_two_way": f"{self.expected.two_way:.3g}",
             "one_way": f"{self.one_way:.3g}",
             "two_way": f"{self.two_way:.3g}",
-            "pairs": f"{self.n_pairs:.3g}",
-            "relations": [
-                {"first": first, "second": second, "share": f"{share:.3g}"}
-                for (first, second), share in self.relations.items()
+            "attributes": [
+                {"name": name, "expected": f"{self.expected.attributes[name]:.3g}", "found": f"{found:.3g}"}
+                for name, found in self.attributes.items()
+            ],
+            "pairs": [
+                {
+                    "first": first,
+                    "second": second,
+                    "expected": None if each is None else f"{each:.3g}",
+                    "found": f"{found:.3g}",
+                }
+                for (first, second), found in self.pairs.items()
+                for each in [self.expected.pairs.get((first, second))]
             ],
             "noise": self.noise,
             "fits": self.fits,
@@ -65,40 +75,43 @@ def try_tables(
     repetitions: int,
     bits: BitSource,
     progress: Callable[[int, int], None],
+    pairs: Sequence[Sequence[str]] = (),
 ) -> list[TriedTable]:
     """Make synthetic tables of some ε, and compare them with the original records.
 
     Args:
         epsilons: ε of the whole record of a person.
         progress: Called after every trial with how many are made, and how many there are.
+        pairs: Names of the pairs that are counted; empty for all.
 
     Raises:
         UsageError, UnusableDataError: If such a table is not possible.
     """
     attributes, n_records = table.schema.attributes, table.records.n_records
-    designs = [own_design(table.schema, n_records, epsilon, delta) for epsilon in epsilons]
+    designs = [own_design(table.schema, n_records, epsilon, delta, pairs) for epsilon in epsilons]
     columns = table.records.columns
     codes = [columns[attribute.name] - attribute.lower for attribute in attributes]
     distributions = Distributions.of(attributes, columns)
     tried, done = [], 0
     for design in designs:
-        variations: list[tuple[float, ...]] = []
-        counted: Counter[tuple[str, str]] = Counter()
+        every = list(combinations([attribute.name for attribute in attributes], 2))
+        ones, twos = np.zeros(len(attributes)), np.zeros(len(every))
         for _ in range(repetitions):
             made = synthesise_together(design, [codes], [bits])
             drawn = [
                 column + attribute.lower for column, attribute in zip(made.codes, attributes, strict=True)
             ]
-            variations.append((*distributions.total_variation(drawn), len(made.measured.pairs)))
-            counted.update((attributes[i].name, attributes[j].name) for i, j in made.measured.pairs)
+            ones += distributions.of_single(drawn)
+            twos += distributions.of_pairs(drawn)
             done += 1
             progress(done, repetitions * len(designs))
-        one, two, pairs = np.mean(variations, axis=0).tolist()
+        expected = expected_errors(design)
+        by_name = dict(zip(expected.attributes, (ones / repetitions).tolist(), strict=True))
+        by_pair = dict(zip(every, (twos / repetitions).tolist(), strict=True))
         tried.append(
             TriedTable(
-                design.epsilon, expected_errors(design), one, two, pairs,
-                {pair: n / repetitions for pair, n in counted.most_common()}, expected_noise(design),
-                has_enough_records(design),
+                design.epsilon, expected, fmean(by_name.values()), fmean(by_pair.values() or [0.0]), by_name,
+                by_pair, expected_noise(design), has_enough_records(design),
             )
         )  # fmt: skip
     return tried

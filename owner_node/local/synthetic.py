@@ -1,10 +1,7 @@
-"""A synthetic table of one data set, for its owner: records drawn from a model of noisy counts.
+"""A synthetic table of one data set, for its owner: records made of noisy counts.
 
 The owner asks itself the rounds of a synthetic release (`common.synthesis`), with the whole noise. All noisy
-counts together are ε-differentially private for whole records; model and records are made from them alone.
-
-References:
-    McKenna, Sheldon, Miklau 2019, "Graphical-model based estimation and inference for differential privacy".
+counts together are ε-differentially private for whole records; the records are made of them alone.
 """
 
 from collections.abc import Generator
@@ -18,11 +15,11 @@ from common.errors import RefusedError, UsageError
 from common.model.products import Product
 from common.model.schema import Attribute, Schema, with_followers
 from common.planning.arguments import ReleaseArguments
-from common.planning.synthetic import REFUSED, noise_share, own_design
+from common.planning.synthetic import hidden_by_noise, noise_share, own_design
 from common.progress import Progress
 from common.release.counts import counts_table
 from common.release.synthetic_table import records_table, report_of
-from common.synthesis.course import Design
+from common.synthesis.schedule import Design
 from common.words.synthetic import expected_noise
 from owner_node.consent.plan_rules import SyntheticWork
 from owner_node.local.charge import LocalData, LocalWork
@@ -48,13 +45,15 @@ def prepare_synthesis(arguments: ReleaseArguments, data: LocalData) -> "Synthesi
             "max_records_per_person is declared to be more: make one record of each person first",
         )
     epsilon, delta = arguments.epsilon, arguments.delta
-    design, zeros = own_design(schema, data.pinned.n_records, epsilon, delta), schema.structural_zeros
+    design = own_design(schema, data.pinned.n_records, epsilon, delta, arguments.pairs)
+    zeros = schema.structural_zeros
     document = {
         "kind": "synthetic",
         "dataset": dataset.name,
         "epsilon": epsilon,
         "schema": [attribute.to_document() for attribute in schema.attributes],
         **({"delta": delta} if delta else {}),
+        **({"pairs": [list(pair) for pair in arguments.pairs]} if arguments.pairs else {}),
         **({"structural_zeros": [each.to_document() for each in zeros]} if zeros else {}),
         **({"following": [each.to_document() for each in schema.following]} if schema.following else {}),
     }
@@ -105,7 +104,7 @@ class SynthesisJob:
         Raises:
             RefusedError: If noise is expected to hide the relations between attributes.
         """
-        if not anyway and self.noise_share > REFUSED:
+        if not anyway and hidden_by_noise(self.design):
             raise RefusedError(
                 f"the table is expected to be worthless: {self.worth}",
                 "choose a larger epsilon, fewer attributes or --product masked, or insist with --anyway",
@@ -113,7 +112,7 @@ class SynthesisJob:
             )
 
     def make(self, _fragment: Path, progress: Progress) -> MadeTable:
-        """Ask the rounds, fit the model and draw the records."""
+        """Ask the rounds and make the records."""
         progress.begin("counting", 0)
         design, following, engine = self.design, self.schema.following, self.work.data.records.engine
         columns = engine.sample(engine.n_records).columns

@@ -94,6 +94,7 @@ class AttributeTask:
         attribute, g = self.attribute, self.max_records_per_person
         ordered = not has_no_order(attribute)
         spikes = [spike - attribute.lower for spike in attribute.spikes if self.epsilon_spikes]
+        # A logarithmic scale is not used here: lists are made from ranks, and noise is added to values.
         return Setting(
             attribute.name,
             attribute.n_values,

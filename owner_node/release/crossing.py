@@ -19,8 +19,8 @@ from common.errors import IntegrityError, ProtocolError
 from common.files import atomic_writer, file_digest, read_chunks
 from common.model.rounds import Parcel, ParcelKind, largest_parcel
 from common.progress import Progress
-from common.synthesis.course import Design, Measured, Round, n_rounds, next_round
 from common.synthesis.roles import Roles, Shared, Terms
+from common.synthesis.schedule import Design, Round, RoundSums, next_round
 from common.trust.signing import Domain
 from common.workspace import processors
 from owner_node.release.appraisal import Appraisal
@@ -57,8 +57,6 @@ class Crossing:
     """Of the rounds before."""
     opening: str
     """Digest of the document that opened the round."""
-    choice: str
-    """Digest of the document that opened the round in which pairs are chosen; empty before."""
     is_answered: bool
     """Whether this owner has answered the round."""
 
@@ -120,10 +118,14 @@ class Crossing:
     @cached_property
     def roles(self) -> Roles:
         """Who encrypts and who adds."""
-        asked = next_round(self.design, self.sums[: n_rounds(self.design) - 2])
-        if isinstance(asked, Measured) or not self.choice:
+        if not self.is_across:
             raise ProtocolError("nothing is counted across owners in this round")
-        return Roles(self.terms, self.design, asked, self.choice, self.owners)
+        return Roles(self.terms, self.design, self.asked, self.opening, self.owners)
+
+    @property
+    def is_across(self) -> bool:
+        """Whether the round counts tables with owners of other groups."""
+        return self.design.counts_across(self.asked)
 
     @cached_property
     def columns(self) -> dict[int, Int64Array]:
@@ -138,11 +140,11 @@ class Crossing:
             raise ProtocolError("this owner has no key for the tables of this release any more")
         return secrets
 
-    @property
+    @cached_property
     def asked(self) -> Round:
         """The questions of the round."""
         asked = next_round(self.design, self.sums)
-        if isinstance(asked, Measured):
+        if isinstance(asked, RoundSums):
             raise ProtocolError("the release has no such round")
         return asked
 
@@ -216,9 +218,7 @@ class Crossing:
         messages = []
         for holder, sums in summed.items():
             number = self.owners.index(holder)
-            message = noisy_sums(
-                self.roles, number, self.number, self.shared, sums, self.asked, self.opening, self.keys.seed
-            )
+            message = noisy_sums(self.roles, number, self.number, self.shared, sums, self.keys.seed)
             messages += [len(message).to_bytes(_SIZE_BYTES), message]
         return b"".join(messages)
 
@@ -230,24 +230,22 @@ class Crossing:
             sums: Of the adders, as `needed` returned them; the files are there.
         """
         across: dict[tuple[int, ...], Int64Array] = {}
-        for group in self.roles.adding(self.number) if self.choice else ():
-            counts = [self._counts(adder, questions, sums) for adder in self.design.members(group)]
-            tables = self.roles.tables(questions, self.group, group)
+        for group in self.roles.adding(self.number) if self.is_across else ():
+            counts = [self._counts(adder, sums) for adder in self.design.members(group)]
+            tables = self.roles.tables(self.group, group)
             held = held_tables(self.roles, tables, counts, group, self.keys.seed)
             across.update({table.pair: part for table, part in zip(tables, held, strict=True)})
         return group_answer(
             self.design, self.group, questions, self.columns, across, self.terms, self.keys.seed
         )
 
-    def _counts(self, adder: int, questions: Round, sums: Mapping[str, Parcel]) -> list[Int64Array]:
+    def _counts(self, adder: int, sums: Mapping[str, Parcel]) -> list[Int64Array]:
         """Return the counts of tables with an adder, with its noise."""
         name, place = self.owners[adder], self.roles.holders(adder).index(self.number)
         message = _message_of(self._file(sums, name).read_bytes(), place, name)
         key = PrivateKey(self.keys.pair_key)
         try:
-            return noisy_counts(
-                self.roles, self.number, adder, self.shared, message, questions, self.opening, key
-            )
+            return noisy_counts(self.roles, self.number, adder, self.shared, message, key)
         except IntegrityError as error:
             raise _foreign(name, error.message) from None
 
@@ -276,7 +274,7 @@ class Crossing:
         """
         plan, parcels = self.work.plan, dict[str, Parcel]()
         for owner in self.senders(kind):
-            parcel = Parcel(plan.release, owner, plan.digest, self._opening_of(kind), kind, "", 0)
+            parcel = Parcel(plan.release, owner, plan.digest, self.opening, kind, "", 0)
             path = self.received(parcel)
             parcels[owner] = replace(parcel, parcel_digest=file_digest(path), size=path.stat().st_size)
         return parcels
@@ -289,10 +287,6 @@ class Crossing:
     def path(self, kind: ParcelKind) -> Path:
         """Return where this owner's own parcel of a kind is, or will be."""
         return self.work.owner.records.outbox.parcel(*self.work.key[:2], f"{kind}-{self.opening[:16]}")
-
-    def _opening_of(self, kind: ParcelKind) -> str:
-        """Return the digest of what opened the round in which a kind is sent: rows once, sums in both."""
-        return self.choice if kind is ParcelKind.ROWS else self.opening
 
     def _note(self, kind: ParcelKind, made: str, of: Mapping[str, Parcel] | None = None) -> None:
         """Record, once, what will be sent, and what of others it was made of: an auditor compares."""
@@ -318,7 +312,7 @@ class Crossing:
         if objection := work.objection_to(owner, Domain.PARCEL, *proof):
             raise _foreign(owner, objection)
         stated = (parcel.release, parcel.plan_digest, parcel.opening)
-        if stated != (work.plan.release, work.plan.digest, self._opening_of(parcel.kind)):
+        if stated != (work.plan.release, work.plan.digest, self.opening):
             raise _foreign(owner, "it is of another round or release")
         n_attributes = len(work.plan.assignment_of(owner).names)
         if not 0 < parcel.size <= largest_parcel(parcel.kind, n_attributes, self.design.n_records):

@@ -134,7 +134,9 @@ class Measuring:
         if is_answered:
             _repeat(document, answered[document.round - 1])
         opened = OpenedRound(work, document, attached, before)
-        if not opened.choice or not self._owner.records.ledger.is_spent(*work.key):
+        if not opened.design.counts_across(opened.questions) or not self._owner.records.ledger.is_spent(
+            *work.key
+        ):
             raise ProtocolError("this owner sends others nothing in this round")
         self._settle(work, document)
         return opened.crossing(self._appraisal, is_answered=is_answered)

@@ -15,7 +15,7 @@ from common.model.fragment import Addendum
 from common.model.rounds import NUMBER_BYTES, Parcel, RoundDocument, SumKey
 from common.planning.synthetic import check_delta, design_of
 from common.release.summary import n_records
-from common.synthesis.course import Design, Measured, Round, n_rounds, next_round
+from common.synthesis.schedule import Design, Round, RoundSums, n_rounds, next_round
 from common.synthesis.sums import LARGEST_SUM, Masks
 from common.trust.signing import Domain
 from owner_node.release.appraisal import Appraisal
@@ -45,11 +45,6 @@ class OpenedRound:
         self.work, self.document, self.attached, self.before = work, document, attached, before
         self.addendum = _check(work, document, attached, before)
         self.questions, self.design, self.sums = _questions(work, self.addendum, attached, before)
-        self.choice = _choice(document, before, self.design)
-        """Digest of what opened the round in which pairs across owners are chosen.
-
-        It is empty before that round, and where all owners have the same attributes.
-        """
 
     @property
     def is_last(self) -> bool:
@@ -73,9 +68,7 @@ class OpenedRound:
     def crossing(self, appraisal: Appraisal, *, is_answered: bool) -> Crossing:
         """Return what this owner does in the round for owners of other attributes."""
         digest = self.document.digest
-        return Crossing(
-            self.work, appraisal, self.design, self.sums, digest, self.choice, is_answered=is_answered
-        )
+        return Crossing(self.work, appraisal, self.design, self.sums, digest, is_answered=is_answered)
 
     def answer(self, appraisal: Appraisal, sums_across: Mapping[str, Parcel]) -> bytes:
         """Return the answer under masks; the charge was spent before.
@@ -163,17 +156,9 @@ def _questions(
         asked = next_round(design, sums)
     except ValueError as problem:
         raise ProtocolError(f"the sums are not those of this release: {problem}") from None
-    if isinstance(asked, Measured):
+    if isinstance(asked, RoundSums):
         raise ProtocolError(f"the release has no round {len(before) + 1}")
     return asked, design, sums
-
-
-def _choice(document: RoundDocument, before: Sequence[AnsweredRound], design: Design) -> str:
-    number = n_rounds(design) - 1
-    if not design.homes or document.round < number:
-        return ""
-    opening = document if document.round == number else RoundDocument.from_bytes(before[number - 1].document)
-    return opening.digest
 
 
 def _masks(work: ReleaseWork, private_key: bytes, keys: Mapping[str, bytes]) -> Masks:

@@ -53,7 +53,7 @@ def recompute(owner: Owner, work: ReleaseWork, progress: Progress) -> Iterator[M
         for place, sent in enumerate(answered):
             document = RoundDocument.from_bytes(sent.document)
             opened, sums = OpenedRound(work, document, sent.attached, answered[:place]), dict[str, Parcel]()
-            if opened.choice:
+            if opened.design.counts_across(opened.questions):
                 crossing = opened.crossing(appraisal, is_answered=True)
                 yield from _parcels(crossing, document.round, progress)
                 sums = _received(crossing, ParcelKind.SUMS)
@@ -69,7 +69,7 @@ def recompute(owner: Owner, work: ReleaseWork, progress: Progress) -> Iterator[M
 
 def _parcels(crossing: Crossing, number: int, progress: Progress) -> Iterator[Message]:
     """Compute what owners of other attributes got in a round."""
-    if crossing.opening == crossing.choice and crossing.roles.adders(crossing.number):
+    if crossing.roles.adders(crossing.number):
         digest = sha256()
         for piece in crossing.encrypted(progress):
             digest.update(piece)

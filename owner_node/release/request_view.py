@@ -105,7 +105,7 @@ def _modelled_attribute(attribute: Attribute) -> dict[str, Any]:
     """Return an attribute that is modelled: nothing is done to its values by themselves."""
     masking = dict.fromkeys(("mechanism", "epsilon", "epsilon_joint", "k", "expected_error", "rank_noise"))
     about = {"name": attribute.name, "type": str(attribute.type), "domain": attribute.domain}
-    return {**about, **masking, "epsilon_table": None, "carried_by": "a model of noisy counts"}
+    return {**about, **masking, "epsilon_table": None, "carried_by": "noisy counts"}
 
 
 def _leaves(plan: Plan, assignment: Assignment) -> list[str]:

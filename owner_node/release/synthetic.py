@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from common.arrays import Int64Array
 from common.model.plan import Plan
 from common.model.rounds import KEY_BYTES
-from common.synthesis.course import Question, question_digest
+from common.synthesis.schedule import Question, question_digest
 from owner_node.config import PolicyConfig
 from owner_node.masking.arrays import BitSource
 from owner_node.masking.foreseen import Forecast
@@ -25,7 +25,7 @@ class Synthetic(OwnerProduct):
     """Answers to the rounds of a synthetic release."""
 
     def forecast(self, _prepared: Prepared, _policy: PolicyConfig) -> Forecast | None:
-        """Return nothing: what is expected of a model follows from the plan."""
+        """Return nothing: what is expected of the records follows from the plan."""
         return None
 
     def columns(self, prepared: Prepared, plan: Plan, owner: str) -> dict[int, Int64Array]:

@@ -42,9 +42,14 @@ class Distributions:
         Args:
             masked: Released values by attribute, `(n_records,)`.
         """
+        two = self.of_pairs(masked)
+        return float(np.mean(self.of_single(masked))), float(np.mean(two)) if two else 0.0
+
+    def of_pairs(self, masked: Sequence[Int64Array]) -> list[float]:
+        """Return the total variation of every pair, ascending; arguments as in `total_variation`."""
         binned = [_bins_of(start, column) for start, column in zip(self.starts, masked, strict=True)]
         sizes = [start.size for start in self.starts]
-        two = [
+        return [
             _distance(
                 self.original[i] * sizes[j] + self.original[j],
                 binned[i] * sizes[j] + binned[j],
@@ -52,7 +57,6 @@ class Distributions:
             )
             for i, j in combinations(range(len(sizes)), 2)
         ]
-        return float(np.mean(self.of_single(masked))), float(np.mean(two)) if two else 0.0
 
     def of_single(self, masked: Sequence[Int64Array]) -> list[float]:
         """Return the total variation of every attribute; arguments as in `total_variation`."""

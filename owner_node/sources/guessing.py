@@ -9,29 +9,38 @@ import codecs
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from common.arrays import Int64Array
 from common.model.schema import MOST_DECIMALS, RESERVED_NAMES, fault_of_cell
 from owner_node.config import CsvOptions
 from owner_node.config.dataset import DecimalMark, Thousands
 from owner_node.sources.csv_files import CsvText, csv_rows, csv_text, marked_encoding
+from owner_node.sources.dependencies import MOST_VALUES, Dependencies
 from owner_node.sources.files import open_file
 from owner_node.sources.findings import Findings
 from owner_node.sources.texts import advice, as_text, faults, is_readable, type_name
 from owner_node.values.dates import days
 from owner_node.values.numerals import scale_numerals, ungroup
 
-MOST_LABELS = 50
+MOST_LABELS = MOST_VALUES
 """A column with more different texts is not a category."""
 LARGE_SHARE = 5
 """A value that one in so many records has may be a spike, in a column of more than `MOST_LABELS` values."""
+_SKEWED, _FAR = 8, 10
+"""Values are clearly right-skewed if q99 - q50 is so many times q50 - q01, and the largest so many times the
+median. Exponential values have 5.7, lognormal ones 8.1 from σ = 0.9 on. Measured with lognormal values and
+noise of 10 and 40 records a count: from there on, parts of equal ratio are as near or nearer."""
+_PER_OCTAVE = 8
+"""Quantiles of positive numbers are known to a factor of 2^(1/8)."""
 _DELIMITERS = (",", ";", "\t", "|")
 _SAMPLED_LINES = 50
 _SAMPLED_BYTES = 2**12
@@ -106,6 +115,8 @@ class _NumberSummary:
     """Smallest and largest number; None without numbers."""
     grouped: bool = False
     """Whether a number has a thousands separator."""
+    magnitudes: Counter[int] = field(default_factory=Counter)
+    """How many positive numbers there are, by the eighths of octaves of their logarithm."""
 
     def update(self, other: "_NumberSummary") -> None:
         self.most_decimals = max(self.most_decimals, other.most_decimals)
@@ -115,6 +126,7 @@ class _NumberSummary:
             low, high = self.ends or other.ends
             self.ends = min(low, other.ends[0]), max(high, other.ends[1])
         self.grouped = self.grouped or other.grouped
+        self.magnitudes.update(other.magnitudes)
 
 
 @dataclass(slots=True)
@@ -149,6 +161,8 @@ class ColumnGuess:
     """Number of values that are addresses of e-mail."""
     unreadable: str = ""
     """What to do if its values are of a type that cannot be read; empty if they can."""
+    determined_by: tuple[str, ...] = ()
+    """Columns each value of which has one value of this one, in all records."""
 
     @property
     def type(self) -> str:
@@ -238,6 +252,21 @@ class ColumnGuess:
         large = (unit for unit, count in numbers.items() if count * LARGE_SHARE >= self.n_values)
         return [Decimal(unit).scaleb(-decimals) for unit in sorted(large)]
 
+    @property
+    def is_skewed(self) -> bool:
+        """Whether its numbers, not negative and many, are clearly right-skewed; zeros are left out."""
+        numbers = self._numbers
+        if self.labels is not None or numbers.ends is None or numbers.ends[0] < 0 or not numbers.magnitudes:
+            return False
+        places = np.array(sorted(numbers.magnitudes))
+        up_to = np.cumsum([numbers.magnitudes[place] for place in places.tolist()])
+        low, median, high = (
+            2.0 ** ((int(places[np.searchsorted(up_to, share * up_to[-1])]) + 0.5) / _PER_OCTAVE)
+            for share in (0.01, 0.5, 0.99)
+        )
+        is_far: bool = numbers.ends[1] >= _FAR * median
+        return is_far and high - median >= _SKEWED * (median - low)
+
     def rounded_ends(self) -> tuple[Decimal, Decimal] | None:
         """Return ends that enclose the values, rounded outwards to one digit."""
         if self._numbers.ends is None:
@@ -279,9 +308,36 @@ def guess(path: Path) -> FileGuess:
         raise findings.error(path.stem, str(path))
     times = Counter(source.names)
     columns = [ColumnGuess(name, fault=_fault_of_name(name, times[name])) for name in source.names]
+    n_records, determining = _read(source, columns, findings)
+    source.close()
+    findings.check(path.stem, str(path))
+    is_csv = type(source).__name__ == "CsvSource"
+    decimal, thousands = written = _number_form(columns, form.delimiter) if is_csv else _POINT
+    for column in columns:
+        column.form = written
+        column.determined_by = tuple(determining.get(column.name, ()))
+    missing = {text for column in columns if column.type for text in column.missing}
+    doubts = list(_doubts_of_numbers(columns, written, form.delimiter)) if is_csv else []
+    if dates := _common_date_formats(columns):
+        form = replace(form, date_format=dates[0])
+        both = any({*dates[:2]} <= {*column.date_formats} for column in columns if column.type == "date")
+        if is_csv and both and len(dates) > 1:
+            doubts.append(f"its dates fit {dates[1]} as well as {dates[0]}")
+    missing_texts = ("", *sorted(missing - {""}))
+    form = replace(form, decimal=decimal, thousands=thousands, na_values=missing_texts)
+    return FileGuess(form, is_csv, tuple(columns), n_records, tuple(doubts))
+
+
+def _read(
+    source: Any, columns: Sequence[ColumnGuess], findings: Findings
+) -> tuple[int, Mapping[str, Sequence[str]]]:
+    """Update guesses with all records; return their number, and by which columns others are determined."""
     n_records = 0
+    dependencies = Dependencies(column.name for column in columns if not column.fault)
+    labels: dict[str, dict[str, int]] = {name: {} for name in dependencies.names}
     for batch in source.batches(source.names, findings):
         n_records += len(batch[0]) if batch else 0
+        readable: dict[str, Any] = {}
         for column, array in zip(columns, batch, strict=True):
             kind, unreadable = array.type, ""
             if not is_readable(kind):
@@ -293,23 +349,11 @@ def guess(path: Path) -> FileGuess:
                 column.still, column.forms, column.labels = set(), {}, None
                 column.n_values += len(array)
             else:
-                _update(column, as_text(array))
-    source.close()
-    findings.check(path.stem, str(path))
-    is_csv = type(source).__name__ == "CsvSource"
-    decimal, thousands = written = _number_form(columns, form.delimiter) if is_csv else _POINT
-    for column in columns:
-        column.form = written
-    missing = {text for column in columns if column.type for text in column.missing}
-    doubts = list(_doubts_of_numbers(columns, written, form.delimiter)) if is_csv else []
-    if dates := _common_date_formats(columns):
-        form = replace(form, date_format=dates[0])
-        both = any({*dates[:2]} <= {*column.date_formats} for column in columns if column.type == "date")
-        if is_csv and both and len(dates) > 1:
-            doubts.append(f"its dates fit {dates[1]} as well as {dates[0]}")
-    missing_texts = ("", *sorted(missing - {""}))
-    form = replace(form, decimal=decimal, thousands=thousands, na_values=missing_texts)
-    return FileGuess(form, is_csv, tuple(columns), n_records, tuple(doubts))
+                texts = as_text(array)
+                _update(column, texts)
+                readable[column.name] = texts
+        dependencies.update(dict(_codes(readable, labels, dependencies.names)))
+    return n_records, dependencies.found()
 
 
 def _fault_of_name(name: str, times: int) -> str:
@@ -350,6 +394,27 @@ def _update(column: ColumnGuess, texts: Any) -> None:
         if len(different) > MOST_LABELS or len(column.labels) > MOST_LABELS:
             column.labels = None
     _measure(column, values)
+
+
+def _codes(
+    texts: Mapping[str, Any], labels: dict[str, dict[str, int]], names: Collection[str]
+) -> Iterator[tuple[str, Int64Array]]:
+    """Number the texts of columns, each text as in the batches before; a missing one is the empty text.
+
+    Args:
+        labels: Numbers of texts by column, to which those that are new are added.
+        names: The columns that are needed.
+    """
+    for name in names & texts.keys():
+        encoded = pc.fill_null(pc.utf8_trim_whitespace(texts[name]), "").dictionary_encode()
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.combine_chunks()
+        known = labels[name]
+        if len(encoded.dictionary) > MOST_LABELS:
+            continue
+        numbers = [known.setdefault(text, len(known)) for text in encoded.dictionary.to_pylist()]
+        if len(known) <= MOST_LABELS:
+            yield name, np.array(numbers, dtype=np.int64)[encoded.indices.to_numpy(zero_copy_only=False)]
 
 
 def _number_form(columns: Iterable[ColumnGuess], delimiter: str) -> NumberForm:
@@ -420,7 +485,12 @@ def _measure(column: ColumnGuess, values: Any) -> None:
 def _measure_numerals(values: Any, mark: str) -> _NumberSummary:
     """Measure numerals with a decimal mark and no thousands separators."""
     numerals = values if mark == "." else pc.replace_substring(values, mark, ".")
-    ends = pc.min_max(numerals.cast(pa.float64())).as_py()
+    numbers = numerals.cast(pa.float64())
+    ends = pc.min_max(numbers).as_py()
+    positive = numbers.to_numpy(zero_copy_only=False)
+    positive = positive[(positive > 0) & np.isfinite(positive)]
+    places_of, counts = np.unique(np.floor(_PER_OCTAVE * np.log2(positive)), return_counts=True)
+    magnitudes = Counter(dict(zip(map(int, places_of), counts.tolist(), strict=True)))
     parts = pc.extract_regex(numerals, _NUMERAL)
     exponents = pc.if_else(pc.equal(parts.field("exponent"), ""), "0", parts.field("exponent"))
     places = pc.subtract(pc.utf8_length(parts.field("places")), exponents.cast(pa.int32()))
@@ -428,7 +498,9 @@ def _measure_numerals(values: Any, mark: str) -> _NumberSummary:
         pc.utf8_ltrim(pc.binary_join_element_wise(parts.field("whole"), parts.field("places"), ""), "0")
     )
     measured = pc.max(places.filter(pc.less_equal(digits, _MEASURED_DIGITS))).as_py()
-    return _NumberSummary(max(pc.max(places).as_py(), 0), measured, (ends["min"], ends["max"]))
+    return _NumberSummary(
+        max(pc.max(places).as_py(), 0), measured, (ends["min"], ends["max"]), magnitudes=magnitudes
+    )
 
 
 def _form(path: Path) -> CsvOptions:

@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from common.synthesis.course import OneWay, Question, Score
-from common.synthesis.rounds import UNIT, Coding, expected_table
+from common.synthesis.binning import Binning
+from common.synthesis.schedule import OneWay, Question
 from owner_node.masking.arrays import BitSource, Int64Array
 from owner_node.synthesis.shares import noise_share
 
@@ -25,24 +25,18 @@ def noisy_answer(questions: Sequence[Question], columns: Columns, bits: BitSourc
 
 def exact_answer(questions: Sequence[Question], columns: Columns) -> Int64Array:
     """Answer a round without noise, `(n_numbers,)`. It stays at the owner."""
-    binned: dict[tuple[int, int], Int64Array] = {}
+    binned: dict[int, Int64Array] = {}
 
-    def bins(attribute: int, coding: Coding) -> Int64Array:
-        # Merged bins are fewer than the bins, or the same.
-        place = attribute, coding.n_bins
-        if place not in binned:
-            binned[place] = coding.bins(columns[attribute])
-        return binned[place]
+    def bins(attribute: int, binning: Binning) -> Int64Array:
+        if attribute not in binned:
+            binned[attribute] = binning.bins(columns[attribute])
+        return binned[attribute]
 
     def counted(question: Question) -> Int64Array:
         if isinstance(question, OneWay):
             return one_way_counts(columns[question.attribute], question.edges)
-        (i, j), (one, other) = question.pair, question.codings
-        counts = pair_counts(bins(i, one), bins(j, other), (one.n_bins, other.n_bins))
-        if isinstance(question, Score):
-            expected = expected_table(one, other, columns[i].size)
-            return np.array([pair_score(counts, expected)], dtype=np.int64)
-        return counts
+        (i, j), (one, other) = question.pair, question.binnings
+        return pair_counts(bins(i, one), bins(j, other), (one.n_bins, other.n_bins))
 
     return np.concatenate([counted(each) for each in questions])
 
@@ -72,13 +66,3 @@ def pair_counts(one: Int64Array, other: Int64Array, shape: tuple[int, int]) -> I
         The counts, the second attribute moving fastest, `(n_cells,)`.
     """
     return np.bincount(one * shape[1] + other, minlength=shape[0] * shape[1])
-
-
-def pair_score(counts: Int64Array, expected: Int64Array) -> int:
-    """Return how far a table is from independence, Σ |T - E|, in units.
-
-    Args:
-        counts: The table, as `pair_counts` returns it.
-        expected: As `common.synthesis.rounds.expected_table` returns it for this owner's number of records.
-    """
-    return int(np.abs(UNIT * counts - expected).sum())

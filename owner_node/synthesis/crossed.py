@@ -3,11 +3,10 @@
 Every owner of one group, a holder, has a key of Paillier's cryptosystem. Those of the other group are adders.
 Each holder counts with each adder the persons that both have.
 
-1. The holder encrypts the bins of every person (`encrypted_rows`), once in a release. It sends all adders the
+1. The holder encrypts the bins of every person (`encrypted_rows`). It sends all adders the
    same rows, and with each the number of the owner that has the person in each of their groups.
 2. The adder multiplies the ciphertexts of its own persons in each of its bins (`add_rows`).
-3. In a round the adder adds its whole noise to the counters that are asked for, hides the others, blinds the
-   sums and sends them (`noisy_sums`).
+3. The adder adds its whole noise to every counter, blinds the sums and sends them (`noisy_sums`).
 4. The holder decrypts noisy counts (`noisy_counts`). It adds up those of all adders of a group, and adds its
    share of the noise (`held_tables`). The sums of all holders are the tables.
 
@@ -48,11 +47,10 @@ from common.arrays import Int64Array
 from common.canonical import canonical, digest, document_digest, parse_json
 from common.errors import IntegrityError
 from common.model.rounds import CIPHERTEXT_BYTES
-from common.synthesis.counters import MOST_PERSONS, width_of
-from common.synthesis.course import CoarseTable, Design, Question, attributes_of, question_digest
-from common.synthesis.model import Attributes
-from common.synthesis.roles import Counters, CrossTable, Roles, Shared, Terms
-from common.synthesis.rounds import Coding
+from common.synthesis.binning import Attributes
+from common.synthesis.counters import MOST_PERSONS, counted_with, width_of
+from common.synthesis.roles import Roles, Shared, Terms
+from common.synthesis.schedule import Design, Question, Table, attributes_of, question_digest
 from owner_node.masking.arrays import KEY_BYTES, BitSource
 from owner_node.synthesis.counts import noisy_answer
 from owner_node.synthesis.packing import Packing
@@ -104,12 +102,9 @@ def packing_of(roles: Roles, holder: int) -> Packing:
     Raises:
         UsageError: If there are too many persons.
     """
-    counters = {
-        group: coding.n_bins
-        for group, coding in roles.codings.items()
-        if roles.has_attribute(holder, group.attribute)
-    }
-    return Packing.of(counters, width_of(roles.design))
+    partners = counted_with(roles.design, roles.design.group_of(holder))
+    n_counters = {place: roles.binnings[place].n_bins for place in partners}
+    return Packing.of(n_counters, partners, width_of(roles.design))
 
 
 def work_through(
@@ -191,7 +186,7 @@ class _Encrypting:
     packing: Packing
     first: int
     """Number of the first person."""
-    bins: Mapping[Counters, Int64Array] = field(repr=False)
+    bins: Mapping[int, Int64Array] = field(repr=False)
     n_persons: int
     """Of all pieces."""
 
@@ -203,10 +198,14 @@ def _encryption(key: bytes, base: bytes, n_numbers: int) -> Encryption:
 
 
 def _encrypt(work: _Encrypting) -> bytes:
+    numbers = work.packing.numbers(work.bins)
+    if not numbers:
+        # No named pair has an attribute of this owner and one of an adder.
+        return b""
     first = work.first * work.packing.n_numbers * (WIDE_BYTES // 8)
     bits = BitSource(bytearray(work.blinds), first=first)
     encryption = _encryption(work.key, work.base, work.n_persons * work.packing.n_numbers)
-    return to_bytes(encryption.encrypt(work.packing.numbers(work.bins), bits))
+    return to_bytes(encryption.encrypt(numbers, bits))
 
 
 def encrypted_rows(
@@ -232,7 +231,8 @@ def encrypted_rows(
     packing = packing_of(roles, holder)
     persons = {roles.name(adder): shared.digests[adder] for adder in roles.adders(holder)}
     yield _rows_header(roles, holder, packing, PrivateKey(key), shared.n_persons, persons)
-    bins = roles.bins(holder, columns, shared.n_persons, coarse=True)
+    binned = roles.bins(holder, columns, shared.n_persons)
+    bins = {attribute: binned[attribute] for attribute in packing.places}
     # After other persons all random bits are others, as after another document that opened the round.
     about = roles.opening + document_digest(persons)
     base, blinds = (stream(seed, roles.terms, use, about).copy_key() for use in ("base", "rows"))
@@ -240,7 +240,7 @@ def encrypted_rows(
     pieces = (
         _Encrypting(
             key, base, blinds, packing, first,
-            {group: each[first : first + PERSONS_AT_ONCE] for group, each in bins.items()},
+            {attribute: each[first : first + PERSONS_AT_ONCE] for attribute, each in bins.items()},
             shared.n_persons,
         )
         for first in firsts
@@ -276,7 +276,7 @@ def _rows_document(roles: Roles, holder: int, packing: Packing) -> dict[str, Any
 
 
 def _packing_digest(packing: Packing) -> str:
-    places = [[*map(int, group), *place] for group, place in packing.places.items()]
+    places = [[attribute, *place] for attribute, place in packing.places.items()]
     return document_digest({"width": packing.width, "places": places})
 
 
@@ -428,9 +428,10 @@ def add_rows(
     key = _key_of(header, roles.name(holder), incoming)
     n_persons = _n_persons_of(header, roles.name(adder), shared.digests[holder], incoming)
     positions = roles.positions(adder, shared, holder)
-    of_all = roles.bins(adder, columns, shared.n_persons, coarse=False)
-    bins = {counters.attribute: each[positions] for counters, each in of_all.items()}
-    n_bins = {each: roles.codings[Counters(each, coarse=False)].n_bins for each in bins}
+    counted = _cells_of(roles, holder, adder).wanted
+    of_all = roles.bins(adder, columns, shared.n_persons)
+    bins = {attribute: of_all[attribute][positions] for attribute in counted}
+    n_bins = {attribute: roles.binnings[attribute].n_bins for attribute in bins}
     modulus, groups = key.to_bytes(), roles.adding(holder)
     own, place = groups.index(roles.design.group_of(adder)), roles.place(adder)
 
@@ -486,113 +487,88 @@ def _key_of(header: Mapping[str, Any], holder: str, incoming: _Incoming) -> Publ
 
 @dataclass(frozen=True)
 class _Cells:
-    """Whose ciphertexts the answer to a round has, and in what order; both owners compute it."""
+    """Whose ciphertexts an adder's message has, and in what order; both owners compute it."""
 
     roles: Roles
     packing: Packing
-    tables: Sequence[CrossTable]
+    tables: Sequence[Table]
     holder: int
 
     @cached_property
-    def wanted(self) -> dict[int, list[Counters]]:
-        """The holder's counters that are asked for, by attribute of the adder, both ascending."""
-        found: dict[int, list[Counters]] = {}
+    def wanted(self) -> dict[int, list[int]]:
+        """The holder's attributes that are counted, by attribute of the adder, both ascending."""
+        found: dict[int, list[int]] = {}
         for table in self.tables:
             own, other = self.attributes(table)
-            found.setdefault(other, []).append(Counters(own, isinstance(table, CoarseTable)))
+            found.setdefault(other, []).append(own)
         return {other: sorted(found[other]) for other in sorted(found)}
 
-    def attributes(self, table: CrossTable) -> tuple[int, int]:
+    def attributes(self, table: Table) -> tuple[int, int]:
         """Return the holder's attribute of a table, and the adder's."""
         i, j = table.pair
         return (i, j) if self.roles.has_attribute(self.holder, i) else (j, i)
 
-    def coding(self, other: int) -> Coding:
-        """Return the adder's bins that are asked for of one of its attributes."""
-        return self.roles.codings[Counters(other, self.wanted[other][0].coarse)]
-
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
         """Yield attribute and bin of the adder, and number of the packing, of every ciphertext."""
-        for other, groups in self.wanted.items():
-            for bin_ in range(self.coding(other).n_bins):
-                for number in self.packing.needed(groups):
+        for other, own in self.wanted.items():
+            numbers = sorted({self.packing.places[attribute].number for attribute in own})
+            for bin_ in range(self.roles.binnings[other].n_bins):
+                for number in numbers:
                     yield other, bin_, number
 
 
-def _cells_of(roles: Roles, holder: int, adder: int, asked: Sequence[Question]) -> _Cells:
-    tables = roles.tables(asked, roles.design.group_of(holder), roles.design.group_of(adder))
+def _cells_of(roles: Roles, holder: int, adder: int) -> _Cells:
+    tables = roles.tables(roles.design.group_of(holder), roles.design.group_of(adder))
     return _Cells(roles, packing_of(roles, holder), tables, holder)
 
 
-def _sums_document(
-    roles: Roles, holder: int, adder: int, persons: str, opening: str, key: PublicKey
-) -> dict[str, Any]:
+def _sums_document(roles: Roles, holder: int, adder: int, persons: str, key: PublicKey) -> dict[str, Any]:
     return {
         **roles.document(),
         "persons": persons,
         "message": "sums",
         "holder": holder,
         "adder": adder,
-        "opening": opening,
         "key": digest(key.to_bytes()),
     }
 
 
-def noisy_sums(
-    roles: Roles,
-    holder: int,
-    adder: int,
-    shared: Shared,
-    sums: Sums,
-    asked: Sequence[Question],
-    opening: str,
-    seed: bytes,
-) -> bytes:
-    """Return an adder's message in a round: sums with its whole noise, blinded.
+def noisy_sums(roles: Roles, holder: int, adder: int, shared: Shared, sums: Sums, seed: bytes) -> bytes:
+    """Return an adder's message: sums with its whole noise, blinded.
 
     Args:
         holder: Who can decrypt it.
         adder: This owner.
         shared: Which of its persons holders have.
         sums: As `add_rows` returned them.
-        opening: SHA-256 of what opened it, hexadecimal.
         seed: 32 random bytes for this release alone. Another seed means other noise, so a round is answered
             under one.
     """
-    # With the same bits, sums of other rows would show the difference of both, hidden counters included.
-    cells = _cells_of(roles, holder, adder, asked)
-    packing = cells.packing
+    # With the same bits, sums of other rows would show the difference of both.
+    cells = _cells_of(roles, holder, adder)
     noise = table_noise(roles, cells.tables, sums.basis, holder, seed)
-    by_bin: dict[int, dict[Counters, Int64Array]] = {other: {} for other in cells.wanted}
-    for table, added in zip(cells.tables, noise, strict=True):
+    added: dict[int, dict[int, Int64Array]] = {other: {} for other in cells.wanted}
+    for table, of_table in zip(cells.tables, noise, strict=True):
         own, other = cells.attributes(table)
-        grid = added.reshape([each.n_bins for each in table.codings])
+        grid = of_table.reshape([each.n_bins for each in table.binnings])
         # By the adder's bins, then the holder's counters.
-        by_bin[other][Counters(own, isinstance(table, CoarseTable))] = grid.T if own < other else grid
-    bits = stream(seed, roles.terms, "blinds", opening + sums.basis, holder)
+        added[other][own] = grid.T if own < other else grid
+    bits = stream(seed, roles.terms, "blinds", roles.opening + sums.basis, holder)
     found = []
     for other, bin_, number in cells:
-        product = mpz(1)
-        for fine in _fine_bins(roles, other, bin_, coarse=cells.wanted[other][0].coarse):
-            product = product * sums.products[other][fine][number] % sums.key.square
-        added = packing.addend(number, {group: each[bin_] for group, each in by_bin[other].items()}, bits)
-        found.append(sums.key.blinded(product, added, sums.key.uniform_unit(bits)))
-    header = canonical(_sums_document(roles, holder, adder, shared.digests[holder], opening, sums.key))
+        of_bin = {own: each[bin_] for own, each in added[other].items()}
+        addend = cells.packing.addend(number, of_bin, sums.key.modulus, bits)
+        found.append(
+            sums.key.blinded(sums.products[other][bin_][number], addend, sums.key.uniform_unit(bits))
+        )
+    header = canonical(_sums_document(roles, holder, adder, shared.digests[holder], sums.key))
     return _prefixed(header) + to_bytes(found)
 
 
-def _fine_bins(roles: Roles, attribute: int, bin_: int, *, coarse: bool) -> list[int]:
-    """Return the bins that a bin is made of."""
-    if not coarse:
-        return [bin_]
-    fine, merged = (roles.codings[Counters(attribute, coarse=each)] for each in (False, True))
-    return [int(each) for each in np.unique(fine.labels[merged.labels == bin_])]
-
-
 def table_noise(
-    roles: Roles, tables: Sequence[CrossTable], basis: str, holder: int, seed: bytes
+    roles: Roles, tables: Sequence[Table], basis: str, holder: int, seed: bytes
 ) -> list[Int64Array]:
-    """Return an adder's whole noise on its tables with a holder in a round, `(n_numbers,)` each.
+    """Return an adder's whole noise on its tables with a holder, `(n_numbers,)` each.
 
     Args:
         basis: Digest of the rows that came: `Sums.basis`.
@@ -610,7 +586,7 @@ def table_noise(
 
 def held_tables(
     roles: Roles,
-    tables: Sequence[CrossTable],
+    tables: Sequence[Table],
     counts: Sequence[Sequence[Int64Array]],
     group: int,
     seed: bytes,
@@ -618,7 +594,7 @@ def held_tables(
     """Return a holder's part of tables: its counts with all adders of a group, and its share of the noise.
 
     Args:
-        tables: The tables with that group in a round.
+        tables: The tables with that group.
         counts: As `noisy_counts` returned them, by adder.
         group: The adders' group.
         seed: 32 random bytes for this release alone.
@@ -639,14 +615,7 @@ def held_tables(
 
 
 def noisy_counts(
-    roles: Roles,
-    holder: int,
-    adder: int,
-    shared: Shared,
-    message: bytes,
-    asked: Sequence[Question],
-    opening: str,
-    key: PrivateKey,
+    roles: Roles, holder: int, adder: int, shared: Shared, message: bytes, key: PrivateKey
 ) -> list[Int64Array]:
     """Decrypt an adder's message: counts with its whole noise, which stay with the holder.
 
@@ -655,35 +624,29 @@ def noisy_counts(
         adder: Who sent the message.
         shared: Which of this owner's persons adders have.
         message: As `noisy_sums` made it.
-        opening: SHA-256 of what opened it, hexadecimal.
         key: The holder's.
 
     Returns:
         The tables with the adder's group in the order of the round, `(n_numbers,)` each.
 
     Raises:
-        IntegrityError: If the message is not that of these owners, persons and this round, or was not made
-            of this holder's rows.
+        IntegrityError: If the message is not that of these owners, persons and this round.
     """
-    cells = _cells_of(roles, holder, adder, asked)
-    packing = cells.packing
+    cells = _cells_of(roles, holder, adder)
     incoming = _Incoming([message], f"owner {roles.name(adder)}")
-    incoming.header(_sums_document(roles, holder, adder, shared.digests[adder], opening, key.public))
+    incoming.header(_sums_document(roles, holder, adder, shared.digests[adder], key.public))
     places = list(cells)
     ciphertexts = key.public.parse(incoming.take(len(places) * CIPHERTEXT_BYTES))
     incoming.end()
     key.public.check_units(ciphertexts)
-    by_bin: dict[tuple[int, Counters], list[Int64Array]] = {}
+    by_bin: dict[tuple[int, int], list[Int64Array]] = {}
     for (other, _, number), ciphertext in zip(places, ciphertexts, strict=True):
-        value = key.decrypt(ciphertext)
-        if not packing.fits(number, value):
-            raise incoming.wrong("is not made of the rows of this owner")
-        for group, counters in packing.read(number, value, cells.wanted[other]).items():
-            by_bin.setdefault((other, group), []).append(counters)
+        for own, counters in cells.packing.read(number, key.decrypt(ciphertext)).items():
+            by_bin.setdefault((other, own), []).append(counters)
     found = []
     for table in cells.tables:
         own, other = cells.attributes(table)
-        grid = np.stack(by_bin[other, Counters(own, isinstance(table, CoarseTable))])
+        grid = np.stack(by_bin[other, own])
         found.append((grid.T if own < other else grid).ravel())
     return found
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.synthesis.course import Design, Measured, SyntheticRelease, next_round, synthesise
+from common.synthesis.schedule import Design, RoundSums, SyntheticRelease, next_round, synthesise
 from owner_node.masking.arrays import BitSource
 from owner_node.synthesis.counts import Columns, noisy_answer
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 def synthesise_together(
     design: Design, parts: Sequence[Columns], bits: Sequence[BitSource]
 ) -> SyntheticRelease:
-    """Make all rounds of a release, its model and its records.
+    """Make all rounds of a release, and its records.
 
     Args:
         bits: Each owner's source of random bits.
     """
     sums: list[Int64Array] = []
-    while not isinstance(asked := next_round(design, sums), Measured):
+    while not isinstance(asked := next_round(design, sums), RoundSums):
         answers = [noisy_answer(asked, part, source) for part, source in zip(parts, bits, strict=True)]
         sums.append(np.sum(answers, axis=0, dtype=np.int64))
     return synthesise(design, asked)

@@ -122,6 +122,8 @@ def _settings_text(attribute: Attribute) -> str:
         settings.append("keeps missing values, by counts")
     if attribute.spikes:
         settings.append(f"spikes at {' and '.join(map(attribute.text, attribute.spikes))}")
+    if attribute.is_logarithmic:
+        settings.append("logarithmic scale")
     if attribute.ordered:
         settings.append("ordered")
     if attribute.order is CategoryOrder.FREQUENCY:
@@ -163,7 +165,9 @@ def _check_sums(owner: OwnerConfig, dataset: DatasetConfig, schema: Schema) -> N
 
     def with_decimals(task: AttributeTask, decimals: int) -> AttributeTask:
         upper = task.attribute.n_values // 10 ** (task.attribute.decimals - decimals)
-        narrower = replace(task.attribute, lower=0, upper=upper, decimals=decimals, spikes=())
+        narrower = replace(
+            task.attribute, lower=0, upper=upper, decimals=decimals, spikes=(), is_logarithmic=False
+        )
         return replace(task, attribute=narrower)
 
     if not schema.attributes:

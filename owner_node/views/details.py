@@ -160,7 +160,7 @@ class _Masked(_Shown):
 class _Synthetic(_Shown):
     def bounds(self, document: Mapping[str, Any]) -> dict[str, object]:
         return {
-            "product": "records drawn from a model of noisy counts",
+            "product": "records made of noisy counts",
             "ε of this owner": f"{bound_text(document['epsilon'])}, for the whole record of a person",
             "δ": delta_text(document["delta"]) if document["delta"] else "",
         }

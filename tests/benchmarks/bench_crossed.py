@@ -1,8 +1,9 @@
-"""Tables across two owners with ten attributes of 16 bins each: encrypted rows, their sums, and a round.
+"""Tables across two owners with ten attributes, in the bins that a plan with ε = 1 leads to.
 
 What persons cost is compared with the multiplications that their rows are made of; and the whole, on two
-processors that both owners share, with two minutes for a hundred thousand persons and twenty minutes for a
-million. Times are processor times, of all processes: others on this machine do not count.
+processors that both owners share, with two minutes for a hundred thousand persons. A million persons have
+more bins and several numbers each: an hour. A part of the persons is encrypted and added. Times are processor
+times, of all processes: others on this machine do not count.
 """
 
 import os
@@ -17,20 +18,30 @@ import numpy as np
 from gmpy2 import mpz
 
 from common.model.schema import Attribute, AttributeType
-from common.synthesis.course import Design, Measured, Round, next_round
 from common.synthesis.roles import Roles, Shared
+from common.synthesis.schedule import Design, OneWay, next_round
 from owner_node.masking.arrays import SystemBits
 from owner_node.synthesis.counts import exact_answer
-from owner_node.synthesis.crossed import add_rows, encrypted_rows, noisy_counts, noisy_sums, processes
+from owner_node.synthesis.crossed import (
+    add_rows,
+    encrypted_rows,
+    noisy_counts,
+    noisy_sums,
+    packing_of,
+    processes,
+)
 from owner_node.synthesis.paillier import MODULUS_BYTES, Encryption, PrivateKey, new_key
 from tests.benchmarks.result import Result
 from tests.fakes.synthetic_owners import OPENING, TERMS, GroupOwner
 
 _Done = TypeVar("_Done")
 N_PERSONS = 10_000
+"""Who are encrypted and added."""
 N_ROWS = 500
 N_ATTRIBUTES = 10
-ROUND_SECONDS = 20.0
+N_VALUES = 100
+LIMITS = ((100_000, 120, 20), (1_000_000, 3600, 120))
+"""Persons of a release, seconds, and seconds of the noisy sums, whose number grows with that of bins."""
 PROCESSORS = 2
 MEMORY_LIMIT = 60.0
 """Megabytes."""
@@ -39,7 +50,8 @@ MEMORY_LIMIT = 60.0
 def run() -> Iterator[Result]:
     """Measure unit costs, then the whole."""
     yield _encryption()
-    yield from _together()
+    for limits in LIMITS:
+        yield from _together(*limits)
 
 
 def _encryption() -> Result:
@@ -62,31 +74,30 @@ def _encryption() -> Result:
     return Result("encrypting a row / its multiplications", ours / bare, 1.5, detail)
 
 
-def _owners() -> tuple[Roles, list[GroupOwner], Round]:
-    draw = np.random.default_rng(1)
-    attributes = tuple(Attribute(f"a{i}", AttributeType.INTEGER, 0, 15) for i in range(N_ATTRIBUTES))
-    half = N_ATTRIBUTES // 2
-    # So much budget that every value is a bin, as with a million persons.
-    design = Design(attributes, N_PERSONS, Decimal(1000), homes=(0,) * half + (1,) * half)
-    base = draw.integers(0, 16, N_PERSONS)
-    columns = [(base + draw.integers(0, 4 + i, N_PERSONS)) % 16 for i in range(N_ATTRIBUTES)]
+def _owners(n_persons: int) -> tuple[Roles, list[GroupOwner]]:
+    """Return owners of some of the persons of a release."""
+    draw, half = np.random.default_rng(1), N_ATTRIBUTES // 2
+    attributes = tuple(
+        Attribute(f"a{i}", AttributeType.INTEGER, 0, N_VALUES - 1) for i in range(N_ATTRIBUTES)
+    )
+    delta = Decimal(1) / (10 * n_persons)
+    design = Design(attributes, n_persons, Decimal(1), delta, homes=(0,) * half + (1,) * half)
+    base = draw.integers(0, N_VALUES, n_persons)
+    columns = [(base + draw.integers(0, 4 + i, n_persons)) % N_VALUES for i in range(N_ATTRIBUTES)]
     sums: list[np.ndarray] = []
-    asked = next_round(design, sums)
-    rounds = []
-    while not isinstance(asked, Measured):
-        rounds.append(asked)
+    while isinstance(asked := next_round(design, sums), tuple) and isinstance(asked[0], OneWay):
         sums.append(exact_answer(asked, columns))
-        asked = next_round(design, sums)
+    assert isinstance(asked, tuple)
     owners = [
         GroupOwner(
-            {i: columns[i] for i in range(N_ATTRIBUTES) if design.homes[i] == number},
+            {i: columns[i][:N_PERSONS] for i in range(N_ATTRIBUTES) if design.homes[i] == number},
             Shared.everybody(N_PERSONS, 2, TERMS.persons),
             os.urandom(32),
             new_key(),
         )
         for number in range(2)
     ]
-    return Roles(TERMS, design, rounds[1], OPENING), owners, rounds[2]
+    return Roles(TERMS, design, asked, OPENING), owners
 
 
 def _processor_seconds() -> float:
@@ -105,8 +116,8 @@ def _in_processes(work: Callable[[Executor], _Done]) -> tuple[_Done, float]:
     return done, _processor_seconds() - begun
 
 
-def _together() -> Iterator[Result]:
-    roles, owners, last = _owners()
+def _together(n_persons: int, seconds: int, sums_seconds: int) -> Iterator[Result]:
+    roles, owners = _owners(n_persons)
     holder, adder = roles.design.order
     own, other = owners[holder], owners[adder]
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -120,20 +131,22 @@ def _together() -> Iterator[Result]:
     persons = (encrypting + adding - 2 * starting) / N_PERSONS / PROCESSORS
     megabytes = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - largest) / 1024
     begun = _processor_seconds()
-    message = noisy_sums(roles, holder, adder, other.shared, sums, last, OPENING, other.seed)
-    noisy_counts(roles, holder, adder, own.shared, message, last, OPENING, PrivateKey(own.key))
-    rounds = _processor_seconds() - begun
+    message = noisy_sums(roles, holder, adder, other.shared, sums, other.seed)
+    noisy_counts(roles, holder, adder, own.shared, message, PrivateKey(own.key))
+    answering = _processor_seconds() - begun
     traffic = sum(map(len, rows)) / N_PERSONS
-    for n_persons, seconds in ((100_000, 120), (1_000_000, 1200)):
-        taken = persons * n_persons + 2 * starting + rounds
-        detail = (
-            f"{taken:.0f} s on {PROCESSORS} processors, {traffic * n_persons / 1e6:.0f} MB; a person is "
-            f"encrypted in {1e3 * (encrypting - starting) / N_PERSONS:.2f} ms, added in "
-            f"{1e3 * (adding - starting) / N_PERSONS:.3f} ms"
-        )
-        yield Result(f"tables of {n_persons:,} persons / {seconds} s", taken / seconds, 1.0, detail)
-    detail = f"{len(roles.tables(last, holder, adder))} tables: {rounds:.1f} s, {len(message) / 1000:.0f} kB"
-    yield Result(f"a round / {ROUND_SECONDS:.0f} s", rounds / ROUND_SECONDS, 1.0, detail)
+    bins = sorted({each.n_bins for each in roles.binnings.values()})
+    numbers = packing_of(roles, holder).n_numbers
+    taken = persons * n_persons + 2 * starting + answering
+    detail = (
+        f"{taken:.0f} s on {PROCESSORS} processors, {traffic * n_persons / 1e6:.0f} MB; {bins[0]} to "
+        f"{bins[-1]} bins, {numbers} numbers a person; a person is encrypted in "
+        f"{1e3 * (encrypting - starting) / N_PERSONS:.2f} ms, added in "
+        f"{1e3 * (adding - starting) / N_PERSONS:.3f} ms"
+    )
+    yield Result(f"tables of {n_persons:,} persons / {seconds} s", taken / seconds, 1.0, detail)
+    detail = f"{len(roles.tables(0, 1))} tables: {answering:.1f} s, {len(message) / 1000:.0f} kB"
+    yield Result(f"noisy sums / {sums_seconds} s", answering / sums_seconds, 1.0, detail)
     detail = (
         f"{megabytes:.0f} MB, the rows in it: {traffic * N_PERSONS / 1e6:.0f} MB that daemons keep on disk"
     )

@@ -52,7 +52,6 @@ class Round(StrEnum):
 
     FIRST = "round 1"
     SECOND = "round 2"
-    THIRD = "round 3"
 
     @property
     def number(self) -> int:

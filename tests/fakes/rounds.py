@@ -16,8 +16,7 @@ from common.model.rounds import KEY_BYTES, RoundDocument, SignedKey, SumKey
 from common.model.schema import Attribute, AttributeType
 from common.model.task import Modelled
 from common.planning.synthetic import design_of
-from common.synthesis.accounting import ROUNDS
-from common.synthesis.course import Measured, n_numbers, next_round
+from common.synthesis.schedule import RoundSums, n_numbers, next_round
 from common.synthesis.sums import Masks, add_answers, public_key
 from common.trust.signing import Domain, Signer
 from owner_node.linking import linkage_key
@@ -30,6 +29,7 @@ ATTRIBUTES = (
     Attribute("ward", AttributeType.CATEGORY, 0, 2, categories=("a", "b", "c")),
 )
 RECORDS_OF_B = 40
+SPLIT = (Decimal("0.4"), Decimal("0.6"))
 
 
 class SyntheticOffering(Offering):
@@ -52,7 +52,7 @@ class SyntheticOffering(Offering):
         plan = self.plan(self.node.invitations.describe(release, "cohort"), release)
         modelled = Modelled(tuple(each.name for each in ATTRIBUTES), plan.epsilon)
         tasks = tuple(replace(each, attributes=(), modelled=modelled) for each in plan.tasks)
-        plan = replace(plan, tasks=tasks, synthesis=Synthesis(1, ROUNDS))
+        plan = replace(plan, tasks=tasks, synthesis=Synthesis(1, SPLIT))
         assert plan.product is Product.SYNTHETIC
         assert self.node.invitations.consent(release, plan.digest, self.offer(plan)) is not None
         return plan
@@ -121,7 +121,7 @@ class Rounds:
     def next(self) -> RoundAnswer | None:
         """Open the next round, add its answers up, and return the owner's; None if nothing is left to ask."""
         asked = self.asked()
-        if isinstance(asked, Measured):
+        if isinstance(asked, RoundSums):
             return None
         document, attached = self.document()
         answer = self.ask(document, attached)
@@ -131,7 +131,7 @@ class Rounds:
     def counted(self, document: RoundDocument, attached: bytes, answer: RoundAnswer) -> None:
         """Add the owner's answer and that of b."""
         asked = self.asked()
-        assert not isinstance(asked, Measured)
+        assert not isinstance(asked, RoundSums)
         first = self.documents[0][0] if self.documents else document
         public = {each.owner: bytes.fromhex(each.key) for each in first.keys}
         tokens = linkage_key.load(self.offering.config.owner.state_dir).key

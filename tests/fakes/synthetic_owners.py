@@ -14,17 +14,15 @@ import numpy as np
 from common.arrays import Int64Array
 from common.model.schema import Attribute
 from common.synthesis.accounting import default_colluding
-from common.synthesis.course import (
-    CoarseTable,
+from common.synthesis.binning import StructuralZero
+from common.synthesis.roles import Roles, Shared, Terms
+from common.synthesis.schedule import (
     Design,
-    Measured,
-    Question,
+    RoundSums,
     SyntheticRelease,
     next_round,
     synthesise,
 )
-from common.synthesis.roles import Roles, Shared, Terms
-from common.synthesis.rounds import StructuralZero
 from owner_node.masking.arrays import BitSource
 from owner_node.synthesis.counts import Columns, exact_answer
 from owner_node.synthesis.crossed import (
@@ -93,10 +91,8 @@ class GroupOwner:
 class Counting(Protocol):
     """How two owners count together."""
 
-    def __call__(
-        self, holder: int, adder: int, asked: Sequence[Question], opening: str, /
-    ) -> list[Int64Array]:
-        """Return what a holder learns of tables in the order of a round: counts with the adder's noise."""
+    def __call__(self, holder: int, adder: int, /) -> list[Int64Array]:
+        """Return what a holder learns of tables in the order of the round: counts with the adder's noise."""
         ...
 
 
@@ -113,12 +109,10 @@ def encrypted_counting(roles: Roles, owners: Sequence[GroupOwner], pool: Executo
             rows = encrypted_rows(roles, holder, own.columns, own.shared, own.key, own.seed, pool)
             sums[holder, adder] = add_rows(roles, holder, adder, other.columns, other.shared, rows, pool)
 
-    def counts(holder: int, adder: int, asked: Sequence[Question], opening: str) -> list[Int64Array]:
+    def counts(holder: int, adder: int) -> list[Int64Array]:
         own, other = owners[holder], owners[adder]
-        message = noisy_sums(
-            roles, holder, adder, other.shared, sums[holder, adder], asked, opening, other.seed
-        )
-        return noisy_counts(roles, holder, adder, own.shared, message, asked, opening, PrivateKey(own.key))
+        message = noisy_sums(roles, holder, adder, other.shared, sums[holder, adder], other.seed)
+        return noisy_counts(roles, holder, adder, own.shared, message, PrivateKey(own.key))
 
     return counts
 
@@ -129,27 +123,24 @@ def synthesise_across(
     owners: Sequence[GroupOwner],
     counting: Callable[[Roles, Sequence[GroupOwner]], Counting] = encrypted_counting,
 ) -> SyntheticRelease:
-    """Make all rounds of a release of groups of owners with different attributes, its model and its records.
+    """Make all rounds of a release of groups of owners with different attributes, and its records.
 
     Args:
         owners: All owners, by number.
         counting: How they count together.
     """
     sums: list[Int64Array] = []
-    roles, counted = None, None
-    while not isinstance(asked := next_round(design, sums), Measured):
+    while not isinstance(asked := next_round(design, sums), RoundSums):
         opening = sha256(b"".join(each.tobytes() for each in sums)).hexdigest()
-        if roles is None and any(isinstance(each, CoarseTable) for each in asked):
-            roles = Roles(terms, design, asked, opening)
-            counted = counting(roles, owners)
-        answers = []
+        roles, answers = Roles(terms, design, asked, opening), []
+        counted = counting(roles, owners) if design.counts_across(asked) else None
         for number, owner in enumerate(owners):
             across: dict[tuple[int, ...], Int64Array] = {}
             group = design.group_of(number)
-            if roles is not None and counted is not None:
+            if counted is not None:
                 for later in roles.adding(number):
-                    tables = roles.tables(asked, group, later)
-                    counts = [counted(number, adder, asked, opening) for adder in design.members(later)]
+                    tables = roles.tables(group, later)
+                    counts = [counted(number, adder) for adder in design.members(later)]
                     held = held_tables(roles, tables, counts, later, owner.seed)
                     across.update({table.pair: part for table, part in zip(tables, held, strict=True)})
             answers.append(group_answer(design, group, asked, owner.columns, across, terms, owner.seed))
@@ -205,10 +196,10 @@ def paillier_key(number: int) -> bytes:
 def plain_counting(roles: Roles, owners: Sequence[GroupOwner]) -> Counting:
     """Count without encryption, with the same noise: for experiments, whose tables are in one hand anyway."""
 
-    def counts(holder: int, adder: int, asked: Sequence[Question], _opening: str) -> list[Int64Array]:
+    def counts(holder: int, adder: int) -> list[Int64Array]:
         group, later = (roles.design.group_of(each) for each in (holder, adder))
         columns = shared_columns(roles, owners, holder, adder)
-        tables = roles.tables(asked, group, later)
+        tables = roles.tables(group, later)
         noise = table_noise(roles, tables, "", holder, owners[adder].seed)
         return [exact_answer([table], columns) + added for table, added in zip(tables, noise, strict=True)]
 

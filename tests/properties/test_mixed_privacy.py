@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from common.model.schema import Attribute, AttributeType
-from common.synthesis.accounting import TABLE, Kind, Noise
-from common.synthesis.course import Design
+from common.synthesis.accounting import Kind, Noise
+from common.synthesis.schedule import Design
 
 YES_OR_NO = Attribute("x", AttributeType.BOOLEAN, 0, 1)
 SIZES = [(1, 1), (2, 1), (1, 2), (2, 2), (3, 2)]
@@ -91,9 +91,8 @@ def coalitions(of: Design, most: int) -> list[frozenset[int]]:
 
 def budgeted(of: Design) -> tuple[Noise, float]:
     """Return an adder's noise on the table of the pair, and what one number that moves by 1 may lose."""
-    noise = of.table_noise(1, (0, 1))
     # Two numbers move by 1 each.
-    return noise, float(of.budgets[2].amount) / (TABLE.l1 if noise.kind is Kind.LAPLACE else TABLE.l2_squared)
+    return of.table_noise((0, 1)), float(of.budgets[1].amount) / 2
 
 
 @pytest.mark.parametrize("delta", DELTAS)

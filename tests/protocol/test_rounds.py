@@ -20,7 +20,7 @@ from common.errors import (
     TesseraError,
 )
 from common.model.rounds import RoundDocument, SignedKey, chained
-from common.synthesis.course import n_numbers
+from common.synthesis.schedule import RoundSums, n_numbers
 from common.synthesis.sums import LARGEST_SUM, public_key
 from common.trust.identity import fingerprint
 from common.trust.signing import Domain, Signer
@@ -53,10 +53,8 @@ def test_every_round_is_answered_once(offering: SyntheticOffering, between: str)
     """However often a round is opened, whatever dies between: the same bytes are sent, under one charge."""
     rounds = Rounds.linked_to(offering)
     digest = ""
-    while rounds.asked() is not None:
+    while not isinstance(rounds.asked(), RoundSums):
         document, attached = rounds.document()
-        if rounds.documents and len(rounds.documents) == 3:
-            break
         answers = []
         for _ in range(3):
             answers.append(rounds.ask(document, attached))
@@ -90,7 +88,7 @@ def test_published_and_nothing_secret_stays(offering: SyntheticOffering, rounds:
     offering.node.conclude("r1", "published", "", "ab" * 32)
     assert state(offering) is SessionState.PUBLISHED
     kept = offering.records.rounds.answered("hub", "r1")
-    assert [each.number for each in kept] == [1, 2, 3]
+    assert [each.number for each in kept] == [1, 2]
     assert not any(each.answer or each.attached for each in kept)
     assert offering.records.rounds.secrets("hub", "r1") is None
 
@@ -176,7 +174,7 @@ def _false_addendum(rounds: Rounds) -> tuple[RoundDocument, bytes]:
         (_no_whole_numbers, "no whole numbers"),
         (_huge_sums, "out of bounds"),
         (_skipped, "round 3 was opened, 1 are answered"),
-        (_one_more, "the release has no round 4"),
+        (_one_more, "the release has no round 3"),
         (_other_plan, "another release or plan"),
         (_other_linking, "another result of linking"),
         (_false_addendum, "number of records that this owner linked"),
@@ -294,7 +292,7 @@ def _link_of_another(offering: SyntheticOffering) -> Any:
     return LinkAnswer(60, b"", public_key(token_bytes(32)), b"", offering.co_owner.chain_pem.encode())
 
 
-@pytest.mark.parametrize("answered", [0, 1, 2])
+@pytest.mark.parametrize("answered", [0, 1])
 def test_a_crash_before_an_answer_is_stored(
     offering: SyntheticOffering, rounds: Rounds, answered: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,7 +374,7 @@ def test_another_opening_brings_no_second_draw(
     assert vectors[0].tolist() == vectors[1].tolist()
 
 
-@pytest.mark.parametrize("answered", [1, 2, 3])
+@pytest.mark.parametrize("answered", [1, 2])
 def test_a_release_that_ended_goes_on(offering: SyntheticOffering, rounds: Rounds, answered: int) -> None:
     """For thirty days the same bytes are sent again, and the rounds that follow are answered."""
     answers = [rounds.next() for _ in range(answered)]

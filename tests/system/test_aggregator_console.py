@@ -260,6 +260,8 @@ def test_a_mistake_leads_back_to_the_form(cluster, operator):
         ({"owner:b": "off", "layout": "vertical", "weights": "x"}, "Weights go with another budget split"),
         ({"layout": "mixed"}, "Owners are named by --owners or by --groups"),
         ({"purpose": "two\nlines"}, "No owner accepts this purpose"),
+        ({"facts": "structural_zeros = [\n{ age = 3 }]"}, "Facts has 1 problem"),
+        ({"facts": "structural_zeros = [\n{ age = [3] }]"}, "--facts: only with --product synthetic"),
     ):
         answer = operator.post("/new", **start_form("mistake", **changes))
         assert answer.status == 400

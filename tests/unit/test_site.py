@@ -16,6 +16,7 @@ import aggregator.cli
 import aggregator.config
 import owner_node.cli
 import owner_node.config
+from aggregator.control.facts_file import FactsFile
 from tests.fakes.published import make_release
 from tests.unit.test_command_line_docs import commands
 
@@ -133,10 +134,11 @@ def test_every_key_has_a_meaning():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_blocks_of_configuration_are_read(page, tmp_path):
-    """A block of toml is a part of owner.toml or of aggregator.toml; one of json is JSON."""
+    """A block of toml is a part of owner.toml, aggregator.toml or a file of facts; one of json is JSON."""
     text = page.read_text(encoding="utf-8")
     for block in re.findall(r"^ *```toml\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL):
-        faults = [_faults(module._File, block, tmp_path) for module in (owner_node.config, aggregator.config)]
+        forms = (owner_node.config._File, aggregator.config._File, FactsFile)
+        faults = [_faults(form, block, tmp_path) for form in forms]
         assert [] in faults, block
     for block in re.findall(r"^ *```json\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL):
         json.loads(block)

@@ -224,6 +224,8 @@ class StartRequest(_message.Message):
     PRODUCT_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
     COLLUDING_FIELD_NUMBER: _builtins.int
+    PAIRS_FIELD_NUMBER: _builtins.int
+    FACTS_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     """empty: the daemon chooses"""
     dataset: _builtins.str
@@ -256,6 +258,8 @@ class StartRequest(_message.Message):
     """empty: 0"""
     colluding: _builtins.str
     """empty: the default"""
+    facts: _builtins.str
+    """JSON: rules and tables across owners, of a synthetic release; empty: none"""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnerGroup]:
         """horizontal: one; vertical: one owner each"""
@@ -273,6 +277,10 @@ class StartRequest(_message.Message):
     @_builtins.property
     def rank_noise(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """share of the ranks, or attribute=share; empty: the default"""
+
+    @_builtins.property
+    def pairs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """attribute:attribute, of a synthetic release; empty: all pairs"""
 
     def __init__(
         self,
@@ -301,10 +309,12 @@ class StartRequest(_message.Message):
         product: _builtins.str = ...,
         delta: _builtins.str = ...,
         colluding: _builtins.str = ...,
+        pairs: _abc.Iterable[_builtins.str] | None = ...,
+        facts: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anyway", b"anyway", "attributes", b"attributes", "budget_split", b"budget_split", "colluding", b"colluding", "confirmed", b"confirmed", "dataset", b"dataset", "delta", b"delta", "dry_run", b"dry_run", "epsilon", b"epsilon", "formats", b"formats", "groups", b"groups", "k", b"k", "layout", b"layout", "max_overlap", b"max_overlap", "mechanism", b"mechanism", "min_common", b"min_common", "on_mismatch", b"on_mismatch", "out", b"out", "owner_column", b"owner_column", "product", b"product", "purpose", b"purpose", "rank_noise", b"rank_noise", "release", b"release", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anyway", b"anyway", "attributes", b"attributes", "budget_split", b"budget_split", "colluding", b"colluding", "confirmed", b"confirmed", "dataset", b"dataset", "delta", b"delta", "dry_run", b"dry_run", "epsilon", b"epsilon", "facts", b"facts", "formats", b"formats", "groups", b"groups", "k", b"k", "layout", b"layout", "max_overlap", b"max_overlap", "mechanism", b"mechanism", "min_common", b"min_common", "on_mismatch", b"on_mismatch", "out", b"out", "owner_column", b"owner_column", "pairs", b"pairs", "product", b"product", "purpose", b"purpose", "rank_noise", b"rank_noise", "release", b"release", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,8 +1,12 @@
 """Command line, form and request have the arguments of the table of release arguments, and no others."""
 
+import pytest
+
 from aggregator.cli import application
 from aggregator.console.form import empty_form, form_values, request_of
+from common.errors import ConfigurationError
 from common.planning.arguments import ARGUMENTS, Kind
+from common.planning.facts import parse_facts
 from common.wire.v1.control_pb2 import StartRequest
 
 NOT_ARGUMENTS = {"confirmed", "dry_run"}
@@ -36,3 +40,15 @@ def test_the_form_has_every_argument() -> None:
     request = request_of(sent)
     assert all(getattr(request, name) for name in form.offered_flags)
     assert (request.min_common, list(request.formats), request.confirmed) == ("7", ["csv"], False)
+
+
+def test_the_form_takes_the_text_of_a_file() -> None:
+    """A file of facts is pasted, and is read as that of the command line; an empty field states none."""
+    form = empty_form("d", "2026-01-01", "ab")
+    facts = 'structural_zeros = [\r\n  { age = { max = 15 }, job = ["nurse"] },\r\n]'
+    request = request_of(form_values({**form.texts, "owner:a": "on", "facts": facts}))
+    (rule,) = parse_facts(request.facts).structural_zeros
+    assert rule.names == ("age", "job")
+    assert not request_of(form_values({**form.texts, "owner:a": "on"})).facts
+    with pytest.raises(ConfigurationError, match="facts has 1 problem"):
+        request_of(form_values({**form.texts, "owner:a": "on", "facts": "zeros = 1"}))

@@ -336,11 +336,14 @@ def test_a_synthetic_table(workspace, frame):
 
 def test_what_follows_a_drawn_attribute_is_in_the_frame(workspace, frame):
     """As in the table that is kept, and as `mask` returns it: after the attribute that it follows."""
-    beds = {"type": "integer", "min": 0, "max": 9, "follows": "ward", "values": {"A": 3, "B": 7}}
-    schema = {name: SCHEMA[name] for name in ("ward", "age")} | {"beds": beds}
+    follows = {"type": "integer", "min": 0, "max": 9, "follows": "ward", "values": {"A": 3, "B": 7}}
+    schema = {name: SCHEMA[name] for name in ("ward", "age")} | {"beds": follows}
     many = pd.concat([frame] * (30_000 // len(frame)), ignore_index=True)
     many["beds"] = many["ward"].map({"A": 3, "B": 7})
-    for made in (workspace.synthesise(many, schema, epsilon="1"), workspace.mask(many, schema, epsilon="1")):
+    drawn = workspace.synthesise(many, schema, epsilon="1")
+    wards, beds = (drawn.counts.table(name)["count"] for name in ("ward", "beds"))
+    assert beds.to_dict() == pytest.approx({"3": wards["A"], "7": wards["B"]})
+    for made in (drawn, workspace.mask(many, schema, epsilon="1")):
         assert list(made.frame.columns) == ["ward", "beds", "age"]
         assert (made.frame["beds"] == made.frame["ward"].map({"A": 3, "B": 7}).astype(int)).all()
 

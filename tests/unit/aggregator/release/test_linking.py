@@ -2,6 +2,7 @@
 
 import tracemalloc
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -17,7 +18,6 @@ from common.model.plan import Synthesis
 from common.model.schema import most_records
 from common.model.task import Modelled
 from common.runs import ArrayRun, RunFile
-from common.synthesis.accounting import ROUNDS
 from common.workspace import Workspace
 from tests.fakes.releases import by_token, make_plan, random_tokens
 
@@ -102,7 +102,7 @@ def synthetic_grid(shape):
     tasks = tuple(
         replace(task, attributes=(), modelled=Modelled(task.names, plan.epsilon)) for task in plan.tasks
     )
-    return replace(plan, tasks=tasks, synthesis=Synthesis(1, ROUNDS))
+    return replace(plan, tasks=tasks, synthesis=Synthesis(1, (Decimal("0.4"), Decimal("0.6"))))
 
 
 def test_link_compares_all_sixteen_bytes():

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -9,10 +10,16 @@ import pandas as pd
 import pytest
 
 from common.errors import UsageError
-from common.model.schema import Attribute, AttributeType
-from common.release.count_estimates import NoisyCounts, estimated_parts, ungrouped
+from common.model.schema import Attribute, AttributeType, Following
+from common.release.count_estimates import (
+    NoisyCounts,
+    estimated_parts,
+    following_parts,
+    part_middles,
+    ungrouped,
+)
 from common.synthesis.accounting import Kind, Noise
-from common.synthesis.course import Design, Measured, next_round
+from common.synthesis.schedule import Design, RoundSums, next_round
 from owner_node.synthesis.counts import exact_answer
 
 CONFIDENCE = 0.9
@@ -53,7 +60,7 @@ def noise(asked: Noise, n_numbers: int, draw: np.random.Generator) -> np.ndarray
 def counted(design: Design, columns: Sequence[np.ndarray], draw: np.random.Generator | None) -> NoisyCounts:
     """Return the noisy counts of records; exact ones without a source of noise."""
     sums: list[np.ndarray] = []
-    while not isinstance(asked := next_round(design, sums), Measured):
+    while not isinstance(asked := next_round(design, sums), RoundSums):
         answer = exact_answer(asked, columns)
         if draw is not None:
             answer = answer + np.concatenate([noise(each.noise, each.n_numbers, draw) for each in asked])
@@ -134,6 +141,90 @@ def test_exact_counts_give_exact_estimates():
     assert abs(found["grouped"]) < abs(found["correlation"])
 
 
+@pytest.mark.parametrize("lower", [0, 20])
+def test_parts_of_a_logarithmic_scale_have_a_geometric_middle(lower):
+    """The mean of skewed values is nearer, and its interval holds it; zeros are exact."""
+    draw, n_records = np.random.default_rng(6), 20_000
+    codes = np.minimum(np.rint(draw.lognormal(np.log(2_000), 1, n_records)), 999_999).astype(np.int64)
+    codes[: n_records // 10] = 0
+    linear = Attribute("crp", AttributeType.NUMBER, lower, lower + 10**6, decimals=1)
+    # So little ε that there is one level, and parts stay wide.
+    design = Design((replace(linear, is_logarithmic=True),), n_records, Decimal("0.02"))
+    counts = counted(design, [codes], None)
+    line, true = counts.means("crp").loc["crp"], (codes.mean() + lower) / 10
+    assert line["low"] < true < line["high"]
+    assert line["mean"] == pytest.approx(true, rel=0.1)
+    edges = np.array([0, 1, 100, 10_000])
+    codes_of = edges[:-1], edges[1:] - 1
+    assert part_middles(linear, *codes_of).tolist() == [0, 50, 5049.5]
+    logarithmic = part_middles(replace(linear, is_logarithmic=True), *codes_of)
+    ends = [(lower, lower), (lower + 1, lower + 99), (lower + 100, lower + 9_999)]
+    assert np.allclose(logarithmic + lower, [(first * last) ** 0.5 for first, last in ends])
+
+
+LEVEL = Attribute("level", AttributeType.INTEGER, 0, 10**9, keeps_missing=True)
+FLOOR = Attribute("floor", AttributeType.CATEGORY, 0, 2, categories=("low", "high", "roof"))
+AGED = Attribute("aged", AttributeType.BOOLEAN, 0, 1)
+FOLLOWING = (
+    Following(LEVEL, "ward", (("a", "500"), ("b", "(missing)"), ("c", "500"))),
+    Following(FLOOR, "ward", (("a", "high"), ("b", "low"), ("c", "high"))),
+    Following(AGED, "age", tuple((str(age), str(age >= 65).lower()) for age in range(10, 110))),
+)
+
+
+def test_what_follows_has_the_counts_of_what_it_follows():
+    """Summed by the public table, with the noise of the sum; values that nothing leads to are not listed."""
+    columns = records(20_000)
+    design = Design(ATTRIBUTES, 20_000, Decimal(1))
+    exact, noisy = (
+        NoisyCounts(design, counted(design, columns, draw)._measured, FOLLOWING)
+        for draw in (None, np.random.default_rng(4))
+    )
+    wards, ages = np.bincount(columns[3]), noisy.table("age")
+    assert exact.table("floor")["count"].to_dict() == pytest.approx(
+        {"low": wards[1], "high": wards[0] + wards[2]}
+    )
+    assert exact.table("level")["count"].to_dict() == pytest.approx(
+        {"500": wards[0] + wards[2], "(missing)": wards[1]}
+    )
+    assert exact.means("level").loc["level", "mean"] == pytest.approx(500)
+    aged = noisy.proportions("aged").loc["true"]
+    assert aged["proportion"] == pytest.approx(ages["count"].iloc[55:].sum() / 20_000)
+    # Two categories of three that sum to n: the noise of the sum is that of the third.
+    of_floor, of_ward = noisy.table("floor")["standard_error"], noisy.table("ward")["standard_error"]
+    assert of_floor["high"] == pytest.approx(of_ward["b"])
+    mean = noisy.means("aged").loc["aged"]
+    assert mean["mean"] == pytest.approx(aged["proportion"])
+    assert mean["standard_error"] == pytest.approx(aged["standard_error"])
+    assert abs(mean["mean"] - (columns[0] >= 55).mean()) < 4 * mean["standard_error"]
+
+
+def test_what_follows_and_has_no_estimate_is_refused():
+    """In words that say what to ask for: pairs, categories, and parts with several values."""
+    design = Design(ATTRIBUTES, 20_000, Decimal(1))
+    measured = counted(design, records(20_000), np.random.default_rng(3))._measured
+    counts = NoisyCounts(design, measured, FOLLOWING)
+    for call in (lambda: counts.table("age", "floor"), lambda: counts.correlations(["aged", "income"])):
+        with pytest.raises(
+            UsageError, match=r"'(floor|aged)' follows '(ward|age)', and was not counted"
+        ) as it:
+            call()
+        assert it.value.hint in ("ask for 'ward'", "ask for 'age'")
+    with pytest.raises(UsageError, match="'floor' is a category"):
+        counts.means("floor")
+    with pytest.raises(UsageError, match="no attribute 'roof'") as unknown:
+        counts.table("roof")
+    assert unknown.value.hint == "attributes: age, income, ill, ward, weight, level, floor, aged"
+    wide = Attribute("day", AttributeType.INTEGER, 0, 4)
+    odd = Following(AGED, "day", tuple((str(day), str(day % 2 == 1).lower()) for day in range(5)))
+    edges, table = np.array([0, 1, 2, 4, 5]), np.array([1, 2, 3, 4])
+    parts = estimated_parts([(edges, table, 2.0)], 10)
+    with pytest.raises(UsageError, match="'aged' follows 'day', which was counted in wider parts"):
+        following_parts(odd, wide, parts)
+    late = Following(AGED, "day", tuple((str(day), str(day > 1).lower()) for day in range(5)))
+    assert following_parts(late, wide, parts).counts.tolist() == pytest.approx([3, 7])
+
+
 def test_levels_of_counts_are_combined():
     """The best linear unbiased estimate: of two levels with equal noise it is known."""
     edges = np.array([0, 1, 2, 3, 4])
@@ -174,5 +265,5 @@ def test_what_has_no_estimate_is_refused():
     ):
         with pytest.raises(UsageError, match=words):
             call()
-    assert counts.frame["kind"].unique().tolist() == ["one-way", "score", "two-way"]
+    assert counts.frame["kind"].unique().tolist() == ["one-way", "two-way"]
     assert "noisy counts of 20,000 records" in repr(counts)

@@ -1,5 +1,6 @@
-"""Records of a model: every cell has as many as it says, to whole numbers; the same bytes everywhere."""
+"""Records of noisy counts: values, relations, rules; the same bytes everywhere."""
 
+from decimal import Decimal
 from hashlib import sha256
 
 import numpy as np
@@ -8,64 +9,70 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.model.schema import Attribute, AttributeType
-from common.synthesis.model import Measurement, fit
-from common.synthesis.rounds import GRAIN, Coding, Leaves, impossible_cells
-from common.synthesis.sample import (
-    MOST_RECORDS,
-    WEIGHT_BITS,
-    Keystream,
-    draw_cells,
-    draw_records,
-    draw_values,
+from common.synthesis.binning import Binning
+from common.synthesis.histogram import GRAIN, Histogram
+from common.synthesis.keystream import Keystream
+from common.synthesis.sample import MOST_RECORDS, draw_values, start_bins
+from common.synthesis.schedule import (
+    METHOD,
+    Design,
+    RoundSums,
+    SyntheticRelease,
+    n_numbers,
+    next_round,
+    synthesise,
 )
+from owner_node.synthesis.counts import exact_answer
 from tests.fakes.bits import SeededBits
 from tests.fakes.synthetic_owners import synthetic_release
 
 
-def coding(edges, counts, labels) -> Coding:
-    """Return bins of leaves with these counts of records."""
+def binning(edges, counts, labels) -> Binning:
+    """Return bins of parts with these counts of records."""
     known = np.array(counts, dtype=np.float64)
-    leaves = Leaves(np.array(edges), np.array(counts) * GRAIN, known, np.ones(known.size))
-    return Coding(leaves, np.array(labels), max(labels) + 1)
+    histogram = Histogram(np.array(edges), np.array(counts) * GRAIN, known, np.ones(known.size))
+    return Binning(histogram, np.array(labels), max(labels) + 1)
 
 
-@given(
-    st.lists(st.lists(st.integers(0, 50), min_size=4, max_size=4), min_size=1, max_size=3).filter(
-        lambda rows: all(map(any, rows))
-    ),
-    st.lists(st.integers(0, 2), max_size=200),
-    st.integers(0, 99),
-)
-def test_cells_get_their_share(weights, groups, seed):
-    """Of m records of a group a cell of share p gets floor(m p) or ceil(m p); all are given out."""
-    group = np.array([each % len(weights) for each in groups], dtype=np.int64)
-    cells = draw_cells(np.array(weights), group, Keystream(bytes([seed])))
-    for i, row in enumerate(weights):
-        counts = np.bincount(cells[group == i], minlength=4)
-        expected = np.array(row) * counts.sum() / sum(row)
-        assert counts.sum() == np.count_nonzero(group == i)
-        assert np.all(np.abs(counts - expected) < 1)
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=8).filter(any), st.integers(0, 200))
+def test_bins_and_values_get_their_share(counts, n_records):
+    """Of n records a bin of share p gets floor(n p) or ceil(n p), and so does a part within a bin."""
+    size = len(counts)
+    own = binning(range(size + 1), counts, range(size))
+    bins = start_bins(own, n_records, Keystream(b"seed"))
+    together = binning(range(size + 1), counts, [0] * size)
+    values = draw_values(together, np.zeros(n_records, dtype=np.int64), Keystream(b"seed"))
+    for drawn in (bins, values):
+        expected = np.array(counts) * n_records / sum(counts)
+        assert drawn.size == n_records
+        assert np.all(np.abs(np.bincount(drawn, minlength=size) - expected) < 1)
 
 
 def test_shares_are_right_in_the_mean():
-    """Over many seeds every record of a group is as likely to be in a cell as its share says."""
-    weights, group = np.array([[1, 2, 4], [5, 1, 1]]), np.array([0, 0, 0, 1, 1])
-    drawn = np.array([draw_cells(weights, group, Keystream(seed.to_bytes(4))) for seed in range(6000)])
-    for record, row in enumerate(weights[group]):
-        shares = np.bincount(drawn[:, record], minlength=3) / len(drawn)
-        assert np.allclose(shares, row / row.sum(), atol=0.025)
+    """Over many seeds every record is as likely to get a bin, or a value within it, as the shares say."""
+    own, together = (binning(range(4), [1, 2, 4], labels) for labels in ([0, 1, 2], [0, 0, 0]))
+    streams = [Keystream(seed.to_bytes(4)) for seed in range(4000)]
+    zeros = np.zeros(3, dtype=np.int64)
+    for drawn in (
+        np.array([start_bins(own, 3, stream) for stream in streams]),
+        np.array([draw_values(together, zeros, stream) for stream in streams]),
+    ):
+        shares = np.apply_along_axis(np.bincount, 0, drawn, minlength=3) / len(streams)
+        assert np.allclose(shares.T, np.array([1, 2, 4]) / 7, atol=0.03)
 
 
-def test_the_most_records_of_the_largest_weights():
+def test_the_most_records_of_the_widest_domain():
     """Products stay below 2^63."""
-    weights = np.array([[2 ** (WEIGHT_BITS - 1), 2 ** (WEIGHT_BITS - 1)]])
-    cells = draw_cells(weights, np.zeros(MOST_RECORDS, dtype=np.int64), Keystream(b""))
-    assert np.bincount(cells).tolist() == [MOST_RECORDS // 2] * 2
+    wide = binning([0, 2**61, 2**62], [0, 0], [0, 0])
+    values = draw_values(wide, np.zeros(MOST_RECORDS, dtype=np.int64), Keystream(b""))
+    assert np.bincount(values >> 61).tolist() == [MOST_RECORDS // 2] * 2
+    counts = binning([0, 1, 2], [MOST_RECORDS // 2] * 2, [0, 1])
+    assert np.bincount(start_bins(counts, MOST_RECORDS, Keystream(b""))).tolist() == [MOST_RECORDS // 2] * 2
 
 
 def test_values_lie_in_their_bins():
-    """By the counts of the leaves; a bin without counts is filled evenly; within a leaf all values occur."""
-    bins = coding([0, 10, 11, 40, 60, 100], [30, 10, 0, 0, 5], [0, 0, 1, 1, 2])
+    """By the counts of the parts; a bin without counts is filled evenly; within a part all values occur."""
+    bins = binning([0, 10, 11, 40, 60, 100], [30, 10, 0, 0, 5], [0, 0, 1, 1, 2])
     records = np.repeat([0, 1, 2], [400, 980, 300])
     values = draw_values(bins, records, Keystream(b"seed"))
     assert np.array_equal(bins.bins(values), records)
@@ -74,33 +81,9 @@ def test_values_lie_in_their_bins():
     assert np.unique(values[records == 2]).size == 40
 
 
-def test_wide_domains():
-    """2^40 values."""
-    values = draw_values(coding([0, 2**40], [7], [0]), np.zeros(1000, dtype=np.int64), Keystream(b""))
-    assert values.min() >= 0
-    assert 2**39 < values.max() < 2**40
-
-
-def test_the_same_bytes_everywhere():
-    """Records are a function of model and seed: these are some, which no version of a library may change."""
-    sizes = (2, 3)
-    counts = np.array([50.0, 20, 10, 3, 7, 10])
-    model = fit(sizes, [Measurement((0, 1), counts, np.ones(6))], 100)
-    codings = [coding([0, 1, 2], [80, 20], [0, 1]), coding([0, 10, 20, 50], [53, 27, 20], [0, 1, 2])]
-    codes = draw_records(model, codings, 1000, Keystream(b"seed"))
-    again = draw_records(model, codings, 1000, Keystream(b"seed"))
-    other = draw_records(model, codings, 1000, Keystream(b"other"))
-    assert all(map(np.array_equal, codes, again))
-    assert not all(map(np.array_equal, codes, other))
-    table = np.bincount(codes[0] * 3 + codings[1].bins(codes[1]))
-    assert np.allclose(table, 10 * counts, atol=3)
-    digest = sha256(b"".join(each.astype("<i8").tobytes() for each in codes)).hexdigest()
-    assert digest == "f403d33eb1470a08c7808cc0a16194a4a5f3ba79e27076b56a5932055f852d6f"
-
-
-def number(name: str, upper: int) -> Attribute:
+def number(name: str, upper: int, **known) -> Attribute:
     """A number from 0 on."""
-    return Attribute(name, AttributeType.INTEGER, 0, upper)
+    return Attribute(name, AttributeType.INTEGER, 0, upper, **known)
 
 
 LABELS = tuple("abcdefghijklmnopqrstuvwxyz")
@@ -130,6 +113,35 @@ def records(n_records: int, seed: int) -> list[np.ndarray]:
     return [each.astype(np.int64) for each in (age, job, income, ill)]
 
 
+def without_noise(design: Design, columns: list[np.ndarray]) -> SyntheticRelease:
+    """Make a release of exact sums, as if their noise happened to be 0."""
+    sums: list[np.ndarray] = []
+    while not isinstance(asked := next_round(design, sums), RoundSums):
+        sums.append(exact_answer(asked, columns))
+    return synthesise(design, asked)
+
+
+def test_the_same_bytes_everywhere():
+    """Records are a function of design and sums. If this digest changes, `METHOD` has to change with it."""
+    income = number("income", 10**6, spikes=(0,), keeps_missing=True, is_logarithmic=True)
+    attributes = (*ATTRIBUTES[:2], income, ATTRIBUTES[3])
+    design = Design(attributes, 3_000, Decimal(8), Decimal("0.001"), rules=RULES)
+    made = without_noise(design, records(3_000, 1))
+    digest = sha256(b"".join(each.astype("<i8").tobytes() for each in made.codes)).hexdigest()
+    assert (METHOD, digest) == (2, "d2d39cc2fa47ee3342cba3370109105cea16accca078c99fb3c463702d8884f5")
+
+
+def breaks(rule, codes) -> np.ndarray:
+    """Return which records break a rule."""
+    return np.all(
+        [
+            np.any([(codes[i] >= first) & (codes[i] <= last) for first, last in ranges], axis=0)
+            for i, ranges in rule.items()
+        ],
+        axis=0,
+    )
+
+
 @pytest.mark.parametrize("delta", ["0", "0.00001"])
 @pytest.mark.parametrize(("n_records", "owners"), [(20_000, 1), (20_000, 3), (300, 1)])
 def test_structural_zeros_hold_in_every_record(delta, n_records, owners):
@@ -137,18 +149,10 @@ def test_structural_zeros_hold_in_every_record(delta, n_records, owners):
     parts = [records(n_records // owners, seed) for seed in range(owners)]
     sources = [SeededBits(seed) for seed in range(owners)]
     made = synthetic_release(ATTRIBUTES, parts, "1", delta, sources, RULES)
-    assert all(each.size == n_records // owners * owners for each in made.codes)
-    for rule in RULES:
-        excluded = np.ones(made.codes[0].size, dtype=np.bool_)
-        for attribute, ranges in rule.items():
-            codes = made.codes[attribute]
-            excluded &= np.any([(codes >= first) & (codes <= last) for first, last in ranges], axis=0)
-        assert not excluded.any()
-    zeros = impossible_cells(made.measured.codings, RULES)
-    assert all(zero.cells.any() and not zero.cells.all() for zero in zeros)
+    assert not any(breaks(rule, made.codes).any() for rule in RULES)
     for each, codes in zip(ATTRIBUTES, made.codes, strict=True):
-        assert codes.min() >= 0
-        assert codes.max() < each.n_values
+        assert codes.size == n_records // owners * owners
+        assert 0 <= codes.min() <= codes.max() < each.n_values
 
 
 @pytest.mark.parametrize(
@@ -174,13 +178,53 @@ def test_small_and_odd_tables(attributes, n_records):
     )
 
 
-def test_relations_are_kept():
-    """With much ε the relation of two attributes is nearly that of the records."""
-    draw = np.random.default_rng(2)
-    one = draw.integers(0, 10, 20_000)
-    other = np.where(draw.random(20_000) < 0.7, one, draw.integers(0, 10, 20_000))
-    made = synthetic_release(
-        (number("one", 9), number("other", 9)), [[one, other]], "50", "0", [SeededBits(3)]
-    )
-    before, after = (np.bincount(10 * a + b, minlength=100) for a, b in ((one, other), made.codes))
-    assert np.abs(before - after).sum() / 40_000 < 0.01
+def variation(one, other, sizes) -> float:
+    """Return the total variation of two tables of a pair."""
+    tables = [np.bincount(a * sizes[1] + b, minlength=sizes[0] * sizes[1]) for a, b in (one, other)]
+    return float(np.abs(tables[0] - tables[1]).sum() / 2 / one[0].size)
+
+
+@pytest.mark.parametrize("delta", ["0", "0.00001"])
+def test_every_epsilon_brings_records_nearer(delta):
+    """Related attributes stay related, however loud the noise; with more ε they are nearer."""
+    draw, sizes = np.random.default_rng(2), (10, 10, 5)
+    one = draw.integers(0, 10, 5_000)
+    other = np.where(draw.random(5_000) < 0.7, one, draw.integers(0, 10, 5_000))
+    columns = [one, other, one // 2]
+    attributes = tuple(number(f"x{size}", size - 1) for size in sizes)
+    apart = [variation((one, other), (one, draw.permutation(other)), sizes)]
+    made = None
+    for epsilon in ("0.3", "1", "10"):
+        made = without_noise(Design(attributes, 5_000, Decimal(epsilon), Decimal(delta)), columns)
+        apart.append(variation((one, other), (made.codes[0], made.codes[1]), sizes))
+    assert apart == sorted(apart, reverse=True)
+    assert apart[1] < 0.5 * apart[0]
+    assert apart[-1] < 0.02
+    # The third attribute follows from the first.
+    assert made is not None
+    assert np.mean(made.codes[2] == made.codes[0] // 2) > 0.95
+
+
+def test_spikes_and_missing_values_keep_their_relations():
+    """Another attribute decides them, as it does in the records."""
+    draw = np.random.default_rng(4)
+    ill, income = draw.integers(0, 2, 5_000), draw.integers(1, 10**5, 5_000)
+    income[ill == 1] = np.where(draw.random(np.count_nonzero(ill)) < 0.5, 0, 10**5 + 1)
+    attributes = (ATTRIBUTES[3], number("income", 10**5, spikes=(0,), keeps_missing=True))
+    made = synthetic_release(attributes, [[ill, income]], "2", "0.00001", [SeededBits(3)])
+    for special in (0, 10**5 + 1):
+        assert np.mean(made.codes[1] == special) == pytest.approx(np.mean(income == special), abs=0.01)
+        assert made.codes[0][made.codes[1] == special].mean() > 0.95
+
+
+@pytest.mark.parametrize("spread", [10**3, 2**38])
+def test_sums_that_no_owners_sent_still_make_records(spread):
+    """Extreme sums, forged or of loud noise, lead to values of the domain."""
+    design, draw = Design(ATTRIBUTES, 300, Decimal(1)), np.random.default_rng(5)
+    sums: list[np.ndarray] = []
+    while not isinstance(asked := next_round(design, sums), RoundSums):
+        sums.append(draw.integers(-spread, spread + 1, n_numbers(asked)))
+    made = synthesise(design, asked)
+    for each, codes in zip(ATTRIBUTES, made.codes, strict=True):
+        assert codes.size == 300
+        assert 0 <= codes.min() <= codes.max() < each.n_values

@@ -214,6 +214,49 @@ def test_sums_that_cannot_fit_name_the_attribute_and_what_fits(folder, capsys):
     assert run() == 2
 
 
+def test_a_logarithmic_scale_is_shown(folder, capsys):
+    """It is a setting of the attribute, in the table and for programs."""
+    (folder / "owner.toml").write_text(OWNER + 'scale = "log"\n')
+    assert run() == 0
+    assert "decimals = 1, logarithmic scale" in capsys.readouterr().out
+    assert run("--json") == 0
+    (dataset,) = json.loads(capsys.readouterr().out)["datasets"]
+    settings = {each["name"]: each["settings"] for each in dataset["attributes"]}
+    assert settings == {"age": "clamps", "weight": "decimals = 1, logarithmic scale"}
+    # The advice about decimals that fit is found with the scale, too.
+    (folder / "owner.toml").write_text(OWNER.replace("decimals = 1", 'decimals = 14\nscale = "log"'))
+    assert run() == 2
+    assert "attribute 'weight': declare decimals = " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("declared", "problem"),
+    [
+        (
+            SECOND + 'scale = "log"',
+            "attributes.ward.scale: goes with type integer or number, not with category",
+        ),
+        (
+            '[dataset.attributes.born]\ntype = "date"\nmin = 1900-01-01\nmax = 2026-12-31\nscale = "log"',
+            "attributes.born.scale: goes with type integer or number, not with date",
+        ),
+        (
+            '[dataset.attributes.change]\ntype = "integer"\nmin = -9\nmax = 9\nscale = "log"',
+            'attributes.change.scale = "log": goes with min = 0 or more, below max; min is -9',
+        ),
+        (
+            'scale = "logarithmic"',
+            'attributes.weight.scale = "logarithmic": expected one of "linear" or "log"',
+        ),
+    ],
+)
+def test_a_wrong_scale_is_named(folder, capsys, declared, problem):
+    """With its attribute, and with what it goes with."""
+    (folder / "owner.toml").write_text(f"{OWNER}{declared}\n")
+    assert run() == 2
+    assert problem in capsys.readouterr().err
+
+
 def test_what_is_misspelt_is_named_to_its_owner(folder, capsys):
     """Labels, columns and files are named with what they are close to: here, and in no other error."""
     (folder / "owner.toml").write_text(OWNER + SECOND + SECOND.replace("visits", "stays"))

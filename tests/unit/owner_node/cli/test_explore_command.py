@@ -237,6 +237,20 @@ def test_search_says_which_rank_noise_it_replaces(folder, capsys):
     assert config.load(path).datasets[0].rank_noise == Decimal("0.03")
 
 
+def test_attributes_that_determine_others_are_named(folder, capsys):
+    """A note for the owner: whether it is public knowledge, a person decides."""
+    path = folder / "patients.csv"
+    head, *lines = path.read_text().splitlines()
+    of_ward = {True: "mild", False: "severe"}
+    changed = (re.sub("mild|moderate|severe", of_ward["medicine" in line], line) for line in lines)
+    path.write_text("\n".join([head, *changed, ""]))
+    code, out, err = run(capsys, "explore", *SETTING[:4], "--product", "synthetic", "--repetitions", "1")
+    assert code == 0
+    assert "each value of ward has one value of stage" in " ".join(err.split())
+    assert 'declare follows = "ward" for stage' in " ".join(err.split())
+    assert "follows =" not in out
+
+
 def test_without_scikit_learn(folder, capsys, monkeypatch):
     """The default leaves out what needs it and says so; asked for, it is an error before data are loaded."""
     monkeypatch.setattr("owner_node.explore.models.find_spec", lambda _name: None)

@@ -7,6 +7,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -301,6 +302,27 @@ def test_values_that_many_records_have_are_suggested_as_spikes(tmp_path: Path) -
     assert suggested == {'"gain"': "[0]", '"hours"': "[40]"}
 
 
+def test_right_skewed_numbers_are_suggested_as_logarithmic(tmp_path: Path) -> None:
+    """A comment says so of lognormal amounts, however they are written; not of others, or negative ones."""
+    draw = np.random.default_rng(3)
+    columns = {
+        "crp": draw.lognormal(1, 1.2, 500).round(1),
+        "income": np.where(draw.random(500) < 0.4, 0, draw.lognormal(9, 1.3, 500)).round(2),
+        "balance": draw.lognormal(7, 1.3, 500).round(0) - 2000,
+        "height": draw.normal(170, 9, 500).round(1),
+        "wait": draw.exponential(60, 500).round(0),
+        "floor": draw.integers(0, 9, 500),
+    }
+    rows = zip(*(map("{:.2f}".format, each.tolist()) for each in columns.values()), strict=True)
+    path = tmp_path / "values.csv"
+    text = "\n".join([";".join(columns), *map(";".join, rows)]) + "\n"
+    for written in (text, text.replace(".", ",")):
+        path.write_text(written)
+        parts = start(path).split("[dataset.attributes.")
+        suggested = [part.partition("]")[0] for part in parts if '# scale = "log"' in part]
+        assert suggested == ['"crp"', '"income"']
+
+
 COMPUTED = ("9.4", "9.53333333333333", "10.25", "11.0", "12.0666666666667")
 
 
@@ -387,3 +409,15 @@ def test_columns_about_the_person_itself_are_not_declared(
     declared = tomllib.loads(Path("owner.toml").read_text())["dataset"][0]["attributes"]
     assert (name in declared) is (name in HARMLESS)
     assert (f'never read: "{name}": it looks like' in told) is (name in PERSONAL)
+
+
+def test_an_attribute_that_another_one_determines_is_suggested_to_follow_it(tmp_path: Path) -> None:
+    """In a comment, with no value of the file: whether it holds for everybody, a person knows."""
+    path = tmp_path / "wards.csv"
+    beds = {"medicine": 40, "surgery": 20, "eye": 20}
+    rows = "\n".join(f"{ward},{beds[ward]},{number % 7}" for number in range(60) for ward in beds)
+    path.write_text(f"ward,beds,day\n{rows}\n")
+    text = start(path)
+    suggested = [line for line in text.splitlines() if '"ward"' in line and line.startswith("#")]
+    assert suggested == ['# In this file, each value of "ward" has one value here.', '# follows = "ward"']
+    assert text.index('attributes."beds"') < text.index(suggested[0]) < text.index('attributes."day"')

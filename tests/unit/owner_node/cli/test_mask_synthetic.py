@@ -130,6 +130,52 @@ def test_declared_rules_hold_and_are_verified(tmp_path, monkeypatch, capsys):
     assert "structural zero 1" in capsys.readouterr().err
 
 
+FOLLOWED_UP = """
+[dataset.attributes.cause]
+type = "integer"
+min = 1
+max = 300
+missing = "category"
+[dataset.attributes.left]
+type = "date"
+min = 2020-01-01
+max = 2020-12-31
+missing = "category"
+"""
+
+
+def test_rules_about_missing_values_hold_in_every_record(tmp_path, monkeypatch, capsys):
+    """All who are ill, and nobody else, have a cause; they left in the first half of the year."""
+    monkeypatch.chdir(tmp_path)
+    rules = (
+        "{ ill = [true], cause = { missing = true } }",
+        "{ ill = [false], cause = { missing = false } }",
+        '{ ill = [true], left = { min = "2020-07-01", missing = true } }',
+    )
+    make(tmp_path, more=f"structural_zeros = [{', '.join(rules)}]")
+    place, draw = tmp_path / "owner.toml", random.Random(2)
+    place.write_text(place.read_text() + FOLLOWED_UP)
+    head, *rows = (tmp_path / "patients.csv").read_text().splitlines()
+    for number, row in enumerate(rows):
+        ill, month = row.endswith("true"), draw.randint(1, 12)
+        # A few originals break the rules.
+        cause = draw.randint(1, 300) if ill is (draw.random() < 0.98) else ""
+        left = f"2020-{month:02}-15" if draw.random() < 0.7 else ""
+        rows[number] = f"{row},{cause},{left}"
+    (tmp_path / "patients.csv").write_text("\n".join([f"{head},cause,left", *rows]) + "\n")
+    command = ["mask", "--dataset", "patients", "--epsilon", "2", *SYNTHETIC, "--yes", "--out", "a.csv"]
+    assert console.run(application(), "owner-node", command) == 0
+    assert "None has: cause (missing) with ill true; cause 1 to 300 with ill false" in capsys.readouterr().out
+    drawn = pd.read_csv("a.csv")
+    assert (drawn["cause"].notna() == drawn["ill"]).all()
+    assert 0.4 < drawn["ill"].mean() < 0.6
+    left = drawn.loc[drawn["ill"], "left"]
+    assert left.notna().all()
+    assert (left < "2020-07-01").all()
+    assert drawn["left"].isna().any()
+    assert console.run(application(), "owner-node", ["verify", "a.csv"]) == 0
+
+
 def test_relations_survive_and_the_charge_is_epsilon(tmp_path, monkeypatch, capsys):
     """As many records as there are, in their domains, with the relations of the data; ε is charged once, and
     the same id gives the same file without a charge.
@@ -164,11 +210,11 @@ def test_relations_survive_and_the_charge_is_epsilon(tmp_path, monkeypatch, caps
         ({"policy": '[policy]\nmax_epsilon_per_release = "0.5"'}, (), 4, "policy.max_epsilon_per_release"),
         ({}, ("--k", "5"), 2, "--k: only with --product masked"),
         ({}, ("--rank-noise", "0.1"), 2, "--rank-noise: only with"),
-        ({"n_records": 100}, (), 4, "too few records for a model"),
+        ({"n_records": 100}, (), 4, "too few records"),
         ({"more": SEVERAL}, ("--attributes", "age"), 2, "a person has one record"),
-        ({}, ("--epsilon", "1E-12", "--attributes", "ill"), 2, "leaves nothing of epsilon"),
-        ({}, ("--epsilon", "1E-9", "--attributes", "ill"), 2, "the noise of this budget"),
-        ({}, ("--epsilon", "1E-8", "--attributes", "ill,ward", "--anyway"), 2, "the noise of this budget"),
+        ({}, ("--epsilon", "1E-12", "--attributes", "ill,ward"), 2, "leaves nothing of epsilon"),
+        ({}, ("--epsilon", "1E-9", "--attributes", "ill", "--anyway"), 2, "the noise of this budget"),
+        ({}, ("--epsilon", "1E-9", "--attributes", "ill,ward", "--anyway"), 2, "the noise of this budget"),
     ],
 )
 def test_what_is_refused_costs_nothing(tmp_path, monkeypatch, capsys, made, options, code, words):
@@ -220,14 +266,16 @@ def test_explore_says_what_epsilon_gives_which_error(tmp_path, monkeypatch, caps
     assert (little["fits"], much["fits"]) == (False, True)
     assert "masked records fit better, or an epsilon of" in little["noise"]
     _, less = asked(capsys, *explore, "--epsilon", "1", "--delta", "0.000001", "--attributes", "ward,ill")
-    assert (less["tables"][0]["pairs"], less["tables"][0]["fits"]) == ("1", True)
-    assert less["tables"][0]["relations"] == [{"first": "ward", "second": "ill", "share": "1"}]
+    (pair,) = less["tables"][0]["pairs"]
+    assert ((pair["first"], pair["second"]), less["tables"][0]["fits"]) == (("ward", "ill"), True)
+    assert float(pair["found"]) < 0.05 > float(pair["expected"])
+    assert {each["name"] for each in less["tables"][0]["attributes"]} == {"ward", "ill"}
     assert not (tmp_path / "state").exists()
     capsys.readouterr()
     assert console.run(application(), "owner-node", [*explore, "--epsilon", "0.05"]) == 0
     printed = capsys.readouterr().out
-    assert "too few records for a model" in printed
-    assert "pairs that were counted: " in printed
+    assert "too few records" in printed
+    assert "farthest pairs: " in printed
     assert "It depends on the data and is for their owner" in printed
 
 

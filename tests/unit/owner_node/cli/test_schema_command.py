@@ -40,6 +40,7 @@ max = 250
 decimals = 1
 outside = "clamp"
 missing = "category"
+scale = "log"
 [dataset.attributes."día de alta"]
 type = "date"
 min = 2015-01-01

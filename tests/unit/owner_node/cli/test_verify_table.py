@@ -159,7 +159,7 @@ def test_a_changed_count_is_named(received, capsys):
         ({"epsilon": "1E+999999"}, 7, "its ε or δ is none"),
         ({"schema": []}, 7, "so many attributes or records"),
         ({"schema": "all"}, 7, "cannot be read"),
-        ({"method": "2"}, 7, "drew records otherwise"),
+        ({"method": "1"}, 7, "drew records otherwise"),
         ({"relations": []}, 7, "its relations are not those of this table"),
         ({"promises": ["Nothing can happen."]}, 7, "its promises are not those of this table"),
         ({"product": "masked"}, 2, "not a synthetic table"),

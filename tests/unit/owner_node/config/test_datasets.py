@@ -1,15 +1,18 @@
 """`[[dataset]]` with a database: the keys that go together, and an address without secrets."""
 
 import re
+import tomllib
 from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from common.errors import ConfigurationError, DataError
-from common.model.schema import Attribute
+from common.model.schema import Attribute, Schema, excesses
 from owner_node.config import DatasetConfig, load
 from owner_node.config.database import parse_database_url
+from owner_node.config.shared_schema import export_schema, read_schema
 from owner_node.sources import count_records, schema_of
 from owner_node.sources import load as load_data
 
@@ -288,6 +291,11 @@ def test_structural_zeros_are_declared_by_values_and_ranges(tmp_path):
         ("{ age = { min = 9, max = 3 } }", "'9' to '3' is no range"),
         ("{ age = { from = 9 } }", "expected values"),
         ("{ age = [] }", "expected values"),
+        ("{ age = { missing = true } }", ".age: it keeps no missing values"),
+        ("{ age = { missing = false } }", ".age: it keeps no missing values"),
+        ("{ age = { min = 9, missing = true } }", ".age: it keeps no missing values"),
+        ('{ age = ["(missing)"] }', ".age: it keeps no missing values"),
+        ("{ age = { missing = 1 } }", "expected missing = true"),
     ],
 )
 def test_wrong_structural_zeros_are_named(tmp_path, rule, problem):
@@ -295,6 +303,59 @@ def test_wrong_structural_zeros_are_named(tmp_path, rule, problem):
     found = problems(tmp_path, text(f'source = "people.csv"\nstructural_zeros = [{rule}]\n'))
     assert len(found) == 1
     assert problem in found[0]
+
+
+KEPT = (
+    '[dataset.attributes.months]\ntype = "integer"\nmin = 0\nmax = 24\nmissing = "category"\n'
+    '[dataset.attributes.dose]\ntype = "number"\nmin = 0\nmax = 9\ndecimals = 1\nmissing = "category"\n'
+    '[dataset.attributes.died]\ntype = "date"\nmin = 2020-01-01\nmax = 2020-12-31\nmissing = "category"\n'
+    '[dataset.attributes.ward]\ntype = "category"\ncategories = ["A", "B"]\nmissing = "category"\n'
+    '[dataset.attributes.ill]\ntype = "boolean"\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "shown"),
+    [
+        ("{ months = { missing = true } }", "months (missing)"),
+        ("{ months = { missing = false } }", "months 0 to 24"),
+        ("{ months = { min = 12, missing = true } }", "months 12 to 24 or (missing)"),
+        ("{ months = { max = 3, missing = false } }", "months 0 to 3"),
+        ('{ months = [7, "(missing)"] }', "months 7 or (missing)"),
+        ("{ dose = { min = 0.5, max = 1, missing = true } }", "dose 0.5 to 1.0 or (missing)"),
+        ("{ died = { missing = false } }", "died 2020-01-01 to 2020-12-31"),
+        ("{ ward = { missing = true }, ill = [true] }", "ill true with ward (missing)"),
+        ("{ ward = { missing = false } }", "ward A or B"),
+    ],
+)
+def test_missing_values_are_values_of_rules(tmp_path, rule, shown):
+    """Of all types that keep them; a schema file can have such rules."""
+    dataset = read(tmp_path, text(f'source = "people.csv"\nstructural_zeros = [{rule}]\n') + KEPT)["people"]
+    assert list(map(str, dataset.structural_zeros)) == [shown]
+    schema = schema_of(dataset, None, 10)
+    assert not list(excesses(schema))
+    assert Schema.from_bytes(schema.to_bytes()).structural_zeros == dataset.structural_zeros
+    (tmp_path / "shared.toml").write_text(export_schema(load(tmp_path / "owner.toml"), "people"))
+    (again,) = read_schema(tmp_path / "shared.toml")["structural_zeros"]
+    assert again == tomllib.loads(f"rule = {rule}", parse_float=Decimal)["rule"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        (
+            "{ ill = { missing = true } }",
+            "ill: it keeps no missing values; categories, numbers, integers and",
+        ),
+        ("{ ward = { max = 'B', missing = true } }", "ward: labels have no range"),
+        ('{ months = { max = "(missing)" } }', "months: '(missing)' is not a number"),
+        ("{ months = { max = 25, missing = true } }", "months: 25 is outside the domain"),
+    ],
+)
+def test_wrong_rules_about_missing_values_are_named(tmp_path, rule, problem):
+    """With the rule and the attribute."""
+    (found,) = problems(tmp_path, text(f'source = "people.csv"\nstructural_zeros = [{rule}]\n') + KEPT)
+    assert f"structural_zeros[1].{problem}" in found
 
 
 def test_spikes_are_values_of_the_domain(tmp_path):
@@ -361,6 +422,43 @@ def test_dates_have_no_step(tmp_path):
     day = '[dataset.attributes.day]\ntype = "date"\nmin = 2020-01-01\nmax = 2021-01-01\nstep = 7\n'
     (found,) = problems(tmp_path, text('source = "people.csv"\n') + day)
     assert "step: goes with type integer or number, not with date" in found
+
+
+def test_a_scale_is_logarithmic_or_linear(tmp_path):
+    """The schema and its document say so; a linear one is the default, and nothing is written."""
+    plain = text('source = "people.csv"\n')
+    (attribute,) = schema_of(read(tmp_path, plain + 'scale = "log"\n')["people"], None, 10).attributes
+    assert attribute.to_document()["scale"] == "log"
+    assert Attribute.from_document(attribute.to_document()) == attribute
+    assert attribute.domain.endswith(", logarithmic")
+    linear, default = (
+        schema_of(read(tmp_path, plain + more)["people"], None, 10).attributes[0]
+        for more in ('scale = "linear"\n', "")
+    )
+    assert linear == default
+    assert "scale" not in linear.to_document()
+
+
+WARD = '[dataset.attributes.ward]\ntype = "category"\ncategories = ["A", "B"]\n'
+DAY = '[dataset.attributes.day]\ntype = "date"\nmin = 2020-01-01\nmax = 2021-01-01\n'
+DOSE = '[dataset.attributes.dose]\ntype = "number"\ndecimals = 1\n'
+
+
+@pytest.mark.parametrize(
+    ("declared", "problem"),
+    [
+        (WARD + 'scale = "log"', "ward.scale: goes with type integer or number, not with category"),
+        (DAY + 'scale = "log"', "day.scale: goes with type integer or number, not with date"),
+        (DOSE + 'min = -0.5\nmax = 9\nscale = "log"', 'dose.scale = "log": goes with min = 0 or more'),
+        (DOSE + 'min = 5\nmax = 5\nscale = "log"', "below max; min is 5"),
+        (DOSE + 'min = 0\nmax = 9\nscale = "root"', "dose.scale"),
+        (DOSE + "min = 0\nmax = 9\nscale = true", "dose.scale"),
+    ],
+)
+def test_wrong_scales_are_named(tmp_path, declared, problem):
+    """With the attribute and the key, once."""
+    (found,) = problems(tmp_path, text('source = "people.csv"\n') + declared + "\n")
+    assert problem in found
 
 
 def test_labels_have_no_spikes(tmp_path):

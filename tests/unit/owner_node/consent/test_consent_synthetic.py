@@ -15,7 +15,7 @@ from owner_node.config import PolicyConfig
 from owner_node.consent.judge import Accept, Refuse
 from tests.fakes.consent_plans import PLAN, SCHEMA, judged, only_rule, task
 
-SPLIT = (Decimal("0.4"), Decimal("0.1"), Decimal("0.5"))
+SPLIT = (Decimal("0.4"), Decimal("0.6"))
 MODELLED = Modelled(("age", "ward"), Decimal(1))
 
 
@@ -56,7 +56,7 @@ def test_the_product_has_to_be_allowed() -> None:
     assert isinstance(judged(synthetic(), policy=PolicyConfig(products=("synthetic",))), Accept)
 
 
-def test_the_mechanisms_of_a_policy_say_nothing_about_a_model() -> None:
+def test_the_mechanisms_of_a_policy_say_nothing_about_counts() -> None:
     """They are about masked attributes."""
     policy = PolicyConfig(mechanisms=("idp-joint",), min_k=50, min_rank_noise=Decimal("0.1"))
     assert isinstance(judged(synthetic(), policy=policy), Accept)
@@ -108,7 +108,7 @@ def test_owners_of_different_attributes_are_charged_epsilon_in_full() -> None:
 
 
 def test_attributes_and_balance_are_checked_as_for_masked_records() -> None:
-    """A model of attributes that the policy or the data set does not have is refused."""
+    """Counts of attributes that the policy or the data set does not have is refused."""
     assert "policy.attributes does not list 'ward'" in only_rule(
         judged(synthetic(), policy=PolicyConfig(attributes=("age",)))
     )

@@ -8,7 +8,7 @@ from common.model.task import Modelled
 from owner_node.release import request_view
 from tests.fakes.consent_plans import PLAN, task
 
-SYNTHESIS = Synthesis(0, (Decimal("0.4"), Decimal("0.1"), Decimal("0.5")))
+SYNTHESIS = Synthesis(0, (Decimal("0.4"), Decimal("0.6")))
 
 
 def leaves(*tasks) -> list[str]:

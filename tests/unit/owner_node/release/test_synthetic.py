@@ -9,7 +9,7 @@ import pytest
 
 from common.model.schema import Attribute, AttributeType
 from common.synthesis.accounting import Noise
-from common.synthesis.course import Design, Measured, Question, next_round, question_digest
+from common.synthesis.schedule import Design, Question, RoundSums, next_round, question_digest
 from owner_node.masking.arrays import SystemBits
 from owner_node.release.synthetic import noise_of
 from owner_node.synthesis.counts import noisy_answer
@@ -32,7 +32,7 @@ def rounds_of(design: Design, false: int = 0) -> list[tuple[Question, ...]]:
     ]
     rounds: list[tuple[Question, ...]] = []
     sums: list[np.ndarray] = []
-    while not isinstance(asked := next_round(design, sums), Measured):
+    while not isinstance(asked := next_round(design, sums), RoundSums):
         rounds.append(asked)
         exact = noisy_answer(asked, columns, SystemBits())
         if not sums:
@@ -43,7 +43,7 @@ def rounds_of(design: Design, false: int = 0) -> list[tuple[Question, ...]]:
 
 @pytest.mark.parametrize("design", [ALONE, ACROSS])
 def test_questions_are_told_apart(design: Design) -> None:
-    """By attributes, bins, expected counts and noise: whatever their exact answers and noise depend on."""
+    """By attributes, bins and noise: whatever their exact answers and noise depend on."""
     questions = [each for asked in rounds_of(design) for each in asked]
     digests = {question_digest(each) for each in questions}
     assert len(digests) == len(questions)
@@ -59,7 +59,7 @@ def test_a_question_has_one_draw() -> None:
     first, *_ = rounds_of(ALONE)
     # Another number of records, as an addendum may state it, asks the same.
     again = next_round(replace(ALONE, n_records=50_001), [])
-    assert not isinstance(again, Measured)
+    assert not isinstance(again, RoundSums)
     for question, same in zip(first, again, strict=True):
         drawn = noise_of(question, SEED, "r1", 1)
         assert drawn.shape == (question.n_numbers,)

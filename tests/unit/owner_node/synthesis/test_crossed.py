@@ -15,23 +15,15 @@ import numpy as np
 import pytest
 from gmpy2 import invert, mpz, powmod
 
-from common.canonical import canonical, digest
+from common.canonical import canonical
 from common.errors import IntegrityError
 from common.model.rounds import CIPHERTEXT_BYTES
 from common.model.schema import Attribute, AttributeType
-from common.synthesis.counters import GUARD_BITS, traffic
-from common.synthesis.course import (
-    CoarseTable,
-    Design,
-    Measured,
-    OneWay,
-    Score,
-    Table,
-    attributes_of,
-    next_round,
-)
+from common.synthesis import counters
+from common.synthesis.counters import traffic
 from common.synthesis.roles import Roles
-from owner_node.synthesis import crossed, packing
+from common.synthesis.schedule import Design, OneWay, attributes_of, next_round, split
+from owner_node.synthesis import crossed
 from owner_node.synthesis.counts import exact_answer
 from owner_node.synthesis.crossed import (
     PERSONS_AT_ONCE,
@@ -47,7 +39,7 @@ from owner_node.synthesis.crossed import (
     table_noise,
     work_through,
 )
-from owner_node.synthesis.paillier import PrivateKey, PublicKey
+from owner_node.synthesis.paillier import PrivateKey
 from tests.fakes.synthetic_owners import (
     OPENING,
     TERMS,
@@ -68,10 +60,12 @@ ATTRIBUTES = (
 )
 
 
-def design(n, homes=(0, 1, 0, 1), delta="0", owners=()):
+def design(n, homes=(0, 1, 0, 1), delta="0", owners=(), pairs=()):
     """A release; groups' attributes alternate."""
     colluding = int(max(owners, default=1) > 1)
-    return Design(ATTRIBUTES, n, Decimal(20), Decimal(delta), owners, colluding, homes=homes)
+    return Design(
+        ATTRIBUTES, n, Decimal(20), Decimal(delta), owners, colluding, named_pairs=pairs, homes=homes
+    )
 
 
 def columns_of(n, seed=1):
@@ -84,20 +78,20 @@ def columns_of(n, seed=1):
 
 @dataclass
 class Pair:
-    """Two owners up to the round of coarse tables, and what they send each other."""
+    """Two owners up to the round of tables, and what they send each other."""
 
     design: Design
     columns: list
     owners: list[GroupOwner]
-    sums: list
     roles: Roles
     holder: int
     adder: int
 
     @classmethod
-    def of(cls, n, *, columns=None, homes=(0, 1, 0, 1), owners=(), seed=1):
+    def of(cls, n, *, columns=None, homes=(0, 1, 0, 1), owners=(), pairs=(), seed=1):
         """Make owners of so many persons; one-way counts are exact here."""
-        made, columns = design(n, homes, owners=owners), columns_of(n) if columns is None else columns
+        made = design(n, homes, owners=owners, pairs=pairs)
+        columns = columns_of(n) if columns is None else columns
         sums, asked = [], next_round(made, [])
         while isinstance(asked, tuple) and isinstance(asked[0], OneWay):
             sums.append(exact_answer(asked, columns))
@@ -105,7 +99,7 @@ class Pair:
         assert isinstance(asked, tuple)
         roles = Roles(TERMS, made, asked, OPENING)
         holder, adder = (made.members(group)[-1] for group in made.order)
-        return cls(made, columns, group_owners(made, columns, seed), sums, roles, holder, adder)
+        return cls(made, columns, group_owners(made, columns, seed), roles, holder, adder)
 
     def rows(self, pool=None, **changes):
         """The holder's message."""
@@ -120,37 +114,34 @@ class Pair:
         owner = self.owners[self.adder]
         return add_rows(self.roles, self.holder, self.adder, owner.columns, owner.shared, pieces, pool)
 
-    def answer(self, sums, asked, opening=OPENING, **changes):
+    def answer(self, sums, **changes):
         """The adder's message."""
         owner = replace(self.owners[self.adder], **changes)
-        return noisy_sums(self.roles, self.holder, self.adder, owner.shared, sums, asked, opening, owner.seed)
+        return noisy_sums(self.roles, self.holder, self.adder, owner.shared, sums, owner.seed)
 
-    def counts(self, message, asked, opening=OPENING, **changes):
+    def counts(self, message, **changes):
         """What the holder decrypts."""
         owner = replace(self.owners[self.holder], **changes)
         key = PrivateKey(owner.key)
-        return noisy_counts(self.roles, self.holder, self.adder, owner.shared, message, asked, opening, key)
+        return noisy_counts(self.roles, self.holder, self.adder, owner.shared, message, key)
 
-    def noise(self, tables, basis=""):
+    def opened(self, opening):
+        """The same in a round that another document opened."""
+        return replace(self, roles=replace(self.roles, opening=opening))
+
+    def noise(self, basis=""):
         """The adder's noise."""
-        return table_noise(self.roles, tables, basis, self.holder, self.owners[self.adder].seed)
+        return table_noise(self.roles, self.tables, basis, self.holder, self.owners[self.adder].seed)
 
-    def held(self, tables, counts):
+    def held(self, counts):
         """The holder's part, with its noise."""
         group = self.design.group_of(self.adder)
-        return held_tables(self.roles, tables, [counts], group, self.owners[self.holder].seed)
+        return held_tables(self.roles, self.tables, [counts], group, self.owners[self.holder].seed)
 
-    def tables(self, asked):
-        """The tables that both are asked for."""
-        groups = (self.design.group_of(each) for each in (self.holder, self.adder))
-        return self.roles.tables(asked, *groups)
-
-    def last_round(self):
-        """The tables of the chosen pairs, after a choice from exact coarse tables."""
-        asked = next_round(self.design, [*self.sums, exact_answer(self.roles.asked, self.columns)])
-        assert isinstance(asked, tuple)
-        assert isinstance(asked[-1], Table)
-        return asked
+    @property
+    def tables(self):
+        """The tables of both groups."""
+        return self.roles.tables(*(self.design.group_of(each) for each in (self.holder, self.adder)))
 
 
 @pytest.fixture(scope="module")
@@ -161,50 +152,82 @@ def pair():
     return made, message, made.added(message)
 
 
-def test_rows_are_no_more_than_public_numbers_say(pair):
+@pytest.mark.parametrize("pairs", [(), ((0, 1), (0, 2), (1, 2), (2, 3))])
+def test_rows_are_no_more_than_public_numbers_say(pairs):
     """A plan states their size before anything is counted."""
-    made, message, _ = pair
-    assert len(message) - 2**16 < traffic(made.design).n_bytes
+    made = Pair.of(300, pairs=pairs)
+    expected = 300 * CIPHERTEXT_BYTES * packing_of(made.roles, made.holder).n_numbers
+    assert expected <= len(made.rows()) - 300 < expected + 2**16
+    assert expected <= traffic(made.design).n_bytes <= 2 * expected
 
 
 # --- tables ---------------------------------------------------------------------------------------------
 
+NAMED = (0, 1), (0, 2), (1, 2), (2, 3)
+
 
 @pytest.mark.parametrize(
-    ("n", "homes", "owners", "capacity", "n_numbers"),
+    ("n", "homes", "owners", "pairs", "capacity", "n_numbers"),
     [
-        (1, (0, 1, 0, 1), (), None, 1),
-        (37, (1, 1, 0, 1), (), None, 1),
-        (37, (1, 0, 0, 0), (), None, 1),
-        (37, (0, 1, 0, 1), (), 310, 2),
-        (37, (0, 1, 0, 1), (2, 3), None, 1),
+        (1, (0, 1, 0, 1), (), (), None, 1),
+        (37, (1, 1, 0, 1), (), (), None, 1),
+        (37, (1, 0, 0, 0), (), (), None, 1),
+        (37, (0, 1, 0, 1), (), (), 130, 2),
+        (37, (0, 1, 0, 1), (2, 3), (), None, 1),
         # The last owners of both groups have no person in common.
-        (5, (0, 1, 0, 1), (2, 3), None, 1),
+        (5, (0, 1, 0, 1), (2, 3), (), None, 1),
+        # One attribute is counted with one of the other group, another one with both.
+        (37, (0, 1, 0, 1), (), NAMED, None, 2),
+        (37, (0, 1, 0, 1), (2, 3), NAMED, None, 2),
     ],
 )
-def test_tables_are_those_of_a_joined_table_with_noise(n, homes, owners, capacity, n_numbers, monkeypatch):
-    """Coarse tables and chosen ones, attributes in any order, persons of one number or several, bins without
-    persons, all persons of two owners or some: the counts of a joined table and the adder's noise, and then
-    the holder's.
+def test_tables_are_those_of_a_joined_table_with_noise(
+    n, homes, owners, pairs, capacity, n_numbers, monkeypatch
+):
+    """Attributes in any order, persons of one number or several, bins without persons, all persons of two
+    owners or some, all pairs or named ones: the counts of a joined table and the adder's noise.
     """
     if capacity:
-        monkeypatch.setattr(packing, "CAPACITY", capacity)
-    made = Pair.of(n, homes=homes, owners=owners)
+        monkeypatch.setattr(counters, "CAPACITY", capacity)
+    made = Pair.of(n, homes=homes, owners=owners, pairs=pairs)
     assert packing_of(made.roles, made.holder).n_numbers == n_numbers
     sums = made.added(made.rows())
-    for opening, asked in (("34" * 32, made.roles.asked), ("56" * 32, made.last_round())):
-        tables = made.tables(asked)
-        assert tables or isinstance(asked[0], Table)
-        message = made.answer(sums, asked, opening)
-        decrypted = made.counts(message, asked, opening)
-        joined = shared_columns(made.roles, made.owners, made.holder, made.adder)
-        noises = made.noise(tables, sums.basis)
-        for table, counts, seen, theirs in zip(
-            tables, made.held(tables, decrypted), decrypted, noises, strict=True
-        ):
-            exact = exact_answer([table], joined)
-            assert seen.tolist() == (exact + theirs).tolist()
-            assert counts.size == seen.size
+    decrypted = made.counts(made.answer(sums))
+    joined = shared_columns(made.roles, made.owners, made.holder, made.adder)
+    assert {each.pair for each in made.tables} == set(filter(made.design.is_across, made.design.pairs))
+    for table, counts, seen, noise in zip(
+        made.tables, made.held(decrypted), decrypted, made.noise(sums.basis), strict=True
+    ):
+        assert seen.tolist() == (exact_answer([table], joined) + noise).tolist()
+        assert counts.size == seen.size
+
+
+@pytest.mark.parametrize(
+    ("homes", "owners", "pairs"),
+    [
+        ((0, 1, 0, 1), (), ()),
+        ((0, 1, 2, 2), (), ()),
+        ((0, 1, 0, 2), (1, 2, 1), ()),
+        ((0, 1, 0, 1), (1, 2), NAMED),
+        # The first group has no named pair with another one, or none with the last one.
+        ((0, 1, 0, 2), (1, 2, 1), ((0, 2), (1, 3))),
+        ((0, 1, 2, 2), (), ((0, 1), (1, 2), (2, 3))),
+        # Nobody counts with another group.
+        ((0, 1, 0, 1), (), ((0, 2),)),
+    ],
+)
+def test_without_noise_counts_are_those_of_numpy(homes, owners, pairs, monkeypatch):
+    """Two groups, three, and groups of several owners; all pairs and named ones."""
+    monkeypatch.setattr(crossed, "noise_share", lambda size, *_: np.zeros(size, dtype=np.int64))
+    monkeypatch.setattr(crossed, "noisy_answer", lambda asked, columns, _: exact_answer(asked, columns))
+    made, columns = design(100, homes, owners=owners, pairs=pairs), columns_of(100)
+    measured = synthesise_across(TERMS, made, group_owners(made, columns, 1)).measured
+    assert [table.pair for table, _ in measured.tables] == list(made.pairs)
+    for table, counts in measured.tables:
+        sizes = [each.n_bins for each in table.binnings]
+        bins = [each.bins(columns[place]) for place, each in zip(table.pair, table.binnings, strict=True)]
+        expected = np.bincount(np.ravel_multi_index(bins, sizes), minlength=sizes[0] * sizes[1])
+        assert counts.tolist() == expected.tolist()
 
 
 @pytest.mark.timeout(600)
@@ -226,11 +249,11 @@ def test_a_release_is_the_same_with_plain_integers(homes, owners, delta, monkeyp
         synthesise_across(TERMS, made, owners, counting) for counting in (encrypted_counting, plain_counting)
     )
     assert [each.tolist() for each in encrypted.codes] == [each.tolist() for each in plain.codes]
-    for one, other in zip(encrypted.measured.measurements, plain.measured.measurements, strict=True):
-        assert one.counts.tolist() == other.counts.tolist()
+    for one, other in zip(encrypted.measured.sums, plain.measured.sums, strict=True):
+        assert one.tolist() == other.tolist()
     # The noise of the owners is in it: other seeds give other tables.
     again = synthesise_across(TERMS, made, group_owners(made, columns, 4), plain_counting)
-    assert again.measured.measurements[-1].counts.tolist() != plain.measured.measurements[-1].counts.tolist()
+    assert again.measured.sums[-1].tolist() != plain.measured.sums[-1].tolist()
 
 
 @pytest.mark.parametrize(("owners", "delta"), [((1, 3), "0"), ((2, 2), "0"), ((2, 2), "0.00001")])
@@ -238,16 +261,14 @@ def test_all_noise_together_has_the_stated_variance(owners, delta):
     """Of tables within groups and across them, of all owners; exact counts are those of all persons."""
     made, columns = design(300, owners=owners, delta=delta), columns_of(300)
     apart: dict[bool, list[float]] = {False: [], True: []}
-    for seed in range(8):
+    for seed in range(24):
         released = synthesise_across(TERMS, made, group_owners(made, columns, seed), plain_counting)
         for asked, sums in zip(released.measured.rounds, released.measured.sums, strict=True):
-            ends = np.cumsum([each.n_numbers for each in asked])[:-1]
-            for question, numbers in zip(asked, np.split(sums, ends), strict=True):
-                if not isinstance(question, Score):
-                    off = numbers - exact_answer([question], columns)
-                    attributes = attributes_of(question)
-                    scale = made.variance(question.noise, attributes) ** 0.5
-                    apart[made.is_across(attributes)] += (off / scale).tolist()
+            for question, numbers in zip(asked, split(asked, sums), strict=True):
+                off = numbers - exact_answer([question], columns)
+                attributes = attributes_of(question)
+                scale = made.variance(question.noise, attributes) ** 0.5
+                apart[made.is_across(attributes)] += (off / scale).tolist()
     for of_kind in apart.values():
         assert np.var(of_kind) == pytest.approx(1, rel=0.1)
 
@@ -263,8 +284,7 @@ def test_messages_are_the_same_bytes_again(pair):
         assert made.rows(pool) == message
         again = made.added(message, pool, 1_009)
     assert again.products == sums.products
-    asked = made.roles.asked
-    assert made.answer(again, asked) == made.answer(sums, asked)
+    assert made.answer(again) == made.answer(sums)
 
 
 def test_few_persons_and_one_processor_need_no_processes(monkeypatch):
@@ -315,18 +335,15 @@ def test_processes_end_with_the_one_that_started_them(tmp_path):
 def test_messages_of_other_seeds_rounds_and_releases_have_nothing_in_common(pair):
     """No ciphertext is ever the same, and no noise."""
     made, message, sums = pair
-    asked = made.roles.asked
-    tables = made.tables(asked)
     answers = [
-        made.answer(sums, asked), made.answer(sums, asked, "34" * 32),
-        made.answer(sums, asked, seed=bytes(32)),
+        made.answer(sums), made.opened("34" * 32).answer(sums), made.answer(sums, seed=bytes(32)),
     ]  # fmt: skip
     pieces = [ciphertexts_of(each) for each in answers]
     assert len({each for of_answer in pieces for each in of_answer}) == 3 * len(pieces[0])
-    noises = [made.noise(tables, basis)[0].tolist() for basis in ("", "34" * 32)]
+    noises = [made.noise(basis)[0].tolist() for basis in ("", "34" * 32)]
     assert noises[0] != noises[1]
-    other = table_noise(made.roles, tables, "", made.adder, made.owners[made.adder].seed)
-    assert made.noise(tables)[0].tolist() != other[0].tolist()
+    other = table_noise(made.roles, made.tables, "", made.adder, made.owners[made.adder].seed)
+    assert made.noise()[0].tolist() != other[0].tolist()
     # Rows of other bins, too: ciphertexts with the same blinds would show the difference of their rows.
     for changes in ({"terms": replace(TERMS, release="other")}, {"opening": "34" * 32}):
         other = replace(made, roles=replace(made.roles, **changes))
@@ -339,10 +356,9 @@ def test_what_is_asked_again_has_the_same_noise(pair):
     second draw, of the adder or of the holder, nor does the same message blinded anew.
     """
     made, _, sums = pair
-    asked, tables = made.roles.asked, made.tables(made.roles.asked)
-    messages = {opening: made.answer(sums, asked, opening) for opening in (OPENING, "34" * 32)}
-    seen = [made.counts(message, asked, opening) for opening, message in messages.items()]
-    opened = [made.held(tables, counts) for counts in seen]
+    rounds = [made.opened(opening) for opening in (OPENING, "34" * 32)]
+    seen = [each.counts(each.answer(sums)) for each in rounds]
+    opened = [each.held(counts) for each, counts in zip(rounds, seen, strict=True)]
     for one, other in (seen, opened):
         assert [each.tolist() for each in one] == [each.tolist() for each in other]
     alone = [
@@ -354,30 +370,33 @@ def test_what_is_asked_again_has_the_same_noise(pair):
 
 
 def test_other_rows_have_other_noise(pair):
-    """A holder that encrypts other rows once its adder's state was put back sees no exact difference, of what
-    it asked for or of what is hidden. With the same bits one person's bin would be the difference.
+    """A holder that encrypts other rows once its adder's state was put back sees no exact difference: with
+    the same bits one person's bin would be that. Nor is there one above the counters.
     """
     made, _, sums = pair
-    asked, holder = made.roles.asked, made.owners[made.holder]
+    holder = made.owners[made.holder]
     columns = {each: codes.copy() for each, codes in holder.columns.items()}
     for codes in columns.values():
         codes[0] = 0 if codes[0] else 1
     other = made.added(made.rows(columns=columns))
     assert other.basis != sums.basis
-    counts = [np.concatenate(made.counts(made.answer(each, asked), asked)) for each in (sums, other)]
-    assert np.count_nonzero(counts[0] - counts[1]) > counts[0].size / 2
-    tables = made.tables(asked)
-    split = [np.split(each, np.cumsum([table.n_numbers for table in tables])[:-1]) for each in counts]
-    noises = [np.concatenate(made.held(tables, each)) - np.concatenate(each) for each in split]
+    messages = [made.answer(each) for each in (sums, other)]
+    counts = [made.counts(each) for each in messages]
+    cells = [np.concatenate(each) for each in counts]
+    assert np.count_nonzero(cells[0] - cells[1]) > cells[0].size / 2
+    noises = [np.concatenate(made.held(each)) - of_all for each, of_all in zip(counts, cells, strict=True)]
     assert noises[0].tolist() != noises[1].tolist()
-    key = PrivateKey(holder.key)
-    last = made.last_round()
-    values = [
-        [key.decrypt(mpz.from_bytes(each)) for each in ciphertexts_of(made.answer(each_sums, last))]
-        for each_sums in (sums, other)
-    ]
-    # Guards of hidden runs are filled with random bits: one person would not reach them.
-    assert all(hidden_bits(made, abs(one - two)) > 60 for one, two in zip(*values, strict=True))
+    assert all(
+        abs(one - two) > 2**60
+        for one, two in zip(*(above_counters(made, each) for each in messages), strict=True)
+    )
+
+
+def above_counters(made, message):
+    """What the holder decrypts above the counters of each number."""
+    where, key = packing_of(made.roles, made.holder), PrivateKey(made.owners[made.holder].key)
+    assert where.n_numbers == 1
+    return [key.decrypt(mpz.from_bytes(each)) >> where.n_bits(0) for each in ciphertexts_of(message)]
 
 
 def encrypted(rows):
@@ -407,11 +426,9 @@ def test_sums_are_blinded_anew(pair):
     """
     made, _, sums = pair
     key = PrivateKey(made.owners[made.holder].key)
-    asked = made.last_round()
+    products = [of_bin[0] for of_attribute in sums.products.values() for of_bin in of_attribute]
     blinds = []
-    for product_, ciphertext in zip(
-        all_products(made, sums, asked), ciphertexts_of(made.answer(sums, asked)), strict=True
-    ):
+    for product_, ciphertext in zip(products, ciphertexts_of(made.answer(sums)), strict=True):
         sent = mpz.from_bytes(ciphertext)
         added = key.decrypt(sent) - key.decrypt(product_)
         unblinded = product_ * (1 + added * key.public.modulus) % key.public.square
@@ -422,70 +439,47 @@ def test_sums_are_blinded_anew(pair):
     assert len(set(blinds)) == len(blinds) > 5
 
 
-def all_products(made, sums, asked):
-    """The products of rows that the ciphertexts of an answer start from."""
-    where = packing_of(made.roles, made.holder)
-    tables = made.tables(asked)
-    others = sorted(
-        {each for table in tables for each in table.pair if made.roles.has_attribute(made.adder, each)}
-    )
-    assert where.n_numbers == 1
-    return [of_bin[0] for other in others for of_bin in sums.products[other]]
-
-
 def test_what_is_sent_depends_on_the_noisy_counts_alone(pair, monkeypatch):
-    """Another table at the adder, with the noise that leads to the same noisy counts: the holder decrypts the
-    same counters, and numbers that hide the others.
+    """Another table at the adder, with noise that leads to the same noisy counts, and the same random bits:
+    the holder decrypts the same numbers, what is above the counters included.
     """
     made, message, sums = pair
-    asked = made.last_round()
-    tables = made.tables(asked)
-    seen = made.counts(made.answer(sums, asked), asked)
+    first = made.answer(sums)
+    seen = made.counts(first)
     others = [
         each[::-1] if made.roles.has_attribute(made.adder, place) else each
         for place, each in enumerate(made.columns)
     ]
-    other = Pair.of(300, columns=others)
-    other.roles = made.roles
-    exact = [exact_answer([table], others) for table in tables]
+    other = replace(Pair.of(300, columns=others), roles=made.roles)
+    exact = [exact_answer([table], others) for table in made.tables]
     assert any(
-        (one != exact_answer([table], made.columns)).any() for one, table in zip(exact, tables, strict=True)
+        (one != exact_answer([table], made.columns)).any()
+        for one, table in zip(exact, made.tables, strict=True)
     )
     moved = [count - each for count, each in zip(seen, exact, strict=True)]
     monkeypatch.setattr(crossed, "table_noise", lambda *_: moved)
-    again = other.answer(other.added(message), asked)
-    assert [each.tolist() for each in other.counts(again, asked)] == [each.tolist() for each in seen]
-    # Bits beyond the asked counters: guards of hidden runs are filled with random bits, in both.
-    key = PrivateKey(made.owners[made.holder].key)
-    for one, two in zip(ciphertexts_of(made.answer(sums, asked)), ciphertexts_of(again), strict=True):
-        values = [key.decrypt(mpz.from_bytes(each)) for each in (one, two)]
-        assert all(hidden_bits(made, value) > 60 for value in values)
-
-
-def hidden_bits(made, value):
-    """How many of the guards' 100 bits after the coarse counters the random number reaches."""
-    where = packing_of(made.roles, made.holder)
-    coarse = [place for group, place in where.places.items() if group.coarse]
-    end = coarse[-1].start + coarse[-1].n_counters * where.width
-    return int((value >> end) & ((1 << GUARD_BITS) - 1)).bit_length()
+    monkeypatch.setattr(Sums, "basis", sums.basis)
+    again = other.answer(other.added(message))
+    assert [each.tolist() for each in other.counts(again)] == [each.tolist() for each in seen]
+    assert above_counters(other, again) == above_counters(made, first)
+    assert min(above_counters(made, first)) > 2**60
+    assert again != first
 
 
 def test_noise_has_the_scale_of_the_round(pair):
-    """On every cell, from both owners, whatever the round; half of it would be caught."""
+    """On every cell, from both owners; half of it would be caught."""
     made, *_ = pair
-    for asked in (made.roles.asked, made.last_round()):
-        tables = made.tables(asked)
-        none = [np.zeros(each.n_numbers, dtype=np.int64) for each in tables]
-        expected = tables[0].noise.variance(1)
-        theirs = [made.noise(tables, f"{number:064}") for number in range(60)]
-        # Other counts have other noise.
-        own = [made.held(tables, [each + number for each in none]) for number in range(60)]
-        for number, of_round in enumerate(own):
-            own[number] = [each - number for each in of_round]
-        for drawn in (theirs, own):
-            cells = np.concatenate([each for of_round in drawn for each in of_round])
-            assert cells.var() == pytest.approx(expected, rel=0.15)
-        assert made.design.variance(tables[0].noise, tables[0].pair) == 2 * expected
+    noise = made.tables[0].noise
+    theirs = [made.noise(f"{number:064}") for number in range(60)]
+    # Other counts have other noise.
+    own = [
+        [each - number for each in made.held([np.full(each.n_numbers, number) for each in made.tables])]
+        for number in range(60)
+    ]
+    for drawn in (theirs, own):
+        cells = np.concatenate([each for of_round in drawn for each in of_round])
+        assert cells.var() == pytest.approx(noise.variance(1), rel=0.15)
+    assert made.design.variance(noise, made.tables[0].pair) == 2 * noise.variance(1)
 
 
 # --- bad input ------------------------------------------------------------------------------------------
@@ -581,29 +575,26 @@ def test_a_ciphertext_with_a_factor_of_the_key_is_refused(pair):
 
 
 def test_sums_of_another_form_are_refused(pair):
-    """Of another round, owner, or rows; too short or too long; of another key."""
+    """Of another round, owner, or persons; too short or too long; of another key."""
     made, _, sums = pair
-    asked = made.roles.asked
-    answer = made.answer(sums, asked)
+    answer = made.answer(sums)
     for fields, fault in (
-        ({"opening": "34" * 32}, "is for another opening"),
+        ({"roles": "34" * 32}, "is for another roles"),
         ({"adder": "2"}, "is for another adder"),
+        ({"holder": "2"}, "is for another holder"),
+        ({"persons": "ef" * 32}, "is for another persons"),
+        ({"message": "rows"}, "is for another message"),
         ({"key": "ef" * 32}, "is for another key"),
     ):
         with pytest.raises(IntegrityError, match=fault):
-            made.counts(changed(answer, **fields), asked)
-    with pytest.raises(IntegrityError, match="is for another opening"):
-        made.counts(answer, asked, "34" * 32)
+            made.counts(changed(answer, **fields))
+    with pytest.raises(IntegrityError, match="is for another roles"):
+        made.opened("34" * 32).counts(answer)
     with pytest.raises(IntegrityError, match="is for another key"):
-        made.counts(answer, asked, key=paillier_key(5))
+        made.counts(answer, key=paillier_key(5))
     for wrong, fault in ((answer[:-1], "ends too early"), (answer + b"0", "goes on after its end")):
         with pytest.raises(IntegrityError, match=fault):
-            made.counts(wrong, asked)
-    # The header of these rows, but ciphertexts of another key.
-    foreign = replace(sums, key=PublicKey(PrivateKey(paillier_key(5)).public.modulus))
-    answer = changed(made.answer(foreign, asked), key=digest(sums.key.to_bytes()))
-    with pytest.raises(IntegrityError, match=r"is not made of the rows of this owner|out of range"):
-        made.counts(answer, asked)
+            made.counts(wrong)
 
 
 def test_columns_of_other_persons_are_refused(pair):
@@ -637,9 +628,9 @@ def test_roles_follow_from_the_values(pair):
     assert few.roles.adders(1) == few.roles.adders(2) == (0,)
     assert few.roles.adders(0) == few.roles.holders(1) == ()
     assert few.roles.holders(0) == (1, 2)
-    counted = [each for each in made.roles.asked if isinstance(each, CoarseTable)]
-    assert made.roles.tables(made.roles.asked, 0, 1) == counted
-    assert not isinstance(next_round(made.design, made.sums), Measured)
+    counted = [each for each in made.roles.asked if made.design.is_across(attributes_of(each))]
+    assert made.roles.tables(0, 1) == made.roles.tables(1, 0) == counted
+    assert len(counted) == 4
 
 
 def _killed_once(number):

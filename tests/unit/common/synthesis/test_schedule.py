@@ -1,7 +1,9 @@
-"""The course of a synthetic release: everybody computes the same next question, within the budget."""
+"""The schedule of a synthetic release: everybody computes the same next question, within the budget."""
 
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from itertools import combinations
 from secrets import token_bytes
 
 import numpy as np
@@ -9,23 +11,20 @@ import pytest
 
 from common.model.rounds import KEY_BYTES
 from common.model.schema import Attribute, AttributeType
-from common.synthesis.accounting import SCORE, TABLE, Kind
-from common.synthesis.course import (
-    CoarseTable,
+from common.synthesis.accounting import Kind
+from common.synthesis.schedule import (
     Design,
-    Measured,
-    Score,
-    Table,
+    RoundSums,
     attributes_of,
+    budget_split,
     n_numbers,
     n_rounds,
     next_round,
+    split,
     synthesise,
 )
-from common.synthesis.rounds import UNIT
 from common.synthesis.sums import Masks, add_answers, public_key
 from owner_node.synthesis.counts import exact_answer, noisy_answer
-from owner_node.synthesis.shares import noise_share
 from tests.fakes.bits import SeededBits
 
 
@@ -84,44 +83,35 @@ def test_the_aggregator_learns_sums_alone_and_everybody_asks_the_same(design):
     masks = [Masks(owner, key, public, "flu") for owner, key in private.items()]
     sums: list[np.ndarray] = []
     bits = [SeededBits(place) for place in range(len(parts))]
-    while not isinstance(asked := next_round(design, sums), Measured):
+    while not isinstance(asked := next_round(design, sums), RoundSums):
         answers = {}
         for mask, part, source in zip(masks, parts, bits, strict=True):
             # Each owner computes the question by itself.
             own = next_round(design, sums)
-            assert not isinstance(own, Measured)
+            assert not isinstance(own, RoundSums)
             answers[mask.owner] = mask.answer(noisy_answer(own, part, source), f"{len(sums):064x}")
         sums.append(add_answers(answers, n_numbers(asked)))
         exact = np.sum([exact_answer(asked, part) for part in parts], axis=0)
-        for question, apart in _by_question(asked, sums[-1] - exact):
-            assert np.abs(apart).max() < 40 * design.variance(question.noise, attributes_of(question)) ** 0.5
+        for question, noise in zip(asked, split(asked, sums[-1] - exact), strict=True):
+            assert np.abs(noise).max() < 40 * design.variance(question.noise, attributes_of(question)) ** 0.5
     assert len(sums) == n_rounds(design)
     made, again = (synthesise(design, asked) for _ in range(2))
     assert [each.tobytes() for each in made.codes] == [each.tobytes() for each in again.codes]
     assert {each.size for each in made.codes} == {design.n_records}
 
 
-def _by_question(asked, numbers):
-    ends = np.cumsum([each.n_numbers for each in asked])
-    return zip(asked, np.split(numbers, ends[:-1]), strict=True)
-
-
 def losses(design: Design, seed: int) -> Fraction:
     """Return the sum over all questions of what a person's record can lose, whatever the answers are."""
     draw, spent = np.random.default_rng(seed), Fraction(0)
     sums: list[np.ndarray] = []
-    while not isinstance(asked := next_round(design, sums), Measured):
+    while not isinstance(asked := next_round(design, sums), RoundSums):
         for question in asked:
             kind, size = question.noise.kind, question.noise.size
             attributes = attributes_of(question)
             if not design.is_across(attributes):
                 n_owners = design.n_owners[design.home(attributes[0])]
                 assert question.noise.honest == max(n_owners - design.colluding, 1)
-            sensitivity, unit = (SCORE, UNIT) if isinstance(question, Score) else (TABLE, 1)
-            if kind is Kind.LAPLACE:
-                spent += Fraction(sensitivity.l1 * unit, size)
-            else:
-                spent += Fraction(sensitivity.l2_squared * unit**2, 2 * size * question.noise.honest)
+            spent += Fraction(2, size) if kind is Kind.LAPLACE else Fraction(1, size * question.noise.honest)
         spread = int(draw.choice([1, 100, design.n_records, 2**38]))
         sums.append(draw.integers(-spread, spread + 1, n_numbers(asked)))
     return spent
@@ -136,52 +126,56 @@ def test_no_answers_make_a_release_cost_more(design, seed):
     assert whole <= Fraction(design.epsilon)
 
 
-@pytest.mark.parametrize("design", VERTICAL, ids=range(len(VERTICAL)))
-def test_pairs_across_owners_are_counted_coarsely_and_have_both_noises(design):
-    """Coarse tables in place of their scores, twice the variance, and no more of the budget."""
+@pytest.mark.parametrize("design", ALL, ids=range(len(ALL)))
+def test_all_pairs_are_counted_after_the_one_way_counts(design):
+    """The last round counts every pair once, with twice the variance across owners; no other round does."""
+    measured = without_noise(design, records(design, design.n_records, 1))
+    for number, asked in enumerate(measured.rounds, start=1):
+        of = [attributes_of(each) for each in asked]
+        last = number == n_rounds(design) and len(design.attributes) > 1
+        assert of == (list(combinations(range(len(design.attributes)), 2)) if last else sorted(of))
+        assert {len(each) for each in of} == {1 + last}
+    for table, _ in measured.tables:
+        assert table.noise == design.table_noise(table.pair)
+        assert [each.n_bins for each in table.binnings] == [measured.binnings[i].n_bins for i in table.pair]
+    if design.n_owners == (1, 1):
+        across, within = (
+            {design.pair_variances[pair] for pair in design.pairs if design.is_across(pair) is side}
+            for side in (True, False)
+        )
+        assert {2 * each for each in within} <= across
+        assert len(across) == 1
+
+
+def without_noise(design: Design, columns: list[np.ndarray]) -> RoundSums:
+    """Return the exact sums of all rounds."""
     sums: list[np.ndarray] = []
-    columns = records(design, design.n_records, 1)
-    while not isinstance(asked := next_round(design, sums), Measured):
-        for question in asked:
-            if isinstance(question, CoarseTable | Score):
-                assert isinstance(question, CoarseTable) is design.is_across(question.pair)
-            if isinstance(question, CoarseTable):
-                most = 4 if design.n_records < 3_000 else 6
-                assert {coding.n_bins <= most for coding in question.codings} == {True}
-                assert question.n_numbers <= most**2
-        again = next_round(design, sums)
-        assert isinstance(again, tuple)
-        assert exact_answer(asked, columns).tolist() == exact_answer(again, columns).tolist()
+    while not isinstance(asked := next_round(design, sums), RoundSums):
         sums.append(exact_answer(asked, columns))
-    assert len(sums) == n_rounds(design)
-    last = {each.attributes: each.variance for each in asked.measurements if len(each.attributes) == 2}
-    across = {float(each[0]) for pair, each in last.items() if design.is_across(pair)}
-    within = {float(each[0]) for pair, each in last.items() if not design.is_across(pair)}
-    assert len(across) == 1
-    assert {2 * each for each in within} <= across
-    # Relations across owners are found, as those within one are.
-    assert len(synthesise(design, asked).codes) == len(design.attributes)
+    return asked
 
 
-def test_coarse_tables_show_which_attributes_are_related():
-    """Of three attributes at another owner the related one has the best score."""
-    design = Design((NARROW, NARROW, NARROW, NARROW), 5_000, Decimal(1), homes=(0, 1, 1, 1))
-    columns = records(design, 5_000, 1)
-    columns[2] = np.minimum(columns[0] + (columns[1] > 25), 50)
-    sums: list[np.ndarray] = []
-    for _ in range(2):
-        asked = next_round(design, sums)
-        assert isinstance(asked, tuple)
-        noise = np.concatenate([noise_share(each.n_numbers, each.noise, SeededBits(1)) for each in asked])
-        sums.append(exact_answer(asked, columns) + noise)
-    asked = next_round(design, sums)
-    assert isinstance(asked, tuple)
-    assert (0, 2) in [each.pair for each in asked if isinstance(each, Table)]
-    assert not design.is_across((1, 2))
+def test_named_pairs_have_the_noise_of_fewer_tables():
+    """Only they are counted, and each gets a larger part of the budget."""
+    half = Decimal("0.5")
+    every = Design((NARROW, LABELLED, NARROW, LABELLED), 5_000, Decimal(1), split=(half, half))
+    some = replace(every, named_pairs=((0, 3), (1, 2)))
+    measured = without_noise(some, records(some, 5_000, 1))
+    assert [table.pair for table, _ in measured.tables] == [(0, 3), (1, 2)]
+    assert 3 * some.table_noise((0, 3)).size == every.table_noise((0, 3)).size
+
+
+def test_the_split_follows_from_public_numbers():
+    """Many records and δ give the tables 0.7 of the budget; a plan's split takes precedence."""
+    assert budget_split(20_000, Decimal(1), Decimal("1e-6")) == (Decimal("0.3"), Decimal("0.7"))
+    assert budget_split(20_000, Decimal(1), Decimal(0)) == (Decimal("0.4"), Decimal("0.6"))
+    assert budget_split(20_000, Decimal("0.9"), Decimal("1e-6")) == (Decimal("0.4"), Decimal("0.6"))
+    planned = Design((NARROW, LABELLED), 5_000, Decimal(2), split=(Decimal("0.25"), Decimal("0.75")))
+    assert [each.amount for each in planned.budgets] == [Decimal("0.5"), Decimal("1.5")]
 
 
 def test_every_attribute_has_a_group_and_every_group_owners():
-    """A design that says anything else is none."""
+    """Other designs raise an error."""
     for wrong, said in (
         ({"homes": (0,)}, "attribute has a group"),
         ({"homes": (0, 1), "owners": (2,)}, "group has a number"),
@@ -193,10 +187,10 @@ def test_every_attribute_has_a_group_and_every_group_owners():
 @pytest.mark.parametrize("design", MIXED, ids=range(len(MIXED)))
 def test_noise_across_groups_is_whole_for_everybody(design):
     """An adder's is the whole, whatever its group; a holder's is the share of its group's tables."""
-    noise = design.table_noise(1, (0, 1))
+    noise = design.table_noise((0, 1))
     group = min(design.home(0), design.home(1), key=design.order.index)
-    within = design.budgets[2].noise(TABLE, 1, design.honest(group))
-    assert noise == design.budgets[2].noise(TABLE, 1)
+    within = design.budgets[1].noise(len(design.pairs), design.honest(group))
+    assert noise == design.budgets[1].noise(len(design.pairs))
     assert design.held_noise(noise, (0, 1)) == within
     assert design.variance(noise, (0, 1)) > noise.variance(design.n_owners[0] * design.n_owners[1])
 
@@ -205,7 +199,7 @@ def test_answers_of_another_form_are_refused():
     """Other lengths, and rounds that the release does not have."""
     design = DESIGNS[2]
     sums: list[np.ndarray] = []
-    while not isinstance(asked := next_round(design, sums), Measured):
+    while not isinstance(asked := next_round(design, sums), RoundSums):
         for wrong in (n_numbers(asked) - 1, n_numbers(asked) + 1):
             with pytest.raises(ValueError, match=f"round {len(sums) + 1} has {n_numbers(asked)} numbers"):
                 next_round(design, [*sums, np.zeros(wrong, dtype=np.int64)])
@@ -217,7 +211,7 @@ def test_answers_of_another_form_are_refused():
 @pytest.mark.parametrize(
     ("attributes", "n_records", "expected"),
     [((NARROW,), 5_000, 1), ((WIDE,), 50_000, 2), ((WIDEST,), 50_000, 3), ((WIDEST,), 50, 1),
-     ((NARROW, LABELLED), 5_000, 3), ((WIDEST, NARROW), 50_000, 5)],
+     ((NARROW, LABELLED), 5_000, 2), ((WIDEST, NARROW), 50_000, 4)],
 )  # fmt: skip
 def test_the_number_of_rounds_is_known_before_any_answer(attributes, n_records, expected):
     """It follows from the domains and the number of records."""

@@ -1,16 +1,15 @@
-"""The course of a synthetic release: what is asked next, and in the end the records, from sums of answers.
+"""The schedule of a synthetic release: what is asked next, and in the end the records, from sums of answers.
 
 Whoever knows the plan and the sums of the rounds so far knows the next question: aggregator, owners and those
 who verify a release compute it alike. So nobody has to be asked for a question or to check one. An owner
 is sent sums, never queries, and an aggregator cannot make it count anything that the plan does not.
 
-Rounds, in this order: one-way counts, and their finer levels for wide domains; then, with several
-attributes, the scores of all pairs, or coarse tables in their place where two groups of owners hold a pair;
-then the tables of the chosen pairs.
+Rounds, in this order: one-way counts, with finer levels for wide domains; then the tables of all pairs of
+attributes, or of those that the plan names, in bins of the one-way counts.
 """
 
 from bisect import bisect_right
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -23,50 +22,51 @@ import numpy as np
 from common.arrays import Int64Array
 from common.errors import UsageError
 from common.model.schema import Attribute
-from common.synthesis.accounting import (
-    ACROSS,
-    ROUNDS,
-    SCORE,
-    TABLE,
-    Budget,
-    Noise,
-    Sensitivity,
-    honest_owners,
-)
-from common.synthesis.model import Attributes, Measurement, Model, fit
-from common.synthesis.rounds import (
+from common.synthesis.accounting import Budget, Noise, honest_owners
+from common.synthesis.binning import (
+    FEW_VALUES,
+    FEWEST_LABELS,
     MOST_BINS,
-    UNIT,
-    Coding,
-    Leaves,
+    MOST_BINS_ACROSS,
+    Attributes,
+    Binning,
     StructuralZero,
     all_pairs,
-    attribute_weights,
+    binning_of,
     check_rules,
-    choose_pairs,
-    coarse,
-    coarse_groups,
-    coarse_score,
-    coding_of,
-    divided_leaves,
-    expected_table,
-    first_edges,
-    impossible_cells,
-    leaves_of,
+    excluded_bins,
     most_bins,
-    most_pairs,
-    n_levels,
-    next_edges,
     separated,
 )
-from common.synthesis.sample import Keystream, draw_records
+from common.synthesis.histogram import (
+    Histogram,
+    attribute_weights,
+    divided_histogram,
+    first_edges,
+    histogram_of,
+    n_levels,
+    next_edges,
+)
+from common.synthesis.keystream import Keystream
+from common.synthesis.sample import draw_records
+from common.synthesis.swaps import NoisyTable
 
-METHOD = 1
+METHOD = 2
 """Version of everything here that records depend on: with another one, the same sums give other records.
 
 Owners that compute other questions would add up counts of different things. So a release of several owners
 needs another feature of plans with each version (`common.model.compatibility`).
 """
+MOST_COUNTS = 2**20
+"""Of the tables of pairs: 8 MB of an owner's answer."""
+_MANY_RECORDS = 20_000
+"""From n ε on, tables of pairs are worth more of the budget: measured on Adult, Wine, Census and a cohort."""
+
+
+def budget_split(n_records: int, epsilon: Decimal, delta: Decimal) -> tuple[Decimal, Decimal]:
+    """Return what one-way counts and the tables of pairs get of the budget: a rule of public numbers."""
+    one_way = Decimal("0.3") if delta and n_records * epsilon >= _MANY_RECORDS else Decimal("0.4")
+    return one_way, 1 - one_way
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,10 @@ class Design:
     """The most owners that may collude with the aggregator."""
     rules: tuple[StructuralZero, ...] = ()
     """What no record is."""
-    split: tuple[Decimal, ...] = ROUNDS
-    """What one-way counts, scores and tables get of the budget."""
+    split: tuple[Decimal, ...] = ()
+    """What one-way counts and tables get of the budget; empty: `budget_split`."""
+    named_pairs: tuple[Attributes, ...] = ()
+    """The pairs whose tables are counted, ascending; empty: all."""
     homes: tuple[int, ...] = ()
     """Which group of owners has each attribute, of the same persons; empty where there is one group."""
 
@@ -97,6 +99,10 @@ class Design:
             raise ValueError("every attribute has a group of owners")
         if self.owners and len(self.owners) != self.n_groups:
             raise ValueError("every group has a number of owners")
+        # Noise and counters of a table are laid out for ascending pairs: another order must not be counted.
+        named = set(self.named_pairs)
+        if named and self.named_pairs != tuple(p for p in all_pairs(len(self.attributes)) if p in named):
+            raise ValueError("pairs are ascending, and each is named once")
 
     @cached_property
     def n_groups(self) -> int:
@@ -139,6 +145,10 @@ class Design:
         """Whether two groups of owners hold a pair of attributes."""
         return len({self.home(place) for place in attributes}) > 1
 
+    def counts_across(self, asked: "Round") -> bool:
+        """Whether a round counts tables of attributes of two groups of owners."""
+        return any(self.is_across(attributes_of(question)) for question in asked)
+
     def honest(self, group: int) -> int:
         """Return h, how many owners' shares make up the whole noise of what a group counts alone.
 
@@ -151,27 +161,31 @@ class Design:
         return honest_owners(n_owners, min(self.colluding, most))
 
     @cached_property
-    def budgets(self) -> tuple[Budget, ...]:
-        """Of one-way counts, scores and tables."""
-        return Budget.of(self.epsilon, self.delta).divide(self.split)
+    def pairs(self) -> tuple[Attributes, ...]:
+        """The pairs whose tables are counted, ascending."""
+        return self.named_pairs or tuple(all_pairs(len(self.attributes)))
 
-    def noise(
-        self, budget: Budget, sensitivity: Sensitivity, n_answers: int, attributes: Attributes, unit: int = 1
-    ) -> Noise:
+    @cached_property
+    def budgets(self) -> tuple[Budget, ...]:
+        """Of one-way counts and of tables; without tables, one-way counts have all of it."""
+        whole = Budget.of(self.epsilon, self.delta)
+        if not self.pairs:
+            return whole, whole
+        return whole.divide(self.split or budget_split(self.n_records, self.epsilon, self.delta))
+
+    def noise(self, budget: Budget, n_tables: int, attributes: Attributes) -> Noise:
         """Return the noise that an owner adds where some attributes are counted.
 
         Across groups that is the whole noise of an adder; a holder adds `held_noise`.
 
         Args:
-            sensitivity: Of one answer, in records.
-            n_answers: How many answers the budget pays for.
-            unit: The answers are in units of one in so many of a record.
+            n_tables: How many tables the budget pays for.
 
         Raises:
             UsageError: If the noise is too large to be drawn.
         """
         honest = 1 if self.is_across(attributes) else self.honest(self.home(attributes[0]))
-        return budget.noise(sensitivity, n_answers, honest, unit)
+        return budget.noise(n_tables, honest)
 
     def held_noise(self, noise: Noise, attributes: Attributes) -> Noise:
         """Return a holder's share of the noise of a table across groups, of which adders add the whole."""
@@ -190,45 +204,38 @@ class Design:
         # Every adder adds noise for every holder, and every holder adds a share.
         return noise.variance(holders * adders) + self.held_noise(noise, attributes).variance(holders)
 
-    def table_noise(self, n_tables: int, pair: Attributes) -> Noise:
-        """Return the noise of the table of a pair, if so many are chosen."""
-        return self.noise(self.budgets[2], TABLE, n_tables, pair)
-
-    def most_table_noise(self, pair: Attributes) -> Noise:
-        """Return the noise of the table of a pair, if as many are chosen as may be."""
-        return self.table_noise(max(most_pairs(len(self.attributes), self.n_records), 1), pair)
-
-    @cached_property
-    def pair_variances(self) -> Mapping[Attributes, float]:
-        """Variance of the noise of each pair's table, if as many are chosen as may be."""
-        return {
-            pair: self.variance(self.most_table_noise(pair), pair) for pair in all_pairs(len(self.attributes))
-        }
-
-    @cached_property
-    def pair_variance(self) -> float:
-        """The largest of them."""
-        alone = self.variance(self.most_table_noise((0,)), (0,))
-        return max(self.pair_variances.values(), default=alone)
-
-    @cached_property
-    def _choice(self) -> Mapping[bool, tuple[Budget, int]]:
-        """What coarse tables, across groups, and scores get of the budget, and how many there are."""
-        pairs, budget = all_pairs(len(self.attributes)), self.budgets[1]
-        n_across = sum(self.is_across(pair) for pair in pairs)
-        n_within = len(pairs) - n_across
-        across, within = budget.divide((ACROSS, 1 - ACROSS)) if n_across and n_within else (budget, budget)
-        return {True: (across, n_across), False: (within, n_within)}
-
-    def choice_noise(self, pair: Attributes) -> Noise:
-        """Return the noise of the score of a pair, or of its coarse table where it is across groups.
+    def table_noise(self, pair: Attributes) -> Noise:
+        """Return the noise of the table of a pair.
 
         Raises:
             UsageError: If it is too large to be drawn.
         """
-        across = self.is_across(pair)
-        budget, number = self._choice[across]
-        return self.noise(budget, TABLE if across else SCORE, number, pair, 1 if across else UNIT)
+        return self.noise(self.budgets[1], len(self.pairs), pair)
+
+    @cached_property
+    def pair_variances(self) -> Mapping[Attributes, float]:
+        """Variance of the noise of each pair's table."""
+        return {pair: self.variance(self.table_noise(pair), pair) for pair in self.pairs}
+
+    @cached_property
+    def pair_variance(self) -> float:
+        """The largest of them; of one attribute, which has no pairs, as if it had one."""
+        alone = self.variance(self.noise(self.budgets[1], 1, (0,)), (0,))
+        return max(self.pair_variances.values(), default=alone)
+
+    @cached_property
+    def most_bins(self) -> int:
+        """The most bins of a number."""
+        most = most_bins(self.n_records, self.pair_variance, len(self.pairs))
+        return min(most, MOST_BINS_ACROSS) if self.homes else most
+
+    def largest_binning(self, place: int) -> int:
+        """Return how many bins an attribute can have; spikes and ranges of rules begin and end bins."""
+        attribute = self.attributes[place]
+        fewest = FEWEST_LABELS if attribute.is_categorical else FEW_VALUES
+        ranges = sum(len(rule.get(place, ())) for rule in self.rules)
+        cuts = 2 * (len(attribute.spikes) + ranges) + attribute.keeps_missing
+        return min(attribute.n_values, max(self.most_bins, fewest) + cuts)
 
 
 # --- questions ------------------------------------------------------------------------------------------
@@ -251,56 +258,22 @@ class OneWay:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
-    """How far is the table of two attributes' bins from independence?"""
-
-    pair: tuple[int, int]
-    """Numbers of the attributes."""
-    codings: tuple[Coding, Coding]
-    """Their bins."""
-    noise: Noise
-
-    @property
-    def n_numbers(self) -> int:
-        """How many numbers the answer has."""
-        return 1
-
-
-@dataclass(frozen=True, slots=True)
 class Table:
     """How many records are in every cell of two attributes' bins?"""
 
     pair: tuple[int, int]
     """Numbers of the attributes."""
-    codings: tuple[Coding, Coding]
+    binnings: tuple[Binning, Binning]
     """Their bins."""
     noise: Noise
 
     @property
     def n_numbers(self) -> int:
         """How many numbers the answer has."""
-        return self.codings[0].n_bins * self.codings[1].n_bins
+        return self.binnings[0].n_bins * self.binnings[1].n_bins
 
 
-@dataclass(frozen=True, slots=True)
-class CoarseTable:
-    """How many records are in every cell of the merged bins of attributes of two groups of owners?"""
-
-    pair: tuple[int, int]
-    """Numbers of the attributes."""
-    fine: tuple[Coding, Coding]
-    """Their bins."""
-    codings: tuple[Coding, Coding]
-    """Their merged bins."""
-    noise: Noise
-
-    @property
-    def n_numbers(self) -> int:
-        """How many numbers the answer has."""
-        return self.codings[0].n_bins * self.codings[1].n_bins
-
-
-Question: TypeAlias = OneWay | Score | CoarseTable | Table
+Question: TypeAlias = OneWay | Table
 Round: TypeAlias = tuple[Question, ...]
 """Questions that are asked together; the numbers of their answers follow each other."""
 
@@ -312,10 +285,8 @@ def question_digest(question: Question) -> str:
     if isinstance(question, OneWay):
         about, arrays = (question.attribute,), [question.edges]
     else:
-        about = (*question.pair, *(coding.n_bins for coding in question.codings))
-        arrays = [part for coding in question.codings for part in (coding.leaves.edges, coding.labels)]
-        if isinstance(question, Score):
-            arrays += [coding.counts for coding in question.codings]
+        about = (*question.pair, *(binning.n_bins for binning in question.binnings))
+        arrays = [part for each in question.binnings for part in (each.histogram.edges, each.labels)]
     noise = question.noise
     about += (str(noise.kind), noise.size, noise.honest, noise.floor, [array.size for array in arrays])
     content = sha256(f"{type(question).__name__}|{about}\n".encode())
@@ -335,19 +306,22 @@ def n_numbers(questions: Sequence[Question]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class RoundSums:
     """What all rounds together measured."""
 
     rounds: tuple[Round, ...]
     """What was asked."""
     sums: tuple[Int64Array, ...]
     """The sums of the owners' answers, by round."""
-    codings: tuple[Coding, ...]
+    binnings: tuple[Binning, ...]
     """Of each attribute."""
-    pairs: tuple[Attributes, ...]
-    """Whose tables were asked for."""
-    measurements: tuple[Measurement, ...]
-    """To fit a model to: the bins' counts of each attribute, then the tables of the pairs."""
+
+    @property
+    def tables(self) -> list[tuple[Table, Int64Array]]:
+        """The counted tables of pairs with their noisy counts, `(n_numbers,)` each."""
+        asked, counts = self.rounds[-1], self.sums[-1]
+        answered = zip(asked, split(asked, counts), strict=True)
+        return [(question, noisy) for question, noisy in answered if isinstance(question, Table)]
 
     @property
     def seed(self) -> bytes:
@@ -364,7 +338,7 @@ def seed_of(sums: Sequence[Int64Array]) -> bytes:
     return sha256(b"".join(numbers.astype("<i8").tobytes() for numbers in sums)).digest()
 
 
-def next_round(design: Design, sums: Sequence[Int64Array]) -> Round | Measured:
+def next_round(design: Design, sums: Sequence[Int64Array]) -> Round | RoundSums:
     """Return what is asked after some rounds, or what all of them measured.
 
     Args:
@@ -373,27 +347,25 @@ def next_round(design: Design, sums: Sequence[Int64Array]) -> Round | Measured:
     Raises:
         ValueError: If there are more rounds than the release has, or one has another number of numbers.
     """
-    course = _course(design)
-    asked = next(course)
+    schedule = _schedule(design)
+    asked = next(schedule)
     rounds = [asked]
     for number, answer in enumerate(sums, start=1):
         if answer.shape != (n_numbers(asked),):
             raise ValueError(f"round {number} has {n_numbers(asked)} numbers, {answer.size} are given")
         try:
-            asked = course.send(answer)
+            asked = schedule.send(answer)
         except StopIteration as end:
             if number < len(sums):
                 raise ValueError(f"the release has {number} rounds, {len(sums)} are answered") from None
-            codings, pairs, measurements = end.value
-            return Measured(tuple(rounds), tuple(sums), codings, pairs, measurements)
+            return RoundSums(tuple(rounds), tuple(sums), end.value)
         rounds.append(asked)
     return asked
 
 
 def n_rounds(design: Design) -> int:
     """Return how many rounds the release has."""
-    levels = _levels(design)
-    return max(number for number, _ in levels) + (2 if len(levels) > 1 else 0)
+    return max(number for number, _ in _levels(design)) + bool(design.pairs)
 
 
 _MOST_VALUES = 2**62
@@ -405,20 +377,26 @@ def check_design(design: Design) -> None:
 
     Raises:
         UsageError: If the budget is too small for the noise, an attribute has too many values, structural
-            zeros leave no possible record, or they relate too many attributes.
+            zeros leave no possible record, or tables of pairs have too many cells.
     """
     wide = [attribute.name for attribute in design.attributes if attribute.n_values > _MOST_VALUES]
     if wide:
         raise UsageError(
-            f"attribute {wide[0]!r} has more values than a model can count",
+            f"attribute {wide[0]!r} has more values than can be counted",
             "declare a narrower domain or fewer decimals, or leave it out",
         )
-    check_rules(design.attributes, design.n_records, design.rules)
+    if design.rules:
+        check_rules(design.attributes, design.rules)
     _levels(design)
-    for pair in all_pairs(len(design.attributes)):
-        design.choice_noise(pair)
-        # Fewer pairs get less noise.
-        design.most_table_noise(pair)
+    for pair in design.pairs:
+        design.table_noise(pair)
+    largest = [design.largest_binning(place) for place in range(len(design.attributes))]
+    n_counts = sum(largest[i] * largest[j] for i, j in design.pairs)
+    if n_counts > MOST_COUNTS:
+        raise UsageError(
+            f"the tables of pairs could have {n_counts:,} counts, at most {MOST_COUNTS:,} are possible",
+            "name fewer pairs, or declare fewer ranges in rules, or fewer spikes",
+        )
 
 
 def one_way_noises(design: Design) -> list[Noise]:
@@ -431,95 +409,51 @@ def _levels(design: Design) -> list[tuple[int, Noise]]:
     by_attribute = []
     budgets = design.budgets[0].divide(attribute_weights(design.attributes))
     for place, (attribute, budget) in enumerate(zip(design.attributes, budgets, strict=True)):
-        alone = design.variance(design.noise(budget, TABLE, 1, (place,)), (place,))
+        alone = design.variance(design.noise(budget, 1, (place,)), (place,))
         levels = n_levels(attribute, design.n_records, alone)
-        by_attribute.append((levels, design.noise(budget, TABLE, levels, (place,))))
+        by_attribute.append((levels, design.noise(budget, levels, (place,))))
     return by_attribute
 
 
-_Model: TypeAlias = tuple[tuple[Coding, ...], tuple[Attributes, ...], tuple[Measurement, ...]]
-"""The last three fields of `Measured`."""
-
-
-def _course(design: Design) -> Generator[Round, Int64Array, _Model]:
+def _schedule(design: Design) -> Generator[Round, Int64Array, tuple[Binning, ...]]:
     """Yield the rounds of a release; takes the sums of the answers to each."""
-    codings = yield from _codings(design)
-    pairs = all_pairs(len(codings))
-    measurements = [coding.measurement(place) for place, coding in enumerate(codings)]
-    if not pairs:
-        return codings, (), tuple(measurements)
-    scored = tuple(_scores(design, codings))
-    answer = yield scored
-    chosen = choose_pairs(
-        {
-            question.pair: _score(design, question, of_pair)
-            for question, of_pair in zip(scored, split(scored, answer), strict=True)
-        },
-        design.pair_variances,
-        [coding.n_bins for coding in codings],
-        most_pairs(len(codings), design.n_records),
-        [tuple(sorted(rule)) for rule in design.rules],
-    )
-    asked = tuple(
-        Table((i, j), (codings[i], codings[j]), design.table_noise(len(chosen), (i, j))) for i, j in chosen
-    )
-    answer = yield asked
-    for table, counts in zip(asked, split(asked, answer), strict=True):
-        variances = np.full(counts.size, design.variance(table.noise, table.pair))
-        measurements.append(Measurement(table.pair, counts.astype(np.float64), variances))
-    return codings, tuple(chosen), tuple(measurements)
+    binnings = yield from _binnings(design)
+    if design.pairs:
+        yield tuple(
+            Table((i, j), (binnings[i], binnings[j]), design.table_noise((i, j))) for i, j in design.pairs
+        )
+    return binnings
 
 
-def _scores(design: Design, codings: Sequence[Coding]) -> Iterator[Score | CoarseTable]:
-    """Return what is asked to choose pairs, pair by pair."""
-    groups = coarse_groups(design.n_records)
-    merged = [coarse(coding, groups) for coding in codings]
-    for i, j in all_pairs(len(codings)):
-        noise = design.choice_noise((i, j))
-        if design.is_across((i, j)):
-            yield CoarseTable((i, j), (codings[i], codings[j]), (merged[i], merged[j]), noise)
-        else:
-            yield Score((i, j), (codings[i], codings[j]), noise)
-
-
-def _score(design: Design, question: Score | CoarseTable, answer: Int64Array) -> int:
-    """Return the score of a pair, in units."""
-    if isinstance(question, Score):
-        return int(answer[0])
-    expected = expected_table(*question.codings, design.n_records)
-    return coarse_score(answer, expected, design.variance(question.noise, question.pair))
-
-
-def _codings(design: Design) -> Generator[Round, Int64Array, tuple[Coding, ...]]:
+def _binnings(design: Design) -> Generator[Round, Int64Array, tuple[Binning, ...]]:
     """Ask for the one-way counts of all attributes, level by level, and make bins of them."""
     levels = _levels(design)
-    leaves: list[Leaves | None] = [None] * len(levels)
+    histograms: list[Histogram | None] = [None] * len(levels)
     for level in range(max(number for number, _ in levels)):
         asked = []
         for place, (attribute, (number, noise)) in enumerate(zip(design.attributes, levels, strict=True)):
-            known = leaves[place]
+            known = histograms[place]
             if known is None:
                 edges = first_edges(attribute, design.n_records, design.variance(noise, (place,)), number)
                 asked.append(OneWay(place, edges, noise))
             elif level < number:
-                asked.append(OneWay(place, next_edges(known), noise))
+                asked.append(OneWay(place, next_edges(attribute, known), noise))
         answer = yield tuple(asked)
         for question, counts in zip(asked, split(asked, answer), strict=True):
             place, edges = question.attribute, question.edges
             variance = design.variance(question.noise, (place,))
-            known, attribute = leaves[place], design.attributes[place]
-            leaves[place] = (
-                leaves_of(attribute, edges, counts, design.n_records, variance)
+            known, attribute = histograms[place], design.attributes[place]
+            histograms[place] = (
+                histogram_of(attribute, edges, counts, design.n_records, variance)
                 if known is None
-                else divided_leaves(known, edges, counts, variance)
+                else divided_histogram(known, edges, counts, variance)
             )
-    most, variance = most_bins(design.n_records, design.pair_variance), design.pair_variance
-    codings = []
-    for place, (attribute, of_attribute) in enumerate(zip(design.attributes, leaves, strict=True)):
-        if of_attribute is not None:
-            parts, sides = separated(of_attribute, place, design.rules)
-            codings.append(coding_of(attribute, parts, most, variance, sides))
-    return tuple(codings)
+    binnings = []
+    for place, (attribute, histogram) in enumerate(zip(design.attributes, histograms, strict=True)):
+        if histogram is not None:
+            parts, sides = separated(histogram, place, design.rules)
+            binnings.append(binning_of(attribute, parts, design.most_bins, design.pair_variance, sides))
+    return tuple(binnings)
 
 
 def split(questions: Sequence[Question], answer: Int64Array) -> list[Int64Array]:
@@ -537,15 +471,16 @@ class SyntheticRelease:
 
     codes: Sequence[Int64Array]
     """Codes of values, `(n_records,)` by attribute."""
-    measured: Measured
-    model: Model
-    """What was fitted to it."""
+    measured: RoundSums
 
 
-def synthesise(design: Design, measured: Measured) -> SyntheticRelease:
-    """Fit a model to what was measured, and draw the records: the same bytes for everybody."""
-    codings, measurements = measured.codings, measured.measurements
-    sizes = [coding.n_bins for coding in codings]
-    model = fit(sizes, measurements, design.n_records, impossible_cells(codings, design.rules))
-    codes = draw_records(model, codings, design.n_records, Keystream(measured.seed))
-    return SyntheticRelease(codes, measured, model)
+def synthesise(design: Design, measured: RoundSums) -> SyntheticRelease:
+    """Make the records from what was measured: the same bytes for everybody."""
+    tables = [
+        NoisyTable(table.pair, counts, round(design.variance(table.noise, table.pair)))
+        for table, counts in measured.tables
+    ]
+    rules = excluded_bins(measured.binnings, design.rules)
+    stream = Keystream(measured.seed)
+    codes = draw_records(measured.binnings, tables, rules, design.n_records, stream)
+    return SyntheticRelease(codes, measured)
