@@ -24,6 +24,7 @@ from tests.papers import (
     scales,
     spikes,
     synthetic,
+    synthetic_cohort,
     synthetic_intervals,
     synthetic_intruders,
     target,
@@ -52,6 +53,7 @@ EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
     "carriers": (12, partial(carriers.run, seed=SEED)),
     "spikes": (50, spikes.run),
     **{f"synthetic_{name}": (5, partial(synthetic.run, name=name, seed=SEED)) for name in synthetic.READERS},
+    "synthetic_cohort": (5, synthetic_cohort.run),
     "synthetic_intervals": (10, synthetic_intervals.run),
     "synthetic_intruders": (3, partial(synthetic_intruders.run, seed=SEED)),
     **{

@@ -11,6 +11,7 @@ by itself.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from math import nan
 from pathlib import Path
 from statistics import mean
@@ -44,10 +45,12 @@ class Form:
     owners: tuple[int, ...] = (1,)
     """How many in each group. Groups have different attributes, in the order of the table; owners of one
     group have different records."""
+    epsilon: str = EPSILON
 
 
 FORMS = {
     "one owner": Form(),
+    **{f"one owner, ε = {epsilon}": Form(epsilon=epsilon) for epsilon in ("2", "4", "8")},
     "four owners": Form((4,)),
     "ten owners": Form((10,)),
     "two vertical owners": Form((1,) * 2),
@@ -62,7 +65,9 @@ MASKED = {
 }
 """Rank noise and owners of masked releases."""
 ACCOUNTINGS = {"δ = 0": "0", "δ = 10^-6": DELTA}
-HEADS = ("release", "one-way TV", "expected", "two-way TV", "expected", "F", "pairs")
+HEADS = ("release", "one-way TV", "expected", "two-way TV", "expected", "three-way TV", "F")
+FEW_BINS = 8
+"""Most bins of an attribute in tables of three."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,30 +130,52 @@ def measured(records: Records, form: Form, delta: str, seed: int) -> tuple[float
         seed: Of the forest.
 
     Returns:
-        Total variations of one and of two attributes, F-measure of the second class, number of measured
-        pairs.
+        As `nearness`.
     """
     lower = [each.lower for each in records.attributes]
     codes = [each - low for each, low in zip(records.released, lower, strict=True)]
     if len(form.owners) > 1:
-        made = release_across(records.attributes, codes, form.owners, EPSILON, delta)
+        made = release_across(records.attributes, codes, form.owners, form.epsilon, delta)
     else:
         (n_owners,) = form.owners
         parts = [[each[place::n_owners] for each in codes] for place in range(n_owners)]
-        made = synthetic_release(records.attributes, parts, EPSILON, delta, [SystemBits() for _ in parts])
+        sources = [SystemBits() for _ in parts]
+        made = synthetic_release(records.attributes, parts, form.epsilon, delta, sources)
     released = [codes + low for codes, low in zip(made.codes, lower, strict=True)]
-    n_pairs = sum(len(each.attributes) == 2 for each in made.measured.measurements)
-    return *nearness(records, released, seed), float(n_pairs)
+    return nearness(records, released, seed)
 
 
-def nearness(records: Records, released: Sequence[Int64Array], seed: int) -> tuple[float, float, float]:
-    """Return total variations of one and of two attributes, and F-measure of the second class."""
+def nearness(
+    records: Records, released: Sequence[Int64Array], seed: int
+) -> tuple[float, float, float, float]:
+    """Return total variations of one, two and three attributes, and F-measure of the second class."""
     named = {each.name: column for each, column in zip(records.attributes, records.released, strict=True)}
     one, two = Distributions.of(records.attributes, named).total_variation(released)
-    return one, two, f_measure(records, released, seed)
+    return one, two, three_way(records, released), f_measure(records, released, seed)
 
 
-def masked_nearness(records: Records, rank_noise: str, owners: str, seed: int) -> tuple[float, float, float]:
+def three_way(records: Records, released: Sequence[Int64Array]) -> float:
+    """Return the mean total variation of three attributes, in at most 8 bins of equally many originals."""
+    binned = []
+    for attribute, original, column in zip(records.attributes, records.released, released, strict=True):
+        shares = np.arange(1, FEW_BINS) * original.size // FEW_BINS
+        starts = np.unique(np.sort(original)[shares])
+        if attribute.n_values <= FEW_BINS:
+            starts = np.arange(attribute.lower + 1, attribute.highest + 1)
+        binned.append([np.searchsorted(starts, each, side="right") for each in (original, column)])
+    found = []
+    for triple in combinations(binned, 3):
+        counts = [
+            np.bincount((one * FEW_BINS + two) * FEW_BINS + three, minlength=FEW_BINS**3)
+            for one, two, three in zip(*triple, strict=True)
+        ]
+        found.append(np.abs(counts[0] - counts[1]).sum() / (2 * records.n_released))
+    return float(np.mean(found)) if found else 0.0
+
+
+def masked_nearness(
+    records: Records, rank_noise: str, owners: str, seed: int
+) -> tuple[float, float, float, float]:
     """Return the nearness of a masked release with the mechanisms that are chosen."""
     named = {each.name: column for each, column in zip(records.attributes, records.released, strict=True)}
     plan = plan_of(records.attributes, records.n_released, EPSILON, owners=owners, rank_noise=[rank_noise])
@@ -156,7 +183,13 @@ def masked_nearness(records: Records, rank_noise: str, owners: str, seed: int) -
     return nearness(records, [made[each.name] for each in records.attributes], seed)
 
 
-def shuffled_nearness(records: Records, seed: int) -> tuple[float, float, float]:
+def sampled_nearness(records: Records, seed: int) -> tuple[float, float, float, float]:
+    """Return the nearness of original records that are drawn with replacement: what sampling alone does."""
+    drawn = np.random.default_rng(seed).integers(0, records.n_released, records.n_released)
+    return nearness(records, [each[drawn] for each in records.released], seed)
+
+
+def shuffled_nearness(records: Records, seed: int) -> tuple[float, float, float, float]:
     """Return the nearness of the original values of every attribute without any relation."""
     draw = np.random.default_rng(seed)
     return nearness(records, [draw.permutation(each) for each in records.released], seed)
@@ -164,7 +197,8 @@ def shuffled_nearness(records: Records, seed: int) -> tuple[float, float, float]
 
 def expected(records: Records, form: Form, delta: str) -> ExpectedErrors:
     """Return the errors that public numbers let expect of a release."""
-    return expected_errors(across_design(records.attributes, records.n_released, form.owners, EPSILON, delta))
+    design = across_design(records.attributes, records.n_released, form.owners, form.epsilon, delta)
+    return expected_errors(design)
 
 
 def f_measure(records: Records, released: Sequence[Int64Array], seed: int) -> float:
@@ -190,20 +224,21 @@ def run(data: Path, out: Path, runs: int, *, name: str, seed: int) -> dict[str, 
 def compared(records: Records, forms: Mapping[str, Form], runs: int, seed: int) -> Numbers:
     """Return the means of some releases in each form, with each accounting, and of those beside them."""
     reached = mean(f_measure(records, records.released, seed + number) for number in range(runs))
-    rows = [("original", (0.0, nan, 0.0, nan, reached, nan))]
+    rows = [("original", (0.0, nan, 0.0, nan, 0.0, reached))]
     for label, form in forms.items():
         for accounting, delta in ACCOUNTINGS.items():
             foreseen = expected(records, form, delta)
             found = [measured(records, form, delta, seed + number) for number in range(runs)]
-            one, two, f, n_pairs = map(mean, zip(*found, strict=True))
-            numbers = (one, foreseen.one_way, two, foreseen.two_way, f, n_pairs)
+            one, two, three, f = map(mean, zip(*found, strict=True))
+            numbers = (one, foreseen.one_way, two, foreseen.two_way, three, f)
             rows.append((f"{label}, {accounting}", numbers))
     others = {
         **{key: partial(masked_nearness, records, *each) for key, each in MASKED.items()},
+        "originals drawn with replacement": partial(sampled_nearness, records),
         "every attribute by itself, no noise": partial(shuffled_nearness, records),
     }
     for key, made in others.items():
         found_others = [made(seed + number) for number in range(runs)]
-        one, two, f = map(mean, zip(*found_others, strict=True))
-        rows.append((key, (one, nan, two, nan, f, nan)))
+        one, two, three, f = map(mean, zip(*found_others, strict=True))
+        rows.append((key, (one, nan, two, nan, three, f)))
     return Numbers(HEADS, tuple(rows))

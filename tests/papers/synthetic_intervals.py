@@ -13,7 +13,7 @@ import pandas as pd
 from common.arrays import Int64Array
 from common.errors import UsageError
 from common.release.count_estimates import NoisyCounts
-from common.synthesis.course import Design
+from common.synthesis.schedule import Design
 from owner_node.masking.arrays import SystemBits
 from owner_node.synthesis.counts import exact_answer
 from owner_node.synthesis.together import synthesise_together

@@ -24,12 +24,13 @@ def test_every_release_of_the_experiment():
     forms = {name: form for name, form in FORMS.items() if len(form.owners) <= len(records.attributes)}
     table = compared(records, forms, 1, 1)
     made = [f"{name}, {accounting}" for name in forms for accounting in ACCOUNTINGS]
-    beside = [*MASKED, "every attribute by itself, no noise"]
+    beside = [*MASKED, "originals drawn with replacement", "every attribute by itself, no noise"]
     numbers = dict(table.rows)
     assert list(numbers) == ["original", *made, *beside]
-    _, _, unrelated, _, unlearned, _ = numbers[beside[-1]]
+    _, _, unrelated, _, _, unlearned = numbers[beside[-1]]
     for name in (*made, *MASKED):
-        one_way, _, two_way, _, f, n_pairs = numbers[name]
+        one_way, _, two_way, foreseen, three_way, f = numbers[name]
         assert 0 < one_way <= two_way < unrelated
+        assert two_way <= three_way < 1
         assert unlearned < f <= 1
-        assert isnan(n_pairs) == (name in MASKED)
+        assert isnan(foreseen) == (name in MASKED)
