@@ -170,7 +170,7 @@ class Design:
         """Of one-way counts and of tables; without tables, one-way counts have all of it."""
         whole = Budget.of(self.epsilon, self.delta)
         if not self.pairs:
-            return whole, whole
+            return (whole,)
         return whole.divide(self.split or budget_split(self.n_records, self.epsilon, self.delta))
 
     def noise(self, budget: Budget, n_tables: int, attributes: Attributes) -> Noise:
@@ -220,7 +220,7 @@ class Design:
     @cached_property
     def pair_variance(self) -> float:
         """The largest of them; of one attribute, which has no pairs, as if it had one."""
-        alone = self.variance(self.noise(self.budgets[1], 1, (0,)), (0,))
+        alone = self.variance(self.noise(self.budgets[-1], 1, (0,)), (0,))
         return max(self.pair_variances.values(), default=alone)
 
     @cached_property

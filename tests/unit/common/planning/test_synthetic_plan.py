@@ -679,4 +679,4 @@ def test_tables_that_could_be_too_large_are_refused_before_a_charge():
 
 def test_one_attribute_has_the_whole_budget():
     """Without tables of pairs nothing is left for them."""
-    assert [each.amount for each in Design(SOME[:1], 100, Decimal(2)).budgets] == [2, 2]
+    assert [each.amount for each in Design(SOME[:1], 100, Decimal(2)).budgets] == [2]
