@@ -108,7 +108,7 @@ class Held:
             derived: Names of the attributes that facts derive, with the names of those that they follow.
 
         Raises:
-            ValueError: If there is none, or it is derived.
+            ValueError: If no owner holds the attribute, or it is derived.
         """
         follows = derived.get(name) or (self.following[name].follows if name in self.following else "")
         if follows:

@@ -162,7 +162,7 @@ class Budget:
         return tuple(Budget(self.kind, weighted_share(self.amount, weight, whole)) for weight in weights)
 
     def noise(self, n_tables: int, honest: int = 1, *, floor: bool = True) -> Noise:
-        """Return the noise with which so many tables cost the budget.
+        """Return the noise with which a number of tables costs the budget.
 
         Args:
             n_tables: How many tables the budget pays for.

@@ -31,9 +31,9 @@ MOST_BINS_ACROSS = 28
 """Where groups of owners have different attributes: the bins of five attributes of a million persons then fit
 into one encrypted number, which costs its owner a millisecond and a half."""
 FEW_VALUES = 10
-"""Numbers of at most so many parts keep them all as bins."""
+"""A number with this many parts or fewer keeps each part as a bin."""
 FEWEST_LABELS = 16
-"""Bins of a category, where so many labels are heavy enough."""
+"""Most bins of a category if numbers have fewer; only labels above the noise have bins of their own."""
 MOST_CELLS = 2**18
 """Of all tables of numbers with the most bins: 2 MB of an owner's answer."""
 _MOST_TRIED = 10_000_000
@@ -77,7 +77,7 @@ def most_bins(n_records: int, variance: float, n_pairs: int) -> int:
         n_pairs: How many tables are counted.
     """
     # sqrt(n/(4 sd)): noise moves a tenth of n in a table. More bins say more of what is within them, and less
-    # of them is above the noise: measured on Adult, Wine, Census and a cohort, from 1.6 sd to 8 sd.
+    # of them is above the noise: measured on Adult, Wine, Census and a cohort, from 1.6 sd to 5 sd.
     by_noise = isqrt(isqrt(int(n_records**2 / (16 * variance))))
     return min(max(by_noise, FEWEST_BINS), MOST_BINS, max(isqrt(MOST_CELLS // max(n_pairs, 1)), FEWEST_BINS))
 

@@ -1,6 +1,6 @@
 """The counters of tables across owners: how wide they are, where they are, and what encrypted rows weigh."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isqrt
 from typing import NamedTuple
@@ -21,11 +21,11 @@ _SECONDS = 0.0015
 """To encrypt one number, as `docs/tables-across-owners.md` measures it."""
 
 
-def counter_width(n_persons: int, noises: Sequence[Noise]) -> int:
+def counter_width(n_persons: int, noise: Noise) -> int:
     """Return how many bits a signed counter needs, for counts of persons with noise.
 
     Args:
-        noises: What may be added to a counter.
+        noise: What an adder adds to a counter.
 
     Raises:
         UsageError: If there are too many persons.
@@ -35,10 +35,8 @@ def counter_width(n_persons: int, noises: Sequence[Noise]) -> int:
             f"{n_persons:,} persons, tables across owners count at most {MOST_PERSONS:,}",
             "release a part of the records",
         )
-    reach = max(
-        _LAPLACE_REACH * one.size if one.kind is Kind.LAPLACE else _GAUSSIAN_REACH * (isqrt(one.size) + 1)
-        for one in noises
-    )
+    is_laplace = noise.kind is Kind.LAPLACE
+    reach = _LAPLACE_REACH * noise.size if is_laplace else _GAUSSIAN_REACH * (isqrt(noise.size) + 1)
     return 1 + (n_persons + reach).bit_length()
 
 
@@ -49,7 +47,7 @@ def width_of(design: Design) -> int:
         UsageError: If there are too many persons.
     """
     across = [pair for pair in design.pairs if design.is_across(pair)]
-    return counter_width(design.n_records, [design.table_noise(across[0])])
+    return counter_width(design.n_records, design.table_noise(across[0]))
 
 
 class Place(NamedTuple):

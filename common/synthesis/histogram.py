@@ -27,7 +27,7 @@ from common.model.counts import nearest_counts, whole_counts
 from common.model.schema import Attribute
 
 GRAIN = 2**10
-"""Counts after post-processing are whole numbers of so many to a record."""
+"""The unit of counts after post-processing: a record has this many grains."""
 FULL_RESOLUTION = 128
 """Attributes of at most so many values are counted value by value, and so are all categories."""
 PARTS = 16

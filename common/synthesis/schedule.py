@@ -60,7 +60,7 @@ needs another feature of plans with each version (`common.model.compatibility`).
 MOST_COUNTS = 2**20
 """Of the tables of pairs: 8 MB of an owner's answer."""
 _MANY_RECORDS = 20_000
-"""From n ε on, tables of pairs are worth more of the budget: measured on Adult, Wine, Census and a cohort."""
+"""From this n ε on, tables of pairs are worth more of the budget: measured on Adult, Wine and Census."""
 
 
 def budget_split(n_records: int, epsilon: Decimal, delta: Decimal) -> tuple[Decimal, Decimal]:

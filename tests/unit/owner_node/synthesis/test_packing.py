@@ -33,7 +33,7 @@ TOGETHER = dict.fromkeys(range(14), (20, 21))
 @pytest.mark.parametrize("n", [1, 2, 1000])
 def test_noisy_sums_are_read_back(sizes, partners, n_numbers, n):
     """Of one number or several: what a holder reads are the sums with their noise, negative ones included."""
-    packing = Packing.of(sizes, partners, counter_width(n, [Noise(Kind.LAPLACE, 2**14)]))
+    packing = Packing.of(sizes, partners, counter_width(n, Noise(Kind.LAPLACE, 2**14)))
     assert packing.n_numbers == n_numbers
     draw = np.random.default_rng(2)
     bins = {attribute: draw.integers(0, size, n) for attribute, size in sizes.items()}
@@ -69,7 +69,7 @@ def test_no_counter_of_a_number_is_without_noise():
 def test_five_attributes_of_a_million_persons_are_one_number():
     """What a person's row costs: five attributes of 20 bins are one ciphertext."""
     partners = dict.fromkeys(range(5), (5, 6))
-    width = counter_width(10**6, [Noise(Kind.LAPLACE, 192)])
+    width = counter_width(10**6, Noise(Kind.LAPLACE, 192))
     assert Packing.of(dict.fromkeys(partners, 20), partners, width).n_numbers == 1
 
 
@@ -180,13 +180,13 @@ def test_noise_fits_its_counter():
     """Counters hold all counts, and noise that is drawn once in e^60 draws."""
     for noise, reach in ((Noise(Kind.LAPLACE, 100), 6_000), (Noise(Kind.GAUSSIAN, 10_000), 1_095)):
         for n in (1, 713, 48_842, 2**22):
-            assert 2 ** (counter_width(n, [noise, Noise(Kind.LAPLACE, 1)]) - 1) > n + reach
+            assert 2 ** (counter_width(n, noise) - 1) > n + reach
 
 
 def test_what_does_not_fit_is_refused():
     """More persons than tables across owners are made of, and attributes of too many bins."""
     with pytest.raises(UsageError, match="4,194,305 persons, tables across owners count at most 4,194,304"):
-        counter_width(2**22 + 1, [Noise(Kind.LAPLACE, 10)])
+        counter_width(2**22 + 1, Noise(Kind.LAPLACE, 10))
     with pytest.raises(UsageError, match="150 counters of 20 bits are too many"):
         Packing.of({0: 150}, {0: (1,)}, 20)
     assert CAPACITY == MODULUS_BITS - 1
