@@ -11,7 +11,7 @@ Laplace noise, and budgets are parts of ε. With δ it is (ε, δ)-differentiall
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Context, Decimal
+from decimal import ROUND_FLOOR, Context, Decimal, localcontext
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
@@ -66,10 +66,8 @@ from common.model.privacy import SHARE_PLACES, plain, weighted_share
 
 LEAST_SHARE_VARIANCE = 25
 """Of Gaussian shares; see above."""
-MOST_VARIANCE = 2**30
-"""Of a Gaussian share: the sampler's integers have room for it."""
-MOST_SCALE = 2**30
-"""Of Laplace noise."""
+MOST_SIZE = 2**30
+"""Of noise: the samplers' integers have room for it."""
 MOST_OWNERS = 40
 FLOOR = 3
 """An owner's own noise has a scale of one in so many of the whole."""
@@ -99,17 +97,12 @@ class Noise:
     floor: int = 0
     """Scale of the discrete Laplace noise that each owner adds to its share; 0 for none."""
 
-    def shared(self, honest: int, *, floor: bool = True) -> "Noise":
-        """Return what each of several owners adds, where so many shares make up this whole noise.
-
-        Args:
-            honest: h.
-            floor: Whether each of them also adds noise of its own to Laplace shares.
-        """
+    def shared(self, honest: int) -> "Noise":
+        """Return what each of several owners adds, where so many shares, h, make up this whole noise."""
         if honest == 1:
             return self
         if self.kind is Kind.LAPLACE:
-            return Noise(self.kind, self.size, honest, -(-self.size // FLOOR) if floor else 0)
+            return Noise(self.kind, self.size, honest, -(-self.size // FLOOR))
         return Noise(self.kind, max(-(-self.size // honest), LEAST_SHARE_VARIANCE), honest)
 
     def variance(self, n_shares: int) -> float:
@@ -119,16 +112,15 @@ class Noise:
         """
         if self.kind is Kind.GAUSSIAN:
             return float(self.size * n_shares)
-        whole = _EXACT.multiply(_laplace_variance(self.size), Decimal(n_shares))
-        own = _EXACT.multiply(_laplace_variance(self.floor), Decimal(n_shares)) if self.floor else Decimal(0)
-        return float(_EXACT.add(_EXACT.divide(whole, Decimal(self.honest)), own))
+        with localcontext(_EXACT):
+            own = _laplace_variance(self.floor) * n_shares if self.floor else 0
+            return float(_laplace_variance(self.size) * n_shares / self.honest + own)
 
 
 def _laplace_variance(scale: int) -> Decimal:
     """Return 2q/(1 - q)², q = exp(-1/t)."""
-    q = _EXACT.exp(_EXACT.divide(Decimal(-1), Decimal(scale)))
-    left = _EXACT.subtract(Decimal(1), q)
-    return _EXACT.divide(_EXACT.multiply(Decimal(2), q), _EXACT.multiply(left, left))
+    q = (Decimal(-1) / scale).exp()
+    return 2 * q / ((1 - q) * (1 - q))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,23 +153,21 @@ class Budget:
         whole = sum(weights, Decimal(0))
         return tuple(Budget(self.kind, weighted_share(self.amount, weight, whole)) for weight in weights)
 
-    def noise(self, n_tables: int, honest: int = 1, *, floor: bool = True) -> Noise:
+    def noise(self, n_tables: int, honest: int = 1) -> Noise:
         """Return the noise with which a number of tables costs the budget.
 
         Args:
             n_tables: How many tables the budget pays for.
             honest: h, how many owners' shares make up the noise.
-            floor: Whether each of several owners also adds noise of its own to Laplace shares.
 
         Raises:
             UsageError: If the noise is too large to be drawn.
         """
         whole = Fraction(2 * n_tables if self.kind is Kind.LAPLACE else n_tables) / Fraction(self.amount)
-        noise = Noise(self.kind, ceil(whole)).shared(honest, floor=floor)
-        most = MOST_SCALE if self.kind is Kind.LAPLACE else MOST_VARIANCE
-        if noise.size > most:
+        noise = Noise(self.kind, ceil(whole)).shared(honest)
+        if noise.size > MOST_SIZE:
             raise UsageError(
-                f"the noise of this budget would have a size of {noise.size}, more than {most}",
+                f"the noise of this budget would have a size of {noise.size}, more than {MOST_SIZE}",
                 "choose a larger epsilon or fewer attributes",
             )
         return noise
@@ -232,9 +222,7 @@ def zcdp_rho(epsilon: Decimal, delta: Decimal) -> Decimal:
         raise UsageError(f"delta {delta} is not between 0 and 1", "choose, for example, 0.000001")
     near = [_nearly_rho(step, float(epsilon), float(delta)) for step in _STEPS]
     least = max(near) - _NEAR * (1 + abs(max(near)))
-    best = max(
-        _rho(Decimal(step), epsilon, delta) for step, rho in zip(_STEPS, near, strict=True) if rho > least
-    )
+    best = max(_rho(step, epsilon, delta) for step, rho in zip(_STEPS, near, strict=True) if rho > least)
     rho = (best - _SLACK).quantize(Decimal(1).scaleb(-SHARE_PLACES), rounding=ROUND_FLOOR, context=_EXACT)
     if rho <= 0:
         raise UsageError(
@@ -250,10 +238,10 @@ def _nearly_rho(step: int, epsilon: float, delta: float) -> float:
     return (epsilon + (log(delta) + log(beyond) - alpha * log1p(-1 / alpha)) / beyond) / alpha
 
 
-def _rho(step: Decimal, epsilon: Decimal, delta: Decimal) -> Decimal:
+def _rho(step: int, epsilon: Decimal, delta: Decimal) -> Decimal:
     """Return ρ for α = 1 + 1.01^step."""
-    beyond = _EXACT.power(Decimal("1.01"), step)
-    alpha = _EXACT.add(beyond, Decimal(1))
-    logarithm = _EXACT.ln(_EXACT.divide(beyond, alpha))
-    held = _EXACT.subtract(_EXACT.add(_EXACT.ln(delta), _EXACT.ln(beyond)), _EXACT.multiply(alpha, logarithm))
-    return _EXACT.divide(_EXACT.add(epsilon, _EXACT.divide(held, beyond)), alpha)
+    with localcontext(_EXACT):
+        beyond = Decimal("1.01") ** step
+        alpha = beyond + 1
+        held = delta.ln() + beyond.ln() - alpha * (beyond / alpha).ln()
+        return (epsilon + held / beyond) / alpha

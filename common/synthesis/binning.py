@@ -194,8 +194,7 @@ def check_rules(attributes: Sequence[Attribute], rules: Sequence[StructuralZero]
     for place, attribute in enumerate(attributes):
         whole = Histogram(np.array([0, attribute.n_values]), np.array([GRAIN]), np.zeros(1), np.ones(1))
         parts, sides = separated(whole, place, rules)
-        _, labels = np.unique(sides, return_inverse=True)
-        binnings.append(Binning(parts, labels.astype(np.int64), int(labels.max()) + 1))
+        binnings.append(Binning(parts, sides, int(sides.max()) + 1))
     if possible_record([each.n_bins for each in binnings], excluded_bins(binnings, rules)) is None:
         raise UsageError("the structural zeros leave no possible record", "correct them")
 

@@ -134,17 +134,6 @@ def _unusable(owner: str, fault: str) -> IntegrityError:
     )
 
 
-def check_answer(answer: bytes, owner: str, n_numbers: int) -> None:
-    """Check that an answer has the length of its round; more cannot be known of it."""
-    if len(answer) != n_numbers * _NUMBER.itemsize:
-        raise IntegrityError(
-            f"the answer of {owner} has {len(answer)} bytes, {n_numbers} numbers have "
-            f"{n_numbers * _NUMBER.itemsize}",
-            "both sides must run compatible versions",
-            {"owner": owner},
-        )
-
-
 def add_answers(answers: Mapping[str, bytes], n_numbers: int) -> Int64Array:
     """Add the answers of all owners.
 
@@ -160,7 +149,13 @@ def add_answers(answers: Mapping[str, bytes], n_numbers: int) -> Int64Array:
     """
     total = np.zeros(n_numbers, dtype=_NUMBER)
     for owner, answer in answers.items():
-        check_answer(answer, owner, n_numbers)
+        if len(answer) != n_numbers * _NUMBER.itemsize:
+            raise IntegrityError(
+                f"the answer of {owner} has {len(answer)} bytes, {n_numbers} numbers have "
+                f"{n_numbers * _NUMBER.itemsize}",
+                "both sides must run compatible versions",
+                {"owner": owner},
+            )
         total += np.frombuffer(answer, dtype=_NUMBER)
     sums = total.astype(np.uint64).view(np.int64)
     beyond = int(np.count_nonzero((sums > LARGEST_SUM) | (sums < -LARGEST_SUM)))

@@ -72,7 +72,7 @@ def discrete_gaussian(n_numbers: int, variance: int, bits: BitSource) -> Int64Ar
     """Draw discrete Gaussian numbers, `(n_numbers,)`.
 
     Args:
-        variance: v, from 1 to `common.synthesis.accounting.MOST_VARIANCE`.
+        variance: v, from 1 to `common.synthesis.accounting.MOST_SIZE`.
     """
     scale = isqrt(variance) + 1
     divisor = 2 * variance * scale**2

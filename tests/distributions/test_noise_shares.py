@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.synthesis.accounting import MOST_VARIANCE, Kind, Noise
+from common.synthesis.accounting import MOST_SIZE, Kind, Noise
 from owner_node.synthesis.shares import discrete_gaussian, negative_binomial, noise_share
 from tests.fakes.bits import SeededBits
 
@@ -132,8 +132,8 @@ def test_sums_of_discrete_gaussians_are_nearly_discrete_gaussian(variance, owner
 
 def test_gaussian_noise_of_the_largest_variance():
     """Where squares do not fit into 64 bits."""
-    noise = discrete_gaussian(20_000, MOST_VARIANCE, SeededBits(9))
-    assert stats.kstest(noise / MOST_VARIANCE**0.5, "norm").pvalue > BAD
+    noise = discrete_gaussian(20_000, MOST_SIZE, SeededBits(9))
+    assert stats.kstest(noise / MOST_SIZE**0.5, "norm").pvalue > BAD
 
 
 @pytest.mark.parametrize("noise", NOISES[-6:], ids=str)

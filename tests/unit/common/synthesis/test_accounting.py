@@ -91,7 +91,6 @@ def test_shares_of_several_owners():
     """Gaussian shares are never too small to add up; Laplace ones come with noise of every owner's own."""
     assert Budget.of(Decimal(1000), Decimal("1e-6")).noise(1, 3).size == LEAST_SHARE_VARIANCE
     assert PURE.noise(8, 3) == Noise(Kind.LAPLACE, 16, 3, 6)
-    assert PURE.noise(8, 3, floor=False) == Noise(Kind.LAPLACE, 16, 3)
     assert PURE.noise(8) == Noise(Kind.LAPLACE, 16)
     assert Noise(Kind.LAPLACE, 16, 3).variance(4) == pytest.approx(2 * 16**2 * 4 / 3, rel=0.01)
 
