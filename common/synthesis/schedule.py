@@ -9,7 +9,7 @@ attributes, or of those that the plan names, in bins of the one-way counts.
 """
 
 from bisect import bisect_right
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -360,6 +360,18 @@ def next_round(design: Design, sums: Sequence[Int64Array]) -> Round | RoundSums:
                 raise ValueError(f"the release has {number} rounds, {len(sums)} are answered") from None
             return RoundSums(tuple(rounds), tuple(sums), end.value)
         rounds.append(asked)
+    return asked
+
+
+def run_rounds(design: Design, answer: Callable[[Round], Int64Array]) -> RoundSums:
+    """Ask all rounds of a release.
+
+    Args:
+        answer: Returns the sums of the owners' answers to a round.
+    """
+    sums: list[Int64Array] = []
+    while not isinstance(asked := next_round(design, sums), RoundSums):
+        sums.append(answer(asked))
     return asked
 
 

@@ -1,16 +1,13 @@
 """Synthetic releases of owners whose records are all here: an owner alone, or owners of an experiment."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.synthesis.schedule import Design, RoundSums, SyntheticRelease, next_round, synthesise
+from common.arrays import Int64Array
+from common.synthesis.schedule import Design, Round, SyntheticRelease, run_rounds, synthesise
 from owner_node.masking.arrays import BitSource
 from owner_node.synthesis.counts import Columns, noisy_answer
-
-if TYPE_CHECKING:
-    from common.arrays import Int64Array
 
 
 def synthesise_together(
@@ -21,8 +18,10 @@ def synthesise_together(
     Args:
         bits: Each owner's source of random bits.
     """
-    sums: list[Int64Array] = []
-    while not isinstance(asked := next_round(design, sums), RoundSums):
+
+    def answer(asked: Round) -> Int64Array:
         answers = [noisy_answer(asked, part, source) for part, source in zip(parts, bits, strict=True)]
-        sums.append(np.sum(answers, axis=0, dtype=np.int64))
-    return synthesise(design, asked)
+        sums: Int64Array = np.sum(answers, axis=0, dtype=np.int64)
+        return sums
+
+    return synthesise(design, run_rounds(design, answer))

@@ -14,7 +14,7 @@ from common.release.count_estimates import NoisyCounts
 from common.release.counts import bin_texts, counts_table, measured_in
 from common.synthesis.binning import Binning
 from common.synthesis.histogram import Histogram
-from common.synthesis.schedule import Design, RoundSums, next_round
+from common.synthesis.schedule import Design, RoundSums, run_rounds
 from owner_node.synthesis.counts import exact_answer
 
 LABELS = ("a", "b", "a | b", "a || b", "a |", "| b", "|", "||", 'eye, "ear"', "(missing)")
@@ -30,10 +30,7 @@ def measured(*few: str) -> tuple[Design, RoundSums]:
     ward = np.array(often)[draw.integers(0, len(often), N_RECORDS)]
     columns = [ward, draw.integers(0, 2, N_RECORDS)]
     design = Design((WARD, ILL), N_RECORDS, Decimal(1))
-    sums: list[np.ndarray] = []
-    while not isinstance(asked := next_round(design, sums), RoundSums):
-        sums.append(exact_answer(asked, columns))
-    return design, asked
+    return design, run_rounds(design, lambda asked: exact_answer(asked, columns))
 
 
 @pytest.mark.parametrize("few", list(pairwise(LABELS)))

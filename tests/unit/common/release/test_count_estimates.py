@@ -19,7 +19,7 @@ from common.release.count_estimates import (
     ungrouped,
 )
 from common.synthesis.accounting import Kind, Noise
-from common.synthesis.schedule import Design, RoundSums, next_round
+from common.synthesis.schedule import Design, Round, run_rounds
 from owner_node.synthesis.counts import exact_answer
 
 CONFIDENCE = 0.9
@@ -57,15 +57,21 @@ def noise(asked: Noise, n_numbers: int, draw: np.random.Generator) -> np.ndarray
     return draw.geometric(p, n_numbers) - draw.geometric(p, n_numbers)
 
 
-def counted(design: Design, columns: Sequence[np.ndarray], draw: np.random.Generator | None) -> NoisyCounts:
+def counted(
+    design: Design,
+    columns: Sequence[np.ndarray],
+    draw: np.random.Generator | None = None,
+    following: Sequence[Following] = (),
+) -> NoisyCounts:
     """Return the noisy counts of records; exact ones without a source of noise."""
-    sums: list[np.ndarray] = []
-    while not isinstance(asked := next_round(design, sums), RoundSums):
-        answer = exact_answer(asked, columns)
-        if draw is not None:
-            answer = answer + np.concatenate([noise(each.noise, each.n_numbers, draw) for each in asked])
-        sums.append(answer)
-    return NoisyCounts(design, asked)
+
+    def answer(asked: Round) -> np.ndarray:
+        exact = exact_answer(asked, columns)
+        if draw is None:
+            return exact
+        return exact + np.concatenate([noise(each.noise, each.n_numbers, draw) for each in asked])
+
+    return NoisyCounts(design, run_rounds(design, answer), following)
 
 
 def holds(lines: pd.DataFrame, true: np.ndarray) -> np.ndarray:
@@ -176,10 +182,7 @@ def test_what_follows_has_the_counts_of_what_it_follows():
     """Summed by the public table, with the noise of the sum; values that nothing leads to are not listed."""
     columns = records(20_000)
     design = Design(ATTRIBUTES, 20_000, Decimal(1))
-    exact, noisy = (
-        NoisyCounts(design, counted(design, columns, draw)._measured, FOLLOWING)
-        for draw in (None, np.random.default_rng(4))
-    )
+    exact, noisy = (counted(design, columns, draw, FOLLOWING) for draw in (None, np.random.default_rng(4)))
     wards, ages = np.bincount(columns[3]), noisy.table("age")
     assert exact.table("floor")["count"].to_dict() == pytest.approx(
         {"low": wards[1], "high": wards[0] + wards[2]}
@@ -202,8 +205,7 @@ def test_what_follows_has_the_counts_of_what_it_follows():
 def test_what_follows_and_has_no_estimate_is_refused():
     """In words that say what to ask for: pairs, categories, and parts with several values."""
     design = Design(ATTRIBUTES, 20_000, Decimal(1))
-    measured = counted(design, records(20_000), np.random.default_rng(3))._measured
-    counts = NoisyCounts(design, measured, FOLLOWING)
+    counts = counted(design, records(20_000), np.random.default_rng(3), FOLLOWING)
     for call in (lambda: counts.table("age", "floor"), lambda: counts.correlations(["aged", "income"])):
         with pytest.raises(
             UsageError, match=r"'(floor|aged)' follows '(ward|age)', and was not counted"

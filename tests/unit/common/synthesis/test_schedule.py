@@ -3,28 +3,27 @@
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
-from itertools import combinations
-from secrets import token_bytes
+from itertools import chain, combinations
 
 import numpy as np
 import pytest
 
-from common.model.rounds import KEY_BYTES
 from common.model.schema import Attribute, AttributeType
 from common.synthesis.accounting import Kind
 from common.synthesis.schedule import (
     Design,
+    Round,
     RoundSums,
     attributes_of,
     budget_split,
     n_numbers,
     n_rounds,
     next_round,
+    run_rounds,
     split,
-    synthesise,
 )
-from common.synthesis.sums import Masks, add_answers, public_key
-from owner_node.synthesis.counts import exact_answer, noisy_answer
+from owner_node.synthesis.counts import exact_answer
+from owner_node.synthesis.together import synthesise_together
 from tests.fakes.bits import SeededBits
 
 
@@ -68,52 +67,35 @@ def records(design: Design, n_records: int, seed: int) -> list[np.ndarray]:
     ]
 
 
-def parts_of(design: Design) -> list[list[np.ndarray]]:
-    """Return the records of every owner."""
-    (n_owners,) = design.n_owners
-    return [records(design, design.n_records // n_owners, owner) for owner in range(n_owners)]
-
-
 @pytest.mark.parametrize("design", DESIGNS, ids=range(len(DESIGNS)))
-def test_the_aggregator_learns_sums_alone_and_everybody_asks_the_same(design):
-    """A release under masks: owners compute each question from sums, and all end with the same records."""
-    parts = parts_of(design)
-    private = {f"owner{place}": token_bytes(KEY_BYTES) for place in range(len(parts))}
-    public = {owner: public_key(key) for owner, key in private.items()}
-    masks = [Masks(owner, key, public, "flu") for owner, key in private.items()]
-    sums: list[np.ndarray] = []
-    bits = [SeededBits(place) for place in range(len(parts))]
-    while not isinstance(asked := next_round(design, sums), RoundSums):
-        answers = {}
-        for mask, part, source in zip(masks, parts, bits, strict=True):
-            # Each owner computes the question by itself.
-            own = next_round(design, sums)
-            assert not isinstance(own, RoundSums)
-            answers[mask.owner] = mask.answer(noisy_answer(own, part, source), f"{len(sums):064x}")
-        sums.append(add_answers(answers, n_numbers(asked)))
+def test_sums_of_several_owners_are_off_by_their_noise(design):
+    """Each round's answers add up to counts with the noise of its questions; all records are made."""
+    (n_owners,) = design.n_owners
+    parts = [records(design, design.n_records // n_owners, owner) for owner in range(n_owners)]
+    made = synthesise_together(design, parts, [SeededBits(owner) for owner in range(n_owners)])
+    for asked, sums in zip(made.measured.rounds, made.measured.sums, strict=True):
         exact = np.sum([exact_answer(asked, part) for part in parts], axis=0)
-        for question, noise in zip(asked, split(asked, sums[-1] - exact), strict=True):
+        for question, noise in zip(asked, split(asked, sums - exact), strict=True):
             assert np.abs(noise).max() < 40 * design.variance(question.noise, attributes_of(question)) ** 0.5
-    assert len(sums) == n_rounds(design)
-    made, again = (synthesise(design, asked) for _ in range(2))
-    assert [each.tobytes() for each in made.codes] == [each.tobytes() for each in again.codes]
+    assert len(made.measured.rounds) == n_rounds(design)
     assert {each.size for each in made.codes} == {design.n_records}
 
 
 def losses(design: Design, seed: int) -> Fraction:
     """Return the sum over all questions of what a person's record can lose, whatever the answers are."""
     draw, spent = np.random.default_rng(seed), Fraction(0)
-    sums: list[np.ndarray] = []
-    while not isinstance(asked := next_round(design, sums), RoundSums):
-        for question in asked:
-            kind, size = question.noise.kind, question.noise.size
-            attributes = attributes_of(question)
-            if not design.is_across(attributes):
-                n_owners = design.n_owners[design.home(attributes[0])]
-                assert question.noise.honest == max(n_owners - design.colluding, 1)
-            spent += Fraction(2, size) if kind is Kind.LAPLACE else Fraction(1, size * question.noise.honest)
+
+    def forged(asked: Round) -> np.ndarray:
         spread = int(draw.choice([1, 100, design.n_records, 2**38]))
-        sums.append(draw.integers(-spread, spread + 1, n_numbers(asked)))
+        return draw.integers(-spread, spread + 1, n_numbers(asked))
+
+    for question in chain.from_iterable(run_rounds(design, forged).rounds):
+        kind, size = question.noise.kind, question.noise.size
+        attributes = attributes_of(question)
+        if not design.is_across(attributes):
+            n_owners = design.n_owners[design.home(attributes[0])]
+            assert question.noise.honest == max(n_owners - design.colluding, 1)
+        spent += Fraction(2, size) if kind is Kind.LAPLACE else Fraction(1, size * question.noise.honest)
     return spent
 
 
@@ -149,10 +131,7 @@ def test_all_pairs_are_counted_after_the_one_way_counts(design):
 
 def without_noise(design: Design, columns: list[np.ndarray]) -> RoundSums:
     """Return the exact sums of all rounds."""
-    sums: list[np.ndarray] = []
-    while not isinstance(asked := next_round(design, sums), RoundSums):
-        sums.append(exact_answer(asked, columns))
-    return asked
+    return run_rounds(design, lambda asked: exact_answer(asked, columns))
 
 
 def test_named_pairs_have_the_noise_of_fewer_tables():
@@ -198,12 +177,11 @@ def test_noise_across_groups_is_whole_for_everybody(design):
 def test_answers_of_another_form_are_refused():
     """Other lengths, and rounds that the release does not have."""
     design = DESIGNS[2]
-    sums: list[np.ndarray] = []
-    while not isinstance(asked := next_round(design, sums), RoundSums):
-        for wrong in (n_numbers(asked) - 1, n_numbers(asked) + 1):
-            with pytest.raises(ValueError, match=f"round {len(sums) + 1} has {n_numbers(asked)} numbers"):
-                next_round(design, [*sums, np.zeros(wrong, dtype=np.int64)])
-        sums.append(np.zeros(n_numbers(asked), dtype=np.int64))
+    sums = run_rounds(design, lambda asked: np.zeros(n_numbers(asked), dtype=np.int64)).sums
+    for place, right in enumerate(sums):
+        for wrong in (right[1:], np.append(right, 0)):
+            with pytest.raises(ValueError, match=f"round {place + 1} has {right.size} numbers"):
+                next_round(design, [*sums[:place], wrong])
     with pytest.raises(ValueError, match=f"the release has {len(sums)} rounds, {len(sums) + 1} are answered"):
         next_round(design, [*sums, sums[-1]])
 
