@@ -4,7 +4,8 @@ import asyncio
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,8 +17,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from aggregator.drive.deadlines import Deadlines
-from aggregator.protocol.release import Release
 from common.canonical import digest
 from common.errors import IntegrityError, UsageError
 from common.model.compatibility import HERE
@@ -90,9 +89,15 @@ async def begin(aggregator: Any, *names: str, **changes: Any) -> control.Release
     return await aggregator.start(*names, product="synthetic", k="", **changes)
 
 
-def report_of(folder: Path) -> str:
-    """Return the page of a release."""
-    return (folder / "report.html").read_text()
+@asynccontextmanager
+async def releasing(
+    heard: Heard, aggregator: Any, configs: list[OwnerConfig], **changes: Any
+) -> AsyncIterator[None]:
+    """Run owner daemons, and start a synthetic release once all are connected."""
+    async with running(*configs):
+        await heard.wait_for("connected", times=len(configs))
+        await begin(aggregator, *(config.owner.id for config in configs), **changes)
+        yield
 
 
 def session_of(config: OwnerConfig, release: str = "r1") -> Session:
@@ -119,10 +124,7 @@ def spent(config: OwnerConfig) -> Decimal:
 async def test_a_release_is_made_of_sums(owners: Callable[..., Any], heard: Heard, number: int) -> None:
     """Records follow from what the aggregator added up; owners are charged ε once, and keep no answer."""
     aggregator, configs = await owners(number)
-    names = NAMES[:number]
-    async with running(*configs):
-        await heard.wait_for("connected", times=number)
-        await begin(aggregator, *names, formats=["parquet", "csv"])
+    async with releasing(heard, aggregator, configs, formats=["parquet", "csv"]):
         await published(aggregator)
         await heard.wait_for("concluded", times=number)
     folder = aggregator.config.aggregator.release_dir / "r1"
@@ -134,15 +136,10 @@ async def test_a_release_is_made_of_sums(owners: Callable[..., Any], heard: Hear
     assert manifest["synthesis"]["colluding"] == str(min(number - 1, 1))
     assert manifest["synthesis"]["rounds"] == "2"
     assert manifest["synthesis"]["relations"] == [["age", "ward"], ["age", "pay"], ["ward", "pay"]]
+    report = (folder / "report.html").read_text()
+    assert "mask" not in re.sub(r"<style.*?</style>|id=\"masked\"|#masked", "", report)
+    assert pq.read_table(folder / "data.parquet").column_names == ["record", "age", "ward", "pay"]
     # Whoever reads it gets the counts, and no corrections for masking.
-    release = read_release(folder)
-    assert release.counts is not None
-    assert len(release.counts.table("ward")) == 3
-    with pytest.raises(UsageError, match="nothing to correct"):
-        release.correlations()
-    assert "mask" not in re.sub(r"<style.*?</style>|id=\"masked\"|#masked", "", report_of(folder))
-    table = pq.read_table(folder / "data.parquet")
-    assert table.column_names == ["record", "age", "ward", "pay"]
     release = read_release(folder)
     assert release.counts is not None
     assert len(release.counts.frame) == pq.read_table(folder / "counts.parquet").num_rows
@@ -154,8 +151,7 @@ async def test_a_release_is_made_of_sums(owners: Callable[..., Any], heard: Hear
     for config in configs:
         assert _verify_own(config, folder, verified).n_records == RECORDS
         assert spent(config) == 1
-        session = session_of(config)
-        assert session.state is SessionState.PUBLISHED
+        assert session_of(config).state is SessionState.PUBLISHED
         assert len(rounds_of(config)) == 2
         assert not any(each.answer or each.attached for each in rounds_of(config))
         with OwnerDatabase(config.owner.state_dir, make=False) as db:
@@ -167,9 +163,7 @@ async def test_the_published_numbers_are_checked(
 ) -> None:
     """A count or a record that is another one is found, also with digests that fit."""
     aggregator, configs = await owners(2)
-    async with running(*configs):
-        await heard.wait_for("connected", times=2)
-        await begin(aggregator, "a", "b", formats=["parquet"])
+    async with releasing(heard, aggregator, configs, formats=["parquet"]):
         await published(aggregator)
     folder, copy = aggregator.config.aggregator.release_dir / "r1", tmp_path / "copy"
     shutil.copytree(folder, copy)
@@ -232,11 +226,6 @@ def cut_off(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], asyncio.Eve
     return cut
 
 
-def at(config: OwnerConfig, address: str) -> OwnerConfig:
-    """Return the configuration of an owner whose aggregator has another address."""
-    return replace(config, aggregators=(KnownAggregator("hub", address),))
-
-
 @pytest.mark.parametrize("number", [1, 2])
 async def test_everybody_starts_again_in_a_round(
     owners: Callable[..., Any],
@@ -249,18 +238,15 @@ async def test_everybody_starts_again_in_a_round(
     """Aggregator and owners go on in the round that they were in, and what was answered stays as it is."""
     aggregator, configs = await owners(2)
     reached = cut_off("b", number)
-    async with running(*configs):
-        await heard.wait_for("connected", times=2)
-        await begin(aggregator, "a", "b")
-        async with asyncio.timeout(90):
-            await reached.wait()
+    async with releasing(heard, aggregator, configs), asyncio.timeout(90):
+        await reached.wait()
     before = [rounds_of(config) for config in configs]
     assert len(before[1]) == number - 1
     await aggregator.daemon.stop()
     monkeypatch.undo()
     again = await launch()
-    moved = [at(config, again.daemon.address) for config in configs]
-    async with running(*moved):
+    moved = (KnownAggregator("hub", again.daemon.address),)
+    async with running(*(replace(config, aggregators=moved) for config in configs)):
         await published(again)
     for config, answered in zip(configs, before, strict=True):
         after = rounds_of(config)
@@ -294,10 +280,9 @@ def lose_answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], asyncio
 
 @pytest.mark.parametrize(("how", "number", "last"), [("cut_off", 2, "spent"), ("lose_answer", 1, "linked")])
 async def test_a_release_goes_on_after_its_deadline(
-    launch: Callable[..., Any],
-    tmp_path: Path,
-    certificates: Path,
+    owners: Callable[..., Any],
     heard: Heard,
+    pass_deadline: Callable[..., None],
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
     how: str,
@@ -308,29 +293,16 @@ async def test_a_release_goes_on_after_its_deadline(
 
     Also where the aggregator never heard of what this owner has spent and answered.
     """
-    watching, watch = [], Deadlines.watch
-
-    def watched(self: Deadlines, release: Release) -> None:
-        watching.append(self)
-        watch(self, release)
-
-    monkeypatch.setattr(Deadlines, "watch", watched)
     # It comes back soon after the command is given again.
     monkeypatch.setattr("owner_node.connection.connection._REST_SECONDS", 0.1)
-    aggregator = await launch()
-    configs = [cohort(tmp_path, each, aggregator.daemon.address, certificates) for each in "ab"]
-    share_key(configs)
+    aggregator, configs = await owners(2)
     reached = request.getfixturevalue(how)("b", number)
-    async with running(*configs):
-        await heard.wait_for("connected", times=2)
-        await begin(aggregator, "a", "b")
+    async with releasing(heard, aggregator, configs):
         await reached.wait()
         async for view in aggregator.calls.Watch(control.ReleaseRequest(release="r1")):
             if [each.state for each in view.owners] == ["answered", last]:
                 break
-        # Its time is over now.
-        watching[-1]._ends["r1"] = 0.0
-        watching[-1]._check("r1")
+        pass_deadline()
         assert await ended(aggregator) == "expired"
         async for _ in aggregator.calls.WatchAll(control.WatchAllRequest()):
             happened = await aggregator.calls.ListEvents(control.ListEventsRequest(release="r1", most=99))
@@ -373,9 +345,7 @@ async def test_a_false_answer_ends_the_release(
         return false(made) if self.owner == "b" else made
 
     monkeypatch.setattr(Masks, "answer", answer)
-    async with running(*configs):
-        await heard.wait_for("connected", times=2)
-        await begin(aggregator, "a", "b")
+    async with releasing(heard, aggregator, configs):
         assert await ended(aggregator) == "failed"
     view = await aggregator.show()
     assert said in view.error.message
@@ -412,9 +382,7 @@ async def test_an_answer_is_given_once(
         tried[number].set()
 
     monkeypatch.setattr(AggregatorClient, "answer", thrice)
-    async with running(*configs):
-        await heard.wait_for("connected", times=2)
-        await begin(aggregator, "a", "b")
+    async with releasing(heard, aggregator, configs):
         await published(aggregator)
     assert len(refused) == 2
     assert set(refused) <= {"integrity", "conflict"}
@@ -424,9 +392,7 @@ async def test_an_answer_is_given_once(
 async def test_a_trial_counts_invented_records(owners: Callable[..., Any], heard: Heard) -> None:
     """A trial takes the same rounds, and charges nobody."""
     aggregator, configs = await owners(2, allow_trials=True)
-    async with running(*configs):
-        await heard.wait_for("connected", times=2)
-        await begin(aggregator, "a", "b", release="trial-1")
+    async with releasing(heard, aggregator, configs, release="trial-1"):
         await published(aggregator, "trial-1")
     folder = aggregator.config.aggregator.release_dir / "trial-1"
     verified = verify_release(folder, aggregator.certificates / "ca.pem")
@@ -439,9 +405,7 @@ async def test_what_is_refused_before_anybody_is_asked(owners: Callable[..., Any
     aggregator, configs = await owners(2, products=("masked",))
     with pytest.raises(grpc.aio.AioRpcError, match="--rank-noise: only with"):
         await begin(aggregator, "a", "b", rank_noise=["0.1"])
-    async with running(*configs):
-        await heard.wait_for("connected", times=2)
-        await begin(aggregator, "a", "b")
+    async with releasing(heard, aggregator, configs):
         assert await ended(aggregator) == "refused"
     view = await aggregator.show()
     assert "policy.products does not list 'synthetic'" in view.error.message
@@ -455,9 +419,7 @@ async def test_an_owner_of_an_older_version_is_named(
     known = tuple(each for each in HERE.features if each != "synthetic-pairs")
     monkeypatch.setattr(software, "HERE", replace(HERE, version="0.1.0", features=known))
     aggregator, configs = await owners(2)
-    async with running(*configs):
-        await heard.wait_for("connected", times=2)
-        await begin(aggregator, "a", "b")
+    async with releasing(heard, aggregator, configs):
         assert await ended(aggregator) == "conflict"
     view = await aggregator.show()
     assert "a (version 0.1.0): synthetic-pairs, known since 0.2.0" in view.error.message
@@ -468,9 +430,7 @@ async def test_an_owner_of_an_older_version_is_named(
 async def test_too_few_records_wait_for_anyway(owners: Callable[..., Any], heard: Heard) -> None:
     """The plan says how many records would do, and goes to nobody unless that is wanted anyway."""
     aggregator, configs = await owners(2)
-    async with running(*configs):
-        await heard.wait_for("connected", times=2)
-        await begin(aggregator, "a", "b", anyway=False, epsilon="0.01")
+    async with releasing(heard, aggregator, configs, anyway=False, epsilon="0.01"):
         async with asyncio.timeout(90):
             async for view in aggregator.calls.Watch(control.ReleaseRequest(release="r1")):
                 if view.state == "planned":
