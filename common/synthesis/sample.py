@@ -8,45 +8,19 @@ References:
     Madow 1949, "On the theory of systematic sampling, II".
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from common.arrays import Int64Array
-from common.synthesis.binning import Binning, Excluded
+from common.synthesis.binning import Binning
 from common.synthesis.keystream import Keystream
-from common.synthesis.swaps import NoisyTable, swapped
 
 MOST_RECORDS = 2**22
 """Products of numbers of records and sums of weights then fit into 63 bits."""
 _WEIGHT_BITS = 40
 
 
-def draw_records(
-    binnings: Sequence[Binning],
-    tables: Sequence[NoisyTable],
-    rules: Sequence[Excluded],
-    n_records: int,
-    stream: Keystream,
-) -> list[Int64Array]:
-    """Draw records.
-
-    Args:
-        binnings: Of each attribute.
-        tables: Noisy tables of some pairs of them, in their bins.
-        rules: What no record may be.
-        n_records: How many, at most `MOST_RECORDS`.
-
-    Returns:
-        Codes of values, from 0 to V - 1, `(n_records,)` by attribute.
-    """
-    start = [start_bins(binning, n_records, stream) for binning in binnings]
-    bins = swapped(start, [binning.n_bins for binning in binnings], tables, rules, stream)
-    return [draw_values(binning, own, stream) for binning, own in zip(binnings, bins, strict=True)]
-
-
 def start_bins(binning: Binning, n_records: int, stream: Keystream) -> Int64Array:
-    """Return bins by their counts in random order, `(n_records,)`."""
+    """Return bins by their counts in random order, `(n_records,)`; at most `MOST_RECORDS`."""
     up_to = np.cumsum(binning.counts)
     ends = (n_records * up_to + stream.number_below(int(up_to[-1]))) // up_to[-1]
     counts = np.diff(np.minimum(ends, n_records), prepend=0)

@@ -48,8 +48,8 @@ from common.synthesis.histogram import (
     next_edges,
 )
 from common.synthesis.keystream import Keystream
-from common.synthesis.sample import draw_records
-from common.synthesis.swaps import NoisyTable
+from common.synthesis.sample import draw_values, start_bins
+from common.synthesis.swaps import NoisyTable, swapped
 
 METHOD = 2
 """Version of everything here that records depend on: with another one, the same sums give other records.
@@ -492,7 +492,9 @@ def synthesise(design: Design, measured: RoundSums) -> SyntheticRelease:
         NoisyTable(table.pair, counts, round(design.variance(table.noise, table.pair)))
         for table, counts in measured.tables
     ]
-    rules = excluded_bins(measured.binnings, design.rules)
-    stream = Keystream(measured.seed)
-    codes = draw_records(measured.binnings, tables, rules, design.n_records, stream)
+    binnings, stream = measured.binnings, Keystream(measured.seed)
+    start = [start_bins(binning, design.n_records, stream) for binning in binnings]
+    sizes = [binning.n_bins for binning in binnings]
+    bins = swapped(start, sizes, tables, excluded_bins(binnings, design.rules), stream)
+    codes = [draw_values(binning, own, stream) for binning, own in zip(binnings, bins, strict=True)]
     return SyntheticRelease(codes, measured)

@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import cache
 from hashlib import sha256
 from secrets import token_bytes
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,13 +16,7 @@ from common.model.schema import Attribute
 from common.synthesis.accounting import default_colluding
 from common.synthesis.binning import StructuralZero
 from common.synthesis.roles import Roles, Shared, Terms
-from common.synthesis.schedule import (
-    Design,
-    RoundSums,
-    SyntheticRelease,
-    next_round,
-    synthesise,
-)
+from common.synthesis.schedule import Design, Round, SyntheticRelease, run_rounds, synthesise
 from owner_node.masking.arrays import BitSource
 from owner_node.synthesis.counts import Columns, exact_answer
 from owner_node.synthesis.crossed import (
@@ -59,18 +53,14 @@ def synthetic_release(
     return synthesise_together(design, parts, bits)
 
 
-def neighbouring(n_attributes: int, n_groups: int) -> tuple[int, ...]:
-    """Return which of the groups of neighbouring attributes has each of them."""
-    return tuple(place * n_groups // n_attributes for place in range(n_attributes))
-
-
 def across_design(
     attributes: Sequence[Attribute], n_records: int, owners: Sequence[int], epsilon: str, delta: str
 ) -> Design:
     """Return the design of a release of groups of so many owners that have neighbouring attributes."""
+    homes = tuple(place * len(owners) // len(attributes) for place in range(len(attributes)))
     return Design(
         tuple(attributes), n_records, Decimal(epsilon), Decimal(delta), tuple(owners),
-        default_colluding(max(owners)), homes=neighbouring(len(attributes), len(owners)),
+        default_colluding(max(owners)), homes=homes,
     )  # fmt: skip
 
 
@@ -88,12 +78,8 @@ class GroupOwner:
     """As `paillier.new_key` made it, for this release alone."""
 
 
-class Counting(Protocol):
-    """How two owners count together."""
-
-    def __call__(self, holder: int, adder: int, /) -> list[Int64Array]:
-        """Return what a holder learns of tables in the order of the round: counts with the adder's noise."""
-        ...
+Counting: TypeAlias = Callable[[int, int], list[Int64Array]]
+"""What a holder learns of tables with an adder, in the order of the round: counts with the adder's noise."""
 
 
 def encrypted_counting(roles: Roles, owners: Sequence[GroupOwner], pool: Executor | None = None) -> Counting:
@@ -129,10 +115,9 @@ def synthesise_across(
         owners: All owners, by number.
         counting: How they count together.
     """
-    sums: list[Int64Array] = []
-    while not isinstance(asked := next_round(design, sums), RoundSums):
-        opening = sha256(b"".join(each.tobytes() for each in sums)).hexdigest()
-        roles, answers = Roles(terms, design, asked, opening), []
+
+    def answer(asked: Round) -> Int64Array:
+        roles, answers = Roles(terms, design, asked, OPENING), []
         counted = counting(roles, owners) if design.counts_across(asked) else None
         for number, owner in enumerate(owners):
             across: dict[tuple[int, ...], Int64Array] = {}
@@ -144,8 +129,10 @@ def synthesise_across(
                     held = held_tables(roles, tables, counts, later, owner.seed)
                     across.update({table.pair: part for table, part in zip(tables, held, strict=True)})
             answers.append(group_answer(design, group, asked, owner.columns, across, terms, owner.seed))
-        sums.append(np.sum(answers, axis=0, dtype=np.int64))
-    return synthesise(design, asked)
+        sums: Int64Array = np.sum(answers, axis=0, dtype=np.int64)
+        return sums
+
+    return synthesise(design, run_rounds(design, answer))
 
 
 def release_across(
