@@ -19,7 +19,6 @@ import pytest
 
 from common.canonical import digest
 from common.errors import IntegrityError, UsageError
-from common.model.compatibility import HERE
 from common.model.schema import Attribute, AttributeType
 from common.release.beside import beside
 from common.release.evidence import Evidence
@@ -27,7 +26,6 @@ from common.release.reading import read_release
 from common.release.verification import verify_release
 from common.synthesis.sums import Masks
 from common.trust.signing import Domain, Signer
-from common.wire import software
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.cli.releases import _verify_own
@@ -410,21 +408,6 @@ async def test_what_is_refused_before_anybody_is_asked(owners: Callable[..., Any
     view = await aggregator.show()
     assert "policy.products does not list 'synthetic'" in view.error.message
     assert [session_of(each).plan_digest for each in configs] == ["", ""]
-
-
-async def test_an_owner_of_an_older_version_is_named(
-    owners: Callable[..., Any], heard: Heard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would count other tables: nobody is asked, nothing is charged, and the operator reads who it is."""
-    known = tuple(each for each in HERE.features if each != "synthetic-pairs")
-    monkeypatch.setattr(software, "HERE", replace(HERE, version="0.1.0", features=known))
-    aggregator, configs = await owners(2)
-    async with releasing(heard, aggregator, configs):
-        assert await ended(aggregator) == "conflict"
-    view = await aggregator.show()
-    assert "a (version 0.1.0): synthetic-pairs, known since 0.2.0" in view.error.message
-    assert [session_of(each).plan_digest for each in configs] == ["", ""]
-    assert [spent(each) for each in configs] == [0, 0]
 
 
 async def test_too_few_records_wait_for_anyway(owners: Callable[..., Any], heard: Heard) -> None:

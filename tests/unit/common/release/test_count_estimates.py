@@ -49,6 +49,10 @@ def records(n_records: int) -> list[np.ndarray]:
     ]
 
 
+COLUMNS = records(20_000)
+DESIGN = Design(ATTRIBUTES, 20_000, Decimal(1))
+
+
 def noise(asked: Noise, n_numbers: int, draw: np.random.Generator) -> np.ndarray:
     """Draw noise by numpy; the exact sampler is tested where it is."""
     if asked.kind is Kind.GAUSSIAN:
@@ -82,9 +86,8 @@ def holds(lines: pd.DataFrame, true: np.ndarray) -> np.ndarray:
 @pytest.fixture(scope="module", params=["0", "0.000001"])
 def coverage(request):
     """How often intervals hold what the original records have, by statistic."""
-    columns = records(20_000)
-    design = Design(ATTRIBUTES, 20_000, Decimal(1), Decimal(request.param))
-    exact = counted(design, columns, None)
+    columns, design = COLUMNS, replace(DESIGN, delta=Decimal(request.param))
+    exact = counted(design, columns)
     weight = columns[4][columns[4] <= 100]
     means = np.array([columns[0].mean() + 10, columns[1].mean() / 100 - 50, columns[2].mean(), weight.mean()])
     draw, held = np.random.default_rng(2), defaultdict(list)
@@ -125,9 +128,7 @@ def test_intervals_are_not_much_wider_than_needed(coverage):
 
 def test_exact_counts_give_exact_estimates():
     """Without noise counts, means and tables are those of the records."""
-    columns = records(20_000)
-    design = Design(ATTRIBUTES, 20_000, Decimal(1))
-    exact = counted(design, columns, None)
+    columns, exact = COLUMNS, counted(DESIGN, COLUMNS)
     assert np.allclose(exact.table("ward")["count"], np.bincount(columns[3]))
     assert exact.means(["age"]).loc["age", "mean"] == pytest.approx(columns[0].mean() + 10)
     assert exact.means("weight").loc["weight", "mean"] == pytest.approx(columns[4][columns[4] < 101].mean())
@@ -156,7 +157,7 @@ def test_parts_of_a_logarithmic_scale_have_a_geometric_middle(lower):
     linear = Attribute("crp", AttributeType.NUMBER, lower, lower + 10**6, decimals=1)
     # So little ε that there is one level, and parts stay wide.
     design = Design((replace(linear, is_logarithmic=True),), n_records, Decimal("0.02"))
-    counts = counted(design, [codes], None)
+    counts = counted(design, [codes])
     line, true = counts.means("crp").loc["crp"], (codes.mean() + lower) / 10
     assert line["low"] < true < line["high"]
     assert line["mean"] == pytest.approx(true, rel=0.1)
@@ -178,11 +179,19 @@ FOLLOWING = (
 )
 
 
+NAMES = [each.name for each in ATTRIBUTES] + [each.name for each in FOLLOWING]
+
+
+@pytest.fixture(scope="module")
+def every_count():
+    """Noisy counts with what follows them."""
+    return counted(DESIGN, COLUMNS, np.random.default_rng(3), FOLLOWING)
+
+
 def test_what_follows_has_the_counts_of_what_it_follows():
     """Summed by the public table, with the noise of the sum; values that nothing leads to are not listed."""
-    columns = records(20_000)
-    design = Design(ATTRIBUTES, 20_000, Decimal(1))
-    exact, noisy = (counted(design, columns, draw, FOLLOWING) for draw in (None, np.random.default_rng(4)))
+    columns, exact = COLUMNS, counted(DESIGN, COLUMNS, None, FOLLOWING)
+    noisy = counted(DESIGN, COLUMNS, np.random.default_rng(4), FOLLOWING)
     wards, ages = np.bincount(columns[3]), noisy.table("age")
     assert exact.table("floor")["count"].to_dict() == pytest.approx(
         {"low": wards[1], "high": wards[0] + wards[2]}
@@ -202,21 +211,8 @@ def test_what_follows_has_the_counts_of_what_it_follows():
     assert abs(mean["mean"] - (columns[0] >= 55).mean()) < 4 * mean["standard_error"]
 
 
-def test_what_follows_and_has_no_estimate_is_refused():
-    """In words that say what to ask for: pairs, categories, and parts with several values."""
-    design = Design(ATTRIBUTES, 20_000, Decimal(1))
-    counts = counted(design, records(20_000), np.random.default_rng(3), FOLLOWING)
-    for call in (lambda: counts.table("age", "floor"), lambda: counts.correlations(["aged", "income"])):
-        with pytest.raises(
-            UsageError, match=r"'(floor|aged)' follows '(ward|age)', and was not counted"
-        ) as it:
-            call()
-        assert it.value.hint in ("ask for 'ward'", "ask for 'age'")
-    with pytest.raises(UsageError, match="'floor' is a category"):
-        counts.means("floor")
-    with pytest.raises(UsageError, match="no attribute 'roof'") as unknown:
-        counts.table("roof")
-    assert unknown.value.hint == "attributes: age, income, ill, ward, weight, level, floor, aged"
+def test_what_follows_by_parts_of_several_values_is_refused():
+    """Unless all values of a part lead to the same one."""
     wide = Attribute("day", AttributeType.INTEGER, 0, 4)
     odd = Following(AGED, "day", tuple((str(day), str(day % 2 == 1).lower()) for day in range(5)))
     edges, table = np.array([0, 1, 2, 4, 5]), np.array([1, 2, 3, 4])
@@ -253,19 +249,28 @@ def test_grouping_is_undone(kept, true):
     assert slope == pytest.approx(kept + 3 * cubic * true**2)
 
 
-def test_what_has_no_estimate_is_refused():
-    """In words: names, categories, pairs that were not counted, confidence."""
-    design = Design(ATTRIBUTES, 20_000, Decimal(1))
-    counts = counted(design, records(20_000), np.random.default_rng(3))
-    for call, words in (
-        (lambda: counts.table("height"), "no attribute 'height'"),
-        (lambda: counts.means("ward"), "'ward' is a category"),
-        (lambda: counts.correlations(["age", "weight"]), "missing values"),
-        (lambda: counts.correlations("age"), "no pair of these attributes was counted"),
-        (lambda: counts.table("age", "age"), "was not counted"),
-        (lambda: counts.table("age", confidence=1), "is not between 0 and 1"),
-    ):
-        with pytest.raises(UsageError, match=words):
-            call()
-    assert counts.frame["kind"].unique().tolist() == ["one-way", "two-way"]
-    assert "noisy counts of 20,000 records" in repr(counts)
+@pytest.mark.parametrize(
+    ("call", "words", "hint"),
+    [
+        (lambda it: it.table("roof"), "no attribute 'roof'", f"attributes: {', '.join(NAMES)}"),
+        (lambda it: it.means("ward"), "'ward' is a category", None),
+        (lambda it: it.means("floor"), "'floor' is a category", None),
+        (lambda it: it.correlations(["age", "weight"]), "missing values", None),
+        (lambda it: it.correlations("age"), "no pair of these attributes was counted", None),
+        (lambda it: it.table("age", "age"), "was not counted", None),
+        (lambda it: it.table("age", confidence=1), "is not between 0 and 1", None),
+        (lambda it: it.table("age", "floor"), "'floor' follows 'ward', and was not", "ask for 'ward'"),
+        (lambda it: it.correlations(["aged", "income"]), "'aged' follows 'age', and was", "ask for 'age'"),
+    ],
+)
+def test_what_has_no_estimate_is_refused(every_count, call, words, hint):
+    """In words: names, categories, pairs that were not counted, confidence, what follows others."""
+    with pytest.raises(UsageError, match=words) as refused:
+        call(every_count)
+    assert hint in (None, refused.value.hint)
+
+
+def test_counts_are_shown_as_a_frame(every_count):
+    """With both kinds of tables, and the number of records."""
+    assert every_count.frame["kind"].unique().tolist() == ["one-way", "two-way"]
+    assert "noisy counts of 20,000 records" in repr(every_count)

@@ -1,6 +1,5 @@
 """The schedule of a synthetic release: everybody computes the same next question, within the budget."""
 
-from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from itertools import chain, combinations
@@ -13,7 +12,6 @@ from common.synthesis.accounting import Kind
 from common.synthesis.schedule import (
     Design,
     Round,
-    RoundSums,
     attributes_of,
     budget_split,
     n_numbers,
@@ -111,7 +109,8 @@ def test_no_answers_make_a_release_cost_more(design, seed):
 @pytest.mark.parametrize("design", ALL, ids=range(len(ALL)))
 def test_all_pairs_are_counted_after_the_one_way_counts(design):
     """The last round counts every pair once, with twice the variance across owners; no other round does."""
-    measured = without_noise(design, records(design, design.n_records, 1))
+    columns = records(design, design.n_records, 1)
+    measured = run_rounds(design, lambda asked: exact_answer(asked, columns))
     for number, asked in enumerate(measured.rounds, start=1):
         of = [attributes_of(each) for each in asked]
         last = number == n_rounds(design) and len(design.attributes) > 1
@@ -127,21 +126,6 @@ def test_all_pairs_are_counted_after_the_one_way_counts(design):
         )
         assert {2 * each for each in within} <= across
         assert len(across) == 1
-
-
-def without_noise(design: Design, columns: list[np.ndarray]) -> RoundSums:
-    """Return the exact sums of all rounds."""
-    return run_rounds(design, lambda asked: exact_answer(asked, columns))
-
-
-def test_named_pairs_have_the_noise_of_fewer_tables():
-    """Only they are counted, and each gets a larger part of the budget."""
-    half = Decimal("0.5")
-    every = Design((NARROW, LABELLED, NARROW, LABELLED), 5_000, Decimal(1), split=(half, half))
-    some = replace(every, named_pairs=((0, 3), (1, 2)))
-    measured = without_noise(some, records(some, 5_000, 1))
-    assert [table.pair for table, _ in measured.tables] == [(0, 3), (1, 2)]
-    assert 3 * some.table_noise((0, 3)).size == every.table_noise((0, 3)).size
 
 
 def test_the_split_follows_from_public_numbers():
