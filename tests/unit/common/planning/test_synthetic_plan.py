@@ -230,11 +230,15 @@ def test_groups_of_owners_share_noise_within_and_count_across():
     assert not across().has_partners
 
 
+MATCHED = IdentifierRules(0, passes=(MatchPass("names", ("name:fold",)),))
+
+
 @pytest.mark.parametrize(
     ("groups", "asked", "said"),
     [
         ((("a", "b"), ("b", "c")), {}, "owner b is in several groups"),
         ((("a", "b"), ("c",)), {"max_overlap": 2}, "counts each person at one owner of a group"),
+        ((("a",), ("b",)), {"identifier": MATCHED}, "persons that match keys link is not possible yet"),
         ((("a", "b"), ("c",)), {"colluding": 2}, "2 of 2 owners cannot collude"),
         ((("a", "b"), ("c",)), {"colluding": 0}, "each would meet less than the whole noise"),
     ],
@@ -257,12 +261,6 @@ def test_a_plan_says_what_owners_of_different_attributes_send_each_other():
     many = tuple(replace(design.attributes[0], name=f"a{each}") for each in range(30))
     halves = replace(design, epsilon=Decimal(1000), attributes=many, owners=(), homes=(0,) * 15 + (1,) * 15)
     assert traffic(halves).n_bytes > cost.n_bytes
-
-
-def test_owners_of_different_attributes_link_persons_exactly():
-    """What match keys link, or only some owners hold, cannot be counted together yet."""
-    with pytest.raises(UsageError, match="persons that match keys link is not possible yet"):
-        across(identifier=IdentifierRules(0, passes=(MatchPass("names", ("name:fold",)),)))
 
 
 @pytest.mark.parametrize(
@@ -330,16 +328,27 @@ def test_what_is_left_if_all_others_collude():
     assert rho < 1 / Decimal(noise.size) <= design.honest(0) * rho <= zcdp_rho(left, delta)
 
 
-def test_shares_of_the_budget_are_checked():
-    """A plan with other than two shares of 1 is none."""
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("split", [["1"], ["0.4", "0.1", "0.5"], ["0.5", "0.6"], ["1", "0"]]),
+        (
+            "pairs",
+            [[["a1", "a0"]], [["a1", "a2"], ["a0", "a1"]], [["a0", "a1"]] * 2, [["a0", "x"]], [["a0"]]],
+        ),
+    ],
+)
+def test_shares_and_pairs_of_a_plan_are_checked(field, values):
+    """Two shares of 1; ascending pairs, for which noise is laid out: in others counts would have none."""
     document = planned().to_document()
-    for split in (["1"], ["0.4", "0.1", "0.5"], ["0.5", "0.6"], ["1", "0"]):
-        document["synthesis"] = {"colluding": "1", "split": split}
+    for value in values:
+        changed = document | {"synthesis": document["synthesis"] | {field: value}}
         with pytest.raises(ValueError, match="not a valid Plan"):
-            Plan.from_bytes(canonical(document))
-    document["synthesis"] = None
+            Plan.from_bytes(canonical(changed))
     with pytest.raises(ValueError, match="all owners mask"):
-        Plan.from_document({**planned().to_document(), "synthesis": None})
+        Plan.from_document(document | {"synthesis": None})
+    with pytest.raises(ValueError, match="ascending"):
+        Design(SOME, 100, Decimal(1), named_pairs=((1, 0),))
 
 
 SOME = (
@@ -552,19 +561,6 @@ def test_what_is_declared_and_not_used_is_named():
     described = replace(schema(2), attributes=(*schema(2).attributes, ward))
     assert "Not used: the taxonomy of ward" in questions(planned(("a",), described=described))
     assert "Not used" not in questions(planned(("a",)))
-
-
-@pytest.mark.parametrize(
-    "pairs", [[["a1", "a0"]], [["a1", "a2"], ["a0", "a1"]], [["a0", "a1"]] * 2, [["a0", "x"]], [["a0"]]]
-)
-def test_a_plan_has_pairs_in_one_order(pairs):
-    """Noise is laid out for ascending pairs: a plan with others would return counts without noise."""
-    document = with_pairs("a0:a1").to_document()
-    document["synthesis"]["pairs"] = pairs
-    with pytest.raises(ValueError, match="not a valid Plan"):
-        Plan.from_bytes(canonical(document))
-    with pytest.raises(ValueError, match="ascending"):
-        Design(SOME, 100, Decimal(1), named_pairs=((1, 0),))
 
 
 def test_tables_that_could_be_too_large_are_refused_before_a_charge():
