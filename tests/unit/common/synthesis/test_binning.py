@@ -1,6 +1,5 @@
 """Bins of attributes, and what rules exclude of them."""
 
-from dataclasses import replace
 from itertools import product
 from time import process_time
 
@@ -40,10 +39,10 @@ def histogram(counts, edges=None, variance: float = 4) -> Histogram:
     return Histogram(edges, np.array(counts) * GRAIN, known, np.full(known.size, float(variance)))
 
 
-def binned(attribute, counts, most: int, variance: float = 1, sides=None) -> Binning:
+def binned(attribute, counts, most: int, variance: float = 1, sides=None, own_variance=1e-9) -> Binning:
     """Return bins of parts of one code each."""
     sides = np.zeros(len(counts), dtype=np.int64) if sides is None else sides
-    return binning_of(attribute, histogram(counts, variance=1e-9), most, variance, sides)
+    return binning_of(attribute, histogram(counts, variance=own_variance), most, variance, sides)
 
 
 @given(
@@ -82,8 +81,7 @@ def test_few_values_keep_their_bins():
     """Up to ten, however few the bins; an eleventh puts values together, and so does noise."""
     assert binned(number(10), [5] * 10, 3).n_bins == 10
     assert binned(number(11), [5] * 11, 3).n_bins == 3
-    parts = histogram([5] * 11, variance=100)
-    assert binning_of(number(11), parts, 11, 1, np.zeros(11, dtype=np.int64)).n_bins == 2
+    assert binned(number(11), [5] * 11, 11, own_variance=100).n_bins == 2
 
 
 @pytest.mark.parametrize("most", [3, 8, 16])
@@ -189,11 +187,10 @@ def test_rules_that_are_hard_to_satisfy_end(monkeypatch):
 
 def test_a_spike_at_the_end_is_not_among_missing_values():
     """A top code is the neighbour of the missing value, and neither is like the other."""
-    attribute = replace(number(1_000), spikes=(999,), keeps_missing=True)
+    attribute = number(1_000, spikes=(999,), keeps_missing=True)
     edges = first_edges(attribute, 5_000, 100.0, 1)
-    counts = np.full(edges.size - 1, 20 * GRAIN, dtype=np.int64)
-    parts = Histogram(edges, counts, counts / GRAIN, np.ones(counts.size))
-    made = binning_of(attribute, parts, 4, 1.0, np.zeros(counts.size, dtype=np.int64))
+    parts = histogram([20] * (edges.size - 1), edges, 1)
+    made = binning_of(attribute, parts, 4, 1.0, np.zeros(edges.size - 1, dtype=np.int64))
     last, missing = made.bins(np.array([999, 1_000])).tolist()
     assert last != missing
     assert np.count_nonzero(made.labels == last) == np.count_nonzero(made.labels == missing) == 1

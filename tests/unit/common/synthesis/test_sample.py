@@ -150,19 +150,11 @@ def test_structural_zeros_hold_in_every_record(delta, n_records, owners):
     check_domains(ATTRIBUTES, made, n_records // owners * owners)
 
 
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        (number("age", 100),),
-        (number("constant", 0), number("age", 100)),
-        (number("wide", 2**40),),
-        (number("constant", 0),),
-    ],
-    ids=lambda each: "-".join(one.name for one in each),
-)
+@pytest.mark.parametrize("uppers", [(100,), (0, 100), (2**40,), (0,)])
 @pytest.mark.parametrize("n_records", [1, 5000])
-def test_small_and_odd_tables(attributes, n_records):
+def test_small_and_odd_tables(uppers, n_records):
     """One attribute, an attribute of one value, a domain of 2^40, one record."""
+    attributes = [number(f"up to {upper}", upper) for upper in uppers]
     draw = np.random.default_rng(1)
     columns = [draw.integers(0, each.n_values, n_records) for each in attributes]
     check_domains(attributes, synthetic_release(attributes, [columns], "1", "0", [SeededBits(1)]), n_records)
