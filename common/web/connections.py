@@ -38,7 +38,7 @@ class ConnectionLimits:
     request_seconds: float = 10.0
     """Within which a handshake has to end, and within which a request has to arrive."""
     write_seconds: float = 10.0
-    """Within which a browser has to take at least `_LEAST_TAKEN` bytes of an answer."""
+    """Within which a browser has to take what waits for it: a page, or `_MOST_WAITING` bytes of a file."""
 
 
 def limits_for(files: int) -> ConnectionLimits:
@@ -49,7 +49,8 @@ def limits_for(files: int) -> ConnectionLimits:
 
 ADMIT = "admit"
 """What a request's state names the function by that the guard calls where somebody has signed in."""
-_LEAST_TAKEN = 4096
+_MOST_WAITING = 64 * 1024
+"""Bytes of a file that wait for a browser; a page waits whole."""
 _ACCEPTED_AT_ONCE = 16
 _PAUSE_SECONDS = 1.0
 """How long no connection is accepted when the system has no more open files."""
@@ -87,6 +88,7 @@ class LimitedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(_MOST_WAITING)
         if self._ended:
             transport.abort()
         else:
@@ -108,9 +110,9 @@ class LimitedConnection(H11Protocol):
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """Wait until the browser has read something."""
+        """Wait for the browser to read what waits for it: reading a little does not extend the time."""
         super().pause_writing()
-        self._expect_reader()
+        self._stuck = self.loop.call_later(self.gate.limits.write_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Wait no more for a browser that reads."""
@@ -137,16 +139,6 @@ class LimitedConnection(H11Protocol):
         # An answer may take longer than a request; a connection that closes has only its last bytes to send.
         if self.conn.their_state in _WAITING or self.transport.is_closing():
             self.transport.abort()
-
-    def _expect_reader(self) -> None:
-        before = self.transport.get_write_buffer_size()
-        self._stuck = self.loop.call_later(self.gate.limits.write_seconds, self._end_if_stuck, before)
-
-    def _end_if_stuck(self, before: int) -> None:
-        if self.transport.get_write_buffer_size() > before - _LEAST_TAKEN:
-            self.transport.abort()
-        else:
-            self._expect_reader()
 
 
 class Gate:
@@ -267,5 +259,8 @@ class GatedLoop(asyncio.SelectorEventLoop):
 
     async def create_server(self, protocol_factory: Any, *_: Any, **options: Any) -> Any:
         """Accept connections of the socket `sock`."""
+        if options["sock"].family != socket.AF_UNIX:
+            # Otherwise the system takes megabytes of answers before anything waits here.
+            options["sock"].setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MOST_WAITING)
         options["sock"].listen(options["backlog"])
         return Gate(self._limits, options["sock"], options.get("ssl"), protocol_factory)

@@ -1,14 +1,19 @@
 """A flood of connections at the consoles of all daemons, with TLS and without, beside a release."""
 
 import json
+import socket
 import ssl
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from http.client import HTTPSConnection
 from pathlib import Path
 
 import pytest
 
 from common.errors import ExitCode
+from common.web.guard import MOST_OF_PERSON
 from deploy.development_ca import DevelopmentCa
 from deploy.local_cluster import LocalCluster
 from deploy.local_process import LocalDaemon, program_path
@@ -28,6 +33,9 @@ PAUSE = 2.0
 MOST_LOG = 256 * 1024
 MOST_MEMORY = 96 * 2**20
 """Bytes of log and of memory that a flood may cost a daemon."""
+
+READ_SECONDS = 16.0
+"""Within which slow readers lose their connections: 10 s, and what a busy machine takes more."""
 
 
 def limited_programs(folder: Path) -> Path:
@@ -121,3 +129,33 @@ def over_tls(port: int, authority: Path) -> int:
     status = connection.getresponse().status
     connection.close()
     return status
+
+
+def test_readers_that_take_a_little_now_and_then(cluster, ports):
+    """As many as a person may have are closed in time, and the person's next page is answered."""
+    visitor = Visitor(link_of(cluster, "owner-node", "b"))
+    visitor.sign_in()
+    assert visitor.ask("GET", "/").status == 200
+    before = open_files(cluster.owner("b"))
+    about = f"Host: {HOST}:{ports['b']}\r\nCookie: {visitor.cookie}\r\n"
+    requests = f"GET /static/htmx.min.js HTTP/1.1\r\n{about}\r\n".encode() * 300
+    with ExitStack() as stack:
+        readers = [stack.enter_context(socket.socket()) for _ in range(MOST_OF_PERSON)]
+        for reader in readers:
+            # As little as on a line to another machine waits in the system.
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+            reader.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+            reader.connect((HOST, ports["b"]))
+            reader.sendall(requests)
+            reader.setblocking(False)
+        begun = time.monotonic()
+        while kept := open_files(cluster.owner("b")) > before + MOST_OF_PERSON // 4:
+            if time.monotonic() > begun + READ_SECONDS:
+                break
+            for reader in readers:
+                with suppress(OSError):
+                    reader.recv(3000)
+            # Paced by the clock, not by a condition: slowness is what is tested.
+            threading.Event().wait(1)
+        assert not kept
+        assert visitor.ask("GET", "/").status == 200

@@ -40,7 +40,8 @@ class Served:
         self.later, self.place = [0.0], listen("127.0.0.1:0", scheme)
         self.doors: Doors[str] = Doors(lambda: time.monotonic() + self.later[0])
         site = Site("common.web", "Test", (), self.doors, "Ask for a link.")
-        pages = [Route(f"/{each.__name__}", each) for each in (self.fault, self.large, self.endless)]
+        given = (self.fault, self.large, self.file, self.endless)
+        pages = [Route(f"/{each.__name__}", each) for each in given]
         pages.append(Route("/", self.good))
         application = site.application(lambda: pages, self.place.address)
         self.server = server(application, self.doors, tls, limits)
@@ -65,6 +66,10 @@ class Served:
     def large(self, request):
         """Answer with more than any buffer takes, at once."""
         return PlainTextResponse(b"x" * LARGE)
+
+    def file(self, request):
+        """Answer with a large file, a part at a time."""
+        return StreamingResponse(itertools.repeat(b"x" * 2**16, LARGE // 2**16))
 
     def endless(self, request):
         """Answer without an end."""
@@ -221,10 +226,9 @@ def test_many_addresses_close_nothing_to_others():
         made.stop()
 
 
-@pytest.mark.parametrize("ending", ["", "Connection: close\r\n"])
-@pytest.mark.parametrize("path", ["/large", "/endless"])
-def test_an_answer_that_nobody_reads(path, ending, monkeypatch):
-    """Its connection is closed, whether it stays open for further requests or not."""
+@pytest.fixture
+def closed(monkeypatch) -> threading.Event:
+    """Set once a server has closed a connection."""
     closed, left = threading.Event(), Gate.left
 
     def note(gate: Gate, connection: LimitedConnection) -> None:
@@ -232,11 +236,39 @@ def test_an_answer_that_nobody_reads(path, ending, monkeypatch):
         closed.set()
 
     monkeypatch.setattr(Gate, "left", note)
+    return closed
+
+
+@pytest.mark.parametrize("ending", ["", "Connection: close\r\n"])
+@pytest.mark.parametrize("path", ["/large", "/file", "/endless"])
+def test_an_answer_that_nobody_reads(path, ending, closed):
+    """Its connection is closed, whether it stays open for further requests or not."""
     made = Served(limits=ConnectionLimits(write_seconds=0.2, request_seconds=0.2))
     about = f"Host: 127.0.0.1:{made.port}\r\nCookie: {made.cookie()}\r\n{ending}"
     try:
         with silent(made.port, f"GET {path} HTTP/1.1\r\n{about}\r\n".encode()):
             assert closed.wait(30), "the server still waits"
+    finally:
+        made.stop()
+
+
+def test_an_answer_of_which_a_little_is_read(closed):
+    """Reading something now and then keeps no connection."""
+    made = Served(limits=ConnectionLimits(write_seconds=1))
+    # As little as on a line to another machine waits in the system.
+    made.place.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+    about = f"Host: 127.0.0.1:{made.port}\r\nCookie: {made.cookie()}\r\n"
+    try:
+        with socket.socket() as reader:
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+            reader.connect(("127.0.0.1", made.port))
+            reader.sendall(f"GET /endless HTTP/1.1\r\n{about}\r\n".encode())
+            for _ in range(100):
+                # Paced by the clock, not by a condition: slowness is what is tested.
+                if closed.wait(0.1):
+                    break
+                reader.recv(2048)
+            assert closed.is_set(), "the server still waits"
     finally:
         made.stop()
 
@@ -257,11 +289,11 @@ def test_strangers_who_read_nothing_close_nothing_to_others():
 
 
 def test_an_answer_that_is_read_slowly():
-    """Whoever reads something gets everything, however long it takes."""
+    """Whoever reads on gets a whole file, however long it takes."""
     made = Served(limits=ConnectionLimits(write_seconds=0.5))
     about = f"Host: 127.0.0.1:{made.port}\r\nCookie: {made.cookie()}\r\nConnection: close\r\n"
     try:
-        with silent(made.port, f"GET /large HTTP/1.1\r\n{about}\r\n".encode()) as reader:
+        with silent(made.port, f"GET /file HTTP/1.1\r\n{about}\r\n".encode()) as reader:
             size, begun = 0, time.monotonic()
             while part := reader.recv(LARGE // 20):
                 size += len(part)
