@@ -20,14 +20,6 @@ class StepStoppedError(Exception):
     """The step is not due any more, a person stopped it, or the daemon stops: a later attempt resumes it."""
 
 
-Check = Callable[[], object]
-"""Called often by a long step; what it raises ends the step."""
-
-
-def unchecked() -> None:
-    """Let a step run to its end."""
-
-
 @dataclass(frozen=True, slots=True)
 class StepEstimate:
     """How far a step is, and what is left of it."""

@@ -44,6 +44,7 @@ from aggregator.store.intake import BlobKind, Intake
 from aggregator.store.journal import Journal
 from aggregator.store.operator_log import Action
 from common.daemon.metrics import Stopwatch, step_histogram
+from common.daemon.process import in_own_thread
 from common.errors import TesseraError, UsageError
 from common.files import remove_folder, remove_leftover
 from common.progress import Progress
@@ -284,7 +285,7 @@ class Conductor:
     def _go_on(self, release: Release) -> None:
         """Run the aggregator's own step, if one is due."""
         if release.state is State.INVITING and not release.missing("described"):
-            self._steps.take(release.id, partial(self._plan, release.id))
+            self._steps.take(release.id, partial(self._plan, release.id), abandoned=True)
         elif (
             release.state is State.PLANNED
             and release.confirmed
@@ -305,7 +306,7 @@ class Conductor:
     async def _plan(self, release: str) -> None:
         known = self._releases[release]
         if known.state is State.INVITING:
-            event = await asyncio.to_thread(signed_plan, known, self._signer, self.now)
+            event = await in_own_thread(signed_plan, known, self._signer, self.now)
             if self._releases[release].state is State.INVITING:
                 self.record(release, event)
 

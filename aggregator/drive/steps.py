@@ -39,18 +39,25 @@ class Steps:
         self._keeps = keeps
         self._changed = changed
         self._tasks: set[asyncio.Task[None]] = set()
+        self._abandoned: set[asyncio.Task[None]] = set()
         self._waiting: dict[str, str] = {}
         self._halted: dict[str, TesseraError] = {}
         self._stopping = asyncio.Event()
 
-    def take(self, release: str, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def take(
+        self, release: str, step: Callable[[], Coroutine[Any, Any, None]], *, abandoned: bool = False
+    ) -> None:
         """Run a step in the background, with retries.
 
         Args:
             step: Makes one attempt. It does nothing if it is no longer due. After a failure it has changed
                 nothing, or the next attempt resumes where this one stopped.
+            abandoned: Whether a stop cancels it: it computes from what it was given, and changes nothing.
         """
         task = asyncio.create_task(self._carry_out(release, step))
+        if abandoned:
+            self._abandoned.add(task)
+            task.add_done_callback(self._abandoned.discard)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -72,6 +79,8 @@ class Steps:
     async def stop(self) -> None:
         """Wait for attempts in progress; steps that wait for a retry are resumed at the next start."""
         self._stopping.set()
+        for task in self._abandoned:
+            task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 

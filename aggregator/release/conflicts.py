@@ -58,23 +58,25 @@ def differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
 
 
 def _category_differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
-    lacking = [label for label in expected.categories if label not in set(seen.categories)]
-    more = [label for label in seen.categories if label not in set(expected.categories)]
+    ours, theirs = set(seen.categories), set(expected.categories)
+    lacking = [label for label in expected.categories if label not in ours]
+    more = [label for label in seen.categories if label not in theirs]
     for labels, text in ((lacking, "not declared, but"), (more, "declared, but not")):
         if MISSING_CATEGORY in labels:
             labels.remove(MISSING_CATEGORY)
             yield f'missing = "category" is {text}'
     twins = {unicode_form(label): label for label in lacking}
     if alike := {label: twin for label in more if (twin := twins.get(unicode_form(label)))}:
-        ours, theirs = (_list_labels(labels, ascii) for labels in (alike, alike.values()))
-        yield f"categories {ours} look the same, and are {theirs}"
-        lacking = [label for label in lacking if label not in set(alike.values())]
+        twin_labels = set(alike.values())
+        here, there = (_list_labels(labels, ascii) for labels in (alike, alike.values()))
+        yield f"categories {here} look the same, and are {there}"
+        lacking = [label for label in lacking if label not in twin_labels]
         more = [label for label in more if label not in alike]
     if lacking:
         yield f"categories {_list_labels(lacking)} are not declared, but"
     if more:
         yield f"categories {_list_labels(more)} are declared, but not"
-    if set(expected.categories) == set(seen.categories) and expected.categories != seen.categories:
+    if ours == theirs and expected.categories != seen.categories:
         yield "categories are in another order than"
     if expected.ordered != seen.ordered:
         yield f"ordered is {str(seen.ordered).lower()}, {str(expected.ordered).lower()}"
@@ -279,6 +281,7 @@ def _several_records(request: ReleaseArguments, schemas: Mapping[str, Schema]) -
 def _within(owners: Sequence[str], wanted: Sequence[str], schemas: Mapping[str, Schema]) -> list[Conflict]:
     """Return the conflicts within a group: its owners hold the same attributes, declared alike."""
     held = {owner: schemas[owner].by_name for owner in owners}
+    looks = {owner: {unicode_form(name): name for name in own} for owner, own in held.items()}
     faults = [
         Conflict("", name, "the name is taken by the release's own column", "rename it at the owners")
         for name in wanted
@@ -301,7 +304,7 @@ def _within(owners: Sequence[str], wanted: Sequence[str], schemas: Mapping[str, 
         having = [owner for owner in owners if name in held[owner]]
         reference = having[0]
         faults += [
-            Conflict(owner, name, f"{_absent(name, held[owner])} at {reference}", f"declare it, {leave_out}")
+            Conflict(owner, name, f"{_absent(name, looks[owner])} at {reference}", f"declare it, {leave_out}")
             for owner in owners
             if owner not in having
         ]
@@ -375,10 +378,9 @@ def _other_rules(
     return faults
 
 
-def _absent(name: str, held: Iterable[str]) -> str:
-    """Return what an owner has instead of an attribute, so that "at OWNER" can follow."""
-    form = unicode_form(name)
-    twin = next((other for other in held if unicode_form(other) == form), None)
+def _absent(name: str, looks: Mapping[str, str]) -> str:
+    """Return what an owner has instead of an attribute, of its names by form; "at OWNER" can follow."""
+    twin = looks.get(unicode_form(name))
     return f"is {twin!a}, which looks the same as {name!a}" if twin else "is not there, but"
 
 

@@ -403,13 +403,7 @@ class Following(Document):
             if lacking is not None:
                 raise ValueError(f"nothing follows from {lacking!r} of {followed.name!r}")
             raise ValueError(f"it follows from other values than {followed.name!r} has")
-        if not self.attribute.is_categorical:
-            return tuple(unit_of(self.attribute, text) for _, text in self.values)
-        # Not `Attribute.units`, which searches the labels: for many values that would be quadratic.
-        codes = {label: code for code, label in enumerate(self.attribute.labels)}
-        if other := next((text for _, text in self.values if text not in codes), None):
-            raise ValueError(f"{other!r} is none of the values of {self.name!r}")
-        return tuple(codes[text] for _, text in self.values)
+        return units_of(self.attribute, [text for _, text in self.values])
 
 
 def following_of(attribute: Attribute, followed: Attribute, values: Mapping[str, str]) -> Following:
@@ -439,6 +433,21 @@ def unit_of(attribute: Attribute, text: str) -> int:
     return attribute.units(text)
 
 
+def units_of(attribute: Attribute, texts: Sequence[str]) -> tuple[int, ...]:
+    """Return the units of many values, as `unit_of` does.
+
+    Raises:
+        ValueError: If one is none.
+    """
+    if not attribute.is_categorical:
+        return tuple(unit_of(attribute, text) for text in texts)
+    # Not `Attribute.units`, which searches the labels: for many values that would be quadratic.
+    codes = {label: code for code, label in enumerate(attribute.labels)}
+    if (other := next((text for text in texts if text not in codes), None)) is not None:
+        raise ValueError(f"{other!r} is none of the values of {attribute.name!r}")
+    return tuple(codes[text] for text in texts)
+
+
 def fault_of_following(following: Sequence[Following], attributes: Sequence[Attribute]) -> str | None:
     """Say what is wrong with attributes that follow others; None if they can be derived."""
     by_name = {each.name: each for each in attributes}
@@ -465,6 +474,7 @@ def followers_of(
         names: The attributes that are released.
         requested: The names that are asked for or allowed; none for all.
     """
+    names, requested = set(names), set(requested or ())
     return tuple(
         each for each in following if each.follows in names and (not requested or each.name in requested)
     )
@@ -685,9 +695,9 @@ def excluded_codes(values: ExcludedValues, attribute: Attribute) -> list[tuple[i
     """
     if not 0 < len(values.ranges) <= MOST_RANGES:
         raise ValueError(f"has {len(values.ranges)} values or ranges, from 1 to {MOST_RANGES} are possible")
-    found = []
-    for first, last in values.ranges:
-        start, end = (unit_of(attribute, text) - attribute.lower for text in (first, last))
+    found, units = [], units_of(attribute, [text for ends in values.ranges for text in ends])
+    for (first, last), *ends in zip(values.ranges, units[::2], units[1::2], strict=True):
+        start, end = (each - attribute.lower for each in ends)
         if start > end or (attribute.is_categorical and start != end):
             raise ValueError(f"{first!r} to {last!r} is no range of its values")
         found.append((start, end))

@@ -245,9 +245,10 @@ def _in_order(arguments: ReleaseArguments, groups: Sequence[Sequence[Attribute]]
 def holders(arguments: ReleaseArguments, schemas: Mapping[str, Schema]) -> dict[str, list[str]]:
     """Return the owners that hold each attribute of the release, in the order in which they declare them."""
     held_by: dict[str, list[str]] = {}
+    requested = set(arguments.attributes)
     for owner in arguments.owners:
         for name in schemas[owner].names:
-            if not arguments.attributes or name in arguments.attributes:
+            if not requested or name in requested:
                 held_by.setdefault(name, []).append(owner)
     return held_by
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from common.arrays import Int64Array
 from common.canonical import digest
+from common.check import Check
 from common.errors import IntegrityError
 from common.model.plan import Plan
 from common.planning.synthetic import design_of
@@ -27,8 +28,8 @@ class RecordsCheck:
     def add(self, units: Mapping[str, Int64Array]) -> None:
         """Take the next records, in resolution units."""
 
-    def check(self, folder: Path, hint: str) -> None:
-        """Check all records against what is released beside them."""
+    def check(self, folder: Path, hint: str, due: Check) -> None:
+        """Check all records against what is released beside them; `due` is called often and may raise."""
 
 
 class Beside(ABC):
@@ -109,14 +110,14 @@ class _Drawn(RecordsCheck):
         for name, pieces in self._codes.items():
             pieces.append(units[name] - self._lowest[name])
 
-    def check(self, folder: Path, hint: str) -> None:
+    def check(self, folder: Path, hint: str, due: Check) -> None:
         plan, addendum, rounds = self._evidence.plan, self._evidence.addendum, self._evidence.rounds
         counts = read_counts(folder / COUNTS_FILE, plan.attributes)
         with step("the plan", hint):
             design = design_of(plan, n_records(plan, addendum))
             check_design(design)
         codes = (np.concatenate(pieces) for pieces in self._codes.values())
-        made = check_drawn(design, measured_in(design, counts).seed.hex(), counts, codes)
+        made = check_drawn(design, measured_in(design, counts).seed.hex(), counts, codes, due)
         with step("the rounds", hint):
             attached = [document.attached for document, _ in rounds]
             sums = [digest(sums_of_round.astype("<i8").tobytes()) for sums_of_round in made.measured.sums]

@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.arrays import Int64Array
+from common.check import Check, unchecked
 from common.errors import IntegrityError
 from common.model.schema import Attribute
 from common.planning.synthetic import MEAN_DEVIATION
@@ -215,7 +216,9 @@ def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> np.ndarray:
     return same
 
 
-def check_drawn(design: Design, seed: str, counts: pa.Table, codes: Iterable[Int64Array]) -> SyntheticRelease:
+def check_drawn(
+    design: Design, seed: str, counts: pa.Table, codes: Iterable[Int64Array], check: Check = unchecked
+) -> SyntheticRelease:
     """Check that records follow from noisy counts: the records are made from these again.
 
     Nothing of the owners is needed for it. That the counts are those that the owners sent is another check.
@@ -224,13 +227,14 @@ def check_drawn(design: Design, seed: str, counts: pa.Table, codes: Iterable[Int
         seed: The stated one, hexadecimal.
         codes: The published records: of each attribute the codes of their values, from 0 to V - 1,
             `(n_records,)`.
+        check: Called often; it may raise.
 
     Raises:
         IntegrityError: Naming the first thing that does not follow: counts, seed, or an attribute and record.
     """
     if seed_of([_numbers(counts)]).hex() != seed:
         raise IntegrityError(f"the stated seed is not the digest of the counts in {COUNTS_FILE}", _HINT)
-    made = synthesise(design, measured_in(design, counts))
+    made = synthesise(design, measured_in(design, counts), check)
     for attribute, drawn, published in zip(design.attributes, made.codes, codes, strict=True):
         differing = np.flatnonzero(drawn != published) if drawn.shape == published.shape else np.arange(1)
         if differing.size:

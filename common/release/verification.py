@@ -503,7 +503,7 @@ def _check_files(
             records.add(units)
             start += pieces[0].num_rows
             progress.advance(pieces[0].num_rows)
-        records.check(folder, _HINT)
+        records.check(folder, _HINT, lambda: progress.advance(0))
         if compared:
             _check_report(folder, files[REPORT_FILE][0], evidence, manifest, summaries.finish(), held)
     return n_released, described

@@ -20,6 +20,7 @@ from typing import TypeAlias
 import numpy as np
 
 from common.arrays import Int64Array
+from common.check import Check, unchecked
 from common.errors import UsageError
 from common.model.schema import Attribute
 from common.synthesis.accounting import Budget, Noise, honest_owners
@@ -486,15 +487,13 @@ class SyntheticRelease:
     measured: RoundSums
 
 
-def synthesise(design: Design, measured: RoundSums) -> SyntheticRelease:
+def synthesise(design: Design, measured: RoundSums, check: Check = unchecked) -> SyntheticRelease:
     """Make the records from what was measured: the same bytes for everybody."""
     tables = [
         NoisyTable(table.pair, counts, round(design.variance(table.noise, table.pair)))
         for table, counts in measured.tables
     ]
-    binnings, stream = measured.binnings, Keystream(measured.seed)
-    start = [start_bins(binning, design.n_records, stream) for binning in binnings]
-    sizes = [binning.n_bins for binning in binnings]
-    bins = swapped(start, sizes, tables, excluded_bins(binnings, design.rules), stream)
-    codes = [draw_values(binning, own, stream) for binning, own in zip(binnings, bins, strict=True)]
+    rules = excluded_bins(measured.binnings, design.rules)
+    stream = Keystream(measured.seed)
+    codes = draw_records(measured.binnings, tables, rules, design.n_records, stream, check)
     return SyntheticRelease(codes, measured)

@@ -42,6 +42,7 @@ from fractions import Fraction
 import numpy as np
 
 from common.arrays import BoolArray, Int64Array
+from common.check import Check, unchecked
 from common.errors import UsageError
 from common.synthesis.binning import Attributes, Excluded, possible_record
 from common.synthesis.keystream import Keystream
@@ -76,6 +77,7 @@ def swapped(
     tables: Sequence[NoisyTable],
     rules: Sequence[Excluded],
     stream: Keystream,
+    check: Check = unchecked,
 ) -> list[Int64Array]:
     """Swap bins of records until their tables agree with noisy ones.
 
@@ -84,6 +86,7 @@ def swapped(
         sizes: Number of bins by attribute.
         tables: Noisy tables of some pairs.
         rules: What no record may be.
+        check: Called before every step; it may raise.
 
     Returns:
         Bins of the records, `(n_records,)` by attribute.
@@ -93,11 +96,13 @@ def swapped(
     while sweep < SWEEPS and records.weigh_tables():
         records.shuffle(stream)
         for attribute in range(len(columns)):
+            check()
             records.step(attribute, stream)
         sweep += 1
     while sweep < REPAIRING and records.breaking().any():
         records.shuffle(stream)
         for attribute in sorted({attribute for rule in rules for attribute in rule}):
+            check()
             records.step(attribute, stream, repairs_only=True)
         sweep += 1
     records.replace_breaking(stream)

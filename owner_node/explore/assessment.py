@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from common.check import Check, unchecked
 from common.errors import UnusableDataError, UsageError
 from common.model.mechanisms import rules_of
 from common.model.plan import Layout
@@ -17,7 +18,6 @@ from common.model.privacy import NO_RANK_NOISE
 from common.model.schema import Schema
 from common.planning.arguments import RankNoise, ReleaseArguments
 from common.planning.planner import make_plan
-from common.progress import Check, unchecked
 from owner_node.explore.models import Propensity, f_measures, propensity, split
 from owner_node.explore.results import AttributeResult, CellResult, ClassResult
 from owner_node.masking.arrays import Float64Array, Int64Array

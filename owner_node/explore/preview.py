@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from common.check import Check
 from common.model.mechanisms import COUNTS, rules_of
 from common.model.privacy import NO_RANK_NOISE
 from common.model.schema import Attribute
-from common.progress import Check
 from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.tasks import AttributeTask
 from owner_node.risk.attacks import ATTACKS

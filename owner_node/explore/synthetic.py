@@ -7,6 +7,7 @@ their owner.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from itertools import combinations
 from statistics import fmean
 from typing import Any
@@ -81,7 +82,8 @@ def try_tables(
 
     Args:
         epsilons: ε of the whole record of a person.
-        progress: Called after every trial with how many are made, and how many there are.
+        progress: Called with how many trials are made, and how many there are; also within a trial, so that
+            it can end the work.
         pairs: Names of the pairs that are counted; empty for all.
 
     Raises:
@@ -92,19 +94,19 @@ def try_tables(
     columns = table.records.columns
     codes = [columns[attribute.name] - attribute.lower for attribute in attributes]
     distributions = Distributions.of(attributes, columns)
-    tried, done = [], 0
+    tried, done, n_trials = [], 0, repetitions * len(designs)
     for design in designs:
         every = list(combinations([attribute.name for attribute in attributes], 2))
         ones, twos = np.zeros(len(attributes)), np.zeros(len(every))
         for _ in range(repetitions):
-            made = synthesise_together(design, [codes], [bits])
+            made = synthesise_together(design, [codes], [bits], partial(progress, done, n_trials))
             drawn = [
                 column + attribute.lower for column, attribute in zip(made.codes, attributes, strict=True)
             ]
             ones += distributions.of_single(drawn)
             twos += distributions.of_pairs(drawn)
             done += 1
-            progress(done, repetitions * len(designs))
+            progress(done, n_trials)
         expected = expected_errors(design)
         by_name = dict(zip(expected.attributes, (ones / repetitions).tolist(), strict=True))
         by_pair = dict(zip(every, (twos / repetitions).tolist(), strict=True))

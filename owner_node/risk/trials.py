@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from common.check import Check, unchecked
 from common.errors import UsageError
 from common.model.mechanisms import QUANTILES
-from common.progress import Check, unchecked
 from owner_node.masking.arrays import BitSource, Int64Array, PositionArray, SystemBits
 from owner_node.masking.clusters import Clusters
 from owner_node.masking.mask import for_each

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from aggregator.drive import conductor
 from aggregator.drive.deadlines import Deadlines
-from aggregator.drive.stages import publish_release
+from aggregator.drive.stages import publish_release, signed_plan
 from aggregator.protocol.events import Published
 from aggregator.release import publication
 from aggregator.store.database import CannotStoreError
@@ -377,3 +378,26 @@ async def test_a_full_scratch_folder_is_waited_for(launch, records, monkeypatch)
     view = await seen(aggregator, lambda view: view.state == "published")
     assert verify_release(Path(view.directory)).n_records > 0
     assert list(scratch.iterdir()) == []
+
+
+async def test_a_plan_that_takes_long_does_not_hold_up_a_stop(launch, records, monkeypatch):
+    """The stop does not wait for it, and it is made again at the next start."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(*arguments):
+        begun.set()
+        go_on.wait(60)
+        return signed_plan(*arguments)
+
+    monkeypatch.setattr(conductor, "signed_plan", slow)
+    aggregator = await launch()
+    for owner in await pair(aggregator, records):
+        for work in await owner.poll():
+            await owner.answer(work)
+    assert await asyncio.to_thread(begun.wait, 20)
+    try:
+        async with asyncio.timeout(20):
+            await aggregator.daemon.stop()
+    finally:
+        go_on.set()
+    await seen(await launch(), lambda view: view.state == "consenting")

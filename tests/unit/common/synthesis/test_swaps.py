@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import UsageError
+from common.progress import StepStoppedError
 from common.synthesis.binning import Attributes
 from common.synthesis.keystream import Keystream
 from common.synthesis.swaps import NoisyTable, _Couples, _Records, swapped
@@ -158,6 +159,18 @@ def test_as_many_swap_as_lower_the_loss_most(seed, attribute):
     mean = k / max(most, 1) * change.sum() + k * (k - 1) / max(most * (most - 1), 1) * crossed
     # Two thirds are left where one couple swaps instead of two: shares are rounded down.
     assert mean[number] <= 0.66 * mean.min()
+
+
+def test_swaps_end_when_they_are_not_due():
+    """A daemon that stops waits for one step, and not for all sweeps."""
+    columns, left = dependent(1000, 1), iter(range(4))
+
+    def check() -> None:
+        if next(left, None) is None:
+            raise StepStoppedError
+
+    with pytest.raises(StepStoppedError):
+        swapped(shuffled(columns, 1), SIZES, measured(columns, 1), [], Keystream(b"seed"), check)
 
 
 def test_swaps_keep_one_way_counts_and_follow_the_seed():
