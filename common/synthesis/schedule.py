@@ -398,8 +398,6 @@ def check_design(design: Design) -> None:
             f"attribute {wide[0]!r} has more values than can be counted",
             "declare a narrower domain or fewer decimals, or leave it out",
         )
-    if design.rules:
-        check_rules(design.attributes, design.rules)
     _levels(design)
     for pair in design.pairs:
         design.table_noise(pair)
@@ -410,6 +408,9 @@ def check_design(design: Design) -> None:
             f"the tables of pairs could have {n_counts:,} counts, at most {MOST_COUNTS:,} are possible",
             "name fewer pairs, or declare fewer ranges in rules, or fewer spikes",
         )
+    # Many ranges take long, so their number comes first.
+    if design.rules:
+        check_rules(design.attributes, design.rules)
 
 
 def one_way_noises(design: Design) -> list[Noise]:

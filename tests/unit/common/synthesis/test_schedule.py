@@ -7,6 +7,8 @@ from itertools import chain, combinations
 import numpy as np
 import pytest
 
+from common.errors import UsageError
+from common.model.rounds import KEY_BYTES
 from common.model.schema import Attribute, AttributeType
 from common.synthesis.accounting import Kind
 from common.synthesis.schedule import (
@@ -14,6 +16,7 @@ from common.synthesis.schedule import (
     Round,
     attributes_of,
     budget_split,
+    check_design,
     n_numbers,
     n_rounds,
     next_round,
@@ -178,3 +181,12 @@ def test_answers_of_another_form_are_refused():
 def test_the_number_of_rounds_is_known_before_any_answer(attributes, n_records, expected):
     """It follows from the domains and the number of records."""
     assert n_rounds(Design(attributes, n_records, Decimal(1))) == expected
+
+
+def test_too_many_ranges_are_refused_before_they_are_compared():
+    """A design is read from files of strangers, and comparing many ranges takes long."""
+    wide = tuple(replace(WIDEST, name=name) for name in "abc")
+    ranges = [(each, each + 3) for each in range(0, 10**6, 10**3)]
+    every = {0: [(0, 10**6)]}
+    with pytest.raises(UsageError, match="counts, at most"):
+        check_design(Design(wide, 9_000, Decimal(1), rules=({0: ranges, 1: ranges, 2: ranges}, every)))

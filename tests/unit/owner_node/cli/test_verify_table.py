@@ -103,6 +103,15 @@ def test_a_changed_file_is_named(received, capsys):
         file.write_bytes(whole)
 
 
+def test_nothing_is_computed_of_a_report_with_other_files(received, capsys):
+    """Digests come first: rules and attributes of a report can cost much."""
+    rewrite_report(received, schema=[])
+    received.write_bytes(received.read_bytes() + b"x")
+    code, document = verified(capsys, received)
+    assert code == 7
+    assert f"{received.name} was changed" in document["error"]["message"]
+
+
 def change_record(path: Path) -> None:
     """Change one value of one record."""
     if path.suffix == ".csv":
