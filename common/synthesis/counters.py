@@ -1,5 +1,6 @@
 """The counters of tables across owners: how wide they are, where they are, and what encrypted rows weigh."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isqrt
@@ -11,7 +12,7 @@ from common.synthesis.accounting import Kind, Noise
 from common.synthesis.schedule import Design
 
 GUARD_BITS = 100
-"""Room above the counters of a number, for the part of the blind that hides whatever is there."""
+"""s: all that is not asked for is hidden but for 2^-s (`owner_node.synthesis.packing`)."""
 CAPACITY = 8 * CIPHERTEXT_BYTES // 2 - 1
 """Bits of a number that is surely below the modulus of a key."""
 MOST_PERSONS = 2**22
@@ -80,7 +81,7 @@ def layout(
     """Fill numbers with the counters of attributes; return where each attribute's are.
 
     Attributes of one number are counted with the same attributes of others, so that no counter of a number
-    comes back that was not asked for.
+    comes back that was not asked for. Below L bits of counters are g = ceil((CAPACITY + 1 - L + s)/2) bits.
 
     Args:
         n_counters: By attribute.
@@ -95,16 +96,23 @@ def layout(
     for attribute in sorted(n_counters, key=lambda each: (partners[each], each)):
         count = n_counters[attribute]
         bits = count * width
-        if bits + GUARD_BITS > CAPACITY:
+        if bits + GUARD_BITS >= CAPACITY:
             raise UsageError(
                 f"{count} counters of {width} bits are too many for one number",
                 "choose a larger epsilon or fewer attributes",
             )
-        if end and (end + bits + GUARD_BITS > CAPACITY or partners[attribute] != before):
+        if end and (end + bits + GUARD_BITS >= CAPACITY or partners[attribute] != before):
             number, end = number + 1, 0
         places[attribute] = Place(number, end, count)
         end, before = end + bits, partners[attribute]
-    return places
+    sizes = Counter[int]()
+    for place in places.values():
+        sizes[place.number] += place.n_counters * width
+    filler = {number: (CAPACITY - size + GUARD_BITS) // 2 + 1 for number, size in sizes.items()}
+    return {
+        attribute: place._replace(start=filler[place.number] + place.start)
+        for attribute, place in places.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -641,7 +641,7 @@ def noisy_counts(
     key.public.check_units(ciphertexts)
     by_bin: dict[tuple[int, int], list[Int64Array]] = {}
     for (other, _, number), ciphertext in zip(places, ciphertexts, strict=True):
-        for own, counters in cells.packing.read(number, key.decrypt(ciphertext)).items():
+        for own, counters in cells.packing.read(number, key.decrypt(ciphertext), key.public.modulus).items():
             by_bin.setdefault((other, own), []).append(counters)
     found = []
     for table in cells.tables:

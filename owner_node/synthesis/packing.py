@@ -4,19 +4,31 @@ A number has the counters of the bins of some attributes. A counter has `width` 
 number has a 1 in one counter of each attribute, so a sum of persons' numbers has the counts, and they fit. An
 attribute that does not fit into a number any more is in the next one.
 
-The other owner adds to the sum, with L the bits of the layout,
+The other owner blinds every bit that was not asked for. Let L be the bits of a number's counters, s =
+`GUARD_BITS`, and g ≥ (log2 N - L + s)/2 the filler bits below them (`common.synthesis.counters.layout`).
+Let M = floor(N/2^(L + g)), B = floor(N/M), and t = N - M B. So 0 ≤ t < M ≤ 2^(g - s), and B ≥ 2^(L + g).
+That owner adds to the sum
 
-    z = Σ_counters j (noise_j + 2^(width - 1)) 2^(place j) + R 2^L,  R uniform below N/2^L.
+    z = Σ_counters j (noise_j + 2^(width - 1)) 2^(place j) + F + u B,  F uniform below 2^g, u below M.
 
-The owner with the key sees Σ (y_j + 2^(width - 1)) 2^(place j) + R 2^L modulo N, y_j = count_j + noise_j.
-This is a function of the noisy numbers y and of R, whatever their size. Carries, borrows and wraps are part
-of that function. So they disclose nothing, also where a noisy number does not fit its counter. Such a number
-is read wrongly, which happens with a probability below e^-60 (`common.synthesis.counters`). Every counter is
-asked for and has noise.
+The holder, which has the key, sees v = m + z modulo N, and reads the counters from (v mod B) >> g.
 
-R hides what is above the layout. For sums of rows, that is nothing: then the holder sees exactly the noisy
-numbers and R. For other plaintexts, of a holder that encrypts something else, the sum may wrap around N. What
-such a holder can learn beyond noisy counts is not bounded here (`docs/tables-across-owners.md`).
+Theorem. Write the sum m of plaintexts, whatever a holder encrypted, as a B + 2^g c + f with f < 2^g and
+2^g c + f < B. Then v is within a total variation distance of t/2^g < 2^-s of
+
+    2^g Y + F' + x B  modulo N,  Y = Σ_j (noise_j + 2^(width - 1)) 2^(place j - g) + c + [F' < f],
+
+F' uniform below 2^g and x uniform below M, both independent of all else. For valid rows a = f = 0, and v has
+exactly this distribution. So a holder learns nothing but the asked counters c with their noise. A
+fraction f/2^g of the first one is rounded up or down at random.
+
+Proof. a ≤ M, so a + u = x + M k with x uniform below M, and k = 1 if x < a, otherwise 0. As M B = N - t,
+v = 2^g c + f + Σ_j … + F - k t + x B modulo N. Shifting F by t changes its distribution by t/2^g, and this
+only where k = 1. Without the shift F' = (f + F) mod 2^g is uniform, and f + F carries where F' < f.
+
+An adder answers with at most 2^20 numbers, which together are within 2^-80. Y is a function of the noisy
+counts, whatever their size: carries, borrows and wraps are part of it. One that does not fit its counter is
+read wrongly, which happens with a probability below e^-60. Every counter is asked for and has noise.
 """
 
 from collections.abc import Mapping
@@ -52,12 +64,12 @@ class Packing:
         """How many numbers a person has."""
         return 1 + max((place.number for place in self.places.values()), default=-1)
 
-    def n_bits(self, number: int) -> int:
-        """Return L, the bits of a number's counters."""
-        return max(
-            place.start + place.n_counters * self.width
-            for place in self.places.values()
-            if place.number == number
+    def span(self, number: int) -> tuple[int, int]:
+        """Return g, the first bit of a number's counters, and g + L, the bit after the last one."""
+        places = [place for place in self.places.values() if place.number == number]
+        return (
+            min(place.start for place in places),
+            max(place.start + place.n_counters * self.width for place in places),
         )
 
     def numbers(self, bins: Mapping[int, Int64Array]) -> list[mpz]:
@@ -85,8 +97,9 @@ class Packing:
         Raises:
             ValueError: If a counter has no noise.
         """
-        half, n_bits = 1 << (self.width - 1), self.n_bits(number)
-        found = uniform_number(modulus >> n_bits, bits) << n_bits
+        half, (first, end) = 1 << (self.width - 1), self.span(number)
+        top = modulus >> end
+        found = uniform_number(mpz(1) << first, bits) + uniform_number(top, bits) * (modulus // top)
         for attribute, place in self.places.items():
             if place.number == number:
                 # Every counter has its noise, or nothing is returned.
@@ -94,9 +107,10 @@ class Packing:
                     found += mpz(each + half) << (place.start + i * self.width)
         return found
 
-    def read(self, number: int, value: mpz) -> dict[int, Int64Array]:
-        """Return the noisy counters of a number, `(n_counters,)` by attribute."""
+    def read(self, number: int, value: mpz, modulus: mpz) -> dict[int, Int64Array]:
+        """Return the noisy counters of a number, `(n_counters,)` by attribute; the modulus is N."""
         half, mask = 1 << (self.width - 1), (1 << self.width) - 1
+        value %= modulus // (modulus >> self.span(number)[1])
         found = {}
         for attribute, place in self.places.items():
             if place.number == number:
@@ -109,7 +123,7 @@ class Packing:
 
 def uniform_number(bound: mpz, bits: BitSource) -> mpz:
     """Draw a uniform number from 0 to bound - 1; words beyond it are drawn again."""
-    n_bits = bound.bit_length()
+    n_bits = (bound - 1).bit_length()
     while True:
         drawn = mpz.from_bytes(bits.words(-(-n_bits // 64)).tobytes(), "little") & ((mpz(1) << n_bits) - 1)
         if drawn < bound:

@@ -396,7 +396,8 @@ def above_counters(made, message):
     """What the holder decrypts above the counters of each number."""
     where, key = packing_of(made.roles, made.holder), PrivateKey(made.owners[made.holder].key)
     assert where.n_numbers == 1
-    return [key.decrypt(mpz.from_bytes(each)) >> where.n_bits(0) for each in ciphertexts_of(message)]
+    low = key.public.modulus // (key.public.modulus >> where.span(0)[1])
+    return [key.decrypt(mpz.from_bytes(each)) // low for each in ciphertexts_of(message)]
 
 
 def encrypted(rows):

@@ -16,7 +16,7 @@ from owner_node.synthesis.packing import Packing, uniform_number
 from owner_node.synthesis.paillier import MODULUS_BITS
 from tests.fakes.bits import SeededBits
 
-MODULUS = mpz(5) << (MODULUS_BITS - 3)
+MODULI = [mpz(1) << (MODULUS_BITS - 1), mpz(5) << (MODULUS_BITS - 3), (mpz(1) << MODULUS_BITS) - 1]
 SIZES = {0: 16, 1: 64, 3: 3}
 TOGETHER = dict.fromkeys(range(14), (20, 21))
 
@@ -30,9 +30,9 @@ TOGETHER = dict.fromkeys(range(14), (20, 21))
         ({1: 2}, TOGETHER, 1),
     ],
 )
-@pytest.mark.parametrize("n", [1, 2, 1000])
-def test_noisy_sums_are_read_back(sizes, partners, n_numbers, n):
-    """Of one number or several: what a holder reads are the sums with their noise, negative ones included."""
+@pytest.mark.parametrize(("n", "modulus"), [*zip([1, 2, 1000], MODULI, strict=True)])
+def test_noisy_sums_are_read_back(sizes, partners, n_numbers, n, modulus):
+    """Of one number or several, the least and the largest modulus: a holder reads sums with their noise."""
     packing = Packing.of(sizes, partners, counter_width(n, Noise(Kind.LAPLACE, 2**14)))
     assert packing.n_numbers == n_numbers
     draw = np.random.default_rng(2)
@@ -41,8 +41,8 @@ def test_noisy_sums_are_read_back(sizes, partners, n_numbers, n):
     numbers, found = packing.numbers(bins), dict[int, np.ndarray]()
     assert len(numbers) == n * n_numbers
     for number in range(n_numbers):
-        addend = packing.addend(number, noise, MODULUS, SeededBits(3))
-        found |= packing.read(number, (sum(numbers[number::n_numbers]) + addend) % MODULUS)
+        addend = packing.addend(number, noise, modulus, SeededBits(3))
+        found |= packing.read(number, (sum(numbers[number::n_numbers]) + addend) % modulus, modulus)
     assert found.keys() == sizes.keys()
     for attribute, size in sizes.items():
         expected = np.bincount(bins[attribute], minlength=size) + noise[attribute]
@@ -54,16 +54,28 @@ def test_counters_share_a_number_with_what_is_asked_for_with_them():
     partners = {0: (7, 8), 1: (7,), 2: (7, 8), 3: (7, 8), 4: (8,)}
     packing = Packing.of(dict.fromkeys(partners, 50), partners, 25)
     assert packing.places == {
-        1: Place(0, 0, 50), 0: Place(1, 0, 50), 2: Place(1, 1250, 50), 3: Place(2, 0, 50), 4: Place(3, 0, 50),
+        1: Place(0, 961, 50), 0: Place(1, 336, 50), 2: Place(1, 336 + 1250, 50),
+        3: Place(2, 961, 50), 4: Place(3, 961, 50),
     }  # fmt: skip
     assert 3 * 1250 + GUARD_BITS > CAPACITY > 2 * 1250 + GUARD_BITS
+
+
+@pytest.mark.parametrize("n_bits", [1, 2, 1250, 1251, CAPACITY - GUARD_BITS - 1])
+def test_a_number_has_room_for_what_hides_the_rest(n_bits):
+    """Of any counters and modulus: t, by which a wrap moves them, is far below the filler."""
+    first, end = Packing.of({0: n_bits}, {0: (5,)}, 1).span(0)
+    assert end - first == n_bits
+    for modulus in MODULI:
+        top = modulus >> end
+        assert modulus // top >= 1 << end
+        assert top << GUARD_BITS <= mpz(1) << first
 
 
 def test_no_counter_of_a_number_is_without_noise():
     """Whoever forgot one would send its exact count."""
     packing = Packing.of(SIZES, TOGETHER, 25)
     with pytest.raises(KeyError):
-        packing.addend(0, {0: np.zeros(16, dtype=np.int64)}, MODULUS, SeededBits(1))
+        packing.addend(0, {0: np.zeros(16, dtype=np.int64)}, MODULI[0], SeededBits(1))
 
 
 def test_five_attributes_of_a_million_persons_are_one_number():
@@ -76,8 +88,8 @@ def test_five_attributes_of_a_million_persons_are_one_number():
 # --- what a holder sees ---------------------------------------------------------------------------------
 
 N_PERSONS, WIDTH = 3, 3
-TINY = 2**17 - 131
-"""A modulus for two attributes of two counters and a guard of four bits; no multiple of 2^L."""
+TINY = 2**20 - 131
+"""A modulus for two attributes of two counters and a guard of four bits."""
 
 
 class Queued(BitSource):
@@ -96,27 +108,30 @@ class Queued(BitSource):
 @pytest.fixture
 def tiny(monkeypatch):
     """A layout in which everything can be tried."""
-    monkeypatch.setattr(counters, "CAPACITY", 16)
+    monkeypatch.setattr(counters, "CAPACITY", 19)
     monkeypatch.setattr(counters, "GUARD_BITS", 4)
     return Packing.of({0: 2, 1: 2}, {0: (5,), 1: (5,)}, WIDTH)
 
 
-def views(packing, value, noise, modulus=TINY):
-    """Return how often a holder sees each number, over all R, where its plaintexts have some sum."""
-    return Counter(
-        int((value + packing.addend(0, noise, mpz(modulus), Queued(each))) % modulus)
-        for each in range(modulus >> packing.n_bits(0))
-    )
+def addends(packing, noise, modulus, fillers=None):
+    """Return what is added to a number, over all F, or some, and all u."""
+    first, end = packing.span(0)
+    return [
+        int(packing.addend(0, noise, mpz(modulus), Queued(filler, top)))
+        for filler in (range(1 << first) if fillers is None else fillers)
+        for top in range(modulus >> end)
+    ]
 
 
 def views_of(packing, counts, noisy):
-    """Return the same where the sum has some counts, and noise leads to some noisy numbers."""
+    """Return how often a holder sees each number where a sum has some counts, and noise leads to others."""
     value = sum(
         count << (packing.places[attribute].start + i * WIDTH)
         for attribute, of_attribute in counts.items()
         for i, count in enumerate(of_attribute)
     )
-    return views(packing, value, {each: np.array(noisy[each]) - np.array(counts[each]) for each in counts})
+    noise = {each: np.array(noisy[each]) - np.array(counts[each]) for each in counts}
+    return Counter((value + each) % TINY for each in addends(packing, noise, TINY))
 
 
 SUMS = [{0: (a, N_PERSONS - a), 1: (b, N_PERSONS - b)} for a, b in product(range(N_PERSONS + 1), repeat=2)]
@@ -128,49 +143,91 @@ SUMS = [{0: (a, N_PERSONS - a), 1: (b, N_PERSONS - b)} for a, b in product(range
     [{0: one, 1: other} for one, other in product([(0, 3), (-4, 3), (-9, 1), (11, -2)], [(1, 2), (4, -90)])],
 )
 def test_a_holder_sees_the_noisy_numbers_and_nothing_else(tiny, noisy):
-    """Exhaustively: all sums of rows and all R. Also noisy numbers that do not fit their counters, whose
+    """Exhaustively: all sums of rows, all F and u. Also noisy numbers that do not fit their counters, whose
     carries reach the neighbours, the part above the layout, and the other end of the modulus.
     """
     reached = [views_of(tiny, counts, noisy) for counts in SUMS]
     assert all(each == reached[0] for each in reached)
-    # Above the layout every value is there once.
+    # Above and below the counters every value is there once.
+    first, end = tiny.span(0)
     assert set(reached[0].values()) == {1}
-    assert len(reached[0]) == TINY >> tiny.n_bits(0)
+    assert len(reached[0]) == (TINY >> end) << first
     one_more = {**noisy, 1: (noisy[1][0] + 1, noisy[1][1])}
     assert views_of(tiny, SUMS[0], one_more) != reached[0]
 
 
 def test_noisy_numbers_that_fit_are_read_from_every_number_that_is_seen(tiny):
-    """Whatever R is: it stays above the counters and below the modulus."""
+    """Whatever F and u are: they stay below and above the counters, and above is uniform."""
     for noisy in ({0: (0, 3), 1: (-4, 2)}, {0: (3, 3), 1: (-4, -4)}, {0: (3, 3), 1: (3, 3)}):
-        for seen in views_of(tiny, SUMS[5], noisy):
-            read = tiny.read(0, mpz(seen))
+        seen = views_of(tiny, SUMS[5], noisy)
+        for each in seen:
+            read = tiny.read(0, mpz(each), mpz(TINY))
             assert {each: tuple(numbers.tolist()) for each, numbers in read.items()} == noisy
+        first, end = tiny.span(0)
+        top = TINY >> end
+        assert Counter(each // (TINY // top) for each in seen) == dict.fromkeys(range(top), 1 << first)
 
 
-def test_what_is_above_the_layout_is_hidden(monkeypatch):
-    """Of all plaintexts, whatever a holder encrypted: two that differ by h above the layout look the same but
-    for h + 1 of all R. Without R, or with one that is half as large, they would not.
+def seen(values, modulus):
+    """Return how often each number is seen, `(modulus,)`."""
+    return np.bincount(np.asarray(values) % modulus, minlength=modulus)
+
+
+def moved(one, other):
+    """Return how many of all numbers differ: the total variation distance, times their number."""
+    return int(np.abs(one - other).sum()) // 2
+
+
+DRAWS = [[(1, -2)], [(-3, 5)], [(-1, 0), (0, 0), (0, 0), (1, 0), (0, 1), (-1, -1)]]
+"""Noise on both counters: one that is known, one that does not fit, and a distribution."""
+
+
+@pytest.mark.parametrize("modulus", [4096, 4099, 6143, 7168, 8189])
+@pytest.mark.parametrize("draws", DRAWS)
+def test_every_plaintext_shows_its_noisy_counters_alone(monkeypatch, modulus, draws):
+    """All plaintexts, valid or not, all F and u: what is seen is as the theorem of the module says, but for
+    a·t of all M·2^g numbers. With t = 0 nothing is left, and with the largest t less than 2^-s.
     """
-    monkeypatch.setattr(counters, "CAPACITY", 9)
-    monkeypatch.setattr(counters, "GUARD_BITS", 4)
-    packing, modulus = Packing.of({0: 2}, {0: (5,)}, 2), 1021
-    noise, size = {0: np.array([1, -2])}, modulus >> packing.n_bits(0)
+    monkeypatch.setattr(counters, "CAPACITY", 12)
+    monkeypatch.setattr(counters, "GUARD_BITS", 3)
+    packing = Packing.of({0: 2}, {0: (5,)}, 2)
+    first, end = packing.span(0)
+    filler, top = 1 << first, modulus >> end
+    low, rest = modulus // top, modulus % top
+    noises = [{0: np.array(each)} for each in draws]
+    added = np.array([each for noise in noises for each in addends(packing, noise, modulus)])
+    assert added.size == len(draws) * top * filler
+    assert 8 * rest < filler
+    uniform = np.arange(filler) + low * np.arange(top)[:, None]
     for value in range(modulus):
-        above, within = divmod(value, 1 << packing.n_bits(0))
-        one, other = views(packing, value, noise, modulus), views(packing, within, noise, modulus)
-        assert sum((one - other).values()) <= above + 1
-    assert size == 63
+        above, within = divmod(value, low)
+        counted, fraction = divmod(within, filler)
+        expected = np.zeros(modulus, dtype=np.int64)
+        for one, other in draws:
+            noisy = (one + 2) + 4 * (other + 2) + counted + (np.arange(filler) < fraction)
+            expected += seen((filler * noisy + uniform).ravel(), modulus)
+        assert moved(seen(value + added, modulus), expected) <= len(draws) * above * rest
+
+
+def test_without_filler_a_wrap_is_seen(monkeypatch):
+    """Random numbers above the counters alone leave more than the bound of the test before."""
+    monkeypatch.setattr(counters, "CAPACITY", 12)
+    monkeypatch.setattr(counters, "GUARD_BITS", 3)
+    packing, modulus = Packing.of({0: 2}, {0: (5,)}, 2), 8189
+    added = np.array(addends(packing, {0: np.array([1, -2])}, modulus, [0]))
+    assert added.size == 7
+    low = modulus // 7
+    assert [moved(seen(h * low + added, modulus), seen(added, modulus)) for h in range(8)] == list(range(8))
 
 
 def test_random_numbers_are_uniform():
     """Each below the bound comes from one word, and words beyond it are drawn again."""
     for bound in (1, 5, 8, 11):
-        size = 1 << mpz(bound).bit_length()
+        size = 1 << (bound - 1).bit_length()
         drawn = Counter(uniform_number(mpz(bound), Queued(word, 0)) for word in range(size))
         assert drawn == Counter({0: size - bound}) + Counter(range(bound))
-    large = [uniform_number(MODULUS, SeededBits(seed)) for seed in range(300)]
-    assert 110 < sum(each < MODULUS // 2 for each in large) < 190
+    large = [uniform_number(MODULI[1], SeededBits(seed)) for seed in range(300)]
+    assert 110 < sum(each < MODULI[1] // 2 for each in large) < 190
 
 
 # --- bounds ---------------------------------------------------------------------------------------------
