@@ -29,8 +29,10 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
 
     Raises:
         UnusableDataError: If there are too many records for a synthetic release; nothing is spent.
-        IntegrityError: If an answer is not on the disk as it arrived, or the answers do not add up.
+        IntegrityError: If an answer is not on the disk as it arrived, the answers do not add up, or their
+            sums are implausible.
     """
+    from common.synthesis.plausible import fault_of_sums
     from common.synthesis.schedule import RoundSums, n_numbers, next_round
 
     design, sums = design_and_sums(release)
@@ -40,6 +42,8 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
     if before:
         total = _add_up(release, intake)
         sums.append(total)
+        if fault := fault_of_sums(design, sums, plan.groups):
+            raise IntegrityError(fault, "nothing was published; ask the administrators of these owners")
         attached = total.astype("<i8").tobytes()
     else:
         _check(design)

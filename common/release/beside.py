@@ -117,7 +117,7 @@ class _Drawn(RecordsCheck):
             design = design_of(plan, n_records(plan, addendum))
             check_design(design)
         codes = (np.concatenate(pieces) for pieces in self._codes.values())
-        made = check_drawn(design, measured_in(design, counts).seed.hex(), counts, codes, due)
+        made = check_drawn(design, measured_in(design, counts, plan.groups).seed.hex(), counts, codes)
         with step("the rounds", hint):
             attached = [document.attached for document, _ in rounds]
             sums = [digest(sums_of_round.astype("<i8").tobytes()) for sums_of_round in made.measured.sums]

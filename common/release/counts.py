@@ -32,6 +32,7 @@ from common.errors import IntegrityError
 from common.model.schema import Attribute
 from common.planning.synthetic import MEAN_DEVIATION
 from common.synthesis.binning import Binning
+from common.synthesis.plausible import fault_of_sums
 from common.synthesis.schedule import (
     Design,
     OneWay,
@@ -170,8 +171,11 @@ def bin_texts(attribute: Attribute, binning: Binning) -> list[str]:
     return leaf_texts(attribute, np.append(edges[:-1][starts], edges[-1]))
 
 
-def measured_in(design: Design, counts: pa.Table) -> RoundSums:
+def measured_in(design: Design, counts: pa.Table, groups: Sequence[Sequence[str]] = ()) -> RoundSums:
     """Return what a table of noisy counts says that was measured; it is untrusted input.
+
+    Args:
+        groups: Ids of the owners by group, to name those whose counts are implausible.
 
     Raises:
         IntegrityError: If it is not the table of this release, naming the first thing that is not.
@@ -184,6 +188,8 @@ def measured_in(design: Design, counts: pa.Table) -> RoundSums:
             raise IntegrityError(f"{COUNTS_FILE} lacks numbers of round {len(sums) + 1}", _HINT)
         sums.append(given[:size])
         given = given[size:]
+        if fault := fault_of_sums(design, sums, groups):
+            raise IntegrityError(f"{COUNTS_FILE} is implausible: {fault}", _HINT)
     if given.size:
         raise IntegrityError(f"{COUNTS_FILE} has {given.size} numbers that nothing asked for", _HINT)
     for name, expected in zip(COLUMNS.names, counts_table(design, asked).columns, strict=True):

@@ -19,6 +19,7 @@ from common.errors import IntegrityError, ProtocolError
 from common.files import atomic_writer, file_digest, read_chunks
 from common.model.rounds import Parcel, ParcelKind, largest_parcel
 from common.progress import Progress
+from common.synthesis.plausible import fault_of_tables
 from common.synthesis.roles import Roles, Shared, Terms
 from common.synthesis.schedule import Design, Round, RoundSums, next_round
 from common.trust.signing import Domain
@@ -245,9 +246,12 @@ class Crossing:
         message = _message_of(self._file(sums, name).read_bytes(), place, name)
         key = PrivateKey(self.keys.pair_key)
         try:
-            return noisy_counts(self.roles, self.number, adder, self.shared, message, key)
+            counts = noisy_counts(self.roles, self.number, adder, self.shared, message, key)
         except IntegrityError as error:
             raise _foreign(name, error.message) from None
+        if fault := fault_of_tables(self.roles, self.number, adder, self.shared, counts, self.sums):
+            raise _foreign(name, fault)
+        return counts
 
     def needed(self, kind: ParcelKind, sent: Iterable[SignedParcel]) -> dict[str, Parcel]:
         """Return what this owner needs of what others sent, by owner.

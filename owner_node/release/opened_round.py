@@ -15,6 +15,7 @@ from common.model.fragment import Addendum
 from common.model.rounds import NUMBER_BYTES, Parcel, RoundDocument, SumKey
 from common.planning.synthetic import check_delta, design_of
 from common.release.summary import n_records
+from common.synthesis.plausible import fault_of_sums
 from common.synthesis.schedule import Design, Round, RoundSums, n_rounds, next_round
 from common.synthesis.sums import LARGEST_SUM, Masks
 from common.trust.signing import Domain
@@ -158,6 +159,8 @@ def _questions(
         raise ProtocolError(f"the sums are not those of this release: {problem}") from None
     if isinstance(asked, RoundSums):
         raise ProtocolError(f"the release has no round {len(before) + 1}")
+    if fault := fault_of_sums(design, sums, work.plan.groups):
+        raise IntegrityError(fault, "nothing was published; ask these owners, and the aggregator's operator")
     return asked, design, sums
 
 

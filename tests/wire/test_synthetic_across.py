@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from aggregator.api.uploads import Uploads
+from aggregator.drive import rounds
 from aggregator.release import linking
 from common.canonical import canonical
 from common.clock import utc_now
@@ -25,12 +26,13 @@ from common.model.rounds import CIPHERTEXT_BYTES, Parcel
 from common.model.schema import Attribute, AttributeType
 from common.progress import Progress
 from common.release.verification import verify_release
+from common.synthesis import plausible
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.config import OwnerConfig, PolicyConfig
 from owner_node.connection.client import AggregatorClient, NotTakenError
 from owner_node.connection.credentials import own_credentials
-from owner_node.release import crossing
+from owner_node.release import crossing, opened_round
 from owner_node.release.recomputed import Message, recompute
 from owner_node.release.records import NOT_KEPT, Records
 from owner_node.release.work import Owner
@@ -39,6 +41,7 @@ from owner_node.state.history import History
 from owner_node.state.rounds import Rounds
 from owner_node.state.session import SessionState
 from owner_node.synthesis import crossed, paillier
+from owner_node.synthesis.packing import Packing
 from owner_node.trust import Trust
 from tests.fakes.synthetic_owners import paillier_key
 from tests.wire.test_owner_daemon import Heard, ended, heard, owner, running, share_key
@@ -632,23 +635,95 @@ def refusals(configs: list[OwnerConfig]) -> list[str]:
 
 
 async def fails(
-    launch: Callable[..., Any], folder: Path, certificates: Path, heard: Heard, said: str
-) -> None:
+    launch: Callable[..., Any],
+    folder: Path,
+    certificates: Path,
+    heard: Heard,
+    said: str,
+    public: str = "what another owner sent for tables of both cannot be used",
+    epsilon: str = "1",
+) -> list[OwnerConfig]:
     """Check that a release fails with one sentence, publishes nothing and charges ε once."""
     aggregator = await launch()
-    configs = [part(folder, each, aggregator.daemon.address, certificates) for each in "ab"]
+    configs = [
+        replace(each, datasets=tuple(replace(data, total_epsilon=Decimal(1000)) for data in each.datasets))
+        for each in (part(folder, name, aggregator.daemon.address, certificates) for name in "ab")
+    ]
     share_key(configs)
     async with running(*configs):
         await heard.wait_for("connected", times=2)
-        await begin(aggregator, *"ab", layout="vertical")
+        await begin(aggregator, *"ab", layout="vertical", epsilon=epsilon)
         assert await ended(aggregator, seconds=120) == "failed"
         view = await aggregator.show()
-        assert "what another owner sent for tables of both cannot be used" in view.error.message
-        assert any(said in each for each in refusals(configs))
+        assert public in view.error.message
         assert not (aggregator.config.aggregator.release_dir / "r1").exists()
         await heard.wait_for("concluded", times=2)
-    assert [spent(each) for each in configs] == [1, 1]
-    assert all(len(rounds_of(each)) < 2 for each in configs)
+    assert said in "; ".join([view.error.message, *refusals(configs)])
+    assert [spent(each) for each in configs] == [Decimal(epsilon)] * 2
+    return configs
+
+
+SMALL_NOISE = "900"
+"""ε with which noise explains less than the 60 records of a test."""
+
+
+async def test_an_adder_that_weights_persons_is_named(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It raises the ciphertexts of its targets to a power, to read their bins at the holder in the tables."""
+    add = crossed._add
+
+    def powers(work: Any) -> Any:
+        key = paillier.PublicKey(int.from_bytes(work.modulus))
+        rows = [pow(int(each), 1000, int(key.square)) for each in key.parse(work.data)]
+        return add(replace(work, data=paillier.to_bytes(rows)))
+
+    monkeypatch.setattr(crossed, "_add", powers)
+    said = "noise explains a distance of at most"
+    configs = await fails(launch, tmp_path, certificates, heard, said, epsilon=SMALL_NOISE)
+    (refusal,) = refusals(configs)
+    assert re.match("what owner a sent for tables of both cannot be used: .* of age and ward is ", refusal)
+    assert len(rounds_of(configs[1])) < 2
+
+
+async def test_a_holder_that_encrypts_no_rows_is_named(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Weights in place of ones, at a holder that accepts what comes back."""
+    numbers = Packing.numbers
+    monkeypatch.setattr(Packing, "numbers", lambda *work: [1000 * each for each in numbers(*work)])
+    monkeypatch.setattr(crossing, "fault_of_tables", lambda *_: "")
+    found = " of age and ward, counted by a, b, is "
+    await fails(launch, tmp_path, certificates, heard, found, found, SMALL_NOISE)
+
+
+async def test_invented_sums_are_not_answered(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An aggregator that states other sums than it has gets no answer to the next round."""
+    add_up = rounds._add_up
+    monkeypatch.setattr(rounds, "_add_up", lambda *known: add_up(*known) + 100)
+    # Owners have what they check with.
+    assert "fault_of_sums" in vars(opened_round)
+    monkeypatch.setattr(plausible, "fault_of_sums", lambda *_: "")
+    said = "the total of age, counted by a, is "
+    configs = await fails(
+        launch, tmp_path, certificates, heard, said, "a signature or digest does not hold", SMALL_NOISE
+    )
+    assert refusals(configs)
+    assert all(len(rounds_of(each)) == 1 for each in configs)
 
 
 async def test_a_key_of_two_owners_ends_the_release(

@@ -172,3 +172,17 @@ def test_the_expected_error_of_a_pair_bounds_what_noise_did(release):
     place = counts.schema.get_field_index("standard_deviation")
     silent = counts.set_column(place, counts.schema.field(place), pa.array(np.zeros(counts.num_rows)))
     assert set(pair_errors(silent, design.n_records).values()) == {0.0}
+
+
+def test_counts_of_other_records_are_refused_before_anything_is_drawn(release, monkeypatch):
+    """A table of its own shape, with a matching seed, whose counts are those of no 20,000 records."""
+    monkeypatch.setattr("common.release.counts.synthesise", lambda *_: pytest.fail("was drawn"))
+    design, _, drawn = release
+    *before, last = drawn.measured.sums
+    invented = replace(drawn.measured, sums=(*before, last // 5))
+    table = counts_table(design, invented)
+    said = r"counts.parquet is implausible: the total of age and ward, counted by a, b, is [34],"
+    with pytest.raises(IntegrityError, match=said):
+        measured_in(design, table, [("a", "b")])
+    with pytest.raises(IntegrityError, match=r"is implausible: the total of age and ward is [34],"):
+        check_drawn(design, invented.seed.hex(), table, drawn.codes)
