@@ -23,7 +23,7 @@ from common.errors import (
     TesseraError,
 )
 from common.model.fragment import Receipt
-from common.model.rounds import Parcel, ParcelKind, largest_parcel
+from common.model.rounds import Parcel, ParcelKind
 from common.trust.signing import Domain, SignerSource
 from common.wire.chunks import data_of
 from common.wire.limits import check_lengths
@@ -276,9 +276,17 @@ def _check_parcel(release: Release, blob: Blob) -> bool:
         raise ProtocolError(
             f"no {blob.kind} of owner {blob.owner} are expected now", "do the work that is due"
         )
-    n_attributes = len(plan.assignment_of(blob.owner).names)
-    most = largest_parcel(ParcelKind(blob.kind), n_attributes, release.addendum.records[blob.owner])
-    if blob.size > most:
+    from common.planning.synthetic import design_of
+    from common.release.summary import n_records
+    from common.synthesis.counters import largest_parcel
+
+    # Across groups an owner is in one of them.
+    (group,) = plan.assignment_of(blob.owner).groups
+    design, n_persons = (
+        design_of(plan, n_records(plan, release.addendum)),
+        release.addendum.records[blob.owner],
+    )
+    if blob.size > largest_parcel(design, group, ParcelKind(blob.kind), n_persons):
         raise ProtocolError(f"{blob.size} bytes cannot be the {blob.kind} of this release")
     return False
 

@@ -54,11 +54,6 @@ class SignedKey(Document):
 
 CIPHERTEXT_BYTES = 768
 """Of an encrypted number, with keys of 3,072 bits."""
-_LARGEST_HEADER = 2**17
-_LARGEST_SUMS = 2**26
-"""Far above what the bins of 30 attributes need, a megabyte for every holder."""
-_MOST_GROUPS = 40
-"""Of owners: the rows of a person begin with a byte for each group of adders."""
 
 
 class ParcelKind(StrEnum):
@@ -84,20 +79,6 @@ class Parcel(Document):
     """SHA-256 of its bytes."""
     size: int
     """How many there are."""
-
-
-def largest_parcel(kind: ParcelKind, n_attributes: int, n_records: int) -> int:
-    """Return the most bytes that an owner can have to send others.
-
-    Args:
-        kind: What it sends.
-        n_attributes: How many attributes it has.
-        n_records: Number of persons.
-    """
-    if kind is ParcelKind.SUMS:
-        return _LARGEST_SUMS
-    # The bins of an attribute fit into one number.
-    return n_records * (n_attributes * CIPHERTEXT_BYTES + _MOST_GROUPS) + _LARGEST_HEADER
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from math import isqrt
 from typing import NamedTuple
 
 from common.errors import UsageError
-from common.model.rounds import CIPHERTEXT_BYTES
+from common.model.rounds import CIPHERTEXT_BYTES, ParcelKind
 from common.synthesis.accounting import Kind, Noise
 from common.synthesis.schedule import Design
 
@@ -18,6 +18,8 @@ CAPACITY = 8 * CIPHERTEXT_BYTES // 2 - 1
 MOST_PERSONS = 2**22
 _LAPLACE_REACH, _GAUSSIAN_REACH = 64, 12
 """Noise beyond so many scales or deviations has a probability below e^-60."""
+_LARGEST_HEADER = 2**17
+"""Bytes of a parcel beside ciphertexts and who has a person: keys, digests, and what seals them."""
 _SECONDS = 0.0015
 """To encrypt one number, as `docs/tables-across-owners.md` measures it."""
 
@@ -133,13 +135,38 @@ def traffic(design: Design) -> Traffic:
     Raises:
         UsageError: If an attribute has too many bins to be encrypted, or there are too many persons.
     """
-    width, numbers = width_of(design), []
     # Owners of the last group encrypt nothing; all others send theirs to those of later groups.
-    for group in design.order[:-1]:
-        partners = counted_with(design, group)
-        places = layout({place: design.largest_binning(place) for place in partners}, partners, width)
-        numbers.append(1 + max((place.number for place in places.values()), default=-1))
+    numbers = [_most_numbers(design, group) for group in design.order[:-1]]
     rows = [CIPHERTEXT_BYTES * design.n_records * number for number in numbers]
     later = [sum(map(design.n_owners.__getitem__, design.order[i:])) for i in range(1, design.n_groups)]
     passed_on = sum(size * n_owners for size, n_owners in zip(rows, later, strict=True))
     return Traffic(sum(rows), passed_on, _SECONDS * design.n_records * max(numbers, default=0))
+
+
+def _most_numbers(design: Design, group: int) -> int:
+    """Return how many numbers a person of a holder can have."""
+    partners = counted_with(design, group)
+    sizes = {place: design.largest_binning(place) for place in partners}
+    places = layout(sizes, partners, width_of(design))
+    return 1 + max((place.number for place in places.values()), default=-1)
+
+
+def largest_parcel(design: Design, group: int, kind: ParcelKind, n_persons: int) -> int:
+    """Return the most bytes that an owner can have to send others in a round.
+
+    Args:
+        group: The owner's group.
+        kind: What it sends.
+        n_persons: The owner's.
+    """
+    place = design.order.index(group)
+    if kind is ParcelKind.ROWS:
+        adding = design.n_groups - 1 - place
+        return n_persons * (_most_numbers(design, group) * CIPHERTEXT_BYTES + adding) + _LARGEST_HEADER
+    size = 0
+    for holders in design.order[:place]:
+        counted = {other for others in counted_with(design, holders).values() for other in others}
+        n_bins = sum(design.largest_binning(each) for each in counted if design.home(each) == group)
+        of_holder = n_bins * _most_numbers(design, holders) * CIPHERTEXT_BYTES + _LARGEST_HEADER
+        size += design.n_owners[holders] * of_holder
+    return size

@@ -17,8 +17,9 @@ from common.arrays import Int64Array, TokenArray
 from common.canonical import digest
 from common.errors import IntegrityError, ProtocolError
 from common.files import atomic_writer, file_digest, read_chunks
-from common.model.rounds import Parcel, ParcelKind, largest_parcel
+from common.model.rounds import Parcel, ParcelKind
 from common.progress import Progress
+from common.synthesis.counters import largest_parcel
 from common.synthesis.plausible import fault_of_tables
 from common.synthesis.roles import Roles, Shared, Terms
 from common.synthesis.schedule import Design, Round, RoundSums, next_round
@@ -318,8 +319,8 @@ class Crossing:
         stated = (parcel.release, parcel.plan_digest, parcel.opening)
         if stated != (work.plan.release, work.plan.digest, self.opening):
             raise _foreign(owner, "it is of another round or release")
-        n_attributes = len(work.plan.assignment_of(owner).names)
-        if not 0 < parcel.size <= largest_parcel(parcel.kind, n_attributes, self.design.n_records):
+        group = self.design.group_of(self.owners.index(owner))
+        if not 0 < parcel.size <= largest_parcel(self.design, group, parcel.kind, self.design.n_records):
             raise _foreign(owner, f"it cannot have {parcel.size} bytes")
 
     def _file(self, parcels: Mapping[str, Parcel], owner: str) -> Path:

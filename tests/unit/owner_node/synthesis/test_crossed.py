@@ -17,10 +17,10 @@ from gmpy2 import invert, mpz, powmod
 
 from common.canonical import canonical
 from common.errors import IntegrityError
-from common.model.rounds import CIPHERTEXT_BYTES
+from common.model.rounds import CIPHERTEXT_BYTES, ParcelKind
 from common.model.schema import Attribute, AttributeType
 from common.synthesis import counters
-from common.synthesis.counters import traffic
+from common.synthesis.counters import largest_parcel, traffic
 from common.synthesis.roles import Roles
 from common.synthesis.schedule import Design, OneWay, attributes_of, next_round, split
 from owner_node.synthesis import crossed
@@ -159,6 +159,22 @@ def test_rows_are_no_more_than_public_numbers_say(pairs):
     expected = 300 * CIPHERTEXT_BYTES * packing_of(made.roles, made.holder).n_numbers
     assert expected <= len(made.rows()) - 300 < expected + 2**16
     assert expected <= traffic(made.design).n_bytes <= 2 * expected
+
+
+@pytest.mark.parametrize("homes", [(0, 1, 0, 1), (0, 1, 1, 1), (1, 0, 0, 0)])
+def test_parcels_are_no_larger_than_public_numbers_say(homes):
+    """Of every group, also of many persons: rows have a byte for each group of adders, and both a header."""
+    made = Pair.of(300, homes=homes)
+    rows = made.rows()
+    for size, owner, kind in (
+        (len(rows), made.holder, ParcelKind.ROWS),
+        (len(made.answer(made.added(rows))), made.adder, ParcelKind.SUMS),
+    ):
+        most = largest_parcel(made.design, made.design.group_of(owner), kind, 300)
+        assert size <= most <= 2 * size + 2**17
+    many = replace(made.design, n_records=2**22, epsilon=Decimal(1))
+    group = many.group_of(made.holder)
+    assert largest_parcel(many, group, ParcelKind.ROWS, 2**22) <= traffic(many).n_bytes + 2**22 + 2**17
 
 
 # --- tables ---------------------------------------------------------------------------------------------
