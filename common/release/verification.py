@@ -62,7 +62,7 @@ from common.trust.identity import (
     verify_chain,
 )
 from common.trust.signing import Domain, load_chain, verify, verify_document
-from common.words.guarantee import composition, trial
+from common.words.guarantee import composition, trial, trusted
 from common.words.linking import linking_result
 from common.words.numbers import bound_text, delta_text, moment_text
 from common.workspace import Workspace, temporary_workspace
@@ -234,6 +234,7 @@ class Verified:
             f"{self.n_records:,} records of {owners}",
             *(f"linking found: {line}" for line in linking_result(self.plan, self.addendum)),
             self._bounds_in_words(),
+            *trusted(self.plan),
             f"published {moment_text(self.published, seconds=True)} by {self.plan.aggregator}",
             f"plan {self.plan_digest}, manifest {self.manifest_digest}",
             *(f"note: {caveat}" for caveat in self._unchecked_parts()),

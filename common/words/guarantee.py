@@ -49,19 +49,31 @@ def worth_of(plan: Plan) -> Worth:
 
 def promises(plan: Plan) -> tuple[str, ...]:
     """Say what a release promises, one sentence or two per line, with the plan's numbers."""
-    return (*trial(plan), *words_of(plan).promises(plan), _unit(plan), composition(plan))
+    return (*trial(plan), *words_of(plan).promises(plan), *trusted(plan), _unit(plan), composition(plan))
 
 
-def essentials(plan: Plan) -> tuple[str, ...]:
+def trusted(plan: Plan, owner: str = "") -> tuple[str, ...]:
+    """Say whom a release trusts to follow the protocol, and what of an owner's records they could read.
+
+    Args:
+        owner: Owner id; empty for all owners of the release.
+    """
+    return words_of(plan).trusted(plan, owner)
+
+
+def essentials(plan: Plan, owner: str = "") -> tuple[str, ...]:
     """Return what matters most for a decision, in a line or two each.
 
     What the plan says beyond what is shown, and how often a person may be charged; then what its product
-    promises and does not hide.
+    promises and does not hide, and whom it trusts.
+
+    Args:
+        owner: Id of the owner that decides; empty for all.
     """
     lines = [*_not_read(plan)]
     if (most := plan.linking.max_overlap) > 1:
         lines.append(f"A person may be at {most} owners and is charged at each of them.")
-    return (*trial(plan), *lines, *words_of(plan).essentials(plan))
+    return (*trial(plan), *lines, *words_of(plan).essentials(plan), *trusted(plan, owner))
 
 
 def _not_read(plan: Plan) -> Iterator[str]:

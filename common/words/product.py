@@ -24,6 +24,10 @@ class ProductWords(ABC):
     def essentials(self, plan: Plan) -> tuple[str, ...]:
         """Say what is promised and what is not hidden, in a line or two each."""
 
+    def trusted(self, _plan: Plan, _owner: str = "") -> tuple[str, ...]:
+        """Say whom an owner has to trust with what; without an owner, for all owners of the plan."""
+        return ()
+
     @abstractmethod
     def invariants(self, plan: Plan) -> tuple[str, ...]:
         """Say what is not hidden, whatever ε is, beside the records and their number."""

@@ -137,7 +137,7 @@ def alternative(plan: Plan) -> tuple[str, ...]:
     )
 
 
-_HONEST = "owners encrypt the bins of their own records and nothing else"
+_HONEST = "owners follow the protocol"
 """What tables across owners rely on."""
 
 
@@ -147,7 +147,7 @@ def promises_of(plan: Plan) -> tuple[str, ...]:
     if synthesis is not None and _may_collude(plan) and max(map(len, plan.groups)) - synthesis.colluding > 1:
         unless.append("unless more owners collude than the noise allows for")
     if plan.n_groups > 1:
-        unless.append("as long as owners encrypt only what they should")
+        unless.append(f"as long as {_HONEST}")
     holds = ", ".join([_ANYONE.rstrip("."), *unless]) + "."
     promised = promises(plan.epsilon_of_person(plan.most_multiples), plan.delta, holds)
     return (*promised, *filter(None, [collusion(plan)]))
@@ -194,8 +194,46 @@ def collusion(plan: Plan) -> str:
             f"of which one adds the whole noise. For them it also takes that {_HONEST}."
         )
     left = _left_if_all_collude(plan)
-    invented = " An owner that the aggregator invented counts as one that colludes." if left else ""
+    # Every owner proves that it has the linkage key, where there is one.
+    inventor = "the aggregator and one of the owners" if plan.linking.tokens else "the aggregator"
+    invented = f" An owner that {inventor} invented counts as one that colludes." if left else ""
     return f"{seen}{left}{invented}"
+
+
+def _trusted(plan: Plan, owner: str) -> tuple[str, ...]:
+    """Say which owners of other attributes can read what, if they do not follow the protocol.
+
+    A holder can read what is counted with its attributes, by weights in the rows that it encrypts. An adder
+    has the rows of all attributes that its holders count with anyone, and can return other sums than those
+    that were asked for (docs/tables-across-owners.md).
+    """
+    from common.planning.synthetic import design_of
+
+    group_of = {name: task.group for task in plan.tasks for name in task.names}
+    encrypted: dict[int, set[str]] = {}
+    counted: dict[tuple[int, int], set[str]] = {}
+    for pair in plan.counted_pairs:
+        for reading, read in (pair, pair[::-1]):
+            reader, group = group_of[reading], group_of[read]
+            if reader != group:
+                encrypted.setdefault(group, set()).add(read)
+                counted.setdefault((reader, group), set()).add(read)
+    readable: dict[int, set[str]] = {}
+    order = design_of(plan).order if counted else ()
+    for (reader, group), names in counted.items():
+        if not owner or owner in plan.owners_of(group):
+            adds = order.index(group) < order.index(reader)
+            readable.setdefault(reader, set()).update(encrypted[group] if adds else names)
+    readers: dict[tuple[str, ...], list[str]] = {}
+    for reader, read_names in sorted(readable.items()):
+        listed = tuple(each.name for each in plan.attributes if each.name in read_names)
+        readers.setdefault(listed, []).extend(plan.owners_of(reader))
+    return tuple(
+        f"This release trusts {', '.join(owners)} to follow the protocol. "
+        f"If {'it' if len(owners) == 1 else 'one of them'} does not, it can read which values of "
+        f"{', '.join(listed)} single persons have."
+        for listed, owners in readers.items()
+    )
 
 
 def _left_if_all_collude(plan: Plan) -> str:
@@ -306,6 +344,10 @@ class SyntheticWords(ProductWords):
             *derived_in(plan),
             f"Not hidden: {shown}.",
         )
+
+    def trusted(self, plan: Plan, owner: str = "") -> tuple[str, ...]:
+        """Say which owners of other attributes can read what, if they do not follow the protocol."""
+        return _trusted(plan, owner)
 
     def invariants(self, plan: Plan) -> tuple[str, ...]:
         """Say what is not hidden of who was left out and of many, and what owners learn of each other."""

@@ -129,6 +129,8 @@ def show_request(document: dict[str, Any], *, details: bool) -> None:
     console.print_line()
     show_sections(rest)
     if document["state"] == "awaiting_approval":
+        for line in document["trusts"]:
+            console.print_line(line)
         name = f"{document['aggregator']}/{document['release']}"
         console.print_line(f"to agree:  owner-node approve {name} --digest {document['plan_digest'][:12]}")
         console.print_line(f"to refuse: owner-node refuse {name} --reason TEXT")

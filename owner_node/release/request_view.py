@@ -12,7 +12,7 @@ from common.model.plan import Plan
 from common.model.privacy import charge
 from common.model.schema import Attribute, most_records
 from common.model.task import Assignment, PlannedAttribute
-from common.words.guarantee import essentials, invariants, promises, words_of
+from common.words.guarantee import essentials, invariants, promises, trusted, words_of
 from common.words.linking import allowed_findings, linking_result
 from owner_node.config import OwnerConfig, PolicyConfig
 from owner_node.state.sessions import Session
@@ -60,7 +60,8 @@ def request_view(
             if owner != config.owner.id
         ],
         "forecast": json.loads(session.forecast) if session.forecast else None,
-        "essentials": list(essentials(plan)),
+        "essentials": list(essentials(plan, config.owner.id)),
+        "trusts": list(trusted(plan, config.owner.id)),
         "promises": list(promises(plan)),
         "invariants": list(invariants(plan)),
     }

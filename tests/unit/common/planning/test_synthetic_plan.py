@@ -31,7 +31,7 @@ from common.planning.synthetic import (
 from common.synthesis.accounting import Budget, zcdp_rho
 from common.synthesis.counters import traffic
 from common.synthesis.schedule import Design
-from common.words.guarantee import composition, essentials, invariants, promises, worth_of
+from common.words.guarantee import composition, essentials, invariants, promises, trusted, worth_of
 from common.words.synthetic import collusion, expected_noise, questions
 
 
@@ -220,7 +220,7 @@ def test_groups_of_owners_share_noise_within_and_count_across():
     for each in (
         "the shares of any 2 of 3 owners and the shares of any 1 of 2 owners make up all of it",
         "by every two of their owners, of which one adds the whole noise",
-        "unless more owners collude than the noise allows for, as long as owners encrypt only",
+        "unless more owners collude than the noise allows for, as long as owners follow the protocol",
         "own owner keeps ε = 3",
     ):
         assert each in said
@@ -231,6 +231,52 @@ def test_groups_of_owners_share_noise_within_and_count_across():
 
 
 MATCHED = IdentifierRules(0, passes=(MatchPass("names", ("name:fold",)),))
+
+
+@pytest.mark.parametrize(
+    ("plan", "owner", "said"),
+    [
+        (planned(), "", []),
+        (across(), "north", [("south", "it", "north")]),
+        (across(), "", [("north", "it", "south"), ("south", "it", "north")]),
+        (mixed((("a", "b"), ("c",))), "a", [("c", "it", "of0")]),
+        (mixed((("a", "b"), ("c",))), "c", [("a, b", "one of them", "of1")]),
+    ],
+)
+def test_who_is_trusted_with_what(plan, owner, said):
+    """Owners of other attributes, and nobody else; each reads of it what only its program keeps it from."""
+    lines = tuple(
+        f"This release trusts {owners} to follow the protocol. If {it} does not, it can read which values of "
+        f"{names} single persons have."
+        for owners, it, names in said
+    )
+    assert trusted(plan, owner) == lines
+    assert {*lines} <= {*essentials(plan, owner)}
+    assert {*trusted(plan)} <= {*promises(plan)}
+
+
+def test_an_adder_is_trusted_with_all_that_its_holders_encrypt():
+    """It can return sums of other attributes than were asked for; a holder reads what is counted with its."""
+    described = {
+        owner: Schema(
+            tuple(Attribute(f"{owner}{i}", AttributeType.INTEGER, 0, n_values) for i in range(2)),
+            records_rounded=20_000,
+            identifier=IdentifierRules(),
+        )
+        for owner, n_values in (("a", 1), ("b", 9), ("c", 99))
+    }
+    pairs = (("a0", "b0"), ("a1", "c0"), ("b1", "c1"))
+    plan = in_groups(Layout.VERTICAL, described, (("a",), ("b",), ("c",)), pairs=pairs)
+    read = "can read which values of {} single persons have"
+    assert [read.format("a0, a1") in each for each in trusted(plan, "a")] == [True]
+    assert "trusts b, c to" in trusted(plan, "a")[0]
+    for owner, expected in (
+        ("b", {"a": "b0", "c": "b0, b1"}),
+        ("c", {"a": "c0", "b": "c1"}),
+    ):
+        for line, (other, names) in zip(trusted(plan, owner), expected.items(), strict=True):
+            assert f"trusts {other} to" in line
+            assert read.format(names) in line
 
 
 @pytest.mark.parametrize(
