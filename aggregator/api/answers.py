@@ -96,9 +96,7 @@ class Answers:
         if not plan.linking.tokens and answer.key_check:
             raise ProtocolError("the consent has a key-check value, the plan has no identifier", _COMPATIBLE)
         try:
-            consent = Consent(
-                release.id, owner, plan.digest, answer.key_check, "accept", answer.key_generation
-            )
+            consent = Consent.accepting(plan, owner, answer.key_check, answer.key_generation)
         except ValueError:
             raise ProtocolError("the key-check value or its generation is none", _COMPATIBLE) from None
         signed = self._statements.ledger_head(answer.ledger_head, owner)

@@ -331,7 +331,7 @@ def _evidence(release: Release) -> Evidence:
         if consented is None or sealed is None or statement is None:
             raise InternalError(f"owner {owner} has not consented and sealed")
         owners[owner] = OwnerEvidence(
-            Consent(release.id, owner, plan.digest, consented.key_check, "accept", consented.key_generation),
+            Consent.accepting(plan, owner, consented.key_check, consented.key_generation),
             Signed(bytes.fromhex(consented.signature), consented.certificate),
             statement,
             Signed(bytes.fromhex(sealed.signature), sealed.certificate),

@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
+from fnmatch import fnmatchcase
 from io import BufferedReader
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from common.canonical import canonical, parse_json
@@ -62,7 +63,8 @@ class Holdings:
     workspace: Workspace
     """Where long steps write original values for a while; never in a backup."""
     left_out: frozenset[str]
-    """Entries of the state directory that a restored party makes again or must not have."""
+    """What of the state directory a restored party makes again or must not have: entries, or patterns of
+    files."""
     removing: tuple[str, ...] = ()
     """Statements that delete from the copy of the database what a restored party must not have."""
 
@@ -177,7 +179,7 @@ def _members(holdings: Holdings, database: Path) -> Iterator[tuple[str, Path]]:
     scratch = holdings.workspace.scratch
     for path in sorted(holdings.state_dir.rglob("*")):
         name = path.relative_to(holdings.state_dir)
-        own = _is_left_out(holdings, name.parts[0]) or name.parts[0].startswith(holdings.database)
+        own = _is_left_out(holdings, name) or name.parts[0].startswith(holdings.database)
         spilled = path.is_relative_to(scratch) and (
             scratch != holdings.state_dir or name.parts[0].startswith(PREFIX)
         )
@@ -185,9 +187,10 @@ def _members(holdings: Holdings, database: Path) -> Iterator[tuple[str, Path]]:
             yield _STATE + name.as_posix(), path
 
 
-def _is_left_out(holdings: Holdings, entry: str) -> bool:
-    """Whether an entry of the state directory is neither written to a backup nor put back from one."""
-    return entry == LINKS or entry in holdings.left_out
+def _is_left_out(holdings: Holdings, name: PurePath) -> bool:
+    """Whether a file in the state directory is neither written to a backup nor put back from one."""
+    entries = (LINKS, *holdings.left_out)
+    return name.parts[0] in entries or any(fnmatchcase(name.as_posix(), each) for each in entries)
 
 
 def _add(archive: tarfile.TarFile, name: str, stream: BufferedReader | io.BytesIO) -> str:
@@ -299,7 +302,7 @@ def _restore_all(
     places |= {
         name: holdings.state_dir / name.removeprefix(_STATE)
         for name in members
-        if name.startswith(_STATE) and not _is_left_out(holdings, name.split("/")[1])
+        if name.startswith(_STATE) and not _is_left_out(holdings, PurePath(name.removeprefix(_STATE)))
     }
     places[_CONFIGURATION] = holdings.configuration
     kept = [

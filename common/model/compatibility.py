@@ -33,6 +33,7 @@ class Feature:
 
 
 FEATURES: Mapping[str, Feature] = {
+    "audit": Feature("0.2.0", lambda plan: plan.audit_days > 0),
     "following": Feature("0.2.0", lambda plan: bool(plan.following)),
     "intersect": Feature("0.1.0", lambda plan: plan.linking.intersects),
     "match-keys": Feature("0.1.0", lambda plan: bool(plan.passes)),

@@ -17,7 +17,7 @@ from functools import cached_property
 from common.canonical import OMITTED, Document, digest
 from common.model.match_quality import MatchQuality, contradictions_of
 from common.model.matches import Match
-from common.model.plan import RELEASE_ID, Plan
+from common.model.plan import MOST_AUDIT_DAYS, RELEASE_ID, Plan
 
 LINKINGS = ("disjoint", "overlapping", "equal", "intersected", "asserted")
 """What linking can have found (`common.model.plan.LinkingFound`)."""
@@ -93,6 +93,18 @@ class Consent(Document):
     """The decision: "accept" or "refuse"."""
     key_generation: int = field(default=0, metadata=OMITTED)
     """Generation of the linkage key; 0 where the plan has no identifier, or an older version answered."""
+    audit_days: int = field(default=0, metadata=OMITTED)
+    """For how many days after publication the owner keeps what an audit needs, as the plan asks."""
+
+    @classmethod
+    def accepting(cls, plan: Plan, owner: str, key_check: str, key_generation: int) -> "Consent":
+        """Return the consent of an owner that accepts a plan.
+
+        Raises:
+            ValueError: If the key-check value or the generation is malformed.
+        """
+        days = plan.audit_days
+        return cls(plan.release, owner, plan.digest, key_check, "accept", key_generation, days)
 
     def __post_init__(self) -> None:
         _check_names(self.release, self.owner)
@@ -102,6 +114,8 @@ class Consent(Document):
             raise ValueError("a key-check value is hexadecimal")
         if not 0 <= self.key_generation <= MOST_GENERATIONS or (self.key_generation and not self.key_check):
             raise ValueError("a generation goes with the key-check value of a linkage key")
+        if not 0 <= self.audit_days <= MOST_AUDIT_DAYS:
+            raise ValueError("an owner keeps its messages for an audit for some days, or not at all")
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,8 @@ TRIAL = "trial-"
 """Beginning of the ids of trials."""
 
 
+MOST_AUDIT_DAYS = 3650
+"""Ten years, the longest duration of any setting."""
 _COUNTED = 2
 """One-way counts, and tables of pairs."""
 
@@ -155,8 +157,12 @@ class Synthesis(Document):
     """What no record is, by facts that the operator states."""
     stated_following: tuple[str, ...] = field(default=(), metadata=OMITTED)
     """Names of the attributes that follow others by facts that the operator states."""
+    audit_days: int = field(default=0, metadata=OMITTED)
+    """For how many days after publication every owner keeps what its messages are computed again from."""
 
     def __post_init__(self) -> None:
+        if not 0 <= self.audit_days <= MOST_AUDIT_DAYS:
+            raise ValueError("owners keep their messages for an audit for some days, or not at all")
         if self.delta and not is_share(self.delta, Decimal(1)):
             raise ValueError("the delta of a synthetic release is a share")
         if self.colluding < 0 or len(self.split) != _COUNTED or sum(self.split) != 1:
@@ -278,6 +284,11 @@ class Plan(Document):
     def delta(self) -> Decimal:
         """δ of a release that is (ε, δ)-differentially private; else 0."""
         return Decimal(0) if self.synthesis is None else self.synthesis.delta
+
+    @property
+    def audit_days(self) -> int:
+        """For how many days after publication owners keep what an audit needs; 0 for none."""
+        return 0 if self.synthesis is None else self.synthesis.audit_days
 
     @property
     def structural_zeros(self) -> tuple[StructuralZero, ...]:

@@ -568,6 +568,8 @@ class Limits(Document):
     """Largest sum of δ of all releases of a budget; 0: ε-differential privacy alone."""
     min_colluding: int = field(default=0, metadata=OMITTED)
     """Fewest co-owners that noise of several owners must allow to collude with the aggregator."""
+    audit_days: int = field(default=0, metadata=OMITTED)
+    """For how many days, at least, owners of a synthetic release must keep what an audit needs."""
 
 
 @dataclass(frozen=True, slots=True)

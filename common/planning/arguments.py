@@ -25,6 +25,7 @@ from common.model.mechanisms import (
 )
 from common.model.plan import (
     LONGEST_PURPOSE,
+    MOST_AUDIT_DAYS,
     ON_MISMATCH,
     RELEASE_ID,
     BudgetSplit,
@@ -212,6 +213,24 @@ def parse_colluding(text: str) -> int | None:
             f"the number of colluding owners must be a whole number or auto, not {text!r}",
             "from 1 to one less than there are owners; 0 for one owner",
         ) from None
+
+
+def parse_audit(text: str) -> int:
+    """Read for how many days owners keep what an audit needs; 0 for an empty text.
+
+    Raises:
+        UsageError: If it is not a number of days.
+    """
+    days = int(text[:-1]) if _DAYS.fullmatch(text) else 0
+    if text and not 0 < days <= MOST_AUDIT_DAYS:
+        raise UsageError(
+            f"an audit cannot be asked for {text!r}",
+            f"write for how many days owners can be audited, from 1d to {MOST_AUDIT_DAYS}d: --audit 30d",
+        )
+    return days
+
+
+_DAYS = re.compile(r"[0-9]{1,4}d")
 
 
 def parse_pairs(texts: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -430,6 +449,16 @@ class ReleaseArguments:
         ),
     ] = NO_FACTS  # fmt: skip
     """Public knowledge about attributes of several owners."""
+    audit: Annotated[
+        int,
+        Argument(
+            "With --product synthetic: how long owners keep what an audit of their messages needs.",
+            parse_audit, metavar="30d", shown="not at all", label="Audit",
+            hint="Of synthetic records: days after publication for which owners can be audited, such as 30d.",
+            product=Product.SYNTHETIC,
+        ),
+    ] = 0  # fmt: skip
+    """Days after publication; 0 for none."""
     k: Annotated[
         int | None,
         Argument(
@@ -568,7 +597,7 @@ class ReleaseArguments:
         """Return the arguments as JSON-serialisable values."""
         document = {each.name: _stored(getattr(self, each.name)) for each in fields(self) if each.init}
         # The version before reads documents without these.
-        for name in ("anyway", "product", "delta", "colluding", "pairs", "facts"):
+        for name in ("anyway", "product", "delta", "colluding", "pairs", "facts", "audit"):
             if getattr(self, name) == DEFAULTS[name]:
                 del document[name]
         return document

@@ -48,6 +48,13 @@ def by_colluding(limits: Limits, plan: Plan) -> Iterator[str]:
         )
 
 
+def by_audit(limits: Limits, plan: Plan) -> Iterator[str]:
+    """Object to counts of owners that keep what an audit needs for less time than a policy asks for."""
+    if plan.product.rules.in_rounds and plan.audit_days < limits.audit_days:
+        asked = f"one for {plan.audit_days} days" if plan.audit_days else "none"
+        yield f'policy.require_audit = "{limits.audit_days}d", the plan asks for {asked}'
+
+
 def by_mechanism(limits: Limits, attributes: Sequence[PlannedAttribute]) -> Iterator[str]:
     """Object to mechanisms that a policy does not list, and to k below its minimum."""
     allowed = MECHANISMS if limits.mechanisms is None else limits.mechanisms
@@ -105,6 +112,7 @@ def objections(plan: Plan, owner: str, limits: Limits) -> tuple[str, ...]:
         *by_product(limits, plan.product),
         *by_delta(limits, plan.delta),
         *by_colluding(limits, plan),
+        *by_audit(limits, plan),
         *by_mechanism(limits, own.attributes),
         *by_charge(limits, own.attributes, own.epsilon_at(most), own.epsilon_joint_at(most)),
         *by_rank_noise(limits, own.attributes),

@@ -154,7 +154,7 @@ def _synthesis(
     split = budget_split(least_records(records), arguments.epsilon, arguments.delta)
     return Synthesis(
         colluding, split, arguments.delta, rules_of(tuple(dict.fromkeys(rules)), names),
-        named_pairs(arguments.pairs, names),
+        named_pairs(arguments.pairs, names), audit_days=arguments.audit,
     )  # fmt: skip
 
 

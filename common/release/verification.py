@@ -391,6 +391,8 @@ class _Judge:
                 raise IntegrityError("it is for another plan")
             if consent.decision != "accept":
                 raise IntegrityError("it refuses the plan")
+            if consent.audit_days != plan.audit_days:
+                raise IntegrityError("it keeps what an audit needs for another time than the plan says")
         with _step(f"the fragment statement of {owner}"):
             certificate = self._check_signed(
                 signed.statement_signed, Domain.FRAGMENT, statement.to_document(), party, "client", period

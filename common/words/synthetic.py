@@ -200,6 +200,16 @@ def collusion(plan: Plan) -> str:
     return f"{seen}{left}{invented}"
 
 
+def _audit(plan: Plan) -> str:
+    """Say how long owners keep what an audit of their messages needs; empty if the plan asks for none."""
+    if not plan.audit_days:
+        return ""
+    return (
+        f"For {count_text(plan.audit_days, 'day')} after publication every owner keeps its messages, with "
+        "the seed and keys that they follow from. Its auditor can compute them again. Then it deletes them."
+    )
+
+
 def _trusted(plan: Plan, owner: str) -> tuple[str, ...]:
     """Say which owners of other attributes can read what, if they do not follow the protocol.
 
@@ -346,8 +356,8 @@ class SyntheticWords(ProductWords):
         )
 
     def trusted(self, plan: Plan, owner: str = "") -> tuple[str, ...]:
-        """Say which owners of other attributes can read what, if they do not follow the protocol."""
-        return _trusted(plan, owner)
+        """Say which owners of other attributes can read what by deviating, and how long an audit shows it."""
+        return (*_trusted(plan, owner), *filter(None, [_audit(plan)]))
 
     def invariants(self, plan: Plan) -> tuple[str, ...]:
         """Say what is not hidden of who was left out and of many, and what owners learn of each other."""

@@ -15,6 +15,7 @@ from owner_node import config
 from owner_node.ledger.ledger import Ledger
 from owner_node.release.trial import trial_folder
 from owner_node.state.database import FILE_NAME, OwnerDatabase
+from owner_node.state.outbox import PARCELS
 from owner_node.state.presence import LOCK_NAME, PROGRESS_NAME, daemon_lock
 from owner_node.state.rounds import FORGET_SECRETS
 
@@ -34,7 +35,11 @@ def backup(
     show_made(
         made,
         target,
-        ["the sources of data sets", "passwords that come from the environment"],
+        [
+            "the sources of data sets",
+            "passwords that come from the environment",
+            "what audits of synthetic releases need",
+        ],
         as_json=as_json,
     )
 
@@ -60,8 +65,8 @@ def _holdings(path: Path) -> backups.Holdings:
         state_dir=owner.owner.state_dir,
         database=FILE_NAME,
         workspace=owner.engine.workspace(owner.owner.state_dir),
-        left_out=frozenset({LOCK_NAME, PROGRESS_NAME, trial_folder(owner.owner.state_dir).name}),
         # A recovered owner answers no round. Whoever has a backup could take the noise off published sums.
+        left_out=frozenset({LOCK_NAME, PROGRESS_NAME, trial_folder(owner.owner.state_dir).name, PARCELS}),
         removing=(FORGET_SECRETS,),
     )
 

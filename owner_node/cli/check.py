@@ -6,6 +6,7 @@ import typer
 
 from common.cli import console
 from common.cli.release_options import (
+    Audit,
     Colluding,
     Delta,
     Groups,
@@ -79,6 +80,7 @@ def check(
     product: ProductName = "",
     delta: Delta = "",
     colluding: Colluding = "",
+    audit: Audit = "",
     max_overlap: MaxOverlap = "",
     on_mismatch: OnMismatch = "",
     as_json: console.JsonOption = False,
@@ -94,7 +96,7 @@ def check(
         "layout": layout, "owners": owners, "groups": groups, "mechanism": mechanism, "k": k,
         "rank_noise": rank_noise,
         "aggregator": aggregator, "purpose": purpose, "attributes": attributes,
-        "product": product, "delta": delta, "colluding": colluding,
+        "product": product, "delta": delta, "colluding": colluding, "audit": audit,
         "max_overlap": max_overlap, "on_mismatch": on_mismatch,
     }  # fmt: skip
     asked = _question(owner, chosen, epsilon, about)

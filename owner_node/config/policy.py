@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from common.daemon.settings import Date, Epsilon, Names, Share, one_of
+from common.daemon.settings import Date, Duration, Epsilon, Names, Share, one_of
 from common.model.mechanisms import MECHANISMS
 from common.model.plan import LARGEST_PLAN, Layout
 from common.model.privacy import SMALLEST_K, Accounting
@@ -41,6 +42,12 @@ def _not_empty(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names:
         raise ValueError("expected at least one; without this key all are allowed")
     return names
+
+
+def _days(duration: timedelta) -> timedelta:
+    if duration % timedelta(days=1):
+        raise ValueError('expected whole days, such as "30d"')
+    return duration
 
 
 _LIMITS_ON_DATA = (
@@ -124,6 +131,8 @@ class PolicyConfig(Section):
     min_colluding: Annotated[int, Field(ge=0)] = 0
     """Fewest co-owners that the noise of a synthetic release must allow to collude with the aggregator; where
     a release has fewer, all of them."""
+    require_audit: Annotated[Duration, AfterValidator(_days)] = timedelta(0)
+    """How long after publication of a synthetic release all of its owners must keep what an audit needs."""
 
     max_attempts: Annotated[int, Field(ge=1)] = 10
     """Most linkings of one budget within 30 days that end without a charge; aggregators share them evenly,
@@ -163,6 +172,7 @@ class PolicyConfig(Section):
             None if set(self.products) >= set(_PRODUCTS) else self.products,
             self.total_delta,
             self.min_colluding,
+            self.require_audit.days,
         )
 
     @property

@@ -203,8 +203,7 @@ def _check_release(
     )
     try:
         plan = Plan.from_bytes(item.plan)
-        agreed = (item.key_check, "accept", item.key_generation)
-        consent = Consent(plan.release, owner, plan.digest, *agreed)
+        consent = Consent.accepting(plan, owner, item.key_check, item.key_generation)
         sealed = FragmentStatement.from_bytes(item.fragment) if item.fragment else None
     except (ValueError, TesseraError):
         raise refused from None

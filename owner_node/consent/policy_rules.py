@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from common.model.products import Product
 from common.planning.limits import (
+    by_audit,
     by_charge,
     by_colluding,
     by_layout,
@@ -87,10 +88,10 @@ def dates(work: JudgedWork) -> Iterator[Objection]:
 
 
 def names(request: Request) -> Iterator[Objection]:
-    """Object to a layout, aggregator, co-owner or purpose that the policy does not list."""
+    """Object to a layout, audit, aggregator, co-owner or purpose that the policy does not list."""
     policy, plan = request.policy, request.plan
     yield from products(plan.product, policy)
-    for rule in by_colluding(policy.limits, plan):
+    for rule in (*by_colluding(policy.limits, plan), *by_audit(policy.limits, plan)):
         yield Objection(rule)
     for rule in by_layout(policy.limits, plan.layout):
         yield Objection(rule)

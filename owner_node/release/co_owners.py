@@ -78,8 +78,7 @@ def _examine(plan: Plan, owner: str, shown: CoOwner | None, trust: Trust, since:
     if shown is None:
         return "", f"policy.co_owners: the aggregator presents no consent of {owner!r} to this plan"
     try:
-        stated = Consent(plan.release, owner, plan.digest, shown.key_check, "accept", shown.key_generation)
-        consent = stated.to_bytes()
+        consent = Consent.accepting(plan, owner, shown.key_check, shown.key_generation).to_bytes()
         signed = (Domain.CONSENT, consent, shown.signature, shown.certificate)
         return trust.check_owner(owner, *signed, since), ""
     except (TesseraError, ValueError) as error:

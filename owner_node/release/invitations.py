@@ -142,7 +142,7 @@ class Invitations:
                 return None
             work.reopen()
         value, generation = work.session.key_check, work.session.key_generation
-        statement = Consent(release, self._owner.id, plan_digest, value, "accept", generation)
+        statement = Consent.accepting(plan, self._owner.id, value, generation)
         signer = self._owner.signer.current_signer()
         signature = signer.sign(Domain.CONSENT, statement.to_bytes())
         return Acceptance(value, generation, signature, signer.chain_pem.encode())

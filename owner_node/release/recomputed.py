@@ -2,7 +2,7 @@
 
 It follows from the pinned records, from a seed and keys that were stored before anything was sent, and from
 what others sent. So an owner that counted other rows than its own cannot show how its messages came about.
-An owner keeps all that for a while after publication if `[owner] keep_for_audit` says so.
+An owner keeps all that for a while after publication if the plan or `[owner] keep_for_audit` says so.
 """
 
 from collections.abc import Iterator
@@ -17,9 +17,11 @@ from common.progress import Progress
 from owner_node.release.appraisal import Appraisal
 from owner_node.release.crossing import Crossing
 from owner_node.release.opened_round import OpenedRound
+from owner_node.release.records import DELETED
 from owner_node.release.work import Owner, ReleaseWork
 
 ANSWER = "answer"
+_DAY = len("2026-01-02")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,16 @@ def recompute(owner: Owner, work: ReleaseWork, progress: Progress) -> Iterator[M
         DataChangedError: If its source has other records than those that were pinned.
         IntegrityError: If something comes out otherwise than it was sent.
     """
-    answered, appraisal = owner.records.rounds.answered(*work.key[:2]), Appraisal(owner)
-    if not owner.records.rounds.may_continue(*work.key[:2]) or not all(each.answer for each in answered):
+    names, release = work.key[:2], work.session.release
+    answered, appraisal = owner.records.rounds.answered(*names), Appraisal(owner)
+    if not owner.records.rounds.may_continue(*names) or not all(each.answer for each in answered):
+        deleted = [line.time[:_DAY] for line in owner.records.history.entries(*names, DELETED)]
         raise UsageError(
-            f"{owner.id} does not keep the seed and keys of release {work.session.release} (any more)",
-            "[owner] keep_for_audit in owner.toml says how long after publication they are kept; without it "
-            "they are deleted then",
+            f"{owner.id} deleted its messages of release {release}, their seed and keys on {deleted[-1]}"
+            if deleted
+            else f"{owner.id} does not have the messages of release {release}, their seed and keys",
+            "the plan (--audit) or [owner] keep_for_audit in owner.toml says how long after publication they "
+            "are kept; without both they are deleted then. No backup has them",
         )
     try:
         before = ""

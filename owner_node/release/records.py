@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from common.model.fragment import KEPT_AFTER_END
+from common.model.plan import Plan, is_trial
 from owner_node.ledger.ledger import Ledger
 from owner_node.release.approvals import Approvals
 from owner_node.release.attempts import Attempts
@@ -19,6 +20,8 @@ from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session, Sessions
 
 NOT_KEPT = timedelta(0)
+DELETED = "messages-deleted"
+"""The event of the history that says when what rounds are computed again from was deleted."""
 _NOT_PUBLISHED = (SessionState.ENDED, SessionState.REFUSED)
 
 
@@ -46,7 +49,7 @@ class Records:
     """Linkings without a charge."""
     clock: Clock
     kept_for_audit: timedelta = NOT_KEPT
-    """How long after publication what rounds are computed again from is kept."""
+    """How long after publication what rounds are computed again from is kept, if no plan asks for more."""
 
     @classmethod
     def open(cls, state_dir: Path, clock: Clock, kept_for_audit: timedelta = NOT_KEPT) -> Self:
@@ -87,6 +90,9 @@ class Records:
         if over:
             with self.db.transaction() as tx:
                 self.rounds.forget(tx, over)
+                for aggregator, release in filter(lambda names: self.is_published(*names), over):
+                    self.sessions.forget_key(tx, aggregator, release)
+                    self.history.record(tx, aggregator=aggregator, release=release, event=DELETED)
             self.db.forget_removed()
         # A process may have died in between, and a recovery forgets rounds alone.
         self.outbox.keep_parcels(self.rounds.held())
@@ -95,6 +101,17 @@ class Records:
             if session is None or (session.state in _NOT_PUBLISHED and not self._may_go_on(session)):
                 self.outbox.destroy(aggregator, release)
 
+    def audit_time(self, plan: Plan) -> timedelta:
+        """Return how long after publication of a release what its rounds are computed again from is kept."""
+        if not plan.product.rules.in_rounds or is_trial(plan.release):
+            return NOT_KEPT
+        return max(self.kept_for_audit, timedelta(days=plan.audit_days))
+
+    def is_published(self, aggregator: str, release: str) -> bool:
+        """Whether a release was published."""
+        session = self.sessions.get(aggregator, release)
+        return session is not None and session.state is SessionState.PUBLISHED
+
     def _is_over(self, aggregator: str, release: str) -> bool:
         """Whether nobody can ask for answers to the rounds of a release any more, or how they came about."""
         session = self.sessions.get(aggregator, release)
@@ -102,8 +119,9 @@ class Records:
             return True
         if session.state is SessionState.PUBLISHED:
             # Without an audit nothing is kept, also where the clock was set back since.
-            since = self.clock() - datetime.fromisoformat(session.updated)
-            return not self.kept_for_audit or since >= self.kept_for_audit
+            plan, since = self.sessions.plan(session), self.clock() - datetime.fromisoformat(session.updated)
+            kept = NOT_KEPT if plan is None else self.audit_time(Plan.from_bytes(plan))
+            return not kept or since >= kept
         return session.state in _NOT_PUBLISHED and not self._may_go_on(session)
 
     def _may_go_on(self, session: Session) -> bool:

@@ -293,8 +293,8 @@ def _unknown(charges: Mapping[str, StatedCharge], name: str) -> list[LostCharge]
 
 
 def _end_sessions(tx: Transaction, records: Records) -> None:
-    # Answers that are not known here may have left: no synthetic release goes on.
-    records.rounds.forget(tx, records.rounds.held())
+    # Answers that are not known here may have left: no synthetic release goes on. Published ones are over.
+    records.rounds.forget(tx, (each for each in records.rounds.held() if not records.is_published(*each)))
     for session in records.sessions.all():
         if session.state not in FINAL:
             if session.plan_digest:

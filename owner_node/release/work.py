@@ -369,6 +369,9 @@ class ReleaseWork(Work):
             epsilon: Epsilon for the history, decimal text.
             changes: Fields of `Session` that are now known.
         """
+        if event in (SessionEvent.SEAL, SessionEvent.PUBLISH) and self.records.audit_time(self.plan):
+            # Messages are computed again from its tokens, also after another linkage key came.
+            changes["release_key"] = self.session.release_key
         sessions = self.records.sessions
         before = sessions.get(self.session.aggregator, self.session.release)
         self.session = sessions.advance(tx, self.session, event, **changes)

@@ -15,7 +15,10 @@ from common.model.plan import RELEASE_ID
 from common.trust.identity import is_name
 
 _SUFFIX = ".fragment"
+_FOLDER = "outbox"
 _PARCEL = ".parcel"
+PARCELS = f"{_FOLDER}/*{_PARCEL}"
+"""The files that owners of other attributes send each other, in the state directory."""
 # It occurs in no release id and no aggregator's name, so that no two pairs share a file name.
 _BETWEEN = "~"
 
@@ -24,7 +27,7 @@ class Outbox:
     """The folder of an owner's fragments."""
 
     def __init__(self, state_dir: Path) -> None:
-        self._directory = private_directory(state_dir / "outbox")
+        self._directory = private_directory(state_dir / _FOLDER)
 
     def path(self, aggregator: str, release: str) -> Path:
         """Return where a release's sealed fragment is, or will be.

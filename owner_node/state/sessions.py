@@ -147,7 +147,7 @@ class Sessions:
             _check_repeat(stored, changes)
             return stored
         if stored.release_key is not None and state not in LINKS:
-            changes["release_key"] = None
+            changes.setdefault("release_key", None)
         if state in (SessionState.REFUSED, SessionState.ENDED) and stored.state in UNSPENT:
             # Nothing of it can follow, and an aggregator can have as many refused as it likes.
             changes |= {"plan_signature": None, "aggregator_certificate": None}
@@ -294,6 +294,11 @@ class Sessions:
     def all(self) -> tuple[Session, ...]:
         """Return every session, oldest first."""
         return tuple(self._select("ORDER BY created, aggregator, release"))
+
+    def forget_key(self, tx: Transaction, aggregator: str, release: str) -> None:
+        """Remove the key of a release's tokens."""
+        names = (aggregator, release)
+        tx.execute("UPDATE sessions SET release_key = NULL WHERE aggregator = ? AND release = ?", names)
 
     def _store(self, tx: Transaction, session: Session, changed: Iterable[str]) -> Session:
         after = replace(session, updated=self._clock().isoformat())

@@ -5,6 +5,7 @@ from typing import Any
 
 from owner_node.config import OwnerConfig
 from owner_node.release.approvals import ACCEPTED, APPROVED, Approvals
+from owner_node.release.records import DELETED
 from owner_node.state.history import History, Line
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
@@ -20,6 +21,7 @@ _COURSE = {
     "sealed": "Result sealed",
     "uploaded": "Sent to the aggregator",
     "published": "Published",
+    DELETED: "Messages deleted: no audit is possible any more",
     "ended": "Ended without being published",
 }
 """The events of the history that a decision's reader needs, in words."""

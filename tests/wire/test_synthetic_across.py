@@ -32,9 +32,11 @@ from common.wire.v1 import owner_pb2 as wire
 from owner_node.config import OwnerConfig, PolicyConfig
 from owner_node.connection.client import AggregatorClient, NotTakenError
 from owner_node.connection.credentials import own_credentials
-from owner_node.release import crossing, opened_round
+from owner_node.linking import linkage_key
+from owner_node.release import crossing
 from owner_node.release.recomputed import Message, recompute
 from owner_node.release.records import NOT_KEPT, Records
+from owner_node.release.recovery import Recovery, carry_out
 from owner_node.release.work import Owner
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
@@ -179,7 +181,7 @@ async def test_an_auditor_computes_messages_again(
     configs = [
         replace(
             each,
-            owner=replace(each.owner, keep_for_audit=timedelta(days=2)),
+            owner=replace(each.owner, keep_for_audit=NOT_KEPT if honest else timedelta(days=2)),
             datasets=tuple(replace(dataset, total_epsilon=Decimal(1000)) for dataset in each.datasets),
         )
         for each in configs
@@ -196,9 +198,19 @@ async def test_an_auditor_computes_messages_again(
         with monkeypatch.context() as patch:
             if not honest:
                 patch.setattr(crossing, "encrypted_rows", other_rows)
-            await begin(aggregator, "a", "b", layout="vertical", epsilon="900")
+            asked = {"audit": "2d"} if honest else {}
+            await begin(aggregator, "a", "b", layout="vertical", epsilon="900", **asked)
             assert await ended(aggregator, seconds=120) == "published"
         await heard.wait_for("concluded", times=2)
+    manifest = json.loads((aggregator.config.aggregator.release_dir / "r1" / "manifest.json").read_bytes())
+    assert {each["consent"]["document"].get("audit_days") for each in manifest["owners"]} == {
+        "2" if honest else None
+    }
+    # Another linkage key, for later releases, and a recovery of the ledger change nothing.
+    linkage_key.new(adder.owner.state_dir, replace=True)
+    records = Records.open(adder.owner.state_dir, utc_now)
+    with records.db:
+        carry_out(records, Recovery((), 0, 0, ()), {}, adder, {})
     found = {(each.round, each.kind): each.digest for each in messages(adder)}
     assert list(found) == [(1, "answer"), (2, "sums"), (2, "answer")]
     assert found[2, "answer"] == session_of(adder).fragment_digest
@@ -212,15 +224,19 @@ async def test_an_auditor_computes_messages_again(
     Path(adder.datasets[0].source).write_text("person,age,sex\np0,1,true\n")
     with pytest.raises(DataChangedError):
         messages(adder)
-    # The time is over at one of them. At the other the setting is gone, and the clock was set back.
-    for config, days, kept in ((adder, 3, timedelta(days=2)), (holder, -1, NOT_KEPT)):
-        moment = (utc_now() + timedelta(days=days)).timestamp()
-        clock = partial(datetime.fromtimestamp, moment, UTC)
+    # The time is over at one of them. At the other the setting is gone, and the clock was set back: then only
+    # what the plan asks for is kept.
+    for config, days, kept in ((adder, 3, adder.owner.keep_for_audit), (holder, -1, NOT_KEPT)):
+        clock = partial(datetime.fromtimestamp, (utc_now() + timedelta(days=days)).timestamp(), UTC)
         later = Records.open(config.owner.state_dir, clock, kept)
         with later.db:
             later.drop_fragments()
+        if honest and config is holder:
+            assert messages(config)
+            continue
         assert not list((config.owner.state_dir / "outbox").glob("*.parcel"))
-        with pytest.raises(UsageError, match="does not keep the seed and keys of release r1"):
+        assert session_of(config).release_key is None
+        with pytest.raises(UsageError, match=f"deleted its messages of release r1, .* on {clock():%Y-%m-%d}"):
             messages(config)
 
 

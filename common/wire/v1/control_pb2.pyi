@@ -226,6 +226,7 @@ class StartRequest(_message.Message):
     COLLUDING_FIELD_NUMBER: _builtins.int
     PAIRS_FIELD_NUMBER: _builtins.int
     FACTS_FIELD_NUMBER: _builtins.int
+    AUDIT_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     """empty: the daemon chooses"""
     dataset: _builtins.str
@@ -260,6 +261,8 @@ class StartRequest(_message.Message):
     """empty: the default"""
     facts: _builtins.str
     """JSON: rules and tables across owners, of a synthetic release; empty: none"""
+    audit: _builtins.str
+    """"30d": how long owners of a synthetic release keep what an audit needs; empty: none"""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnerGroup]:
         """horizontal: one; vertical: one owner each"""
@@ -311,10 +314,11 @@ class StartRequest(_message.Message):
         colluding: _builtins.str = ...,
         pairs: _abc.Iterable[_builtins.str] | None = ...,
         facts: _builtins.str = ...,
+        audit: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anyway", b"anyway", "attributes", b"attributes", "budget_split", b"budget_split", "colluding", b"colluding", "confirmed", b"confirmed", "dataset", b"dataset", "delta", b"delta", "dry_run", b"dry_run", "epsilon", b"epsilon", "facts", b"facts", "formats", b"formats", "groups", b"groups", "k", b"k", "layout", b"layout", "max_overlap", b"max_overlap", "mechanism", b"mechanism", "min_common", b"min_common", "on_mismatch", b"on_mismatch", "out", b"out", "owner_column", b"owner_column", "pairs", b"pairs", "product", b"product", "purpose", b"purpose", "rank_noise", b"rank_noise", "release", b"release", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anyway", b"anyway", "attributes", b"attributes", "audit", b"audit", "budget_split", b"budget_split", "colluding", b"colluding", "confirmed", b"confirmed", "dataset", b"dataset", "delta", b"delta", "dry_run", b"dry_run", "epsilon", b"epsilon", "facts", b"facts", "formats", b"formats", "groups", b"groups", "k", b"k", "layout", b"layout", "max_overlap", b"max_overlap", "mechanism", b"mechanism", "min_common", b"min_common", "on_mismatch", b"on_mismatch", "out", b"out", "owner_column", b"owner_column", "pairs", b"pairs", "product", b"product", "purpose", b"purpose", "rank_noise", b"rank_noise", "release", b"release", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

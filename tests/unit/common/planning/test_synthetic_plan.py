@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -10,11 +11,13 @@ from aggregator.cli.plan_text import brief
 from common.canonical import canonical
 from common.cli.brief import LINES
 from common.errors import RefusedError, TesseraError, UsageError, VersionError
+from common.model.compatibility import HERE, check_features, features_of
+from common.model.fragment import Consent
 from common.model.plan import Layout, Plan
 from common.model.products import Product
 from common.model.schema import Attribute, AttributeType, IdentifierRules, Limits, MatchPass, Schema, excesses
 from common.model.structural_zeros import ExcludedValues, StructuralZero
-from common.planning.arguments import ReleaseArguments, parse_arguments
+from common.planning.arguments import ReleaseArguments, parse_arguments, parse_audit
 from common.planning.limits import check_limits
 from common.planning.planner import make_plan
 from common.planning.synthetic import (
@@ -33,6 +36,7 @@ from common.synthesis.counters import traffic
 from common.synthesis.schedule import Design
 from common.words.guarantee import composition, essentials, invariants, promises, trusted, worth_of
 from common.words.synthetic import collusion, expected_noise, questions
+from owner_node.config.policy import PolicyConfig
 
 
 def schema(n_attributes=4, n_values=50, records=30_000, **changes):
@@ -230,7 +234,32 @@ def test_groups_of_owners_share_noise_within_and_count_across():
     assert not across().has_partners
 
 
-MATCHED = IdentifierRules(0, passes=(MatchPass("names", ("name:fold",)),))
+def test_an_audit_that_the_plan_asks_for():
+    """Plan, consent and words have it, older owners are named, and a policy can ask for more."""
+    plan = across(audit=30)
+    assert Plan.from_bytes(plan.to_bytes()).audit_days == 30
+    assert b"audit" not in across().to_bytes() + Consent.accepting(across(), "north", "ab", 1).to_bytes()
+    assert Consent.accepting(plan, "north", "ab", 1).audit_days == 30
+    assert trusted(plan)[:-1] == trusted(across())
+    assert trusted(plan)[-1].startswith("For 30 days after publication every owner keeps its messages")
+    assert trusted(across(audit=1))[-1].startswith("For 1 day after")
+    older = replace(HERE, version="0.1.9", features=("synthetic-pairs",))
+    with pytest.raises(VersionError, match=r"south \(version 0\.1\.9\): audit, known since"):
+        check_features(features_of(plan), {"south": older})
+    policy = dict.fromkeys(plan.owners, schema(limits=PolicyConfig(require_audit=timedelta(30)).limits))
+    check_limits(plan, policy)
+    for days, said in ((29, "one for 29 days"), (0, "none")):
+        with pytest.raises(RefusedError, match=f'policy.require_audit = "30d", the plan asks for {said}'):
+            check_limits(across(audit=days), policy)
+
+
+@pytest.mark.parametrize("text", ["30", "0d", "3651d", "1.5d", "24h", "-1d", "audit"])
+def test_an_audit_is_asked_for_in_days(text):
+    """Nothing else is read as a time."""
+    assert parse_audit("30d") == 30
+    assert parse_audit("") == 0
+    with pytest.raises(UsageError, match="an audit cannot be asked for"):
+        parse_audit(text)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from common.daemon import backup as backups
 from common.web.doors import put_key
 from owner_node.cli import application
 from owner_node.state.database import OwnerDatabase
+from owner_node.state.outbox import Outbox
 from owner_node.state.rounds import Rounds
 from tests.fakes.owner_folder import ask_mask, make_owner_folder, spends
 
@@ -156,16 +157,19 @@ def test_one_time_links_are_not_in_it(masked, capsys):
 
 
 def test_seeds_of_noise_are_not_in_it(masked, capsys):
-    """With an old backup and the published sums, an owner's noise could be taken off them."""
+    """With an old backup and published sums, an owner's noise could be taken off. Nor are messages in it."""
     with OwnerDatabase(Path("state")) as db:
         with db.transaction() as tx:
             secrets = Rounds(db).make_secrets(tx, "hub", "r1")
+        parcel = Outbox(Path("state")).parcel("hub", "r1", "rows-0123")
+        parcel.write_bytes(b"encrypted")
         assert call(capsys, "backup", "copy.tar")[0] == 0
         assert Rounds(db).secrets("hub", "r1") == secrets
     copy = Path("copy.tar").read_bytes()
     assert b"CREATE TABLE sum_keys" in copy
     assert secrets.seed not in copy
     assert secrets.private_key not in copy
+    assert parcel.name.encode() not in copy
     lose(masked, "state")
     assert call(capsys, "restore", "copy.tar")[0] == 0
     with OwnerDatabase(Path("state")) as db:

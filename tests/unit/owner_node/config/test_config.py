@@ -199,6 +199,7 @@ def test_everything_of_a_data_set_reaches_the_run_time_form(tmp_path):
             "valid_until = 2026-01-31: before valid_from, 2026-02-01",
         ),
         ('approval = "yes"', 'policy.approval = "yes": expected one of "auto" or "manual"'),
+        ('require_audit = "36h"', 'policy.require_audit = "36h": expected whole days, such as "30d"'),
         ("manual_above_epsilon = 0", "policy.manual_above_epsilon = 0: expected a positive decimal"),
         ('co_owners = ["South"]', '"South": an owner\'s id has lower-case letters'),
         ('co_owners = ["south=12"]', '"south=12": expected ID or ID=FINGERPRINT'),
