@@ -212,7 +212,7 @@ def schema_document(view: "SchemaView") -> dict[str, Any]:
             "Products": _or_any(limits.products),
             "Sum of all δ": limits.total_delta,
             "Owners that must be allowed to collude": limits.min_colluding,
-            "Days of an audit": limits.audit_days,
+            "Days of an audit, at least": limits.audit_days,
             "Accounting": limits.accounting,
         },
     }

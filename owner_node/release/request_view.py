@@ -55,7 +55,7 @@ def request_view(
         else [],
         "leaves": _leaves(plan, assignment),
         "co_owners": [
-            _co_owner(assigned, config.policy)
+            _co_owner(plan, assigned, config.policy)
             for owner, assigned in plan.assignments.items()
             if owner != config.owner.id
         ],
@@ -121,10 +121,11 @@ def _leaves(plan: Plan, assignment: Assignment) -> list[str]:
     return [*lines, *words_of(plan).leaves(plan, assignment)]
 
 
-def _co_owner(assignment: Assignment, policy: PolicyConfig) -> dict[str, Any]:
+def _co_owner(plan: Plan, assignment: Assignment, policy: PolicyConfig) -> dict[str, Any]:
     pins = policy.pins.get(assignment.owner)
     if pins is None:
-        known = "as stated by the aggregator"
+        proof = "; proves the linkage key before anything is charged" if plan.linking.tokens else ""
+        known = f"as stated by the aggregator{proof}"
     else:
         known = "proves its pinned key before linking" if pins else "proves its certificate before linking"
     return {
