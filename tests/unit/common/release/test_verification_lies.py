@@ -271,6 +271,7 @@ def test_keys_renewed_while_the_release_was_made(made, tmp_path):
 OTHER = "0123456789abcdef" * 4
 TRULY_SIGNED: dict[str, tuple[str, dict[str, Any]]] = {
     "it refuses the plan": ("consent", {"decision": "refuse"}),
+    "it keeps what an audit needs for another time": ("consent", {"audit_days": 30}),
     "consent of a does not hold: it is for another plan": ("consent", {"plan_digest": OTHER}),
     "consent of a .* another plan": ("consent", {"owner": "b"}),
     "its number of records": ("statement", {"records": 7}),

@@ -3,7 +3,8 @@
 from decimal import Decimal
 
 from common.clock import utc_now
-from owner_node.cli.requests import brief
+from common.words.masked import MaskedWords
+from owner_node.cli.requests import brief, show_request
 from owner_node.release.decisions import Decisions
 from owner_node.views.plan import plan_document
 from tests.fakes.offering import N_RECORDS
@@ -46,6 +47,23 @@ def test_a_plan_that_a_person_refused_keeps_its_verdict(tmp_path):
             assert "limit of 90 % is kept" in page
             assert "Persons re-identified" in page
         assert "The strongest attack: re-identified by" in pages[1]
+
+
+def test_who_is_trusted_stands_where_the_decision_is_made(tmp_path, monkeypatch, capsys):
+    """On the page above the forms, on the paper to sign, and on the command line above what agrees."""
+    line = "This release trusts south to follow the protocol."
+    monkeypatch.setattr(MaskedWords, "trusted", lambda _words, _plan, _owner="": (line,))
+    with owner_console(tmp_path) as console:
+        console.sign_in()
+        page = console.ask("GET", PLAN).body
+        assert page.index("Your decision") < page.index(line) < page.index("Approve this plan")
+        assert line in console.ask("GET", f"{PLAN}/decision").body
+        decisions = Decisions(console.offering.records.db, utc_now)
+        document = plan_document(decisions.find("r1"), console.offering.config, decisions)
+        for details in (False, True):
+            show_request(document, details=details)
+            shown = capsys.readouterr().out
+            assert shown.index(line) < shown.index("to agree")
 
 
 def test_a_limit_that_is_exceeded_is_said_first(tmp_path):
