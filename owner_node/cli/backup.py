@@ -18,6 +18,7 @@ from owner_node.state.database import FILE_NAME, OwnerDatabase
 from owner_node.state.outbox import PARCELS
 from owner_node.state.presence import LOCK_NAME, PROGRESS_NAME, daemon_lock
 from owner_node.state.rounds import FORGET_SECRETS
+from owner_node.state.sessions import FORGET_KEPT_KEYS
 
 _RECOVER = (
     "owner-node ledger recover charges what the aggregators show; state what mask and query charged since "
@@ -67,7 +68,7 @@ def _holdings(path: Path) -> backups.Holdings:
         workspace=owner.engine.workspace(owner.owner.state_dir),
         # A recovered owner answers no round. Whoever has a backup could take the noise off published sums.
         left_out=frozenset({LOCK_NAME, PROGRESS_NAME, trial_folder(owner.owner.state_dir).name, PARCELS}),
-        removing=(FORGET_SECRETS,),
+        removing=(FORGET_SECRETS, FORGET_KEPT_KEYS),
     )
 
 

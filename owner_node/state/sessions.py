@@ -78,6 +78,8 @@ class Session:
     """ISO 8601, UTC."""
 
 
+FORGET_KEPT_KEYS = "UPDATE sessions SET release_key = NULL WHERE state = 'published'"
+"""Removes the keys of tokens that are kept for audits."""
 MOST_REFUSED_PLANS = 20
 """Most plans that are kept of sessions that ended without a charge and without a person's refusal."""
 _NAMES = tuple(field.name for field in fields(Session))

@@ -15,12 +15,14 @@ from subprocess import PIPE, Popen
 import pytest
 
 from common.cli import console
+from common.clock import utc_now
 from common.daemon import backup as backups
 from common.web.doors import put_key
 from owner_node.cli import application
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.outbox import Outbox
 from owner_node.state.rounds import Rounds
+from owner_node.state.sessions import Sessions
 from tests.fakes.owner_folder import ask_mask, make_owner_folder, spends
 
 _ROOT = Path(__file__).parents[4]
@@ -161,6 +163,9 @@ def test_seeds_of_noise_are_not_in_it(masked, capsys):
     with OwnerDatabase(Path("state")) as db:
         with db.transaction() as tx:
             secrets = Rounds(db).make_secrets(tx, "hub", "r1")
+            Sessions(db, utc_now).open(tx, "hub", "r1", "patients")
+            of_tokens = b"key of tokens, kept for an audit"
+            tx.execute("UPDATE sessions SET state = 'published', release_key = ?", (of_tokens,))
         parcel = Outbox(Path("state")).parcel("hub", "r1", "rows-0123")
         parcel.write_bytes(b"encrypted")
         assert call(capsys, "backup", "copy.tar")[0] == 0
@@ -169,6 +174,7 @@ def test_seeds_of_noise_are_not_in_it(masked, capsys):
     assert b"CREATE TABLE sum_keys" in copy
     assert secrets.seed not in copy
     assert secrets.private_key not in copy
+    assert of_tokens not in copy
     assert parcel.name.encode() not in copy
     lose(masked, "state")
     assert call(capsys, "restore", "copy.tar")[0] == 0
