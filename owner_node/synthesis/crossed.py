@@ -233,8 +233,10 @@ def encrypted_rows(
     yield _rows_header(roles, holder, packing, PrivateKey(key), shared.n_persons, persons)
     binned = roles.bins(holder, columns, shared.n_persons)
     bins = {attribute: binned[attribute] for attribute in packing.places}
-    # After other persons all random bits are others, as after another document that opened the round.
-    about = roles.opening + document_digest(persons)
+    # All that the numbers follow from: with the same bits, two ciphertexts show how their numbers differ.
+    # What opened the round is no part of it: an adder that gets the same rows again adds the same noise.
+    questions = [question_digest(each) for each in roles.asked]
+    about = document_digest({"questions": questions, "packing": _packing_digest(packing), "persons": persons})
     base, blinds = (stream(seed, roles.terms, use, about).copy_key() for use in ("base", "rows"))
     firsts = range(0, shared.n_persons, PERSONS_AT_ONCE)
     pieces = (

@@ -361,9 +361,16 @@ def test_messages_of_other_seeds_rounds_and_releases_have_nothing_in_common(pair
     other = table_noise(made.roles, made.tables, "", made.adder, made.owners[made.adder].seed)
     assert made.noise()[0].tolist() != other[0].tolist()
     # Rows of other bins, too: ciphertexts with the same blinds would show the difference of their rows.
-    for changes in ({"terms": replace(TERMS, release="other")}, {"opening": "34" * 32}):
+    noise = replace(made.roles.asked[0].noise, size=2 * made.roles.asked[0].noise.size)
+    for changes in (
+        {"terms": replace(TERMS, release="other")},
+        {"terms": replace(TERMS, persons="34" * 32)},
+        {"asked": (replace(made.roles.asked[0], noise=noise), *made.roles.asked[1:])},
+        {"design": replace(made.design, n_records=2**20)},
+    ):
         other = replace(made, roles=replace(made.roles, **changes))
-        assert not set(encrypted(other.rows())) & set(encrypted(message))
+        assert not set(encrypted(other.rows())) & set(encrypted(message)), changes
+    assert encrypted(made.opened("34" * 32).rows()) == encrypted(message)
     assert len(set(encrypted(message))) == 300
 
 
