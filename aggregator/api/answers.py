@@ -166,6 +166,7 @@ class Answers:
             stated = Parcel.from_bytes(answer.parcel.statement)
         except ValueError as problem:
             raise ProtocolError(str(problem), _COMPATIBLE) from None
+        signed = self._statements.ledger_head(answer.ledger_head, owner)
         kind = PassedRows if stated.kind is ParcelKind.ROWS else PassedSums
         expected = (release.id, owner, release.plan_digest, digest(release.rounds[-1].document.encode()))
         if (stated.release, stated.owner, stated.plan_digest, stated.opening) != expected:
@@ -177,7 +178,7 @@ class Answers:
         blob = Blob(release.id, owner, BlobKind(stated.kind), stated.parcel_digest, stated.size)
         if not await asyncio.to_thread(self._intake.verify, blob):
             raise ProtocolError("what others need has not arrived", "upload it, then answer")
-        return kind(
+        event = kind(
             at=at,
             owner=owner,
             round=answer.round,
@@ -185,6 +186,8 @@ class Answers:
             signature=answer.parcel.signature.hex(),
             certificate=chain,
         )
+        self._keep(signed, release, event)
+        return event
 
     async def _read_measured(self, release: Release, owner: str, answer: wire.Measured, at: int) -> Measured:
         if not 1 <= answer.round <= len(release.rounds):

@@ -158,6 +158,11 @@ class Release:
         """Number of the open round; 0 where none is open."""
         return len(self.rounds) if self.rounds and self.rounds[-1].numbers else 0
 
+    def answered_rounds(self, owner: str) -> int:
+        """Return how many rounds an owner answered."""
+        is_due = bool(self.round) and self.progress[owner].measured is None
+        return sum(bool(opened.numbers) for opened in self.rounds) - is_due
+
     def is_open(self, number: int) -> bool:
         """Whether a round is the open one; none is round 0."""
         return 0 < number == self.round

@@ -442,7 +442,7 @@ def _show(lines: tuple[Entry, ...], local: dict[str, str]) -> None:
 
 def _note(entry: Entry, local: dict[str, str]) -> str:
     """Return the note of an entry in short; digests of columns and lost heads are only in `--json`."""
-    said = [f"{key} {entry.note[key]}" for key in ("total", "reason") if key in entry.note]
+    said = [f"{key} {entry.note[key]}" for key in ("total", "reason", "round") if key in entry.note]
     if entry.kind is EntryKind.RECOVER:
         lost = [head["sequence"] for head in entry.note.get("lost", [])]
         said.append(f"lost up to entry {lost[-1]}" if lost else "nothing lost")

@@ -332,7 +332,8 @@ class Worker:
         parcel = wire.Parcel(
             statement=answer.parcel.to_bytes(), signature=answer.signature, certificate=answer.certificate
         )
-        return wire.AnswerRequest(passed=wire.Passed(round=round_number, parcel=parcel))
+        head = await self._head()
+        return wire.AnswerRequest(passed=wire.Passed(round=round_number, parcel=parcel, ledger_head=head))
 
     async def _measure(self, work: wire.Work) -> wire.AnswerRequest:
         asked, measuring = work.measure, self._node_of(work.release).measuring

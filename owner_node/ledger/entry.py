@@ -39,6 +39,8 @@ class EntryKind(StrEnum):
     """Changes the recorded total of a budget."""
     RECOVER = "recover"
     """Acknowledges that entries were lost; its number follows theirs."""
+    ROUND = "round"
+    """Records which document opened a round of a release, and charges nothing: the head moves with it."""
 
 
 CHARGES = frozenset({EntryKind.RESERVE, EntryKind.SPEND, EntryKind.RETURN})
@@ -72,7 +74,7 @@ class Entry:
     hash: str
     """Hash of this entry and all before it."""
     note: Mapping[str, Any] = field(default_factory=dict)
-    """Further content: the recorded total, the place of the source, digests, a reason, lost heads."""
+    """Further content: recorded total, place of the source, digests, a reason, lost heads, a round."""
     rank_loss: Decimal | None = None
     """Privacy loss of the record-to-rank assignment; None where it is unbounded."""
     delta: Decimal = Decimal(0)

@@ -24,6 +24,7 @@ from owner_node.ledger.entry import (
     EntryKind,
     Part,
     exact_sum,
+    read,
     split,
     text,
 )
@@ -155,6 +156,35 @@ class Ledger(LedgerBook):
             for row in self.of(aggregator, release)
         )
 
+    def open_round(
+        self, tx: Transaction, aggregator: str, release: str, plan_digest: str, number: int, opening: str
+    ) -> str:
+        """Record which document opened a round of a release, before anything is sent for it. Idempotent.
+
+        So a ledger that was set back to before a round lacks an entry, as after a lost charge.
+
+        Args:
+            number: Number of the round.
+            opening: Digest of the document.
+
+        Returns:
+            The recorded digest: another one if another document opened the round before.
+
+        Raises:
+            IntegrityError: If the ledger is known to lack entries.
+            ConflictError: If the release was charged for another plan.
+        """
+        self.check_may_charge(tx)
+        reservation = self._of(aggregator, release, plan_digest)[EntryKind.RESERVE]
+        for entry in self.chain.read(read, self.of(aggregator, release)):
+            if entry.kind is EntryKind.ROUND and entry.note["round"] == str(number):
+                return str(entry.note["opening"])
+        names = {name: reservation[name] for name in ("budget", "aggregator", "release", "plan_digest")}
+        self.append(
+            tx, EntryKind.ROUND, {"round": str(number), "opening": opening}, {**OF_NO_CHARGE, **names}
+        )
+        return opening
+
     def give_back(self, tx: Transaction, aggregator: str, release: str, plan_digest: str) -> bool:
         """Return a reservation. Idempotent; a spend, an earlier return or no reservation stay as they are.
 
@@ -277,4 +307,4 @@ class Ledger(LedgerBook):
                 "a release id stands for one plan: start the other plan under another id",
                 {"release": release, "plan_digest": plan_digest},
             )
-        return {EntryKind(row["kind"]): row for row in rows}
+        return {EntryKind(row["kind"]): row for row in rows if row["kind"] in CHARGES}

@@ -77,8 +77,7 @@ class Measuring:
             with work.transaction() as tx:
                 self._owner.records.rounds.keep_partners(tx, *work.key[:2], partners)
         spend(work, prepared, addendum, signature)
-        if opened.design.homes:
-            self._settle(work, document)
+        self._settle(work, document)
         if work.session.state is not SessionState.SPENT:
             raise ProtocolError(f"a session that is {work.session.state} answers no other round")
         work.progress.begin("counting", 0)
@@ -109,10 +108,9 @@ class Measuring:
         return work, document, attached
 
     def _settle(self, work: ReleaseWork, document: RoundDocument) -> None:
-        """Store what opened a round before anything is sent for it; two of them would mean noise of both."""
-        rounds = self._owner.records.rounds
+        """Record what opened a round before anything is sent for it; two of them would mean noise of both."""
         with work.transaction() as tx:
-            first = rounds.opening(tx, *work.key[:2], document.round, document.digest)
+            first = self._owner.records.ledger.open_round(tx, *work.key, document.round, document.digest)
         if first != document.digest:
             raise ProtocolError(
                 f"round {document.round} was opened by another document before",

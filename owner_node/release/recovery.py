@@ -6,6 +6,7 @@ newest head that it keeps. So whenever anything was lost, a person has to state 
 included, or give up what is left of the budgets. The numbers here only help to answer that.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -52,6 +53,8 @@ class Recalled:
     """Whether the owner reported a sealed fragment: then it was spent."""
     settled: bool
     """Whether the owner had closed its session before it signed its newest head."""
+    n_rounds: int = 0
+    """Number of rounds that the owner answered; another one may be open."""
 
     @property
     def may_be_spent(self) -> bool:
@@ -64,7 +67,7 @@ class Recalled:
         return self.aggregator, self.plan.release, self.plan.digest
 
     def entries(self, own: Assignment) -> tuple[int, int]:
-        """Return how many entries the ledger surely had for it, and how many at most.
+        """Return how many entries the ledger surely had for its charge, and how many at most.
 
         Its reservation, and if settled its end. A spend of less than was reserved has a return beside it.
         How much of it was needed only the addendum says, which aggregators do not show; it may have been less
@@ -72,6 +75,12 @@ class Recalled:
         """
         shared = any(self.plan.most_multiples[group] > 1 for group in own.groups)
         return (2 if self.sealed or self.settled else 1), (3 if shared and self.may_be_spent else 2)
+
+    @property
+    def rounds(self) -> tuple[int, int]:
+        """How many entries the ledger surely had for its rounds, and how many at most."""
+        is_open = self.may_be_spent and self.plan.product.rules.in_rounds
+        return self.n_rounds, self.n_rounds + is_open
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +148,17 @@ def assess(
     charges: list[LostCharge] = []
     for release in (release for answer in shown for release in answer.releases):
         own, held = release.plan.assignment_of(owner), _entries_of(release, entries)
-        kinds = {entry.kind for entry in held}
+        kinds = Counter(entry.kind for entry in held)
         # A return does not settle a sealed release: the ledger that returned it did not know of the spend.
-        if EntryKind.SPEND in kinds or (EntryKind.RETURN in kinds and not release.sealed):
-            continue
+        complete = EntryKind.SPEND in kinds or (EntryKind.RETURN in kinds and not release.sealed)
+        n_rounds = kinds[EntryKind.ROUND]
         if release.proved:
-            least, most = release.entries(own)
-            surely += max(least - len(held), 0)
-            at_most += max(most - len(held), 0)
-        if release.may_be_spent:
+            n_charges = len(held) - n_rounds
+            charges_written = (n_charges, n_charges) if complete else release.entries(own)
+            for (least, most), n_held in ((charges_written, n_charges), (release.rounds, n_rounds)):
+                surely += max(least - n_held, 0)
+                at_most += max(most - n_held, 0)
+        if release.may_be_spent and not complete:
             rank_loss = own.rank_loss_at(release.plan.most_multiples)
             charges.append(
                 LostCharge(
@@ -180,7 +191,7 @@ def _entries_of(release: Recalled, entries: Sequence[Entry]) -> list[Entry]:
     return [
         entry
         for entry in entries
-        if entry.kind in CHARGES
+        if entry.kind in CHARGES | {EntryKind.ROUND}
         and entry.release in names
         and (entry.aggregator, entry.plan_digest) == (aggregator, plan_digest)
     ]

@@ -33,13 +33,13 @@ def _chain_triggers(table: str, skipping: str = "") -> tuple[str, ...]:
     )
 
 
-_LEDGER = (
+_LEDGER_TABLE = (
     # note: what else an entry records, as canonical JSON; rank_loss: NULL where it is unbounded or unknown;
     # delta: NULL for 0.
-    # Changes of a total and acknowledged losses are entries as well.
+    # Changes of a total, acknowledged losses and opened rounds are entries as well.
     """CREATE TABLE ledger (
         sequence INTEGER PRIMARY KEY, time TEXT NOT NULL,
-        kind TEXT NOT NULL CHECK (kind IN ('reserve', 'spend', 'return', 'budget', 'recover')),
+        kind TEXT NOT NULL CHECK (kind IN ('reserve', 'spend', 'return', 'budget', 'recover', 'round')),
         budget TEXT NOT NULL, aggregator TEXT NOT NULL, release TEXT NOT NULL, plan_digest TEXT NOT NULL,
         charge TEXT NOT NULL, epsilon TEXT NOT NULL, epsilon_joint TEXT, accounting TEXT NOT NULL,
         rank_loss TEXT, note TEXT, previous TEXT NOT NULL, hash TEXT NOT NULL, delta TEXT)""",
@@ -54,6 +54,9 @@ _LEDGER = (
         BEGIN SELECT RAISE(ABORT, 'a spend is never returned'); END""",
     # A recovery continues after the numbers of the lost entries.
     *_chain_triggers("ledger", skipping="recover"),
+)
+_LEDGER = (
+    *_LEDGER_TABLE,
     # Why all work is stopped, until `ledger recover`.
     """CREATE TABLE ledger_halt (
         id INTEGER PRIMARY KEY CHECK (id = 1), time TEXT NOT NULL,
@@ -106,10 +109,6 @@ _ROUNDS = (
     """CREATE TABLE sum_keys (
         aggregator TEXT NOT NULL, release TEXT NOT NULL, key BLOB NOT NULL, partners BLOB,
         PRIMARY KEY (aggregator, release))""",
-    # What opened each round for which owners of other attributes were sent something, before it was sent.
-    """CREATE TABLE openings (
-        aggregator TEXT NOT NULL, release TEXT NOT NULL, round INTEGER NOT NULL, digest TEXT NOT NULL,
-        PRIMARY KEY (aggregator, release, round))""",
     # What opened each round, and what was answered: the only answer to it. digest: of all answers up to this.
     # attached and answer: NULL once nobody can ask for them again.
     """CREATE TABLE rounds (
@@ -133,6 +132,16 @@ _KEYS = (
     # Key of the digests of columns in the ledger: the digests disclose no value to a reader of the ledger.
     "CREATE TABLE source_key (id INTEGER PRIMARY KEY CHECK (id = 1), key BLOB NOT NULL)",
 )
+_LEDGER_WITH_ROUNDS = (
+    # SQLite changes no constraint of a table, so entries move to a new one; the old indices and triggers go.
+    "ALTER TABLE ledger RENAME TO ledger_before",
+    _LEDGER_TABLE[0],
+    "INSERT INTO ledger SELECT * FROM ledger_before ORDER BY sequence",
+    "DROP TABLE ledger_before",
+    *_LEDGER_TABLE[1:],
+    # Of development versions, which kept there what opened a round.
+    "DROP TABLE IF EXISTS openings",
+)
 
 
 class OwnerDatabase(SqliteDatabase):
@@ -148,7 +157,7 @@ class OwnerDatabase(SqliteDatabase):
     """
 
     schema = (*_LEDGER, *_HISTORY, *_SESSIONS, *_ROUNDS, *_DAEMON, *_KEYS)
-    migrations = (("ALTER TABLE ledger ADD COLUMN delta TEXT",), _ROUNDS)
+    migrations = (("ALTER TABLE ledger ADD COLUMN delta TEXT",), _ROUNDS, _LEDGER_WITH_ROUNDS)
 
     def __init__(self, state_dir: Path, *, make: bool = True) -> None:
         super().__init__(state_dir / FILE_NAME, create=make)

@@ -85,16 +85,6 @@ class Rounds:
         row = (partners, aggregator, release)
         tx.execute("UPDATE sum_keys SET partners = ? WHERE aggregator = ? AND release = ?", row)
 
-    def opening(self, tx: Transaction, aggregator: str, release: str, round_number: int, digest: str) -> str:
-        """Return the digest of what opened a round, which is this one unless there was one before."""
-        names = (aggregator, release, round_number)
-        where = "SELECT digest FROM openings WHERE aggregator = ? AND release = ? AND round = ?"
-        for row in tx.execute(where, names):
-            return str(row["digest"])
-        row = (*names, digest)
-        tx.execute("INSERT INTO openings (aggregator, release, round, digest) VALUES (?, ?, ?, ?)", row)
-        return digest
-
     def answered(self, aggregator: str, release: str) -> tuple[AnsweredRound, ...]:
         """Return the rounds of a release that were answered, in order."""
         rows = self._db.rows(
@@ -136,7 +126,6 @@ class Rounds:
         """Remove secrets and answers of releases; what opened their rounds stays, to verify them."""
         for names in releases:
             tx.execute("DELETE FROM sum_keys WHERE aggregator = ? AND release = ?", names)
-            tx.execute("DELETE FROM openings WHERE aggregator = ? AND release = ?", names)
             tx.execute(
                 "UPDATE rounds SET answer = NULL, attached = NULL WHERE aggregator = ? AND release = ?", names
             )

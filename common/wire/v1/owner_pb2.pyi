@@ -630,18 +630,22 @@ class Passed(_message.Message):
 
     ROUND_FIELD_NUMBER: _builtins.int
     PARCEL_FIELD_NUMBER: _builtins.int
+    LEDGER_HEAD_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     @_builtins.property
     def parcel(self) -> Global___Parcel: ...
+    @_builtins.property
+    def ledger_head(self) -> Global___LedgerHead: ...
     def __init__(
         self,
         *,
         round: _builtins.int = ...,
         parcel: Global___Parcel | None = ...,
+        ledger_head: Global___LedgerHead | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["parcel", b"parcel"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ledger_head", b"ledger_head", "parcel", b"parcel"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["parcel", b"parcel", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledger_head", b"ledger_head", "parcel", b"parcel", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1487,6 +1491,7 @@ class RecalledRelease(_message.Message):
     FRAGMENT_CERTIFICATE_FIELD_NUMBER: _builtins.int
     SETTLED_FIELD_NUMBER: _builtins.int
     KEY_GENERATION_FIELD_NUMBER: _builtins.int
+    ROUNDS_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     plan: _builtins.bytes
     """canonical JSON"""
@@ -1507,6 +1512,8 @@ class RecalledRelease(_message.Message):
     """the owner had closed its session before it sent the newest ledger head"""
     key_generation: _builtins.int
     """as in Consented"""
+    rounds: _builtins.int
+    """how many rounds the owner answered"""
     def __init__(
         self,
         *,
@@ -1521,10 +1528,11 @@ class RecalledRelease(_message.Message):
         fragment_certificate: _builtins.bytes = ...,
         settled: _builtins.bool = ...,
         key_generation: _builtins.int = ...,
+        rounds: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consent_certificate", b"consent_certificate", "consent_signature", b"consent_signature", "fragment", b"fragment", "fragment_certificate", b"fragment_certificate", "fragment_signature", b"fragment_signature", "key_check", b"key_check", "key_generation", b"key_generation", "masking_asked", b"masking_asked", "plan", b"plan", "release", b"release", "settled", b"settled"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consent_certificate", b"consent_certificate", "consent_signature", b"consent_signature", "fragment", b"fragment", "fragment_certificate", b"fragment_certificate", "fragment_signature", b"fragment_signature", "key_check", b"key_check", "key_generation", b"key_generation", "masking_asked", b"masking_asked", "plan", b"plan", "release", b"release", "rounds", b"rounds", "settled", b"settled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -111,6 +111,21 @@ def test_what_a_release_explains(
     assert bool(found.charges) == charged
 
 
+def test_rounds_explain_entries(offering: Offering, plan: Plan) -> None:
+    """A backup that has the spend, and not the rounds after it, is explained, and charged once."""
+    accept(offering, "r1")
+    records = offering.records
+    with records.db.transaction() as tx:
+        records.ledger.spend(tx, "hub", "r1", plan.digest)
+        assert records.ledger.open_round(tx, "hub", "r1", plan.digest, 1, "a" * 64) == "a" * 64
+        assert records.ledger.open_round(tx, "hub", "r1", plan.digest, 1, "b" * 64) == "a" * 64
+    place = records.ledger.head()
+    assert place.sequence == 3
+    found = assessed(offering, head(5), shown(plan, n_rounds=3), places=(head(5), place))
+    assert (found.missing, found.unexplained, found.charges) == (2, 0, ())
+    assert assessed(offering, head(6), shown(plan, n_rounds=3), places=(head(6), place)).unexplained == 1
+
+
 def test_a_data_set_that_is_not_declared(offering: Offering, plan: Plan) -> None:
     """A charge whose budget is not known is told as such; a release that needs none asks for nothing."""
     unspent = shown(plan, "r2", sealed=False, masking_asked=False)
