@@ -261,6 +261,8 @@ class SqliteDatabase:
         sync_directory(copy.parent)
         self._run(chain.from_iterable(self.migrations[version - FIRST_VERSION :]))
         self._connection.execute("PRAGMA journal_mode = WAL")
+        # SQLite reads the new schema at the next statement, and refuses that if it is a checkpoint.
+        self._connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
         about = {"file": self.path.name, "from_schema": version, "to_schema": self._newest, "copy": str(copy)}
         _log.warning("database converted", extra=about)
 

@@ -25,8 +25,9 @@ from aggregator.store.journal import Journal
 from aggregator.store.ledger_heads import StoredHead
 from common.canonical import digest
 from common.errors import ConflictError, ProtocolError
-from common.model.fragment import Consent, FragmentStatement
-from common.model.rounds import KEY_BYTES, NUMBER_BYTES, Parcel, ParcelKind, SumKey, chained
+from common.model.fragment import Consent, FragmentStatement, KeyProof
+from common.model.plan import Plan
+from common.model.rounds import KEY_BYTES, NUMBER_BYTES, PROOF_BYTES, Parcel, ParcelKind, SumKey, chained
 from common.model.schema import Schema, excesses, most_records
 from common.model.task import Assignment
 from common.trust.signing import Domain
@@ -125,6 +126,7 @@ class Answers:
         if bool(answer.tokens_digest) != plan.linking.tokens:
             raise ProtocolError("tokens are sent if the plan wants them, and only then", _COMPATIBLE)
         key, chain = self._sum_key(release, owner, answer)
+        _check_proof(plan, owner, key, answer.key_proof)
         event = Linked(
             at=at,
             owner=owner,
@@ -133,6 +135,7 @@ class Answers:
             sum_key=key,
             signature=answer.signature.hex() if key else "",
             certificate=chain,
+            key_proof=answer.key_proof.decode(),
         )
         known = release.progress[owner].linked
         if plan.linking.tokens and known is None:
@@ -200,6 +203,8 @@ class Answers:
                 f"{opened[-1].numbers} numbers have {NUMBER_BYTES * opened[-1].numbers}",
                 _COMPATIBLE,
             )
+        if len(answer.key_proof) != (PROOF_BYTES if plan.linking.key_proofs else 0):
+            raise ProtocolError("the proof of an answer has another length", _COMPATIBLE)
         if release.addendum is None or not release.is_open(number):
             # It was added up, and the answer to its message was lost: nothing of it is stored again.
             return Measured(at=at, owner=owner, round=number, statement="", signature="", certificate="")
@@ -224,6 +229,7 @@ class Answers:
             statement=statement.to_bytes().decode(),
             signature=answer.signature.hex(),
             certificate=chain,
+            key_proof=answer.key_proof.hex(),
         )
         self._keep(signed, release, event)
         if progress.measured is None:
@@ -326,3 +332,15 @@ def _size_limit(release: Release, owner: str) -> int:
     records = addendum.records[owner] if addendum else 0
     plan = release.the_plan()
     return product_of(plan).most_bytes(plan.assignment_of(owner), records)
+
+
+def _check_proof(plan: Plan, owner: str, sum_key: str, proof: bytes) -> None:
+    """Check the form of what shows other owners that this one has the linkage key; only they can check it."""
+    if not plan.linking.key_proofs and not proof:
+        return
+    try:
+        stated = KeyProof.from_bytes(proof)
+    except ValueError:
+        raise ProtocolError("the proof of the linkage key is none", _COMPATIBLE) from None
+    if not plan.linking.key_proofs or (stated.owner, stated.sum_key) != (owner, sum_key):
+        raise ProtocolError("the proof of the linkage key is that of another owner or key", _COMPATIBLE)

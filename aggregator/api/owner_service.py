@@ -33,6 +33,7 @@ from common.errors import NotConnectedError, ProtocolError, UsageError
 from common.files import CHUNK_BYTES
 from common.model.compatibility import common_protocol
 from common.model.plan import is_trial
+from common.model.rounds import FIRST_COUNTED
 from common.progress import StepEstimate
 from common.trust.identity import fingerprint, party_of_certificate
 from common.trust.signing import Domain, SignerSource
@@ -290,7 +291,7 @@ class OwnerService(OwnerServiceServicer):
         release = self._release(request.release, owner)
         check_plan(release, request.plan_digest)
         selected = release.addendum is not None and owner in release.addendum.selections
-        if not selected or (release.state is not State.MASKING and release.round != 1):
+        if not selected or (release.state is not State.MASKING and release.round != FIRST_COUNTED):
             raise ProtocolError(
                 f"release {release.id} is {release.state}: there is no selection of records to be sent",
                 "request the work that is due",

@@ -47,6 +47,7 @@ from common.daemon.metrics import Stopwatch, step_histogram
 from common.daemon.process import in_own_thread
 from common.errors import TesseraError, UsageError
 from common.files import remove_folder, remove_leftover
+from common.model.rounds import FIRST_COUNTED
 from common.progress import Progress
 from common.trust.signing import SignerSource
 from common.workspace import Workspace
@@ -263,16 +264,16 @@ class Conductor:
             self._intake.remove(release.id, without, BlobKind.SUMS)
         if release.state in (State.MASKING, State.MEASURING):
             self._remove(release, BlobKind.TOKENS)
-        if release.state is State.COLLECTING or release.round == 2:
+        if release.state is State.COLLECTING or release.round > FIRST_COUNTED:
             self._remove(release, BlobKind.SELECTION)
         if release.ended:
             self._steps.clear(release.id)
 
     def _remove_all(self, release: Release) -> None:
-        """Delete what arrived for an ended release; the selections go once it cannot go on."""
-        # It goes on with the same names. Who has sealed needs no selection.
-        may_go_on = self.now < release.resumable_until and bool(release.missing("sealed"))
-        if self._intake.set_aside(release.id, but_selections=may_go_on):
+        """Delete what arrived for an ended release; what owners fetch goes once it cannot go on."""
+        # It goes on with the same names. Who has sealed a fragment needs no selection.
+        needed = release.measures or bool(release.missing("sealed"))
+        if self._intake.set_aside(release.id, but_shown=needed and self.now < release.resumable_until):
             self._steps.take(release.id, partial(asyncio.to_thread, self._intake.clear))
 
     def _remove(self, release: Release, kind: BlobKind) -> None:

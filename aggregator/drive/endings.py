@@ -10,6 +10,7 @@ from aggregator.protocol.states import TRANSITIONS, State
 from aggregator.protocol.work import work_for
 from common.errors import ConflictError, InternalError, TesseraError, UsageError, by_code, from_document
 from common.log import one_line
+from common.model.rounds import FIRST_COUNTED
 from common.words.guarantee import worth_of
 from common.words.worth import BETTER
 
@@ -106,7 +107,7 @@ def spent_by(release: Release) -> str:
 
     A charge is spent before noise is drawn, so an owner that was asked to mask may have spent already.
     """
-    if release.addended is None:
+    if release.addended is None or (release.measures and len(release.rounds) < FIRST_COUNTED):
         return "nothing was spent"
     sealed = [owner for owner, progress in release.progress.items() if progress.sealed is not None]
     asked = [owner for owner in release.progress if owner not in sealed]

@@ -5,6 +5,7 @@ numpy is imported here, when the first such release needs it.
 """
 
 from base64 import b64decode, b64encode
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from aggregator.protocol.events import Opened
@@ -12,7 +13,8 @@ from aggregator.protocol.release import Release
 from aggregator.store.intake import Intake
 from common.canonical import digest
 from common.errors import IntegrityError, InternalError, UnusableDataError
-from common.model.rounds import RoundDocument, SignedKey, chained
+from common.files import write_atomic
+from common.model.rounds import N_ZEROS, RoundDocument, SignedAnswer, SignedAnswers, SignedKey, chained
 from common.trust.signing import Domain, SignerSource
 
 if TYPE_CHECKING:
@@ -39,16 +41,19 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
     plan, addendum, before = release.the_plan(), release.addendum, release.rounds
     if addendum is None:
         raise InternalError(f"release {release.id} has not linked")
+    shown = b""
     if before:
-        total = _add_up(release, intake)
+        total, shown = _add_up(release, intake)
         sums.append(total)
-        if fault := fault_of_sums(design, sums, plan.groups):
+        if fault := fault_of_sums(design, sums[1:], plan.groups):
             raise IntegrityError(fault, "nothing was published; ask the administrators of these owners")
         attached = total.astype("<i8").tobytes()
     else:
         _check(design)
         attached = addendum.to_bytes()
-    asked = next_round(design, sums)
+    asked: Round | RoundSums = ()
+    if before:
+        asked = next_round(design, sums[1:])
     document = RoundDocument(
         release.id,
         plan.digest,
@@ -57,13 +62,15 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
         digest(before[-1].document.encode()) if before else "",
         digest(attached),
         () if before else _keys(release),
+        digest(shown) if before else "",
+        len(shown),
     ).to_bytes()
     key = signer.current_signer()
     return Opened(
         at=at,
         document=document.decode(),
         attached=b64encode(attached).decode(),
-        numbers=0 if isinstance(asked, RoundSums) else n_numbers(asked),
+        numbers=0 if isinstance(asked, RoundSums) else n_numbers(asked) if before else N_ZEROS,
         signature=key.sign(Domain.ROUND, document).hex(),
         certificate=key.chain_pem,
         **_senders(plan, design, asked),
@@ -71,7 +78,7 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
 
 
 def design_and_sums(release: Release) -> "tuple[Design, list[Int64Array]]":
-    """Return what the questions of a release follow from, and the sums of the rounds that are answered."""
+    """Return what the questions of a release follow from, and all sums so far: zeros of the first round."""
     import numpy as np
 
     from common.planning.synthetic import design_of
@@ -101,25 +108,33 @@ def _check(design: "Design") -> None:
     check_design(design)
 
 
-def _add_up(release: Release, intake: Intake) -> "Int64Array":
-    """Return the sums of the answers to the open round."""
-    from common.synthesis.sums import add_answers
+def _add_up(release: Release, intake: Intake) -> "tuple[Int64Array, bytes]":
+    """Return the sums of the answers to the open round, and the file in which owners get these."""
+    from common.synthesis.sums import add_answers, check_sums
 
-    answers = {}
+    answers, signed = {}, []
     for owner, progress in release.progress.items():
-        statement = progress.statement
+        statement, measured = progress.statement, progress.measured
         try:
             answers[owner] = intake.answer(release.id, owner, release.round).read_bytes()
         except FileNotFoundError:
             answers[owner] = b""
         chain = chained(progress.counted, answers[owner])
-        if statement is None or chain != statement.fragment_digest:
+        if statement is None or measured is None or chain != statement.fragment_digest:
             raise IntegrityError(
                 f"the answer of {owner} to round {release.round} is not on the disk as it arrived",
                 "check the aggregator's disk, and who may write to its state directory",
                 {"owner": owner},
             )
-    return add_answers(answers, release.rounds[-1].numbers)
+        by = measured.signature, measured.certificate, measured.key_proof
+        signed.append(SignedAnswer(owner, progress.counted, *by))
+    sums = add_answers(answers, release.rounds[-1].numbers)
+    check_sums(sums, release.round)
+    shown = b"".join([SignedAnswers(tuple(signed)).head(), *answers.values()])
+    with suppress(FileNotFoundError):
+        # Its folder is gone if it ended meanwhile.
+        write_atomic(intake.answers(release.id, release.round), shown)
+    return sums, shown
 
 
 def _senders(plan: "Plan", design: "Design", asked: "Round | RoundSums") -> dict[str, tuple[str, ...]]:

@@ -25,9 +25,9 @@ from common.canonical import digest
 from common.errors import IntegrityError, InternalError, UsageError
 from common.files import write_atomic
 from common.model.compatibility import check_features, common_protocol, features_of
-from common.model.fragment import Addendum, Consent
+from common.model.fragment import Addendum, Consent, KeyProof
 from common.model.products import Product
-from common.model.rounds import RoundDocument
+from common.model.rounds import FIRST_COUNTED, RoundDocument
 from common.model.schema import Schema
 from common.planning.attributes import check_records
 from common.planning.limits import check_limits
@@ -186,6 +186,9 @@ def signed_addendum(
         linked.common,
         {owner: digest(selection) for owner, selection in linked.selections.items()},
         linked.match_quality,
+        tuple(KeyProof.from_bytes(one.linked.key_proof.encode()) for _, one in answers if one.linked)
+        if plan.linking.key_proofs
+        else (),
     )
     data = addendum.to_bytes()
     key = signer.current_signer()
@@ -263,7 +266,7 @@ def publish_release(
 
     def material() -> Material:
         fragments = {owner: partial(_fragment, release, owner, intake) for owner in plan.owners}
-        sums = [b64decode(opened.attached) for opened in release.rounds[1:]]
+        sums = [b64decode(opened.attached) for opened in release.rounds[FIRST_COUNTED:]]
         return Material(plan, counts, n_released, fragments, sums)
 
     def join_pieces() -> "Generator[pa.Table]":

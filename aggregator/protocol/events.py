@@ -120,6 +120,8 @@ class Linked(OwnerEvent):
     """Over tessera/v1/sum-key; empty without a key."""
     certificate: str = ""
     """PEM chain of the owner; empty without a key."""
+    key_proof: str = ""
+    """Canonical JSON (`common.model.fragment.KeyProof`); empty where the plan wants no tokens."""
 
     @property
     def content(self) -> tuple[object, ...]:
@@ -215,6 +217,8 @@ class Measured(OwnerEvent):
     """Over tessera/v1/fragment."""
     certificate: str
     """PEM chain of the owner."""
+    key_proof: str = ""
+    """That it is the owner's, under the linkage key, hexadecimal; empty where the plan has no tokens."""
 
     @property
     def content(self) -> tuple[object, ...]:

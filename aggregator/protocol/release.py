@@ -36,6 +36,7 @@ from aggregator.protocol.states import ENDS, State, next_state
 from common.errors import ConflictError, IntegrityError, InternalError, ProtocolError
 from common.model.fragment import KEPT_AFTER_END, Addendum, FragmentStatement
 from common.model.plan import Plan, is_trial
+from common.model.rounds import FIRST_COUNTED
 from common.planning.arguments import ReleaseArguments
 from common.words.guarantee import worth_of
 
@@ -91,7 +92,7 @@ class Release:
     addendum: Addendum | None = None
     """What linking found."""
     rounds: tuple[Opened, ...] = ()
-    """The rounds of a synthetic release so far; once all are answered, the last one asks nothing.
+    """The rounds of a synthetic release so far; the last one asks nothing: owners sign that the sums hold.
 
     Nothing is attached to them any more when it is published, or can go on no more."""
     published: Published | None = None
@@ -132,7 +133,7 @@ class Release:
         ending = self.ending
         if ending is None or self.state not in (State.FAILED, State.EXPIRED) or self.deleted is not None:
             return False
-        if self.addendum is None or (self.measures and not self.round):
+        if self.addendum is None or (self.measures and self.round < FIRST_COUNTED):
             return False
         if self.measures and ending.code == IntegrityError.code:
             return False
@@ -156,12 +157,18 @@ class Release:
     @property
     def round(self) -> int:
         """Number of the open round; 0 where none is open."""
-        return len(self.rounds) if self.rounds and self.rounds[-1].numbers else 0
+        is_over = not self.rounds or (self.is_closing and not self.missing("measured"))
+        return 0 if is_over else len(self.rounds)
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether its last round is open or over, in which owners sign that the sums hold."""
+        return bool(self.rounds) and not self.rounds[-1].numbers
 
     def answered_rounds(self, owner: str) -> int:
         """Return how many rounds an owner answered."""
         is_due = bool(self.round) and self.progress[owner].measured is None
-        return sum(bool(opened.numbers) for opened in self.rounds) - is_due
+        return len(self.rounds) - is_due
 
     def is_open(self, number: int) -> bool:
         """Whether a round is the open one; none is round 0."""
@@ -199,8 +206,10 @@ class Release:
             return "refused"
         if self.ended:
             return "published" if self.state is State.PUBLISHED else "ended"
+        if self.round and progress.measured is not None:
+            return "answered"
         if self.round and progress.sealed is not None:
-            return "answered" if progress.measured is not None else "spent"
+            return "spent"
         reached = (
             ("uploaded", progress.received),
             ("sealed", progress.sealed),
@@ -289,20 +298,23 @@ def _answer(release: Release, event: OwnerEvent) -> Release:
         raise ProtocolError(f"release {release.id} has not ended, there is nothing to acknowledge")
     changes: dict[str, Any] = {event.name: event}
     if isinstance(event, Sealed | Measured):
-        changes["sealed"] = event
+        if isinstance(event, Sealed) or event.round >= FIRST_COUNTED:
+            # Zeros are no part of the release: nothing is charged for them.
+            changes["sealed"] = event
         changes["statement"] = FragmentStatement.from_bytes(event.statement.encode())
     after = replace(release, progress={**release.progress, event.owner: replace(progress, **changes)})
     barrier = f"{event.name}_by_all"
-    last = barrier in _BARRIERS and not after.missing(event.name)
+    closes = after.is_closing or not isinstance(event, Measured)
+    last = closes and barrier in _BARRIERS and not after.missing(event.name)
     return _move(after, next_state(release.state, barrier if last else event.name), event)
 
 
-_BARRIERS = frozenset({"consented_by_all", "sealed_by_all", "received_by_all"})
+_BARRIERS = frozenset({"consented_by_all", "sealed_by_all", "received_by_all", "measured_by_all"})
 
 
 def _open_round(release: Release, event: Opened) -> Release:
     """Open the next round, whose answers are others; the time for it begins."""
-    state = next_state(release.state, event.name if event.numbers else f"{event.name}_none")
+    state = next_state(release.state, event.name)
     progress = {
         owner: replace(
             answers,

@@ -86,13 +86,14 @@ TRANSITIONS: Mapping[State, Mapping[str, State]] = {
         "cancelled": State.CANCELLED,
         "expired": State.EXPIRED,
     },
-    # A synthetic release instead of masking and collecting: round by round, until nothing is left to ask.
+    # A synthetic release instead of masking and collecting: round by round, until nothing is left to ask, and
+    # all owners have signed that the sums hold.
     State.MEASURING: {
         "opened": State.MEASURING,
         "passed_rows": State.MEASURING,
         "passed_sums": State.MEASURING,
         "measured": State.MEASURING,
-        "opened_none": State.JOINING,
+        "measured_by_all": State.JOINING,
         "refused": State.REFUSED,
         "failed": State.FAILED,
         "cancelled": State.CANCELLED,

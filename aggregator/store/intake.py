@@ -4,6 +4,7 @@
     incoming/RELEASE/OWNER.fragment      a complete fragment
     incoming/RELEASE/OWNER.selection     what linking selected of an owner's records, to be sent to it
     incoming/RELEASE/OWNER.answer-N      an answer to round N of a synthetic release, until all are added up
+    incoming/RELEASE/N.answers           all answers to round N, for owners, until the next round is over
     incoming/RELEASE/OWNER.….part        an incomplete upload, restarted from zero for another blob
     removed/RELEASE-….                   what is being deleted
 
@@ -35,7 +36,7 @@ from common.files import private_directory, read_chunks, sync_directory, write_a
 _log = logging.getLogger(__name__)
 ASIDE = "removed"
 """Folder beside that of the uploads, for what is being deleted."""
-_ANSWER = ".answer-"
+_ANSWER, _ANSWERS = ".answer-", ".answers"
 BLOCK_BYTES = 4096
 """Alignment of everything that is written past the cache."""
 _FLUSH_BYTES = 64 << 20
@@ -255,6 +256,10 @@ class Intake:
         """Return the path of an owner's answer to a round."""
         return self._directory / release / f"{owner}{_ANSWER}{round_number}"
 
+    def answers(self, release: str, round_number: int) -> Path:
+        """Return the path of all answers to a round, in one file."""
+        return self._directory / release / f"{round_number}{_ANSWERS}"
+
     async def keep_answer(self, release: str, owner: str, round_number: int, answer: bytes) -> None:
         """Store an owner's answer to a round, unless the release ends meanwhile.
 
@@ -268,18 +273,21 @@ class Intake:
             await asyncio.to_thread(write_atomic, path, answer)
 
     def remove_answers(self, release: str, before: int) -> None:
-        """Delete the answers to rounds before one, which are added up."""
-        for path in (self._directory / release).glob(f"*{_ANSWER}*"):
-            number = path.name.rpartition(_ANSWER)[2]
-            if number.isdecimal() and int(number) < before:
+        """Delete the answers to rounds before one, which are added up; owners add up the last of them."""
+        folder = self._directory / release
+        numbers = [(path, path.name.rpartition(_ANSWER)[2], 0) for path in folder.glob(f"*{_ANSWER}*")]
+        numbers += [(path, path.stem, 1) for path in folder.glob(f"*{_ANSWERS}")]
+        for path, number, kept in numbers:
+            if number.isdecimal() and int(number) < before - kept:
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
 
-    def set_aside(self, release: str, *, but_selections: bool = False) -> bool:
+    def set_aside(self, release: str, *, but_shown: bool = False) -> bool:
         """Remove everything of a release at once, for `clear` to delete it; returns whether there was any.
 
         Args:
-            but_selections: Whether what linking selected stays, for a release that can go on.
+            but_shown: Whether what owners fetch stays, for a release that can go on: what linking selected,
+                and all answers to the last round.
         """
         folder, aside = self._directory / release, self._aside / f"{release}-{secrets.token_hex(8)}"
         for path in list(self._digests):
@@ -287,8 +295,8 @@ class Intake:
                 self._digests.pop(path, None)
         try:
             blobs = list(folder.iterdir())
-            others = [path for path in blobs if path.suffix != f".{BlobKind.SELECTION}"]
-            if but_selections and len(others) < len(blobs):
+            others = [path for path in blobs if path.suffix not in (f".{BlobKind.SELECTION}", _ANSWERS)]
+            if but_shown and len(others) < len(blobs):
                 if not others:
                     return False
                 aside.mkdir(0o700)

@@ -36,6 +36,7 @@ FEATURES: Mapping[str, Feature] = {
     "audit": Feature("0.2.0", lambda plan: plan.audit_days > 0),
     "following": Feature("0.2.0", lambda plan: bool(plan.following)),
     "intersect": Feature("0.1.0", lambda plan: plan.linking.intersects),
+    "key-proof": Feature("0.2.0", lambda plan: plan.linking.key_proofs),
     "match-keys": Feature("0.1.0", lambda plan: bool(plan.passes)),
     "missing-values": Feature("0.2.0", lambda plan: any(each.keeps_missing for each in plan.attributes)),
     "overlap": Feature("0.1.0", lambda plan: plan.linking.max_overlap > 1),

@@ -34,6 +34,25 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _OWNER = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
+@dataclass(frozen=True, slots=True)
+class KeyProof(Document):
+    """What shows the other owners of a release that an owner has the linkage key."""
+
+    owner: str
+    """Id of the owner."""
+    fingerprint: str
+    """Of the key that the owner signs with, when it linked."""
+    sum_key: str
+    """Its key for the sums of a synthetic release, hexadecimal; empty for others."""
+    proof: str
+    """HMAC-SHA256 of all this under a key of the release that follows from the linkage key, hexadecimal
+    (`owner_node.linking.tokens`)."""
+
+    def __post_init__(self) -> None:
+        _check_names(self.owner)
+        _check_digests(self.fingerprint, self.proof, *([self.sum_key] if self.sum_key else []))
+
+
 @dataclass(frozen=True)
 class Addendum(Document):
     """What linking found, signed by the aggregator before any owner masks."""
@@ -60,6 +79,9 @@ class Addendum(Document):
     or in a mixed synthetic release of the owners that have them, too; empty elsewhere."""
     match_quality: MatchQuality | None = field(default=None, metadata=OMITTED)
     """What the passes of match keys linked; None where there are none."""
+    key_proofs: tuple[KeyProof, ...] = field(default=(), metadata=OMITTED)
+    """Of every owner that it has the linkage key; empty where the plan has no tokens, and in releases of
+    versions before 0.2."""
 
     def __post_init__(self) -> None:
         _check_names(self.release, *self.records)

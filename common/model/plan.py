@@ -131,6 +131,8 @@ class Linking(Document):
     """Fewest common persons to continue with; 0 where nothing is intersected."""
     min_match_quality: Decimal = field(default=Decimal(0), metadata=OMITTED)
     """Smallest share of right links of match keys to continue with, by the lower end of its estimate."""
+    key_proofs: bool = field(default=False, metadata=OMITTED)
+    """Whether every owner proves to all others that it has the linkage key; in 0.1 none did."""
 
     @property
     def intersects(self) -> bool:

@@ -223,9 +223,15 @@ def _checked_owner_column(
 def _linking(arguments: ReleaseArguments, tasks: Sequence[Task], *, tokens: bool) -> Linking:
     """Return the bounds for what linking may find; fewer common persons than the largest k never do."""
     if arguments.on_mismatch == "stop":
-        return Linking(tokens, arguments.max_overlap)
+        return Linking(tokens, arguments.max_overlap, key_proofs=tokens)
     largest_k = max((each.k or 1 for task in tasks for each in task.attributes), default=1)
-    return Linking(tokens, arguments.max_overlap, arguments.on_mismatch, arguments.min_common or largest_k)
+    return Linking(
+        tokens,
+        arguments.max_overlap,
+        arguments.on_mismatch,
+        arguments.min_common or largest_k,
+        key_proofs=tokens,
+    )
 
 
 def _attributes_of(

@@ -13,6 +13,7 @@ from common.canonical import digest
 from common.check import Check
 from common.errors import IntegrityError
 from common.model.plan import Plan
+from common.model.rounds import N_ZEROS, NUMBER_BYTES
 from common.planning.synthetic import design_of
 from common.release.counts import COUNTS_FILE, check_drawn, measured_in
 from common.release.evidence import Evidence
@@ -117,9 +118,11 @@ class _Drawn(RecordsCheck):
             design = design_of(plan, n_records(plan, addendum))
             check_design(design)
         codes = (np.concatenate(pieces) for pieces in self._codes.values())
-        made = check_drawn(design, measured_in(design, counts, plan.groups).seed.hex(), counts, codes)
+        seed = measured_in(design, counts, plan.groups).seed.hex()
+        made = check_drawn(design, seed, counts, codes, due)
         with step("the rounds", hint):
             attached = [document.attached for document, _ in rounds]
+            zeros = digest(bytes(N_ZEROS * NUMBER_BYTES))
             sums = [digest(sums_of_round.astype("<i8").tobytes()) for sums_of_round in made.measured.sums]
-            if attached != [addendum.digest, *sums]:
+            if attached != [addendum.digest, zeros, *sums]:
                 raise IntegrityError(f"what the aggregator signed is not what {COUNTS_FILE} has")

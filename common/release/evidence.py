@@ -95,8 +95,8 @@ class Evidence:
 
     @property
     def answered_digest(self) -> str:
-        """Digest of what owners answered last: the addendum, or what opened the last round."""
-        return self.rounds[-2][0].digest if self.rounds else self.addendum.digest
+        """Digest of what owners answered last: the addendum, or what has the sums of the last round."""
+        return self.rounds[-1][0].digest if self.rounds else self.addendum.digest
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any]) -> Self:

@@ -12,6 +12,7 @@ from common import __version__
 from common.model.fragment import Addendum, multiples_of
 from common.model.plan import Plan
 from common.model.privacy import total, total_or_unbounded
+from common.model.rounds import FIRST_COUNTED
 from common.model.task import Task
 from common.release.evidence import Evidence
 from common.release.table import RECORD_COLUMN, release_schema
@@ -125,7 +126,7 @@ def of_synthesis(evidence: Evidence) -> dict[str, Any]:
         "synthesis": {
             **synthesis.to_document(),
             "epsilon": evidence.plan.epsilon,
-            "rounds": len(rounds) - 1,
+            "rounds": len(rounds) - FIRST_COUNTED,
             "relations": [list(pair) for pair in evidence.plan.counted_pairs],
         },
         "rounds": [signed.to_document(document) for document, signed in rounds],

@@ -231,6 +231,7 @@ class Verified:
         return (
             *trial(self.plan),
             f"release {self.plan.release}: signatures, consents, digests and numbers hold",
+            *(["every owner signed that all owners' answers add up to these counts"] if self.rounds else ()),
             f"{self.n_records:,} records of {owners}",
             *(f"linking found: {line}" for line in linking_result(self.plan, self.addendum)),
             self._bounds_in_words(),

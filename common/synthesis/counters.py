@@ -19,7 +19,7 @@ MOST_PERSONS = 2**22
 _LAPLACE_REACH, _GAUSSIAN_REACH = 64, 12
 """Noise beyond so many scales or deviations has a probability below e^-60."""
 _LARGEST_HEADER = 2**17
-"""Bytes of a parcel beside ciphertexts and who has a person: keys, digests, and what seals them."""
+"""Bytes of a parcel beside ciphertexts and who has a person: keys and digests."""
 _SECONDS = 0.0015
 """To encrypt one number, as `docs/tables-across-owners.md` measures it."""
 
@@ -161,8 +161,9 @@ def largest_parcel(design: Design, group: int, kind: ParcelKind, n_persons: int)
     """
     place = design.order.index(group)
     if kind is ParcelKind.ROWS:
-        adding = design.n_groups - 1 - place
-        return n_persons * (_most_numbers(design, group) * CIPHERTEXT_BYTES + adding) + _LARGEST_HEADER
+        # Who has a person in each of the groups that add; sealing takes less than a byte a person.
+        beside = design.n_groups - place
+        return n_persons * (_most_numbers(design, group) * CIPHERTEXT_BYTES + beside) + _LARGEST_HEADER
     size = 0
     for holders in design.order[:place]:
         counted = {other for others in counted_with(design, holders).values() for other in others}

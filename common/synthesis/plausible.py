@@ -81,7 +81,7 @@ def fault_of_counts(
             compared.
         groups: Ids of the owners by group, to name those that counted.
     """
-    # Of a table of one cell: the count, the total and two margins. Two owners may have no table together.
+    # Of a table of one cell: the count, the total and two margins.
     x = log(2 * 4 * max(sum(each.counts.size for each in counted), 1) / _FALSE_ALARMS)
     for each in counted:
         attributes = attributes_of(each.question)

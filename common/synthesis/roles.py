@@ -26,7 +26,7 @@ class Terms:
     plan_digest: str
     """SHA-256 of its plan, hexadecimal."""
     persons: str
-    """SHA-256 of the tokens of this owner's persons in their order, hexadecimal."""
+    """Keyed digest of the tokens of this owner's persons in their order, hexadecimal."""
 
     def document(self) -> dict[str, Any]:
         """Return the terms."""
@@ -45,7 +45,7 @@ class Shared:
     """By person in the order of tokens, and by group: the number of the group's owner that has it, in the
     group; `(n_persons, n_groups)`."""
     digests: Mapping[int, str]
-    """By owner of another group: SHA-256 of the tokens of the persons of both in their order, hexadecimal."""
+    """By owner of another group: keyed digest of the tokens of the persons of both in their order."""
 
     @classmethod
     def everybody(cls, n_persons: int, n_groups: int, digest: str) -> "Shared":

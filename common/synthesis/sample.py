@@ -11,38 +11,12 @@ References:
 import numpy as np
 
 from common.arrays import Int64Array
-from common.check import Check, unchecked
-from common.synthesis.binning import Binning, Excluded
+from common.synthesis.binning import Binning
 from common.synthesis.keystream import Keystream
 
 MOST_RECORDS = 2**22
 """Products of numbers of records and sums of weights then fit into 63 bits."""
 _WEIGHT_BITS = 40
-
-
-def draw_records(
-    binnings: Sequence[Binning],
-    tables: Sequence[NoisyTable],
-    rules: Sequence[Excluded],
-    n_records: int,
-    stream: Keystream,
-    check: Check = unchecked,
-) -> list[Int64Array]:
-    """Draw records.
-
-    Args:
-        binnings: Of each attribute.
-        tables: Noisy tables of some pairs of them, in their bins.
-        rules: What no record may be.
-        n_records: How many, at most `MOST_RECORDS`.
-        check: Called before every step; it may raise.
-
-    Returns:
-        Codes of values, from 0 to V - 1, `(n_records,)` by attribute.
-    """
-    start = [start_bins(binning, n_records, stream) for binning in binnings]
-    bins = swapped(start, [binning.n_bins for binning in binnings], tables, rules, stream, check)
-    return [draw_values(binning, own, stream) for binning, own in zip(binnings, bins, strict=True)]
 
 
 def start_bins(binning: Binning, n_records: int, stream: Keystream) -> Int64Array:

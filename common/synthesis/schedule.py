@@ -22,6 +22,7 @@ import numpy as np
 from common.arrays import Int64Array
 from common.check import Check, unchecked
 from common.errors import UsageError
+from common.model.rounds import LARGEST_ANSWER, NUMBER_BYTES
 from common.model.schema import Attribute
 from common.synthesis.accounting import Budget, Noise, honest_owners
 from common.synthesis.binning import (
@@ -58,8 +59,8 @@ METHOD = 2
 Owners that compute other questions would add up counts of different things. So a release of several owners
 needs another feature of plans with each version (`common.model.compatibility`).
 """
-MOST_COUNTS = 2**20
-"""Of the tables of pairs: 8 MB of an owner's answer."""
+MOST_COUNTS = LARGEST_ANSWER // NUMBER_BYTES
+"""Of the tables of pairs: an owner's answer to a round is one message."""
 _MANY_RECORDS = 20_000
 """From this n ε on, tables of pairs are worth more of the budget: measured on Adult, Wine and Census."""
 
@@ -494,7 +495,9 @@ def synthesise(design: Design, measured: RoundSums, check: Check = unchecked) ->
         NoisyTable(table.pair, counts, round(design.variance(table.noise, table.pair)))
         for table, counts in measured.tables
     ]
-    rules = excluded_bins(measured.binnings, design.rules)
-    stream = Keystream(measured.seed)
-    codes = draw_records(measured.binnings, tables, rules, design.n_records, stream, check)
+    binnings, stream = measured.binnings, Keystream(measured.seed)
+    start = [start_bins(binning, design.n_records, stream) for binning in binnings]
+    sizes = [binning.n_bins for binning in binnings]
+    bins = swapped(start, sizes, tables, excluded_bins(binnings, design.rules), stream, check)
+    codes = [draw_values(binning, own, stream) for binning, own in zip(binnings, bins, strict=True)]
     return SyntheticRelease(codes, measured)

@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 
 from common.errors import ProtocolError
 from common.model.plan import LARGEST_PLAN
+from common.model.rounds import LARGEST_ANSWER
 from common.model.schema import LARGEST_SCHEMA
 
 _NAME = 256
@@ -28,9 +29,10 @@ LONGEST: Mapping[str, int] = {
     **dict.fromkeys(("tokens_digest", "fragment_digest"), _NAME),
     **dict.fromkeys(("signature", "consent_signature", "fragment_signature"), _SIGNATURE),
     **dict.fromkeys(("certificate", "consent_certificate", "fragment_certificate", "request"), _CHAIN),
-    **dict.fromkeys(("receipt", "fragment", "statement"), _STATEMENT),
+    **dict.fromkeys(("receipt", "fragment", "statement", "key_proof"), _STATEMENT),
     **dict.fromkeys(("reason", "message"), SENTENCES),
-    **dict.fromkeys(("data", "zstd", "answer"), _PIECE),
+    **dict.fromkeys(("data", "zstd"), _PIECE),
+    "answer": LARGEST_ANSWER,
     "schema": LARGEST_SCHEMA,
     "plan": LARGEST_PLAN,
 }

@@ -57,8 +57,8 @@ _SIGNED = (
     plan.Plan, plan.Linking, plan.Synthesis, task.Task, task.PlannedAttribute, task.Modelled,
     schema.Attribute, schema.Following, schema.IdentifierRules, schema.MatchPass, fragment.Addendum,
     matches.Match, match_quality.MatchQuality, match_quality.PassQuality, fragment.Consent,
-    fragment.FragmentStatement, rounds.RoundDocument, rounds.SignedKey, structural_zeros.StructuralZero,
-    structural_zeros.ExcludedValues,
+    fragment.FragmentStatement, fragment.KeyProof, rounds.RoundDocument, rounds.SignedKey,
+    structural_zeros.StructuralZero, structural_zeros.ExcludedValues,
 )  # fmt: skip
 """The documents of a manifest, and the documents in these."""
 _IN_UNITS = ("lower", "upper")

@@ -132,8 +132,8 @@ def verify(
         console.print_line(line)
     if verified.plan.product.rules.in_rounds:
         console.print_line(
-            f"its noisy counts include those of {contribution.n_records:,} records of {own.owner.id}, as "
-            "this owner answered them"
+            f"{own.owner.id} added up what all owners answered, its own counts of {contribution.n_records:,} "
+            "records among them, and signed that this makes these noisy counts"
         )
         if sent is not None:
             console.print_line(

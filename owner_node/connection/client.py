@@ -25,7 +25,7 @@ from common.daemon.metrics import bytes_counter
 from common.errors import IdentityError, IntegrityError, NotConnectedError, ProtocolError, TesseraError
 from common.files import CHUNK_BYTES, atomic_writer, file_digest, read_chunks
 from common.model.compatibility import Software, common_protocol
-from common.model.rounds import Parcel, ParcelKind
+from common.model.rounds import ParcelKind
 from common.progress import Progress, StepEstimate
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
@@ -238,26 +238,27 @@ class AggregatorClient:
         )
         await self._upload(blob, answer.path, progress)
 
-    async def parcel(self, release: str, plan_digest: str, stated: Parcel, to: Path) -> None:
-        """Write what an owner of other attributes sent to a file, unless it is there.
+    async def parcel(self, release: str, plan_digest: str, name: str, size: int, to: Path) -> None:
+        """Write what other owners sent to a file, unless it is there; its bytes are checked where it is read.
+
+        Args:
+            name: SHA-256 of it.
 
         Raises:
             IntegrityError: If the aggregator sends something else.
         """
-        if to.exists() and to.stat().st_size == stated.size:
+        if to.exists() and to.stat().st_size == size:
             return
-        request = wire.ParcelRequest(release=release, plan_digest=plan_digest, digest=stated.parcel_digest)
+        request = wire.ParcelRequest(release=release, plan_digest=plan_digest, digest=name)
         with atomic_writer(to) as stream, _handing_over():
             async for chunk in _stream(
-                lambda: self._calls.FetchParcel(request, timeout=_transfer_seconds(stated.size))
+                lambda: self._calls.FetchParcel(request, timeout=_transfer_seconds(size))
             ):
                 stream.write(chunk.data)
-                if stream.tell() > stated.size:
+                if stream.tell() > size:
                     break
-            if stream.tell() != stated.size:
-                raise IntegrityError(
-                    f"the aggregator does not send the {stated.size} bytes of {stated.owner}"
-                )
+            if stream.tell() != size:
+                raise IntegrityError(f"the aggregator does not send the {size} bytes of other owners")
 
     async def document(self, release: str, name: str) -> bytes:
         """Fetch the document that work names by its digest.

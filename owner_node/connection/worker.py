@@ -34,6 +34,7 @@ from owner_node.state.database import CannotStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from pathlib import Path
 
     from common.model.rounds import Parcel
     from owner_node.release.crossing import Crossing
@@ -260,6 +261,7 @@ class Worker:
                 sum_key=linked.sum_key,
                 signature=linked.signature,
                 certificate=linked.certificate,
+                key_proof=linked.key_proof,
             )
         )
 
@@ -309,10 +311,20 @@ class Worker:
         return await self._pass_on(work, work.add.round, answer)
 
     async def _crossing(self, work: wire.Work, asked: "wire.Pass | wire.Measure") -> "Crossing":
-        opening = await self._client.document(work.release, asked.opening_digest)
-        signed = (opening, asked.signature, asked.certificate)
-        make = self._node_of(work.release).measuring.crossing
-        return await in_thread(make, work.release, work.plan_digest, *signed)
+        make, opened = self._node_of(work.release).measuring.crossing, await self._opened(work, asked)
+        return await in_thread(make, work.release, work.plan_digest, *opened)
+
+    async def _opened(
+        self, work: wire.Work, asked: "wire.Pass | wire.Measure"
+    ) -> "tuple[bytes, bytes, bytes, Path | None]":
+        """Fetch what opened a round, and all answers to the one before unless their sums were checked."""
+        names = (work.release, work.plan_digest)
+        opening, answers = await self._client.document(work.release, asked.opening_digest), None
+        find = self._node_of(work.release).measuring.unchecked
+        if (unchecked := await in_thread(find, *names, opening)) is not None:
+            document, answers = unchecked
+            await self._client.parcel(*names, document.answers, document.answers_size, answers)
+        return opening, asked.signature, asked.certificate, answers
 
     async def _fetch_parcels(
         self, work: wire.Work, crossing: "Crossing", kind: ParcelKind, sent: "Iterable[wire.Parcel]"
@@ -321,7 +333,8 @@ class Worker:
         signed = [SignedParcel(parcel.statement, parcel.signature, parcel.certificate) for parcel in sent]
         needed = await in_thread(crossing.needed, kind, signed)
         for parcel in needed.values():
-            await self._client.parcel(work.release, work.plan_digest, parcel, crossing.received(parcel))
+            name, size, to = parcel.parcel_digest, parcel.size, crossing.received(parcel)
+            await self._client.parcel(work.release, work.plan_digest, name, size, to)
         return needed
 
     async def _pass_on(
@@ -344,17 +357,17 @@ class Worker:
                 crossing = await self._crossing(work, asked)
                 if not crossing.is_answered:
                     sums = await self._fetch_parcels(work, crossing, ParcelKind.SUMS, asked.parcels)
-            opening = await self._client.document(work.release, asked.opening_digest)
-            if size := await in_thread(measuring.partners_size, *names, opening):
+            opened = await self._opened(work, asked)
+            if size := await in_thread(measuring.partners_size, *names, opened[0]):
                 partners = await self._client.selection(*names, size)
-            signed = (opening, asked.signature, asked.certificate)
-            answered = await in_thread(measuring.answer, *names, *signed, sums, partners)
+            answered = await in_thread(measuring.answer, *names, *opened, sums, partners)
         return wire.AnswerRequest(
             measured=wire.Measured(
                 round=asked.round,
                 answer=answered.answer,
                 signature=answered.signature,
                 certificate=answered.certificate,
+                key_proof=answered.key_proof,
                 ledger_head=await self._head(),
             )
         )

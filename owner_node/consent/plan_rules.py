@@ -221,6 +221,11 @@ def _linking(request: Request) -> Iterator[Objection]:
         yield Objection("linking by tokens needs an identifier, and none is declared here")
     if request.schema.identifier is not None and len(plan.tasks) > 1 and not linking.tokens:
         yield Objection("an identifier is declared here, so the plan must check overlaps, and it does not")
+    if linking.tokens and len(plan.tasks) > 1 and not linking.key_proofs:
+        yield Objection(
+            "owners prove to each other that they have the linkage key, and this plan asks for no proof: the "
+            "aggregator runs version 0.1"
+        )
 
 
 def shares(request: Request) -> Iterator[Objection]:

@@ -176,14 +176,20 @@ class Ledger(LedgerBook):
         """
         self.check_may_charge(tx)
         reservation = self._of(aggregator, release, plan_digest)[EntryKind.RESERVE]
-        for entry in self.chain.read(read, self.of(aggregator, release)):
-            if entry.kind is EntryKind.ROUND and entry.note["round"] == str(number):
-                return str(entry.note["opening"])
+        if known := self.opening_of(aggregator, release, number):
+            return known
         names = {name: reservation[name] for name in ("budget", "aggregator", "release", "plan_digest")}
         self.append(
             tx, EntryKind.ROUND, {"round": str(number), "opening": opening}, {**OF_NO_CHARGE, **names}
         )
         return opening
+
+    def opening_of(self, aggregator: str, release: str, number: int) -> str:
+        """Return the digest of the document that opened a round of a release; empty before."""
+        for entry in self.chain.read(read, self.of(aggregator, release)):
+            if entry.kind is EntryKind.ROUND and entry.note["round"] == str(number):
+                return str(entry.note["opening"])
+        return ""
 
     def give_back(self, tx: Transaction, aggregator: str, release: str, plan_digest: str) -> bool:
         """Return a reservation. Idempotent; a spend, an earlier return or no reservation stay as they are.

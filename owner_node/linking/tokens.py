@@ -14,7 +14,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.hmac import HMAC
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from common.canonical import canonical
 from common.errors import DataError
+from common.model.fragment import KeyProof
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +44,41 @@ class ReleaseKey:
     def check(self) -> str:
         """The value for comparing owners' release keys (`key_check`)."""
         return key_check(self.key)
+
+    def derived(self, purpose: str, size: int = KEY_SIZE, **about: str) -> bytes:
+        """Derive a key of the release for one purpose; only who has the linkage key can.
+
+        References:
+            RFC 5869 (HKDF), with SHA-256.
+        """
+        info = canonical({"purpose": purpose, **about})
+        return HKDF(hashes.SHA256(), size, salt=None, info=info).derive(self.key)
+
+    def proof(self, owner: str, fingerprint: str, sum_key: bytes) -> KeyProof:
+        """Return what shows the other owners that an owner has the linkage key.
+
+        Nobody without that key can make it, or use it for another owner, certificate, release or plan: the
+        last two are in the key of the release.
+
+        Args:
+            fingerprint: Of the key that the owner signs with.
+            sum_key: Its key for sums; empty without.
+        """
+        about = canonical({"owner": owner, "fingerprint": fingerprint, "sum_key": sum_key.hex()})
+        made = hmac.digest(self.derived("proof of the linkage key"), about, "sha256")
+        return KeyProof(owner, fingerprint, sum_key.hex(), made.hex())
+
+    def answer_proof(self, owner: str, opening: str, answers: str) -> bytes:
+        """Return what shows the other owners that an answer to a round is its owner's: 32 bytes.
+
+        A signature alone does not: the aggregator's CA may certify another key for the same owner.
+
+        Args:
+            opening: Digest of the document that opened the round.
+            answers: Digest of all answers of the owner up to this one (`common.model.rounds.chained`).
+        """
+        about = canonical({"owner": owner, "opening": opening, "answers": answers})
+        return hmac.digest(self.derived("answers"), about, "sha256")
 
 
 def release_key(linkage_key: bytes, release_id: str, plan_digest: str) -> bytes:

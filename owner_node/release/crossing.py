@@ -4,6 +4,7 @@ Everything here is a function of the plan, sums, the pinned records, and of seed
 before: a process that dies makes the same bytes again.
 """
 
+import hmac
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from common.synthesis.roles import Roles, Shared, Terms
 from common.synthesis.schedule import Design, Round, RoundSums, next_round
 from common.trust.signing import Domain
 from common.workspace import processors
+from owner_node.linking.tokens import ReleaseKey
 from owner_node.release.appraisal import Appraisal
 from owner_node.release.product import Prepared
 from owner_node.release.synthetic import SYNTHETIC
@@ -43,6 +45,7 @@ from owner_node.synthesis.crossed import (
     processes,
 )
 from owner_node.synthesis.paillier import PrivateKey, check_different
+from owner_node.synthesis.sealed import SEALING_KEY_BYTES, sealed, unsealed
 
 _SIZE_BYTES = 8
 
@@ -97,7 +100,7 @@ class Crossing:
     @cached_property
     def terms(self) -> Terms:
         """What this owner's messages and noise are about."""
-        return Terms(self.work.plan.release, self.work.plan.digest, _digest_of(self.tokens))
+        return Terms(self.work.plan.release, self.work.plan.digest, self._digest_of(self.tokens))
 
     @cached_property
     def shared(self) -> Shared:
@@ -110,7 +113,7 @@ class Crossing:
             raise ProtocolError("this owner does not know any more which owners have its persons")
         partners = np.frombuffer(stored, dtype=np.uint8).reshape(n_persons, plan.n_groups)
         digests = {
-            other: _digest_of(self.tokens[partners[:, group] == place])
+            other: self._digest_of(self.tokens[partners[:, group] == place])
             for group in range(plan.n_groups)
             for place, other in enumerate(self.design.members(group))
             if group != self.group
@@ -150,6 +153,22 @@ class Crossing:
             raise ProtocolError("the release has no such round")
         return asked
 
+    @cached_property
+    def _release_key(self) -> ReleaseKey:
+        key = self.work.release_key()
+        if key is None:
+            raise ProtocolError("owners of different attributes have a linkage key")
+        return key
+
+    def _sealing_key(self, kind: ParcelKind, sender: str, receiver: str = "") -> bytes:
+        """Return the key of a message of this round; without a receiver it is for all."""
+        about = {"sender": sender, "receiver": receiver, "opening": self.opening}
+        return self._release_key.derived(kind, SEALING_KEY_BYTES, **about)
+
+    def _digest_of(self, tokens: TokenArray) -> str:
+        """Return a digest of persons that says nothing without the linkage key."""
+        return hmac.digest(self._release_key.derived("persons"), tokens.tobytes(), "sha256").hex()
+
     def senders(self, kind: ParcelKind) -> list[str]:
         """Return the owners whose parcels of a kind this owner needs."""
         find = self.roles.holders if kind is ParcelKind.ROWS else self.roles.adders
@@ -172,7 +191,10 @@ class Crossing:
         return self._stated(path, ParcelKind.ROWS)
 
     def encrypted(self, progress: Progress) -> Generator[bytes]:
-        """Yield encrypted rows for all adders, in pieces."""
+        """Yield encrypted rows for all adders, sealed, in pieces."""
+        return sealed(self._rows(progress), self._sealing_key(ParcelKind.ROWS, self.work.owner.id))
+
+    def _rows(self, progress: Progress) -> Generator[bytes]:
         keys, n_persons = self.keys, self.shared.n_persons
         progress.begin("encrypting", n_persons)
         with processes(n_persons, processors()) as pool:
@@ -203,7 +225,11 @@ class Crossing:
         summed = dict[str, Sums]()
         progress.begin("adding", sum(rows[holder].size for holder in self.senders(ParcelKind.ROWS)))
         for holder in self.senders(ParcelKind.ROWS):
-            pieces = _pieces(self._file(rows, holder), progress)
+            pieces = unsealed(
+                _pieces(self._file(rows, holder), progress),
+                self._sealing_key(ParcelKind.ROWS, holder),
+                f"owner {holder}",
+            )
             number = self.owners.index(holder)
             try:
                 with processes(self.shared.n_persons, processors()) as pool:
@@ -220,7 +246,9 @@ class Crossing:
         messages = []
         for holder, sums in summed.items():
             number = self.owners.index(holder)
-            message = noisy_sums(self.roles, number, self.number, self.shared, sums, self.keys.seed)
+            made = noisy_sums(self.roles, number, self.number, self.shared, sums, self.keys.seed)
+            key = self._sealing_key(ParcelKind.SUMS, self.work.owner.id, holder)
+            message = b"".join(sealed([made], key))
             messages += [len(message).to_bytes(_SIZE_BYTES), message]
         return b"".join(messages)
 
@@ -245,8 +273,10 @@ class Crossing:
         """Return the counts of tables with an adder, with its noise."""
         name, place = self.owners[adder], self.roles.holders(adder).index(self.number)
         message = _message_of(self._file(sums, name).read_bytes(), place, name)
-        key = PrivateKey(self.keys.pair_key)
+        key, own = PrivateKey(self.keys.pair_key), self.work.owner.id
         try:
+            opened = unsealed([message], self._sealing_key(ParcelKind.SUMS, name, own), f"owner {name}")
+            message = b"".join(opened)
             counts = noisy_counts(self.roles, self.number, adder, self.shared, message, key)
         except IntegrityError as error:
             raise _foreign(name, error.message) from None
@@ -341,10 +371,6 @@ def _pieces(path: Path, progress: Progress) -> Iterator[bytes]:
     for piece in read_chunks(path):
         yield bytes(piece)
         progress.advance(len(piece))
-
-
-def _digest_of(tokens: TokenArray) -> str:
-    return digest(tokens.tobytes())
 
 
 def _message_of(data: bytes, place: int, adder: str) -> bytes:

@@ -1,6 +1,8 @@
 """Answers to the rounds of a synthetic release: spend, count, draw, mask, store, send.
 
-The charge is spent once, before the first round. One transaction stores a round's answer under its number; it
+The first round counts nothing: owners answer zeros, and find out whether their masks cancel. The charge is
+spent once, in the round after that. The last round asks nothing: an owner signs that it added up what all
+owners answered, as it did before every round. One transaction stores a round's answer under its number; it
 is sent afterwards, and after that only the same bytes. Noise follows from a secret of the release and from
 what is asked, masks from another secret and from what opened the round. So a process that died before, or
 whose state was put back, makes the same answer; and a question has one draw of noise, whatever comes with it.
@@ -11,12 +13,21 @@ An answer is masked under the digest of the document that opened its round, whic
 so far: where owners were told different things, their masks do not cancel, and nobody learns anything.
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.canonical import digest
 from common.errors import IntegrityError, ProtocolError
+from common.files import file_digest
 from common.model.fragment import Addendum, FragmentStatement
-from common.model.rounds import Parcel, RoundDocument, chained, read_round
+from common.model.rounds import (
+    FIRST_COUNTED,
+    LARGEST_PROOF,
+    Parcel,
+    RoundDocument,
+    chained,
+    read_round,
+)
 from common.trust.signing import Domain
 from owner_node.release.appraisal import Appraisal
 from owner_node.release.production import spend
@@ -45,55 +56,77 @@ class Measuring:
         opening: bytes,
         signature: bytes,
         certificate: bytes = b"",
+        answers: Path | None = None,
         sums_across: "Mapping[str, Parcel] | None" = None,
         partners: bytes = b"",
     ) -> RoundAnswer:
-        """Answer a round; before the first one the charge is spent. Idempotent: nothing is drawn twice.
+        """Answer a round; the charge is spent in the first that counts. Idempotent: nothing is drawn twice.
 
         Args:
             opening: The document that opens the round, with what comes with it (`common.model.rounds`).
             signature: The aggregator's signature of the document.
             certificate: The chain that it was signed with; empty: the plan's.
+            answers: What all owners answered to the round before, where `unchecked` says that it is needed.
             sums_across: What owners of other groups sent this one, by owner.
             partners: Which of them have its persons, where `partners_size` says that they are needed.
 
         Raises:
             ProtocolError: If nothing was linked, the document opens another round than the next one, or
                 contradicts plan, linking or the rounds before.
-            IntegrityError: If a signature is invalid, or the key of an owner is not its own.
+            IntegrityError: If a signature is invalid, the key of an owner is not its own, or the sums of the
+                round before do not hold.
             DataChangedError: If the source changed since consent.
         """
         work, document, attached = self._open(release, plan_digest, opening, signature, certificate)
         before = self._owner.records.rounds.answered(self._owner.aggregator, release)
         if document.round <= len(before):
-            return _repeat(document, before[document.round - 1])
+            return _repeat(work, document, before[document.round - 1])
         from owner_node.release.opened_round import OpenedRound
 
         opened = OpenedRound(work, document, attached, before)
         addendum, _ = opened.addendum, opened.masks  # what is wrong with the keys is found before the charge
-        prepared = self._appraisal.prepared(work)
-        if work.plan.has_partners and not before:
-            _check_partners(work, addendum, partners)
-            with work.transaction() as tx:
-                self._owner.records.rounds.keep_partners(tx, *work.key[:2], partners)
-        spend(work, prepared, addendum, signature)
-        self._settle(work, document)
-        if work.session.state is not SessionState.SPENT:
-            raise ProtocolError(f"a session that is {work.session.state} answers no other round")
-        work.progress.begin("counting", 0)
+        self._settle(opened, answers)
+        if document.round >= FIRST_COUNTED and not opened.is_last:
+            prepared = self._appraisal.prepared(work)
+            if work.plan.has_partners and document.round == FIRST_COUNTED:
+                _check_partners(work, addendum, partners)
+                with work.transaction() as tx:
+                    self._owner.records.rounds.keep_partners(tx, *work.key[:2], partners)
+            spend(work, prepared, addendum, signature)
+            if work.session.state is not SessionState.SPENT:
+                raise ProtocolError(f"a session that is {work.session.state} answers no other round")
+            work.progress.begin("counting", 0)
         sums = sums_across or {}
         return self._store(opened, opened.answer(self._appraisal, sums), sums)
 
     def partners_size(self, release: str, plan_digest: str, opening: bytes) -> int:
         """Return the size in bytes of what `answer` needs to know of the owners that have the same persons.
 
-        It is 0 but in the first round of a release of several owners in a group.
+        It is 0 but in the first round that counts, in a release of several owners in a group.
         """
         self._owner.resume(release, plan_digest)
         work = self._owner.accepted(release, plan_digest)
-        if not work.plan.has_partners or _read(opening)[0].round > 1:
+        if not work.plan.has_partners or _read(opening)[0].round != FIRST_COUNTED:
             return 0
         return (work.session.n_records or 0) * work.plan.n_groups
+
+    def unchecked(
+        self, release: str, plan_digest: str, opening: bytes
+    ) -> "tuple[RoundDocument, Path] | None":
+        """Return what opened a round whose sums this owner has to check, and where to write the answers.
+
+        Returns:
+            None if it has checked them, or there are none.
+        """
+        self._owner.resume(release, plan_digest)
+        work, document = self._owner.accepted(release, plan_digest), _read(opening)[0]
+        before = self._owner.records.rounds.answered(*work.key[:2])
+        most = len(work.plan.owners) * (len(before[-1].answer) + LARGEST_PROOF) if before else 0
+        if document.answers_size > most:
+            raise ProtocolError(f"answers of {document.answers_size:,} bytes are none")
+        if not document.answers or self._owner.records.ledger.opening_of(*work.key[:2], document.round):
+            return None
+        return document, self._owner.records.outbox.parcel(*work.key[:2], f"answers-{document.round}")
 
     def _open(
         self, release: str, plan_digest: str, opening: bytes, signature: bytes, certificate: bytes
@@ -107,10 +140,24 @@ class Measuring:
         work.check_signed(Domain.ROUND, document.to_bytes(), signature, certificate)
         return work, document, attached
 
-    def _settle(self, work: ReleaseWork, document: RoundDocument) -> None:
-        """Record what opened a round before anything is sent for it; two of them would mean noise of both."""
+    def _settle(self, opened: "OpenedRound", answers: Path | None) -> None:
+        """Check the sums of the round before, once, and record what opened this one before anything is sent.
+
+        Two documents would mean noise of both.
+        """
+        work, document, ledger = opened.work, opened.document, self._owner.records.ledger
+        if document.answers and not ledger.opening_of(*work.key[:2], document.round):
+            if answers is None:
+                raise ProtocolError("the answers to the round before are missing")
+            try:
+                if file_digest(answers) != document.answers:
+                    raise IntegrityError("the aggregator sends other answers than those that it names")
+                opened.check(answers)
+            finally:
+                # Fetched again unless it is settled.
+                answers.unlink()
         with work.transaction() as tx:
-            first = self._owner.records.ledger.open_round(tx, *work.key, document.round, document.digest)
+            first = ledger.open_round(tx, *work.key, document.round, document.digest)
         if first != document.digest:
             raise ProtocolError(
                 f"round {document.round} was opened by another document before",
@@ -118,7 +165,13 @@ class Measuring:
             )
 
     def crossing(
-        self, release: str, plan_digest: str, opening: bytes, signature: bytes, certificate: bytes = b""
+        self,
+        release: str,
+        plan_digest: str,
+        opening: bytes,
+        signature: bytes,
+        certificate: bytes = b"",
+        answers: Path | None = None,
     ) -> "Crossing":
         """Return what an owner does in a round beside answering it, for owners of other attributes.
 
@@ -130,13 +183,13 @@ class Measuring:
         answered = self._owner.records.rounds.answered(self._owner.aggregator, release)
         before, is_answered = answered[: document.round - 1], document.round <= len(answered)
         if is_answered:
-            _repeat(document, answered[document.round - 1])
+            _repeat(work, document, answered[document.round - 1])
         opened = OpenedRound(work, document, attached, before)
         if not opened.design.counts_across(opened.questions) or not self._owner.records.ledger.is_spent(
             *work.key
         ):
             raise ProtocolError("this owner sends others nothing in this round")
-        self._settle(work, document)
+        self._settle(opened, answers)
         return opened.crossing(self._appraisal, is_answered=is_answered)
 
     def _store(self, opened: "OpenedRound", answer: bytes, sums: "Mapping[str, Parcel]") -> RoundAnswer:
@@ -165,10 +218,8 @@ class Measuring:
                     fragment_certificate=chain,
                 )  # fmt: skip
         if last:
-            # The key of the release's tokens is not needed any more.
-            owner.records.db.forget_removed()
             self._appraisal.forget(plan.release)
-        return RoundAnswer(answer, signed, chain)
+        return _round_answer(work, answered)
 
 
 def _check_partners(work: ReleaseWork, addendum: Addendum, partners: bytes) -> None:
@@ -206,13 +257,20 @@ def _read(opening: bytes) -> tuple[RoundDocument, bytes]:
         raise ProtocolError(str(problem), "both sides must run compatible versions") from None
 
 
-def _repeat(document: RoundDocument, answered: AnsweredRound) -> RoundAnswer:
+def _round_answer(work: ReleaseWork, answered: AnsweredRound) -> RoundAnswer:
+    """Return a stored answer with the proof that it is this owner's."""
+    key, opening = work.release_key(), digest(answered.document)
+    proof = b"" if key is None else key.answer_proof(work.owner.id, opening, answered.digest)
+    return RoundAnswer(answered.answer, answered.signature, answered.certificate, proof)
+
+
+def _repeat(work: ReleaseWork, document: RoundDocument, answered: AnsweredRound) -> RoundAnswer:
     """Return the stored answer to a round, if the round was opened by the same document."""
     if document.to_bytes() != answered.document:
         raise ProtocolError(
             f"round {document.round} was opened by another document before",
             "a round is answered once; start the release again under another id",
         )
-    if not answered.answer:
+    if not answered.attached:
         raise ProtocolError(f"the answer to round {document.round} is not kept any more")
-    return RoundAnswer(answered.answer, answered.signature, answered.certificate)
+    return _round_answer(work, answered)

@@ -4,20 +4,33 @@ Everything here is a function of the plan, of what opened this round and those b
 and of secrets that were stored before anything was sent. So an answer that is computed again is the same.
 """
 
+import hmac
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
 from common.arrays import Int64Array
 from common.errors import IntegrityError, ProtocolError, UsageError
-from common.model.fragment import Addendum
-from common.model.rounds import NUMBER_BYTES, Parcel, RoundDocument, SumKey
+from common.model.fragment import Addendum, FragmentStatement
+from common.model.rounds import (
+    FIRST_COUNTED,
+    N_ZEROS,
+    NUMBER_BYTES,
+    Parcel,
+    RoundDocument,
+    SignedAnswer,
+    SignedAnswers,
+    SumKey,
+    chained,
+)
 from common.planning.synthetic import check_delta, design_of
 from common.release.summary import n_records
 from common.synthesis.plausible import fault_of_sums
-from common.synthesis.schedule import Design, Round, RoundSums, n_rounds, next_round
-from common.synthesis.sums import LARGEST_SUM, Masks
+from common.synthesis.schedule import Design, Round, RoundSums, next_round
+from common.synthesis.sums import LARGEST_SUM, Masks, add_answers, check_sums
+from common.trust.identity import fingerprint, load_certificates
 from common.trust.signing import Domain
 from owner_node.release.appraisal import Appraisal
 from owner_node.release.crossing import Crossing
@@ -45,12 +58,10 @@ class OpenedRound:
     ) -> None:
         self.work, self.document, self.attached, self.before = work, document, attached, before
         self.addendum = _check(work, document, attached, before)
-        self.questions, self.design, self.sums = _questions(work, self.addendum, attached, before)
-
-    @property
-    def is_last(self) -> bool:
-        """Whether no other round follows."""
-        return self.document.round == n_rounds(self.design)
+        asked, self.design, self.sums = _questions(work, self.addendum, attached, before)
+        self.is_last = isinstance(asked, RoundSums)
+        """Whether nothing is asked: this owner signs that the sums hold."""
+        self.questions: Round = () if isinstance(asked, RoundSums) else asked
 
     @cached_property
     def secrets(self) -> Secrets:
@@ -64,12 +75,56 @@ class OpenedRound:
     def masks(self) -> Masks:
         """This owner's masks, with keys of the others that are checked."""
         first = self.before[0].document if self.before else self.document.to_bytes()
-        return _masks(self.work, self.secrets.private_key, _checked_keys(self.work, first))
+        return _masks(self.work, self.secrets.private_key, _checked_keys(self.work, self.addendum, first))
 
     def crossing(self, appraisal: Appraisal, *, is_answered: bool) -> Crossing:
         """Return what this owner does in the round for owners of other attributes."""
         digest = self.document.digest
-        return Crossing(self.work, appraisal, self.design, self.sums, digest, is_answered=is_answered)
+        return Crossing(self.work, appraisal, self.design, self.sums[1:], digest, is_answered=is_answered)
+
+    def check(self, answers: Path) -> None:
+        """Check that the sums of the round before are those of all owners' answers.
+
+        Args:
+            answers: What all owners answered and signed (`common.model.rounds.SignedAnswers`).
+
+        Raises:
+            IntegrityError: If they are not, or an answer is not signed by its owner.
+        """
+        with answers.open("rb") as stream:
+            try:
+                head = SignedAnswers.from_bytes(stream.readline().removesuffix(b"\n"))
+            except ValueError:
+                raise _unsummed("they are malformed") from None
+            if sorted(each.owner for each in head.answers) != sorted(self.work.plan.owners):
+                raise _unsummed("they are not those of the owners of the plan")
+            n_bytes = len(self.before[-1].answer)
+            read = {each.owner: self._checked(each, stream.read(n_bytes)) for each in head.answers}
+        sums = add_answers(read, n_bytes // NUMBER_BYTES)
+        check_sums(sums, self.document.round - 1)
+        if sums.astype("<i8").tobytes() != self.attached:
+            raise _unsummed("they have other sums than the aggregator states")
+
+    def _checked(self, signed: SignedAnswer, answer: bytes) -> bytes:
+        """Return an owner's answer to the round before, which it signed."""
+        plan, owner = self.work.plan, signed.owner
+        if owner == self.work.owner.id:
+            if answer != self.before[-1].answer:
+                raise _unsummed("this owner gave another one")
+            return answer
+        stated = FragmentStatement(
+            plan.release, owner, plan.digest, self.document.previous, chained(signed.before, answer),
+            sum(len(each.answer) for each in self.before), self.addendum.records[owner],
+        )  # fmt: skip
+        proof = stated.to_bytes(), bytes.fromhex(signed.signature), signed.certificate.encode()
+        objection, key = self.work.objection_to(owner, Domain.FRAGMENT, *proof), self.work.release_key()
+        if key is not None and not objection:
+            made = key.answer_proof(owner, self.document.previous, stated.fragment_digest).hex()
+            # The aggregator's CA may certify another key for the same owner; it has no linkage key.
+            objection = "" if hmac.compare_digest(made, signed.key_proof) else "it lacks the linkage key"
+        if objection:
+            raise _unsummed(f"that of owner {owner} is not its own: {objection}")
+        return answer
 
     def answer(self, appraisal: Appraisal, sums_across: Mapping[str, Parcel]) -> bytes:
         """Return the answer under masks; the charge was spent before.
@@ -78,7 +133,9 @@ class OpenedRound:
             appraisal: Of this owner's records.
             sums_across: What owners of other groups sent this one, by owner.
         """
-        if self.design.homes:
+        if self.document.round < FIRST_COUNTED or self.is_last:
+            vector = np.zeros(0 if self.is_last else N_ZEROS, dtype=np.int64)
+        elif self.design.homes:
             vector = self.crossing(appraisal, is_answered=False).answer(self.questions, sums_across)
         else:
             prepared, number = appraisal.prepared(self.work), self.document.round
@@ -104,12 +161,13 @@ def _check(
     return linking
 
 
-def _checked_keys(work: ReleaseWork, first: bytes) -> Mapping[str, bytes]:
+def _checked_keys(work: ReleaseWork, addendum: Addendum, first: bytes) -> Mapping[str, bytes]:
     """Return the owners' keys for sums, each signed by its owner; this owner's own is checked by `Masks`."""
     plan, own, public_keys = work.plan, work.owner.id, dict[str, bytes]()
     keys = RoundDocument.from_bytes(first).keys
     if [key.owner for key in keys] != list(plan.owners):
         raise ProtocolError("the keys for sums are not those of the owners of the plan")
+    proved = {each.owner: (each.sum_key, each.fingerprint) for each in addendum.key_proofs}
     for key in keys:
         try:
             stated = SumKey(plan.release, key.owner, plan.digest, key.key).to_bytes()
@@ -120,9 +178,15 @@ def _checked_keys(work: ReleaseWork, first: bytes) -> Mapping[str, bytes]:
             objection = work.objection_to(key.owner, Domain.SUM_KEY, *signed)
         except ValueError:
             objection = "it is malformed"
+        if not objection and proved and proved[key.owner] != (key.key, _fingerprint(key.certificate)):
+            objection = "it proved another one with the linkage key"
         if objection:
             raise _foreign(key.owner, objection)
     return public_keys
+
+
+def _fingerprint(certificate: str) -> str:
+    return fingerprint(load_certificates(certificate.encode())[0].public_key())
 
 
 def _foreign(owner: str, reason: str) -> IntegrityError:
@@ -138,7 +202,7 @@ def _questions(
     addendum: Addendum,
     attached: bytes,
     before: Sequence[AnsweredRound],
-) -> tuple[Round, Design, list[Int64Array]]:
+) -> tuple[Round | RoundSums, Design, list[Int64Array]]:
     """Compute what a round asks from the sums before, which are untrusted input, and return these, too."""
     sums: list[Int64Array] = []
     # With the first document comes the addendum.
@@ -153,13 +217,13 @@ def _questions(
         check_delta(design.delta, design.n_records)
     except UsageError as problem:
         raise ProtocolError(problem.message, "nothing was spent; start the release again") from None
+    if not sums:
+        return (), design, sums
     try:
-        asked = next_round(design, sums)
+        asked = next_round(design, sums[1:])
     except ValueError as problem:
         raise ProtocolError(f"the sums are not those of this release: {problem}") from None
-    if isinstance(asked, RoundSums):
-        raise ProtocolError(f"the release has no round {len(before) + 1}")
-    if fault := fault_of_sums(design, sums, work.plan.groups):
+    if fault := fault_of_sums(design, sums[1:], work.plan.groups):
         raise IntegrityError(fault, "nothing was published; ask these owners, and the aggregator's operator")
     return asked, design, sums
 
@@ -171,3 +235,10 @@ def _masks(work: ReleaseWork, private_key: bytes, keys: Mapping[str, bytes]) -> 
     masks = Masks(work.owner.id, private_key, keys, work.plan.release, shared)
     masks.check()
     return masks
+
+
+def _unsummed(reason: str) -> IntegrityError:
+    return IntegrityError(
+        f"the owners' answers to the round before, as the aggregator passes them on, do not hold: {reason}",
+        "this owner goes no further; ask the aggregator's operator, and the other owners",
+    )

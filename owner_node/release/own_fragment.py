@@ -122,7 +122,7 @@ def verify_answered(
         IntegrityError: Naming the first check that fails.
     """
     _check_stated(verified, owner, fragment_digest, signature)
-    if [opened.document for opened in rounds] != [opened.to_bytes() for opened in verified.rounds[:-1]]:
+    if [opened.document for opened in rounds] != [opened.to_bytes() for opened in verified.rounds]:
         raise IntegrityError("the manifest has other rounds than this owner answered", _HINT)
     names = verified.plan.assignment_of(owner).names
     return OwnVerified(verified.owners[owner].statement.records, names)

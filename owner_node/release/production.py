@@ -5,17 +5,19 @@ disk. A process that dies between the two draws noise again, since the first noi
 the second transaction the fragment is the only answer to its plan.
 """
 
+import hmac
 import logging
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.errors import ProtocolError
+from common.errors import IntegrityError, ProtocolError
 from common.model.fragment import Addendum, FragmentStatement, Receipt, contradictions, multiples_of
 from common.model.matches import fit
 from common.model.privacy import plain
 from common.model.rounds import SumKey
+from common.trust.identity import fingerprint
 from common.trust.signing import Domain
 from owner_node.ledger.entry import Part
 from owner_node.release.appraisal import Appraisal
@@ -26,6 +28,7 @@ from owner_node.state.session import CHARGED, SessionEvent, SessionState
 
 if TYPE_CHECKING:
     from owner_node.release.product import Prepared
+    from owner_node.state.rounds import Secrets
 
 _log = logging.getLogger(__name__)
 
@@ -82,10 +85,7 @@ class Production:
             if work.plan.product.rules.in_rounds:
                 rounds = owner.records.rounds
                 secrets = rounds.make_secrets(tx, owner.aggregator, release, pair_key)
-        tokens = prepared.pinned.token_list()
-        if secrets is None:
-            return LinkAnswer(n_records, tokens)
-        return _with_key(work, n_records, tokens, secrets.private_key)
+        return _link_answer(work, n_records, prepared.pinned.token_list(), secrets)
 
     def mask(
         self,
@@ -240,14 +240,49 @@ def _new_pair_key(work: ReleaseWork) -> bytes:
     return new_key()
 
 
-def _with_key(work: ReleaseWork, n_records: int, tokens: bytes | Path, private: bytes) -> LinkAnswer:
-    """Return the answer with this owner's key for sums, signed."""
-    from common.synthesis.sums import public_key
+def _link_answer(
+    work: ReleaseWork, n_records: int, tokens: bytes | Path, secrets: "Secrets | None"
+) -> LinkAnswer:
+    """Return the answer: with this owner's key for sums, signed, and with its proof of the linkage key."""
+    signer, release_key = work.owner.signer.current_signer(), work.release_key()
+    key = signature = chain = proof = b""
+    if secrets is not None:
+        from common.synthesis.sums import public_key
 
-    key, signer = public_key(private), work.owner.signer.current_signer()
-    stated = SumKey(work.plan.release, work.owner.id, work.plan.digest, key.hex())
-    signature = signer.sign(Domain.SUM_KEY, stated.to_bytes())
-    return LinkAnswer(n_records, tokens, key, signature, signer.chain_pem.encode())
+        key, chain = public_key(secrets.private_key), signer.chain_pem.encode()
+        stated = SumKey(work.plan.release, work.owner.id, work.plan.digest, key.hex())
+        signature = signer.sign(Domain.SUM_KEY, stated.to_bytes())
+    if release_key is not None and work.plan.linking.key_proofs:
+        own = fingerprint(signer.chain[0].public_key())
+        proof = release_key.proof(work.owner.id, own, key).to_bytes()
+    return LinkAnswer(n_records, tokens, key, signature, chain, proof)
+
+
+def _check_proofs(work: ReleaseWork, addendum: Addendum) -> None:
+    """Check that every owner of the plan has the linkage key, before anything that is counted leaves.
+
+    The aggregator, whose CA may certify anybody, has seen tokens and values that compare keys. It can repeat
+    those, and make no proof.
+
+    Raises:
+        IntegrityError: If one has not.
+    """
+    key, shown = work.release_key(), {each.owner: each for each in addendum.key_proofs}
+    if key is None or not work.plan.linking.key_proofs:
+        # Owners refuse such a plan. This one was accepted before they did.
+        return
+    for owner in work.plan.owners:
+        proof = shown.get(owner)
+        if proof is None or not hmac.compare_digest(
+            proof.to_bytes(),
+            key.proof(owner, proof.fingerprint, bytes.fromhex(proof.sum_key)).to_bytes(),
+        ):
+            raise IntegrityError(
+                f"{owner!r} does not show that it has the linkage key of this release",
+                "nothing was spent or sent; telephone that owner: ask whether it takes part, and compare its "
+                "linkage key (owner-node linkage-key show)",
+                {"owner": owner},
+            )
 
 
 def read_addendum(work: ReleaseWork, addendum: bytes) -> Addendum:
@@ -261,6 +296,7 @@ def read_addendum(work: ReleaseWork, addendum: bytes) -> Addendum:
         raise ProtocolError("the addendum does not fit the number of records that this owner linked")
     if not fit(result.matches, work.plan, result.records):
         raise ProtocolError("the addendum does not fit the plan: its match counts are impossible")
+    _check_proofs(work, result)
     return result
 
 

@@ -45,7 +45,7 @@ def recompute(owner: Owner, work: ReleaseWork, progress: Progress) -> Iterator[M
     """
     names, release = work.key[:2], work.session.release
     answered, appraisal = owner.records.rounds.answered(*names), Appraisal(owner)
-    if not owner.records.rounds.may_continue(*names) or not all(each.answer for each in answered):
+    if not owner.records.rounds.may_continue(*names) or not all(each.attached for each in answered):
         deleted = [line.time[:_DAY] for line in owner.records.history.entries(*names, DELETED)]
         raise UsageError(
             f"{owner.id} deleted its messages of release {release}, their seed and keys on {deleted[-1]}"

@@ -369,8 +369,10 @@ class ReleaseWork(Work):
             epsilon: Epsilon for the history, decimal text.
             changes: Fields of `Session` that are now known.
         """
-        if event in (SessionEvent.SEAL, SessionEvent.PUBLISH) and self.records.audit_time(self.plan):
-            # Messages are computed again from its tokens, also after another linkage key came.
+        asked_again = event is SessionEvent.SEAL and self.plan.product.rules.in_rounds
+        audited = event in (SessionEvent.SEAL, SessionEvent.PUBLISH) and self.records.audit_time(self.plan)
+        if asked_again or audited:
+            # Messages are made again with it, also after another linkage key came.
             changes["release_key"] = self.session.release_key
         sessions = self.records.sessions
         before = sessions.get(self.session.aggregator, self.session.release)

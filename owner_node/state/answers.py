@@ -82,6 +82,8 @@ class LinkAnswer:
     """Of the key's statement."""
     certificate: bytes = b""
     """PEM chain of the signer."""
+    key_proof: bytes = b""
+    """`KeyProof` that this owner has the linkage key, canonical; empty where the plan has no tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ class RoundAnswer:
     """Of the statement about all answers up to this one."""
     certificate: bytes
     """PEM chain of the signer."""
+    key_proof: bytes = b""
+    """Of the same, under the linkage key; empty where the plan has no tokens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from secrets import token_bytes
 
-from common.model.rounds import KEY_BYTES
+from common.model.rounds import FIRST_COUNTED, KEY_BYTES
 from owner_node.state.database import OwnerDatabase, Transaction
 
 FORGET_SECRETS = "DELETE FROM sum_keys"
@@ -114,8 +114,9 @@ class Rounds:
         )  # fmt: skip
 
     def may_continue(self, aggregator: str, release: str) -> bool:
-        """Whether a release has answers that can be sent again, and its key."""
-        return self.secrets(aggregator, release) is not None and bool(self.answered(aggregator, release))
+        """Whether a release has answers of counts that can be sent again, and its key."""
+        answered = self.answered(aggregator, release)
+        return self.secrets(aggregator, release) is not None and len(answered) >= FIRST_COUNTED
 
     def held(self) -> tuple[tuple[str, str], ...]:
         """Return the (aggregator, release) of every release whose secrets are kept."""

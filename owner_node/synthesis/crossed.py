@@ -45,7 +45,6 @@ from gmpy2 import mpz
 
 from common.arrays import Int64Array
 from common.canonical import canonical, digest, document_digest, parse_json
-from common.errors import IntegrityError
 from common.model.rounds import CIPHERTEXT_BYTES
 from common.synthesis.binning import Attributes
 from common.synthesis.counters import MOST_PERSONS, counted_with, width_of
@@ -61,6 +60,7 @@ from owner_node.synthesis.paillier import (
     PublicKey,
     to_bytes,
 )
+from owner_node.synthesis.sealed import Incoming
 from owner_node.synthesis.shares import noise_share
 
 PERSONS_AT_ONCE = 256
@@ -286,39 +286,8 @@ def _prefixed(header: bytes) -> bytes:
     return len(header).to_bytes(_LENGTH_BYTES) + header
 
 
-class _Incoming:
-    """A message that arrives in pieces of any size.
-
-    Args:
-        owner: Who sent it, in words.
-    """
-
-    def __init__(self, pieces: Iterable[bytes], owner: str) -> None:
-        self._pieces, self._owner, self._held = iter(pieces), owner, bytearray()
-
-    def take(self, size: int) -> bytes:
-        """Return the next bytes.
-
-        Raises:
-            IntegrityError: If the message ends before.
-        """
-        while len(self._held) < size:
-            piece = next(self._pieces, None)
-            if piece is None:
-                raise self.wrong("ends too early")
-            self._held += piece
-        taken = bytes(self._held[:size])
-        del self._held[:size]
-        return taken
-
-    def end(self) -> None:
-        """Check that nothing follows.
-
-        Raises:
-            IntegrityError: If something does.
-        """
-        if self._held or any(self._pieces):
-            raise self.wrong("goes on after its end")
+class _Incoming(Incoming):
+    """A message with a header."""
 
     def header(self, expected: Mapping[str, Any], free: Sequence[str] = ()) -> dict[str, Any]:
         """Return the header.
@@ -348,13 +317,6 @@ class _Incoming:
         if not is_canonical:
             raise self.wrong("has a header that is not canonical")
         return document
-
-    def wrong(self, fault: str) -> IntegrityError:
-        """Return an error about the message."""
-        return IntegrityError(
-            f"the message for counts of {self._owner} {fault}",
-            "nothing was published; both sides must run compatible versions on the same persons",
-        )
 
 
 # --- sums -----------------------------------------------------------------------------------------------

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from common.arrays import Int64Array
 from common.check import Check, unchecked
-from common.synthesis.schedule import Design, RoundSums, SyntheticRelease, next_round, synthesise
+from common.synthesis.schedule import Design, Round, SyntheticRelease, run_rounds, synthesise
 from owner_node.masking.arrays import BitSource
 from owner_node.synthesis.counts import Columns, noisy_answer
 
@@ -22,5 +23,7 @@ def synthesise_together(
 
     def answer(asked: Round) -> Int64Array:
         answers = [noisy_answer(asked, part, source) for part, source in zip(parts, bits, strict=True)]
-        sums.append(np.sum(answers, axis=0, dtype=np.int64))
-    return synthesise(design, asked, check)
+        sums: Int64Array = np.sum(answers, axis=0, dtype=np.int64)
+        return sums
+
+    return synthesise(design, run_rounds(design, answer), check)

@@ -81,6 +81,7 @@ class Flooding:
 async def main(role: str, folder: Path) -> None:
     """Be one of the aggregators."""
     hostile = HostileAggregator(folder)
+    hostile.linkage = folder / "state"
     if role == "other":
         hostile.hub = hostile.other
     async with serving(hostile, folder, role) as address:

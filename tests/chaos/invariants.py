@@ -16,6 +16,7 @@ from aggregator.protocol.states import State as ReleaseState
 from common.errors import TesseraError
 from common.model.fragment import FragmentStatement, Receipt, multiples_of
 from common.model.products import Product
+from common.model.rounds import FIRST_COUNTED
 from common.release.verification import verify_release
 from common.workspace import Workspace
 from deploy.local_cluster import LocalCluster
@@ -320,7 +321,9 @@ def _answers(ended: Ended, owner: str, records: Records) -> Iterator[str]:
     for number, digests in _stated(ended, owner).items():
         if digests != stored.get(number):
             yield f"answers to round {number}, told: {sorted(digests)}; stored: {stored.get(number)}"
-    kept, may_go_on = [bool(each.answer) for each in answered], bool(answered) and not ended.published
+    # Zeros alone are nothing to go on with, and the last answer is empty.
+    may_go_on = len(answered) >= FIRST_COUNTED and not ended.published
+    kept = [bool(each.attached) for each in answered]
     if any(each is not may_go_on for each in kept):
         yield f"answers are kept: {kept}, and the release is {ended.release.state}"
     held = (aggregator_name(), ended.release.id) in records.rounds.held()

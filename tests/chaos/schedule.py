@@ -50,8 +50,10 @@ class Work(StrEnum):
 class Round(StrEnum):
     """A round of a synthetic release: an owner reaches it by its answer, the aggregator by opening it."""
 
-    FIRST = "round 1"
-    SECOND = "round 2"
+    ZEROS = "round 1"
+    FIRST = "round 2"
+    SECOND = "round 3"
+    CLOSING = "round 4"
 
     @property
     def number(self) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from common import __version__
@@ -33,20 +32,17 @@ OLD, NEW = "0.1.0", __version__
 
 
 def make_owners(folder: Path, **rules: object) -> LocalCluster:
-    """Return two owners that hold other persons (`patients`), and parts of the same ones (`halves`)."""
+    """Return two owners of other persons (`patients`; `apart`, without names) and of the same (`halves`)."""
     both = people(identifiers(1000, SIZE), seed=9)
     says = {}
     for position, owner in enumerate(OWNERS):
-        write(folder, owner, "patients", people(identifiers(SIZE * position, SIZE), seed=position))
+        for name in ("patients", "apart"):
+            write(folder, owner, name, people(identifiers(SIZE * position, SIZE), seed=position))
         half = NAMES[2 * position : 2 * position + 2]
         write(folder, owner, "halves", both[["person", *half]])
         says[owner] = policy(allow_owner_column=True, **rules) + declared("patients")
         says[owner] += declared("halves", attributes={name: ATTRIBUTES[name] for name in half})
-        numbered = both.assign(
-            person=pd.Series([Decimal(f"{each}.00") for each in range(SIZE)], dtype=object)
-        )
-        numbered.to_parquet(folder / "owners" / owner / "numbered.parquet")
-        says[owner] += declared("numbered", source="numbered.parquet", budget="numbered")
+        says[owner] += declared("apart", identifier=[], normalise=[])
     make_setup(folder, says)
     share_linkage_key(folder, OWNERS)
     return LocalCluster(folder)
@@ -84,45 +80,46 @@ def cluster(request, before, tmp_path) -> Iterator[LocalCluster]:
 
 
 def test_releases(cluster, before):
-    """Both layouts with linkage end published, charged once at each owner, and hold by both versions."""
-    found = {}
-    for release, options in (
-        ("rows", {"dataset": "patients", "owner_column": "", "rank_noise": "0.1"}),
-        ("columns", {"dataset": "halves", "layout": "vertical", "budget_split": "attribute"}),
-    ):
-        code, shown = released(cluster, release, **options)
-        assert (code, shown["state"]) == (0, "published"), shown
-        found[release] = Path(shown["directory"])
-        for owner in OWNERS:
-            # By the owner's own program: the newer one would convert the older one's ledger.
-            entries = ask(cluster, "owner-node", "ledger", "--verify", owner=owner)[1]["entries"]
-            spent = [each for each in entries if (each["kind"], each["release"]) == ("spend", release)]
-            assert [Decimal(each["charge"]) > 0 for each in spent] == [True]
-            assert ask(cluster, "owner-node", "verify", found[release], owner=owner)[0] == 0
+    """Without an identifier they end published, charged once at each owner, and hold by both versions."""
+    code, shown = released(cluster, "rows", dataset="apart", owner_column="", rank_noise="0.1")
+    assert (code, shown["state"]) == (0, "published"), shown
+    place = Path(shown["directory"])
+    for owner in OWNERS:
+        # By the owner's own program: the newer one would convert the older one's ledger.
+        entries = ask(cluster, "owner-node", "ledger", "--verify", owner=owner)[1]["entries"]
+        assert [Decimal(each["charge"]) > 0 for each in entries if each["kind"] == "spend"] == [True]
+        assert ask(cluster, "owner-node", "verify", place, owner=owner)[0] == 0
     ca = cluster.folder / "tls" / "ca.pem"
-    for place in found.values():
-        plan = json.loads((place / "manifest.json").read_bytes())["plan"]["document"]
-        assert plan["protocol"] == "1"
-        for programs in (before, None):
-            cluster.aggregator.programs = programs
-            assert ask(cluster, "aggregator", "verify", place, "--ca", ca)[1]["holds"]
+    assert json.loads((place / "manifest.json").read_bytes())["plan"]["document"]["protocol"] == "1"
+    for programs in (before, None):
+        cluster.aggregator.programs = programs
+        assert ask(cluster, "aggregator", "verify", place, "--ca", ca)[1]["holds"]
     versions = {each["id"]: each["version"] for each in ask(cluster, "aggregator", "owners")[1]["owners"]}
     assert set(versions.values()) <= {OLD, NEW}
 
 
-def test_identifiers_that_versions_write_otherwise(cluster):
-    """The same persons as decimals, which versions write otherwise: the newer owner refuses, and says why."""
-    code, shown = released(cluster, "numbers", dataset="numbered")
-    assert code == 4, shown
-    (newer,) = (owner for owner in OWNERS if cluster.owner(owner).programs is None)
-    assert newer in shown["error"]["message"]
-    said = ask(cluster, "owner-node", "show", "numbers", owner=newer)[1]
-    assert "written otherwise by another version of the software in this release" in json.dumps(said)
+@pytest.mark.parametrize(("dataset", "layout"), [("patients", "horizontal"), ("halves", "vertical")])
+def test_nobody_links_with_owners_that_prove_nothing(cluster, dataset, layout):
+    """Owners of the version before do not show that they have the linkage key; nothing is spent."""
+    code, shown = released(cluster, "linked", dataset=dataset, layout=layout)
+    olds = [owner for owner in OWNERS if cluster.owner(owner).programs is not None]
+    if cluster.aggregator.programs is None:
+        assert code == 3, shown
+        assert f"{olds[0]} (version {OLD}): key-proof, known since 0.2.0" in shown["error"]["message"]
+    else:
+        assert code == 4, shown
+        (newer,) = set(OWNERS) - set(olds)
+        said = ask(cluster, "owner-node", "show", "linked", owner=newer)[1]
+        assert "prove to each other that they have the linkage key" in json.dumps(said)
+    for owner in OWNERS:
+        # By the owner's own program, as above.
+        entries = ask(cluster, "owner-node", "ledger", "--verify", owner=owner)[1]["entries"]
+        assert "spend" not in [each["kind"] for each in entries]
 
 
-@pytest.mark.parametrize(("older", "code", "said"), [("b", 3, "missing-values"), ("", 4, "owner a")])
+@pytest.mark.parametrize(("older", "code", "said"), [("b", 3, "missing-values"), ("", 4, "owner ")])
 def test_missing_numbers_that_one_version_keeps(before, tmp_path, older, code, said):
-    """An owner that does not know of them is named, an aggregator that does not is refused, uncharged."""
+    """An owner that does not know of them is named; an older aggregator is refused, and nobody charged."""
     with make_owners(tmp_path) as cluster:
         table = people(identifiers(2000, SIZE), seed=3)
         table.loc[:30, "age"] = None
@@ -146,11 +143,11 @@ def test_a_synthetic_release_needs_both_versions(before, tmp_path):
     with make_owners(tmp_path) as cluster:
         cluster.owner("b").programs = before
         cluster.start()
-        found, shown = released(cluster, "drawn", product="synthetic", k="")
+        found, shown = released(cluster, "drawn", dataset="apart", product="synthetic", k="")
         assert found == 3, shown
         assert "b (version 0.1.0): synthetic-pairs, known since 0.2.0" in shown["error"]["message"]
         assert not spends(cluster, "a")
-        code, shown = released(cluster, "masked")
+        code, shown = released(cluster, "masked", dataset="apart")
         assert (code, shown["state"]) == (0, "published"), shown
 
 
@@ -160,9 +157,9 @@ def test_an_older_aggregator_makes_no_synthetic_release(before, tmp_path):
         cluster.aggregator.programs = before
         cluster.start()
         ended = cluster.cli(
-            "aggregator", "release", "--dataset", "patients", "--layout", "horizontal", "--owners", "a,b",
+            "aggregator", "release", "--dataset", "apart", "--layout", "horizontal", "--owners", "a,b",
             "--epsilon", "1", "--product", "synthetic", "--yes",
         )  # fmt: skip
         assert (ended.returncode, "--product" in ended.stderr) == (2, True)
-        code, shown = released(cluster, "masked")
+        code, shown = released(cluster, "masked", dataset="apart")
         assert (code, shown["state"]) == (0, "published"), shown

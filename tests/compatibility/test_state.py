@@ -1,5 +1,6 @@
 """State directories that the version before wrote, opened by this one: nothing is lost, and work goes on."""
 
+import json
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -97,21 +98,27 @@ def test_commands_before_the_daemon(cluster):
 
 
 def test_work_goes_on(cluster):
-    """The open release ends published, the finished ones are as they were, and another one succeeds."""
+    """The open release, whose plan asks for no proof of the linkage key, is refused before anything is spent.
+
+    The finished ones are as they were, and another one succeeds.
+    """
     cluster.start()
-    shown = ask(cluster, "aggregator", "releases")[1]["releases"]
-    states = {each["release"]: each["state"] for each in shown}
-    assert states == {"done": "published", "declined": "refused", "open": "consenting"}
-    command = start_release(cluster, "open")
-    approve(cluster, "open", "a")
-    assert answer_of(command)[0] == 0
+    code, shown = answer_of(start_release(cluster, "open"))
+    assert code == ExitCode.REFUSED, shown
+    assert "this plan asks for no proof" in json.dumps(
+        ask(cluster, "owner-node", "show", "open", owner="a")[1]
+    )
+    listed = ask(cluster, "aggregator", "releases")[1]["releases"]
+    states = {each["release"]: each["state"] for each in listed}
+    assert states == {"done": "published", "declined": "refused", "open": "refused"}
     command = waiting(cluster, "next", dataset="halves", layout="vertical")
     approve(cluster, "next", *OWNERS)
     assert answer_of(command)[0] == 0
-    for release in ("done", "open", "next"):
-        place = cluster.folder / "releases" / release
-        for owner in OWNERS:
+    for owner in OWNERS:
+        assert not spends(cluster, owner, "open")
+        for release in ("done", "next"):
             assert len(spends(cluster, owner, release)) == 1
+            place = cluster.folder / "releases" / release
             assert ask(cluster, "owner-node", "verify", place, owner=owner)[1]["holds"]
 
 

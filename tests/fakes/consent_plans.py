@@ -41,7 +41,8 @@ PLAN = Plan(
     version="0.1.0",
     purpose="study", layout=Layout.HORIZONTAL, epsilon=Decimal(1),
     budget_split=BudgetSplit.OWNER,
-    attributes=(AGE, WARD), identifier=RULES, max_records_per_person=1, linking=Linking(tokens=True),
+    attributes=(AGE, WARD), identifier=RULES, max_records_per_person=1,
+    linking=Linking(tokens=True, key_proofs=True),
     tasks=(task("north"), task("south")),
 )  # fmt: skip
 SCHEMA = Schema((AGE, WARD, PAY), RULES, 1, 7000)

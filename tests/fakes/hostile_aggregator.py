@@ -24,6 +24,7 @@ from common.wire.answers import signed_answer
 from common.wire.software import software_here
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceServicer, add_OwnerServiceServicer_to_server
+from tests.fakes.key_proofs import proved
 
 _Signed = TypeVar("_Signed", wire.ConnectResponse, wire.PollResponse)
 _PATIENCE_SECONDS = 60.0
@@ -43,6 +44,8 @@ class HostileAggregator(OwnerServiceServicer):
         self.hub = Signer.load(certificates / "hub.key", certificates / "hub.pem")
         self.other = Signer.load(certificates / "other.key", certificates / "other.pem")
         self.owner = owner
+        self.linkage: Path | None = None
+        """State directory of who has the linkage key, for what every owner proves; without, none does."""
         self.head: wire.LedgerHead | None = None
         self.due: list[wire.Work] = []
         self._once: list[wire.Work] = []
@@ -239,7 +242,8 @@ class HostileAggregator(OwnerServiceServicer):
         """Return the work of masking after linking found so many records."""
         by = signer or self.hub
         found = dict.fromkeys(plan.owners, records)
-        data = Addendum(plan.release, plan.digest, linking, found).to_bytes()
+        addendum = Addendum(plan.release, plan.digest, linking, found)
+        data = (proved(addendum, self.linkage) if self.linkage else addendum).to_bytes()
         told = wire.Mask(
             addendum_digest=self.serve(data),
             signature=by.sign(Domain.ADDENDUM, data),

@@ -30,6 +30,7 @@ from owner_node.release.invitations import Offer
 from owner_node.release.node import Node
 from owner_node.release.records import Records
 from owner_node.trust import Trust
+from tests.fakes.key_proofs import proved
 
 DOMAIN = "node.test"
 N_RECORDS = 60
@@ -143,7 +144,12 @@ class Offering:
         self, plan: Plan, records: int = N_RECORDS, linking: str = "disjoint"
     ) -> tuple[bytes, bytes]:
         """Return what linking found, and its signature."""
-        data = Addendum(plan.release, plan.digest, linking, {"a": records, "b": 9}).to_bytes()
+        found = Addendum(plan.release, plan.digest, linking, {"a": records, "b": 9})
+        return self.signed(found)
+
+    def signed(self, addendum: Addendum) -> tuple[bytes, bytes]:
+        """Return what linking found with the proofs of both owners, and its signature."""
+        data = proved(addendum, self.config.owner.state_dir).to_bytes()
         return data, self.hub.sign(Domain.ADDENDUM, data)
 
     def receipt(self, plan: Plan, fragment_digest: str) -> tuple[bytes, bytes]:

@@ -34,8 +34,8 @@ from common.planning.arguments import ReleaseArguments
 from common.planning.planner import make_plan
 
 RECORDS = 40
-N_ROUNDS = 3
-"""Of a synthetic release."""
+N_ROUNDS = 4
+"""Of a synthetic release: zeros, two that count, and a closing one."""
 
 
 def request(*owners: str, **changes: Any) -> ReleaseArguments:
@@ -130,7 +130,7 @@ def answer_to(release: Release, owner: str, work: Work) -> Event:
 
 
 def opened(release: Release) -> Opened:
-    """Return what opens the next round of a release that has `N_ROUNDS`, or closes the last."""
+    """Return what opens the next round of a release that has `N_ROUNDS`."""
     number, before = len(release.rounds) + 1, release.rounds
     keys = tuple(SignedKey(owner, "ab" * 32, "00", "PEM") for owner in release.request.owners)
     document = RoundDocument(
@@ -141,8 +141,9 @@ def opened(release: Release) -> Opened:
         digest(before[-1].document.encode()) if before else "",
         digest(b"sums"),
         () if before else keys,
+        digest(b"answers") if before else "",
     ).to_bytes()
-    numbers = 4 if number <= N_ROUNDS else 0
+    numbers = 4 if number < N_ROUNDS else 0
     return Opened(
         at=5, document=document.decode(), attached="c3Vtcw==", numbers=numbers, signature="00",
         certificate="PEM",

@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 
 from common.canonical import canonical
-from common.model.fragment import Addendum, Consent, FragmentStatement, LedgerHead
+from common.model.fragment import Addendum, Consent, FragmentStatement, KeyProof, LedgerHead
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType, IdentifierRules, Schema, round_to_leading_digit
 from common.trust.signing import Domain, Signer
@@ -137,9 +137,16 @@ class ScriptedOwner:
         """Return the sorted token list."""
         return self.tokens[by_token(self.tokens)].tobytes()
 
+    @property
+    def key_proof(self) -> bytes:
+        """What an aggregator takes for a proof, since only owners can check it."""
+        return KeyProof(self.owner, KEY_CHECK, "", KEY_CHECK).to_bytes()
+
     async def link(self, work: wire.Work) -> wire.AnswerRequest:
         """Upload tokens where the plan wants them; return the answer."""
         linked = wire.Linked(n_records=len(self.tokens))
+        if self.plan.linking.key_proofs:
+            linked.key_proof = self.key_proof
         if self.plan.linking.tokens:
             blob = self.token_blob()
             await self.upload(self.key(work, wire.BLOB_KIND_TOKENS, blob), blob)

@@ -29,7 +29,6 @@ from common.planning.arguments import parse_arguments
 from common.planning.planner import make_plan
 from common.progress import Progress, StepStoppedError
 from common.trust.identity import Party, PartyKind
-from common.trust.signing import Domain
 from common.wire.decoding import decode
 from owner_node.config import PolicyConfig
 from owner_node.config.engine import EngineKind, OwnerEngineSection
@@ -68,12 +67,6 @@ def agreed(offering: Offering, layout: str, release: str = "r1", **bounds: Any) 
     return plan
 
 
-def signed(offering: Offering, addendum: Addendum) -> tuple[bytes, bytes]:
-    """Return an addendum as the aggregator signs it."""
-    data = addendum.to_bytes()
-    return data, offering.hub.sign(Domain.ADDENDUM, data)
-
-
 def scratch(offering: Offering) -> list[Path]:
     """Return what lies in scratch."""
     folder = offering.config.workspace.scratch
@@ -100,7 +93,7 @@ def test_common_records_are_masked_from_scratch(offering: Offering) -> None:
         "r1", plan.digest, "intersected", dict.fromkeys(("a", "b"), kept), common=kept,
         selections=dict.fromkeys(("a", "b"), digest(bits)),
     )  # fmt: skip
-    sealed = offering.node.production.mask("r1", plan.digest, *signed(offering, addendum), b"", bits)
+    sealed = offering.node.production.mask("r1", plan.digest, *offering.signed(addendum), b"", bits)
     path = offering.node.production.fragment("r1", plan.digest).path
     table = decode(path, plan, plan.assignment_of("a"), kept)
     found = np.array([each.as_py() for each in table.column("token")], dtype="S16")
@@ -129,7 +122,7 @@ def test_every_step_ends_where_it_said_it_would(offering: Offering, monkeypatch:
         "r1", plan.digest, "intersected", dict.fromkeys(("a", "b"), kept), common=kept,
         selections=dict.fromkeys(("a", "b"), digest(bits)),
     )  # fmt: skip
-    offering.node.production.mask("r1", plan.digest, *signed(offering, addendum), b"", bits)
+    offering.node.production.mask("r1", plan.digest, *offering.signed(addendum), b"", bits)
     progress.end()
     steps = ["counting records", "loading", "pinning", "selecting records", "masking", "sealing"]
     assert [what for what, _ in ended] == steps
@@ -160,7 +153,7 @@ def test_cancelling_ends_a_query_that_runs(offering: Offering, monkeypatch: pyte
     monkeypatch.setattr("owner_node.engines.streamed.numbered", endless)
     with ThreadPoolExecutor(1) as thread:
         masking = thread.submit(
-            offering.node.production.mask, "r1", plan.digest, *signed(offering, disjoint(plan))
+            offering.node.production.mask, "r1", plan.digest, *offering.signed(disjoint(plan))
         )
         assert begun.wait(30)
         offering.node.interrupt("r1")
@@ -176,7 +169,7 @@ def test_a_source_that_changes_while_it_is_pinned(offering: Offering) -> None:
     plan = agreed(offering, "horizontal")
     offering.node.production.link("r1", plan.digest)
     offering.source.unlink()
-    sealed = offering.node.production.mask("r1", plan.digest, *signed(offering, disjoint(plan)))
+    sealed = offering.node.production.mask("r1", plan.digest, *offering.signed(disjoint(plan)))
     assert sealed.n_records == N_RECORDS
 
 
@@ -188,7 +181,7 @@ def test_a_source_that_changes_stops_before_anything_is_spent(offering: Offering
     offering.config.workspace.clear()
     offering.write_source(seed=2)
     with pytest.raises(DataChangedError):
-        offering.node.production.mask("r1", plan.digest, *signed(offering, disjoint(plan)))
+        offering.node.production.mask("r1", plan.digest, *offering.signed(disjoint(plan)))
     assert offering.kinds() == ["reserve"]
     assert not scratch(offering)
 
@@ -267,7 +260,7 @@ def spent(offering: Offering, patch: pytest.MonkeyPatch) -> tuple[Plan, tuple[by
     """Let a process die between spending and sealing, and start another; return the plan and the addendum."""
     plan = agreed(offering, "horizontal")
     offering.node.production.link("r1", plan.digest)
-    message = signed(offering, disjoint(plan))
+    message = offering.signed(disjoint(plan))
     with patch.context() as broken:
         broken.setattr("owner_node.engines.snapshot.encode_batches", _dies)
         with pytest.raises(KeyboardInterrupt):

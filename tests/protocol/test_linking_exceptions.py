@@ -18,7 +18,6 @@ from common.model.schema import Attribute, AttributeType, Schema
 from common.planning.arguments import parse_arguments
 from common.planning.planner import make_plan
 from common.trust.identity import Party, PartyKind
-from common.trust.signing import Domain
 from owner_node.config import PolicyConfig
 from owner_node.state.session import SessionState
 from tests.fakes.offering import DOMAIN, N_RECORDS, Offering
@@ -51,12 +50,6 @@ def linked(offering: Offering, layout: str = "horizontal", **bounds: Any) -> Pla
     assert offering.node.invitations.consent("r1", plan.digest, offering.offer(plan)) is not None
     offering.node.production.link("r1", plan.digest)
     return plan
-
-
-def signed(offering: Offering, addendum: Addendum) -> tuple[bytes, bytes]:
-    """Return an addendum as the aggregator signs it."""
-    data = addendum.to_bytes()
-    return data, offering.hub.sign(Domain.ADDENDUM, data)
 
 
 def shared(plan: Plan, **changes: Any) -> Addendum:
@@ -105,7 +98,7 @@ def test_the_multiple_is_spent_and_the_rest_returned(
     addendum = replace(shared(plan), linking=kind, multiples=(multiple,))
     answers = set()
     for _ in range(3):
-        sealed = offering.node.production.mask("r1", plan.digest, *signed(offering, addendum))
+        sealed = offering.node.production.mask("r1", plan.digest, *offering.signed(addendum))
         answers.add(sealed.fragment_digest)
         offering.restart()
     assert len(answers) == 1
@@ -155,16 +148,16 @@ def test_lies_about_shared_persons(offering: Offering, changes: dict[str, Any]) 
     """A multiple beyond the plan, or counts that cannot be, are refused before anything is spent."""
     plan = linked(offering, max_overlap="2")
     with pytest.raises(ProtocolError, match="addendum does not fit"):
-        offering.node.production.mask("r1", plan.digest, *signed(offering, replace(shared(plan), **changes)))
+        offering.node.production.mask("r1", plan.digest, *offering.signed(replace(shared(plan), **changes)))
     nothing_spent(offering)
-    offering.node.production.mask("r1", plan.digest, *signed(offering, shared(plan)))
+    offering.node.production.mask("r1", plan.digest, *offering.signed(shared(plan)))
 
 
 def test_selected_records_alone_are_masked(offering: Offering) -> None:
     """The owner masks what is common; after a crash it has the same fragment for the same bits."""
     plan, chosen = linked(offering, "vertical", on_mismatch="intersect"), selection()
     assert plan.linking.min_common == 5
-    message = signed(offering, intersected(plan, chosen))
+    message = offering.signed(intersected(plan, chosen))
     size = offering.node.production.selection_size("r1", plan.digest, message[0])
     assert size == len(chosen)
     sealed = offering.node.production.mask("r1", plan.digest, *message, b"", chosen)
@@ -173,7 +166,7 @@ def test_selected_records_alone_are_masked(offering: Offering) -> None:
     assert offering.node.production.selection_size("r1", plan.digest, message[0]) == 0
     assert offering.node.production.mask("r1", plan.digest, *message) == sealed
     assert offering.kinds() == ["reserve", "spend"]
-    other = signed(offering, intersected(plan, selection(seed=2)))
+    other = offering.signed(intersected(plan, selection(seed=2)))
     with pytest.raises(ProtocolError, match="has no fragment under this addendum"):
         offering.node.production.mask("r1", plan.digest, *other, b"", selection(seed=2))
 
@@ -181,7 +174,7 @@ def test_selected_records_alone_are_masked(offering: Offering) -> None:
 def test_a_crash_between_spend_and_seal(offering: Offering, monkeypatch: pytest.MonkeyPatch) -> None:
     """The selection is asked for once more, and must be the one that the charge was spent for."""
     plan, chosen = linked(offering, "vertical", on_mismatch="intersect"), selection()
-    message = signed(offering, intersected(plan, chosen))
+    message = offering.signed(intersected(plan, chosen))
     with monkeypatch.context() as broken:
         broken.setattr("owner_node.engines.pinned.encode", _dies)
         with pytest.raises(KeyboardInterrupt):
@@ -191,7 +184,7 @@ def test_a_crash_between_spend_and_seal(offering: Offering, monkeypatch: pytest.
     assert offering.node.production.selection_size("r1", plan.digest, message[0]) == len(chosen)
     with pytest.raises(TesseraError):
         offering.node.production.mask(
-            "r1", plan.digest, *signed(offering, intersected(plan, selection(seed=2))), b"", selection(seed=2)
+            "r1", plan.digest, *offering.signed(intersected(plan, selection(seed=2))), b"", selection(seed=2)
         )
     assert offering.node.production.mask("r1", plan.digest, *message, b"", chosen).n_records == COMMON
     assert offering.kinds() == ["reserve", "spend"]
@@ -214,7 +207,7 @@ def _dies(*_: object) -> None:
 def test_another_selection_than_was_signed(offering: Offering, sent: bytes) -> None:
     """Bits of another release, or cut, or none, are not those of the addendum: nothing is spent for them."""
     plan, chosen = linked(offering, "vertical", on_mismatch="intersect"), selection()
-    message = signed(offering, intersected(plan, chosen))
+    message = offering.signed(intersected(plan, chosen))
     with pytest.raises(IntegrityError, match="does not fit the addendum"):
         offering.node.production.mask("r1", plan.digest, *message, b"", sent)
     nothing_spent(offering)
@@ -233,7 +226,7 @@ def test_another_selection_than_was_signed(offering: Offering, sent: bytes) -> N
 def test_signed_selections_that_do_not_fit(offering: Offering, chosen: bytes, common: int) -> None:
     """What is signed still has to select as many of this owner's records as it says, and no others."""
     plan = linked(offering, "vertical", on_mismatch="intersect")
-    message = signed(offering, intersected(plan, chosen, common))
+    message = offering.signed(intersected(plan, chosen, common))
     with pytest.raises(IntegrityError, match="does not fit the addendum"):
         offering.node.production.mask("r1", plan.digest, *message, b"", chosen)
     nothing_spent(offering)
@@ -259,7 +252,7 @@ def test_lies_about_common_persons(offering: Offering, changes: dict[str, Any]) 
     plan, chosen = linked(offering, "vertical", on_mismatch="intersect", min_common="30"), selection()
     addendum = replace(intersected(plan, chosen), **changes)
     with pytest.raises(ProtocolError, match="addendum does not fit"):
-        offering.node.production.mask("r1", plan.digest, *signed(offering, addendum), b"", chosen)
+        offering.node.production.mask("r1", plan.digest, *offering.signed(addendum), b"", chosen)
     nothing_spent(offering)
 
 
@@ -267,7 +260,7 @@ def test_groups_that_turned_out_equal(offering: Offering) -> None:
     """A plan that would intersect needs no selection where nothing has to be left out."""
     plan = linked(offering, "vertical", on_mismatch="intersect")
     equal = Addendum("r1", plan.digest, "equal", {"a": N_RECORDS, "b": N_RECORDS})
-    message = signed(offering, equal)
+    message = offering.signed(equal)
     assert offering.node.production.selection_size("r1", plan.digest, message[0]) == 0
     assert offering.node.production.mask("r1", plan.digest, *message).n_records == N_RECORDS
 
@@ -278,7 +271,7 @@ def test_fewer_selected_than_k(tmp_path: Path) -> None:
     plan, chosen = linked(offering, "vertical", on_mismatch="intersect", min_common="1"), selection(4)
     with pytest.raises((ProtocolError, UnusableDataError), match=r"fewer records than its k|k = 5"):
         offering.node.production.mask(
-            "r1", plan.digest, *signed(offering, intersected(plan, chosen, 4)), b"", chosen
+            "r1", plan.digest, *offering.signed(intersected(plan, chosen, 4)), b"", chosen
         )
     nothing_spent(offering)
     offering.records.db.close()

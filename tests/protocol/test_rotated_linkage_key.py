@@ -47,7 +47,7 @@ def test_rotated_after_consent(offering: Offering, restart: bool) -> None:
     """Consent, tokens and fragment of a release are all made with one key, whatever dies between."""
     before = linkage_key.load(offering.config.owner.state_dir)
     plan = agreed(offering)
-    expected = key_check(release_key(before.key, "r1", plan.digest))
+    expected, addendum = key_check(release_key(before.key, "r1", plan.digest)), offering.addendum(plan)
     rotate(offering)
     if restart:
         offering.restart()
@@ -58,7 +58,7 @@ def test_rotated_after_consent(offering: Offering, restart: bool) -> None:
     rotate(offering)
     offering.restart()
     assert offering.node.production.link("r1", plan.digest).tokens == linked.tokens
-    assert offering.node.production.mask("r1", plan.digest, *offering.addendum(plan)).n_records == 60
+    assert offering.node.production.mask("r1", plan.digest, *addendum).n_records == 60
     assert offering.kinds() == ["reserve", "spend"]
 
 

@@ -27,7 +27,7 @@ from common.trust.signing import Domain, Signer
 from owner_node.config import PolicyConfig
 from owner_node.release.recovery import Recovery, StatedCharge, carry_out
 from owner_node.release.synthetic import SYNTHETIC
-from owner_node.state.answers import LinkAnswer, SpentError
+from owner_node.state.answers import LinkAnswer, RoundAnswer, SpentError
 from owner_node.state.database import CannotStoreError
 from owner_node.state.session import SessionState
 from tests.fakes.offered_plans import state
@@ -44,16 +44,22 @@ def offering(tmp_path: Path) -> Iterator[SyntheticOffering]:
 
 @pytest.fixture
 def rounds(offering: SyntheticOffering) -> Rounds:
-    """A release that is linked."""
+    """A release that is linked, whose owners answered zeros."""
     return Rounds.linked_to(offering)
+
+
+@pytest.fixture
+def unopened(offering: SyntheticOffering) -> Rounds:
+    """A release that is linked."""
+    return Rounds.unopened(offering)
 
 
 @pytest.mark.parametrize("between", ["nothing", "restart"])
 def test_every_round_is_answered_once(offering: SyntheticOffering, between: str) -> None:
     """However often a round is opened, whatever dies between: the same bytes are sent, under one charge."""
-    rounds = Rounds.linked_to(offering)
-    digest = ""
-    while not isinstance(rounds.asked(), RoundSums):
+    rounds = Rounds.unopened(offering)
+    digest, answers = "", list[RoundAnswer]()
+    while not rounds.is_over:
         document, attached = rounds.document()
         answers = []
         for _ in range(3):
@@ -63,14 +69,17 @@ def test_every_round_is_answered_once(offering: SyntheticOffering, between: str)
         assert len({each.answer for each in answers}) == len({each.signature for each in answers}) == 1
         digest = chained(digest, answers[0].answer)
         rounds.counted(document, attached, answers[0])
-        assert offering.kinds() == ["reserve", "spend"]
+        # Zeros cost nothing.
+        assert offering.kinds() == ["reserve", "spend"][: len(rounds.documents)]
     assert rounds.next() is None
+    assert answers[0].answer == b""
     assert charged(offering) == 1
     session = offering.records.sessions.get("hub", "r1")
     assert session is not None
     assert (session.state, session.fragment_digest) == (SessionState.SEALED, digest)
     # Sums are those of the records, but for noise and for what b said.
-    assert abs(int(rounds.sums[0].sum()) - 60 - 7 * rounds.sums[0].size) < 2000
+    assert not rounds.sums[0].any()
+    assert abs(int(rounds.sums[1].sum()) - 60 - rounds.sums[1].size) < 2000
 
 
 def test_the_aggregator_sees_no_vector(rounds: Rounds) -> None:
@@ -88,7 +97,7 @@ def test_published_and_nothing_secret_stays(offering: SyntheticOffering, rounds:
     offering.node.conclude("r1", "published", "", "ab" * 32)
     assert state(offering) is SessionState.PUBLISHED
     kept = offering.records.rounds.answered("hub", "r1")
-    assert [each.number for each in kept] == [1, 2]
+    assert [each.number for each in kept] == [1, 2, 3, 4]
     assert not any(each.answer or each.attached for each in kept)
     assert offering.records.rounds.secrets("hub", "r1") is None
 
@@ -126,7 +135,8 @@ def _changed_sums(rounds: Rounds) -> tuple[RoundDocument, bytes]:
 
 def _fewer_sums(rounds: Rounds) -> tuple[RoundDocument, bytes]:
     rounds.next()
-    return rounds.document(sums=rounds.sums[0][:-1].astype("<i8").tobytes())
+    rounds.next()
+    return rounds.document(sums=rounds.sums[1][:-1].astype("<i8").tobytes())
 
 
 def _no_whole_numbers(rounds: Rounds) -> tuple[RoundDocument, bytes]:
@@ -174,22 +184,143 @@ def _false_addendum(rounds: Rounds) -> tuple[RoundDocument, bytes]:
         (_no_whole_numbers, "no whole numbers"),
         (_huge_sums, "out of bounds"),
         (_skipped, "round 3 was opened, 1 are answered"),
-        (_one_more, "the release has no round 3"),
+        (_one_more, "the release has 2 rounds, 3 are answered"),
         (_other_plan, "another release or plan"),
         (_other_linking, "another result of linking"),
         (_false_addendum, "number of records that this owner linked"),
     ],
 )
 def test_what_an_aggregator_cannot_ask(
-    offering: SyntheticOffering, rounds: Rounds, lie: Callable[[Rounds], Any], said: str
+    offering: SyntheticOffering, unopened: Rounds, lie: Callable[[Rounds], Any], said: str
 ) -> None:
     """Other keys, sums or rounds than those of the release get no answer, and cost nothing more."""
-    document, attached = lie(rounds)
+    document, attached = lie(unopened)
     before, answers = offering.kinds(), len(offering.records.rounds.answered("hub", "r1"))
     with pytest.raises(ProtocolError, match=said):
-        rounds.ask(document, attached)
+        unopened.ask(document, attached)
     assert offering.kinds() == before
     assert len(offering.records.rounds.answered("hub", "r1")) == answers
+
+
+@pytest.mark.parametrize("stated", ["true", "false"])
+def test_masks_that_do_not_cancel_cost_nothing(
+    offering: SyntheticOffering, unopened: Rounds, stated: str
+) -> None:
+    """Answers of zeros that do not add up to zeros end a release before its charge, whatever is stated."""
+    document, attached = unopened.document()
+    unopened.counted(document, attached, unopened.ask(document, attached), zero=1)
+    if stated == "false":
+        unopened.sums[0] *= 0
+    with pytest.raises(IntegrityError, match="masks of the owners do not cancel"):
+        unopened.next()
+    assert offering.kinds() == ["reserve"]
+
+
+def _changed(rounds: Rounds) -> bytes:
+    return rounds.show(rounds.signed("a"), rounds.signed("b"), b=bytes(len(rounds.answers[-1]["b"])))
+
+
+def _truncated(rounds: Rounds) -> bytes:
+    return rounds.shown[:-1]
+
+
+def _by_another(rounds: Rounds) -> bytes:
+    return rounds.show(rounds.signed("a"), rounds.signed("b", rounds.offering.other))
+
+
+def _to_another_opening(rounds: Rounds) -> bytes:
+    return rounds.show(rounds.signed("a"), rounds.signed("b", addendum_digest="ab" * 32))
+
+
+def _of_fewer_records(rounds: Rounds) -> bytes:
+    return rounds.show(rounds.signed("a"), rounds.signed("b", records=9))
+
+
+def _after_others(rounds: Rounds) -> bytes:
+    return rounds.show(rounds.signed("a"), replace(rounds.signed("b"), before="ab" * 32))
+
+
+def _without_an_owner(rounds: Rounds) -> bytes:
+    return rounds.show(rounds.signed("a"))
+
+
+def _with_an_owner_twice(rounds: Rounds) -> bytes:
+    return rounds.show(rounds.signed("a"), rounds.signed("b"), rounds.signed("b"))
+
+
+def _with_another_own(rounds: Rounds) -> bytes:
+    return rounds.show(rounds.signed("a"), rounds.signed("b"), a=bytes(len(rounds.answers[-1]["a"])))
+
+
+def _no_signature(rounds: Rounds) -> bytes:
+    signed = rounds.signed("b")
+    return rounds.show(rounds.signed("a"), signed).replace(signed.signature.encode(), b"none")
+
+
+def _no_digest(rounds: Rounds) -> bytes:
+    return _after_others(rounds).replace(b"ab" * 32, b"none")
+
+
+def _no_head(rounds: Rounds) -> bytes:
+    return rounds.shown.partition(b"\n")[2]
+
+
+@pytest.mark.parametrize("answered", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("false", "said"),
+    [
+        (_changed, "that of owner b is not its own"),
+        (_truncated, "that of owner b is not its own"),
+        (_by_another, "that of owner b is not its own"),
+        (_to_another_opening, "that of owner b is not its own"),
+        (_of_fewer_records, "that of owner b is not its own"),
+        (_after_others, "that of owner b is not its own"),
+        (_without_an_owner, "not those of the owners of the plan"),
+        (_with_an_owner_twice, "not those of the owners of the plan"),
+        (_with_another_own, "this owner gave another one"),
+        (_no_signature, "malformed"),
+        (_no_digest, "malformed"),
+        (_no_head, "malformed"),
+    ],
+)
+def test_answers_that_do_not_hold(
+    offering: SyntheticOffering, rounds: Rounds, false: Callable[[Rounds], bytes], said: str, answered: int
+) -> None:
+    """An owner goes on after no round whose answers are not those that all owners signed."""
+    for _ in range(answered):
+        rounds.next()
+    honest, rounds.shown = rounds.shown, false(rounds)
+    _goes_no_further(rounds, rounds.document(), said)
+    rounds.shown = honest
+    assert rounds.next() is not None
+    assert offering.kinds() == ["reserve", "spend"]
+
+
+@pytest.mark.parametrize("answered", [0, 1, 2])
+def test_sums_that_do_not_hold(rounds: Rounds, answered: int) -> None:
+    """Nor if the aggregator states other sums, or sends other answers than it names, or none."""
+    for _ in range(answered):
+        rounds.next()
+    _goes_no_further(
+        rounds, rounds.document(sums=(rounds.sums[-1] + 1).astype("<i8").tobytes()), "other sums"
+    )
+    honest, document = rounds.shown, rounds.document()
+    for sent in (_changed(rounds), b""):
+        rounds.shown = sent
+        _goes_no_further(rounds, document, "other answers than those that it names")
+    rounds.shown = honest
+    assert rounds.next() is not None
+
+
+def _goes_no_further(rounds: Rounds, opened: tuple[RoundDocument, bytes], said: str) -> None:
+    """Check that a round costs nothing and gets no answer, and that no answer of others stays."""
+    offering = rounds.offering
+    before, answered = offering.kinds(), offering.records.rounds.answered("hub", "r1")
+    with pytest.raises(IntegrityError, match=said):
+        rounds.ask(*opened)
+    assert offering.kinds() == before
+    assert offering.records.rounds.answered("hub", "r1") == answered
+    assert not list((offering.config.owner.state_dir / "outbox").glob("*.parcel"))
 
 
 def _unsigned(rounds: Rounds) -> SignedKey:
@@ -205,12 +336,18 @@ def _malformed(rounds: Rounds) -> SignedKey:
     return replace(rounds.keys[1], key="no key")
 
 
+def _unproved(rounds: Rounds) -> SignedKey:
+    return rounds.key_of("b", public_key(token_bytes(32)), rounds.offering.co_owner)
+
+
 def _weak(rounds: Rounds) -> SignedKey:
-    return rounds.key_of("b", bytes(32), rounds.offering.co_owner)
+    rounds.proved = bytes(32)
+    return rounds.key_of("b", rounds.proved, rounds.offering.co_owner)
 
 
 def _shared(rounds: Rounds) -> SignedKey:
-    return rounds.key_of("b", rounds.linked.sum_key, rounds.offering.co_owner)
+    rounds.proved = rounds.linked.sum_key
+    return rounds.key_of("b", rounds.proved, rounds.offering.co_owner)
 
 
 def _short(rounds: Rounds) -> SignedKey:
@@ -223,31 +360,33 @@ def _short(rounds: Rounds) -> SignedKey:
         (_unsigned, "the key of owner b for sums is not its own"),
         (_of_another_release, "the key of owner b for sums is not its own"),
         (_malformed, "the key of owner b for sums is not its own"),
+        (_unproved, "the key of owner b for sums is not its own: it proved another one with the linkage key"),
         (_weak, "the key of owner b for sums is weak"),
         (_shared, "is also that of"),
-        (_short, "has 3 bytes, not 32"),
+        (_short, "the key of owner b for sums is not its own: it proved another one with the linkage key"),
     ],
 )
 def test_the_key_of_a_co_owner_is_its_own(
-    offering: SyntheticOffering, rounds: Rounds, false: Callable[[Rounds], SignedKey], said: str
+    offering: SyntheticOffering, unopened: Rounds, false: Callable[[Rounds], SignedKey], said: str
 ) -> None:
     """An aggregator that puts its own key in the place of an owner's would read the other answers."""
-    document, attached = rounds.document(keys=(rounds.keys[0], false(rounds)))
+    document, attached = unopened.document(keys=(unopened.keys[0], false(unopened)))
     with pytest.raises(IntegrityError, match=said):
-        rounds.ask(document, attached)
+        unopened.ask(document, attached)
     assert offering.kinds() == ["reserve"]
     # It is the aggregator's fault: the owner's session waits for what is right.
     assert state(offering) is SessionState.LINKED
-    assert rounds.next() is not None
+    unopened.proved = b""
+    assert unopened.next() is not None
 
 
-def test_the_own_key_is_the_own(offering: SyntheticOffering, rounds: Rounds) -> None:
+def test_the_own_key_is_the_own(offering: SyntheticOffering, unopened: Rounds) -> None:
     """Another key under this owner's name gets no answer, whoever signed it."""
     mine = offering.node.production._owner.signer.current_signer()
-    other = rounds.key_of("a", public_key(token_bytes(32)), mine)
-    document, attached = rounds.document(keys=(other, rounds.keys[1]))
+    other = unopened.key_of("a", public_key(token_bytes(32)), mine)
+    document, attached = unopened.document(keys=(other, unopened.keys[1]))
     with pytest.raises(IntegrityError, match="stands for owner a is not its own"):
-        rounds.ask(document, attached)
+        unopened.ask(document, attached)
     assert offering.kinds() == ["reserve"]
 
 
@@ -261,9 +400,12 @@ def test_a_pinned_owner_signs_with_its_pinned_key(offering: SyntheticOffering) -
     rounds = Rounds(offering, plan, offering.node.production.link("r1", plan.digest, consents))
     offering.ca.owner("b").write(offering.folder, "again")
     again = Signer.load(offering.folder / "again.key", offering.folder / "again.pem")
-    false = rounds.key_of("b", public_key(token_bytes(32)), again)
+    # Another owner, who has the linkage key, helps it.
+    rounds.proved = public_key(token_bytes(32))
+    false = rounds.key_of("b", rounds.proved, again)
     with pytest.raises(IntegrityError, match="pins 'b' to another key"):
         rounds.ask(*rounds.document(keys=(rounds.keys[0], false)))
+    rounds.proved = b""
     assert rounds.next() is not None
 
 
@@ -318,7 +460,7 @@ def test_a_crash_before_an_answer_is_stored(
             rounds.ask(document, attached)
     offering.restart()
     assert offering.kinds() == ["reserve", "spend"]
-    assert len(offering.records.rounds.answered("hub", "r1")) == answered
+    assert len(offering.records.rounds.answered("hub", "r1")) == 1 + answered
     with monkeypatch.context() as watching:
         watching.setattr(type(SYNTHETIC), "answer", watched)
         rounds.counted(document, attached, rounds.ask(document, attached))
@@ -336,7 +478,7 @@ def test_a_state_that_was_put_back_answers_the_same(
     document, attached = rounds.document()
     first = rounds.ask(document, attached)
     put_back(offering, copy)
-    assert len(offering.records.rounds.answered("hub", "r1")) == 1
+    assert len(offering.records.rounds.answered("hub", "r1")) == 2
     assert rounds.ask(document, attached).answer == first.answer
 
 
@@ -350,7 +492,7 @@ def put_back(offering: SyntheticOffering, copy: Path) -> None:
 
 
 def test_another_opening_brings_no_second_draw(
-    offering: SyntheticOffering, rounds: Rounds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    offering: SyntheticOffering, unopened: Rounds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An aggregator that opens a round otherwise, after a state was put back, gets the same noise: here with
     a new signature under the other owner's key. Only the masks are others.
@@ -363,13 +505,13 @@ def test_another_opening_brings_no_second_draw(
 
     monkeypatch.setattr(type(SYNTHETIC), "answer", watched)
     offering.records.db.copy_to(copy)
-    document, attached = rounds.document()
-    answers = [rounds.ask(document, attached).answer]
-    put_back(offering, copy)
-    signed_anew = rounds.key_of("b", public_key(rounds.private), offering.co_owner)
-    again, attached = rounds.document(keys=(rounds.keys[0], signed_anew))
-    answers.append(rounds.ask(again, attached).answer)
-    assert again.digest != document.digest
+    tries = [replace(unopened, documents=[], sums=[], answers=[]) for _ in range(2)]
+    for again in tries:
+        again.next()
+        again.next()
+        put_back(offering, copy)
+    assert tries[0].documents[0] != tries[1].documents[0]
+    answers = [again.answers[1]["a"] for again in tries]
     assert answers[0] != answers[1]
     assert vectors[0].tolist() == vectors[1].tolist()
 
@@ -383,7 +525,7 @@ def test_a_release_that_ended_goes_on(offering: SyntheticOffering, rounds: Round
     offering.restart()
     offering.records.clean_outbox()
     assert offering.node.is_resumable("r1")
-    for (document, attached), answer in zip(rounds.documents, answers, strict=True):
+    for (document, attached), answer in zip(rounds.documents[1:], answers, strict=True):
         assert rounds.ask(document, attached) == answer
     while rounds.next():
         pass
@@ -405,7 +547,7 @@ def test_it_does_not_go_on_for_ever(offering: SyntheticOffering, rounds: Rounds)
 
 
 def test_an_unanswered_release_keeps_no_key(offering: SyntheticOffering, rounds: Rounds) -> None:
-    """Whoever answered nothing has nothing to send again."""
+    """Whoever answered zeros alone has nothing to send again."""
     offering.node.conclude("r1", "cancelled", "", "")
     assert not offering.node.is_resumable("r1")
     assert offering.records.rounds.secrets("hub", "r1") is None
@@ -469,12 +611,12 @@ def test_noise_is_drawn_for_every_round(
 
     monkeypatch.setattr(type(SYNTHETIC), "answer", watched)
     asked = []
-    while True:
-        asked.append(rounds.asked())
-        if rounds.next() is None:
-            break
-    assert [n_numbers(each) for each in seen] == [n_numbers(each) for each in asked[:-1]]
+    while not isinstance(questions := rounds.asked(), RoundSums):
+        asked.append(questions)
+        rounds.next()
+    assert rounds.next() is not None
+    assert [n_numbers(each) for each in seen] == [n_numbers(each) for each in asked]
     assert [each.noise for questions in seen for each in questions] == [
-        each.noise for questions in asked[:-1] for each in questions
+        each.noise for questions in asked for each in questions
     ]
     assert offering.kinds() == ["reserve", "spend"]

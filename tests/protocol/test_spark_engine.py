@@ -11,7 +11,7 @@ from common.workspace import Workspace
 from owner_node.config import PolicyConfig
 from owner_node.config.engine import EngineKind, OwnerEngineSection, SparkSettings
 from tests.fakes.offering import N_RECORDS, Offering
-from tests.protocol.test_disk_engine import agreed, disjoint, scratch, signed
+from tests.protocol.test_disk_engine import agreed, disjoint, scratch
 from tests.spark_cluster import QUIET, SMALL
 
 pytestmark = QUIET
@@ -43,7 +43,7 @@ def test_a_driver_that_dies_while_it_masks_is_started_again_with_one_charge(
 
     plan = agreed(offering, "horizontal")
     offering.node.production.link("r1", plan.digest)
-    message = signed(offering, disjoint(plan))
+    message = offering.signed(disjoint(plan))
     column = SparkEngine.column
 
     def dies(engine: SparkEngine, task: object) -> object:

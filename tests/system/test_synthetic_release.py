@@ -135,8 +135,8 @@ def test_a_release(cluster):
     assert not list((cluster.aggregator.config.parent / "state" / "incoming").glob("whole/*"))
 
 
-# With those of `test_synthetic_across`: every round and either victim in every layout.
-@pytest.mark.parametrize(("victim", "number"), [("aggregator", 1), ("a", 2)])
+# Zeros, both rounds that count, and the closing one; `test_synthetic_across` has those of the other layouts.
+@pytest.mark.parametrize(("victim", "number"), [("a", 1), ("aggregator", 2), ("a", 3), ("aggregator", 4)])
 def test_killed_in_a_round(cluster, victim, number):
     """Whoever dies in a round goes on with it, and what an owner has answered it never answers otherwise."""
     daemon = cluster.aggregator if victim == "aggregator" else cluster.owner(victim)
@@ -155,7 +155,7 @@ def test_killed_in_a_round(cluster, victim, number):
             code, document = answer_of(start_release(cluster, release, **ASKED))
         assert (code, document.get("state")) == (0, "published"), document
         check_published(cluster, release, document["directory"])
-        after = answered(cluster, "a", release, 2)
+        after = answered(cluster, "a", release, 4)
         assert [each.digest for each in after][: len(died)] == [each.digest for each in died]
         if len(died) == number:
             return

@@ -75,6 +75,7 @@ async def besieged(folder: Path, certificates: Path, patch: pytest.MonkeyPatch) 
     async with serving(hostile, certificates) as address:
         config = replace(owner(folder / "a", "a", address, certificates), policy=POLICY)
         linkage_key.new(config.owner.state_dir)
+        hostile.linkage = config.owner.state_dir
         siege = Siege(hostile, config)
         async with running(config):
             async with asyncio.timeout(90):

@@ -123,7 +123,7 @@ async def test_no_more_records_than_were_planned_for(launch, records, monkeypatc
     blob = b"x" * 16 * 40
     key = owners[0].key(work, wire.BLOB_KIND_TOKENS, blob)
     assert (await refused(owners[0].calls.UploadState(wire.UploadStateRequest(blob=key)))).code == "protocol"
-    linked = wire.Linked(n_records=40, tokens_digest="ab" * 32)
+    linked = wire.Linked(n_records=40, tokens_digest="ab" * 32, key_proof=owners[0].key_proof)
     request = wire.AnswerRequest(release="r1", plan_digest=work.plan_digest, linked=linked)
     assert "1 to 39" in (await refused(owners[0].calls.Answer(request))).message
     await all_until(owners, "collect")

@@ -18,7 +18,7 @@ from owner_node.state.session import SessionState
 from tests.fakes.hostile_aggregator import HostileAggregator, serving
 from tests.fakes.offered_plans import session
 from tests.fakes.offering import Offering
-from tests.protocol.test_linking_exceptions import POLICY, intersected, linked, selection, signed
+from tests.protocol.test_linking_exceptions import POLICY, intersected, linked, selection
 
 CHOSEN = selection()
 
@@ -34,7 +34,7 @@ def offering(tmp_path: Path) -> Iterator[Offering]:
 def _work(offering: Offering, state: SessionState, patch: pytest.MonkeyPatch) -> tuple[wire.Work, bytes]:
     """Bring a release to linking, or to between spending and sealing; return its work and addendum."""
     plan = linked(offering, "vertical", on_mismatch="intersect")
-    addendum, signature = signed(offering, intersected(plan, CHOSEN))
+    addendum, signature = offering.signed(intersected(plan, CHOSEN))
     if state is SessionState.SPENT:
         with patch.context() as broken:
             broken.setattr("owner_node.engines.pinned.encode", _dies)

@@ -99,7 +99,7 @@ async def test_lists_that_are_none(pair) -> None:
         works = await all_until(owners, "link")
         blob = make(a.sent)
         await a.upload(a.key(works[0], wire.BLOB_KIND_TOKENS, blob), blob)
-        await a.calls.Answer(_linked(works[0], blob))
+        await a.calls.Answer(_linked(a, works[0], blob))
         await b.answer(works[1])
         assert await ended(owners) == ["failed", "failed"], list(LISTS)[number]
         view = await aggregator.show(release)
@@ -121,8 +121,10 @@ async def test_a_flood_is_refused_before_it_is_kept(pair) -> None:
     blob = a.token_blob()
     await a.upload(a.key(works[0], wire.BLOB_KIND_TOKENS, blob), blob)
     for changes in ({"n_records": 1 << 62}, {"tokens_size": 1 << 62}, {"tokens_size": 0}):
-        assert (await refused(a.calls.Answer(_linked(works[0], blob, **changes)))).code == "protocol", changes
-    await a.calls.Answer(_linked(works[0], blob))
+        assert (await refused(a.calls.Answer(_linked(a, works[0], blob, **changes)))).code == "protocol", (
+            changes
+        )
+    await a.calls.Answer(_linked(a, works[0], blob))
     await b.answer(works[1])
     assert await ended(owners) == ["published", "published"]
 
@@ -166,10 +168,10 @@ async def test_links_that_are_not_good_enough_end_the_release(pair) -> None:
 
 
 def _linked(
-    work: wire.Work, blob: bytes, n_records: int = N, tokens_size: int | None = None
+    owner: ScriptedOwner, work: wire.Work, blob: bytes, n_records: int = N, tokens_size: int | None = None
 ) -> wire.AnswerRequest:
     """Return the statement that a blob has the tokens of so many records."""
     size = len(blob) if tokens_size is None else tokens_size
     name = hashlib.sha256(blob).hexdigest()
-    linked = wire.Linked(n_records=n_records, tokens_digest=name, tokens_size=size)
+    linked = wire.Linked(n_records=n_records, tokens_digest=name, tokens_size=size, key_proof=owner.key_proof)
     return wire.AnswerRequest(release=work.release, plan_digest=work.plan_digest, linked=linked)

@@ -182,7 +182,8 @@ async def test_tokens_that_are_none(pair) -> None:
         ordered = np.frombuffer(a.token_blob(), dtype=np.uint8).reshape(-1, 16)
         blob = make(ordered)
         await a.upload(a.key(works[0], wire.BLOB_KIND_TOKENS, blob), blob)
-        linked = wire.Linked(n_records=30, tokens_digest=hashlib.sha256(blob).hexdigest())
+        name = hashlib.sha256(blob).hexdigest()
+        linked = wire.Linked(n_records=30, tokens_digest=name, key_proof=a.key_proof)
         answer = wire.AnswerRequest(release=release, plan_digest=works[0].plan_digest, linked=linked)
         if len(blob) != 480:
             assert (await refused(a.calls.Answer(answer))).code == "protocol"

@@ -332,5 +332,8 @@ async def test_an_owner_that_is_too_old(launch, records):
         await owner.calls.Answer(owner.describe(work))
     (work,) = await owners[0].poll()
     assert work.conclude.state == "conflict"
-    assert "b (version 0.0.9): owner-column, known since 0.1.0" in work.conclude.reason
+    assert (
+        "b (version 0.0.9): key-proof, known since 0.2.0, owner-column, known since 0.1.0"
+        in work.conclude.reason
+    )
     assert (await aggregator.show()).error.code == "version"

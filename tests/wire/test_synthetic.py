@@ -20,6 +20,7 @@ import pytest
 from common.canonical import digest
 from common.check import unchecked
 from common.errors import IntegrityError, UsageError
+from common.model.rounds import N_ZEROS
 from common.model.schema import Attribute, AttributeType
 from common.release.beside import beside
 from common.release.evidence import Evidence
@@ -151,7 +152,8 @@ async def test_a_release_is_made_of_sums(owners: Callable[..., Any], heard: Hear
         assert _verify_own(config, folder, verified).n_records == RECORDS
         assert spent(config) == 1
         assert session_of(config).state is SessionState.PUBLISHED
-        assert len(rounds_of(config)) == 2
+        # Zeros, two rounds that count, and the one in which owners sign that the sums hold.
+        assert len(rounds_of(config)) == 4
         assert not any(each.answer or each.attached for each in rounds_of(config))
         with OwnerDatabase(config.owner.state_dir, make=False) as db:
             assert Rounds(db).secrets("hub", "r1") is None
@@ -225,7 +227,7 @@ def cut_off(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], asyncio.Eve
     return cut
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
 async def test_everybody_starts_again_in_a_round(
     owners: Callable[..., Any],
     launch: Callable[..., Any],
@@ -249,7 +251,7 @@ async def test_everybody_starts_again_in_a_round(
         await published(again)
     for config, answered in zip(configs, before, strict=True):
         after = rounds_of(config)
-        assert len(after) == 2
+        assert len(after) == 4
         assert [(each.number, each.digest) for each in after][: len(answered)] == [
             (each.number, each.digest) for each in answered
         ]
@@ -277,7 +279,10 @@ def lose_answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], asyncio
     return lose
 
 
-@pytest.mark.parametrize(("how", "number", "last"), [("cut_off", 2, "spent"), ("lose_answer", 1, "linked")])
+@pytest.mark.parametrize(
+    ("how", "number", "last"),
+    [("cut_off", 3, "spent"), ("cut_off", 4, "spent"), ("lose_answer", 2, "linked")],
+)
 async def test_a_release_goes_on_after_its_deadline(
     owners: Callable[..., Any],
     heard: Heard,
@@ -320,12 +325,14 @@ async def test_a_release_goes_on_after_its_deadline(
 
 
 @pytest.mark.parametrize(
-    ("false", "said"),
+    ("false", "zeros", "said"),
     [
-        (lambda right: right[:-8], "owner b answered round 1 with"),
-        (lambda right: right + bytes(8), "owner b answered round 1 with"),
-        (lambda right: right[:8] * (len(right) // 8), "out of bounds: their masks do not cancel"),
-        (lambda right: bytes(len(right)), "out of bounds: their masks do not cancel"),
+        (lambda right: right[:-8], True, "owner b answered round 1 with"),
+        (lambda right: right + bytes(8), True, "owner b answered round 1 with"),
+        (lambda right: right[:8] * (len(right) // 8), True, "the masks of the owners do not cancel"),
+        (lambda right: bytes(len(right)), True, "the masks of the owners do not cancel"),
+        (lambda right: right[:-8], False, "owner b answered round 2 with"),
+        (lambda right: bytes(len(right)), False, "out of bounds: their masks do not cancel"),
     ],
 )
 async def test_a_false_answer_ends_the_release(
@@ -333,21 +340,26 @@ async def test_a_false_answer_ends_the_release(
     heard: Heard,
     monkeypatch: pytest.MonkeyPatch,
     false: Callable[[bytes], bytes],
+    zeros: bool,
     said: str,
 ) -> None:
-    """An answer of another length is its owner's fault; one under other masks can be anybody's."""
+    """An answer of another length is its owner's fault; one under other masks can be anybody's.
+
+    That masks do not cancel comes out in the round of zeros, before anybody is charged.
+    """
     aggregator, configs = await owners(2)
     right = Masks.answer
 
     def answer(self: Masks, vector: Any, document: str) -> bytes:
         made = right(self, vector, document)
-        return false(made) if self.owner == "b" else made
+        return false(made) if self.owner == "b" and (vector.size == N_ZEROS) is zeros else made
 
     monkeypatch.setattr(Masks, "answer", answer)
     async with releasing(heard, aggregator, configs):
         assert await ended(aggregator) == "failed"
     view = await aggregator.show()
     assert said in view.error.message
+    assert [spent(each) for each in configs] == [0 if zeros else 1] * 2
     if "owner b" in said:
         assert view.error.message.startswith("owner b: owner b answered")
     assert not (aggregator.config.aggregator.release_dir / "r1").exists()
@@ -366,7 +378,8 @@ async def test_an_answer_is_given_once(
         if number in tried:
             # The round stays open until the other owner has tried.
             await tried[number].wait()
-        if number == 0 or number in tried:
+        # Nobody can sign other bytes for the last round, which has none.
+        if not request.measured.answer or number in tried:
             await answer(self, request)
             return
         tried[number] = asyncio.Event()
@@ -383,7 +396,7 @@ async def test_an_answer_is_given_once(
     monkeypatch.setattr(AggregatorClient, "answer", thrice)
     async with releasing(heard, aggregator, configs):
         await published(aggregator)
-    assert len(refused) == 2
+    assert len(refused) == 3
     assert set(refused) <= {"integrity", "conflict"}
     verify_release(aggregator.config.aggregator.release_dir / "r1", aggregator.certificates / "ca.pem")
 

@@ -910,6 +910,7 @@ class Linked(_message.Message):
     SUM_KEY_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
+    KEY_PROOF_FIELD_NUMBER: _builtins.int
     n_records: _builtins.int
     tokens_digest: _builtins.str
     """of the uploaded token list; empty where the plan wants none"""
@@ -921,6 +922,8 @@ class Linked(_message.Message):
     """over tessera/v1/sum-key"""
     certificate: _builtins.bytes
     """PEM chain of the owner"""
+    key_proof: _builtins.bytes
+    """canonical JSON: that the owner has the linkage key; empty where the plan wants no tokens"""
     def __init__(
         self,
         *,
@@ -930,10 +933,11 @@ class Linked(_message.Message):
         sum_key: _builtins.bytes = ...,
         signature: _builtins.bytes = ...,
         certificate: _builtins.bytes = ...,
+        key_proof: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "n_records", b"n_records", "signature", b"signature", "sum_key", b"sum_key", "tokens_digest", b"tokens_digest", "tokens_size", b"tokens_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "key_proof", b"key_proof", "n_records", b"n_records", "signature", b"signature", "sum_key", b"sum_key", "tokens_digest", b"tokens_digest", "tokens_size", b"tokens_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -948,6 +952,7 @@ class Measured(_message.Message):
     SIGNATURE_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
     LEDGER_HEAD_FIELD_NUMBER: _builtins.int
+    KEY_PROOF_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     answer: _builtins.bytes
     """numbers under masks, eight bytes each, little-endian"""
@@ -955,6 +960,8 @@ class Measured(_message.Message):
     """over tessera/v1/fragment: all answers up to this one, under the document of its round"""
     certificate: _builtins.bytes
     """PEM chain of the owner"""
+    key_proof: _builtins.bytes
+    """32 bytes, under the linkage key; empty where the plan wants no tokens"""
     @_builtins.property
     def ledger_head(self) -> Global___LedgerHead: ...
     def __init__(
@@ -965,10 +972,11 @@ class Measured(_message.Message):
         signature: _builtins.bytes = ...,
         certificate: _builtins.bytes = ...,
         ledger_head: Global___LedgerHead | None = ...,
+        key_proof: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ledger_head", b"ledger_head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "certificate", b"certificate", "ledger_head", b"ledger_head", "round", b"round", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "certificate", b"certificate", "key_proof", b"key_proof", "ledger_head", b"ledger_head", "round", b"round", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -27,12 +27,21 @@ from aggregator.release.publication import ReleaseFolder
 from common.canonical import canonical
 from common.errors import ConflictError, IntegrityError, RefusedError, TesseraError, UnusableDataError
 from common.model.compatibility import HERE
+from common.model.rounds import FIRST_COUNTED
 from common.model.schema import CategoryOrder, Limits, Schema
 from common.planning.limits import check_limits
 from common.planning.planner import make_plan
 from common.trust.signing import Signer
 from deploy.development_ca import DevelopmentCa
-from tests.fakes.protocol_peers import aggregator_step, answer, answer_to, category, new_release, schema
+from tests.fakes.protocol_peers import (
+    aggregator_step,
+    answer,
+    answer_to,
+    category,
+    new_release,
+    schema,
+    synthetic,
+)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +156,18 @@ def test_what_was_spent_for_nothing():
     release = apply(release, answer(release, "a", "mask"))
     assert spent_by(release) == "spent at a; b was asked to and may have spent"
     assert spent_by(apply(release, answer(release, "b", "mask"))) == "spent at a, b"
+
+
+def test_zeros_cost_nothing():
+    """In a release of rounds owners may have spent once the first round that counts is open."""
+    release = synthetic("a", "b")
+    while len(release.rounds) < FIRST_COUNTED:
+        assert spent_by(release) == "nothing was spent"
+        event = aggregator_step(release)
+        release = apply(release, event) if event else _answered(release)
+    assert spent_by(release) == "a, b were asked to and may have spent"
+    release = apply(release, answer(release, "a", "measure"))
+    assert spent_by(release) == "spent at a; b was asked to and may have spent"
 
 
 def _answered(release):

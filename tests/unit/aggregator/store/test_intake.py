@@ -194,24 +194,36 @@ async def test_cancelled_while_the_last_batch_is_written(intake, presses):
     assert (await intake.receive(blob, len(DATA), chunks(b""))).read_bytes() == DATA
 
 
-async def test_selections_stay_for_a_release_that_can_go_on(intake, tmp_path):
-    """Everything else of it is removed, once."""
+async def test_what_owners_fetch_stays_for_a_release_that_can_go_on(intake, tmp_path):
+    """Selections and the answers to the last round stay; everything else of it is removed, once."""
     await intake.receive(blob_of(DATA), 0, chunks(DATA))
     selection = intake.path("r1", "a", BlobKind.SELECTION)
-    selection.write_bytes(b"bits")
-    assert intake.set_aside("r1", but_selections=True)
-    assert not intake.set_aside("r1", but_selections=True)
+    shown = [selection, intake.answers("r1", 2)]
+    for path in shown:
+        path.write_bytes(b"bits")
+    assert intake.set_aside("r1", but_shown=True)
+    assert not intake.set_aside("r1", but_shown=True)
     assert intake.held("r1", "a", BlobKind.FRAGMENT) == 0
-    assert selection.read_bytes() == b"bits"
+    assert [path.read_bytes() for path in shown] == [b"bits"] * 2
     assert [path.name for path in (tmp_path / "removed").glob("*/*")] == ["a.fragment"]
     assert intake.set_aside("r1")
-    assert not selection.exists()
+    assert not any(path.exists() for path in shown)
+
+
+async def test_answers_are_shown_for_one_round_more(intake):
+    """Answers go once they are added up; all of them in one file go when owners have added them up, too."""
+    for number in (1, 2, 10):
+        await intake.keep_answer("r1", "a", number, DATA)
+        intake.answers("r1", number).write_bytes(DATA)
+    intake.remove_answers("r1", 3)
+    found = [(intake.answer("r1", "a", n).exists(), intake.answers("r1", n).exists()) for n in (1, 2, 10)]
+    assert found == [(False, False), (False, True), (True, True)]
 
 
 async def test_no_folder_stays_without_selections(intake, tmp_path):
     """Whether a release can go on or not, nothing of it is left if nothing was selected."""
     await intake.receive(blob_of(DATA), 0, chunks(DATA))
-    assert intake.set_aside("r1", but_selections=True)
+    assert intake.set_aside("r1", but_shown=True)
     assert not list((tmp_path / "incoming").iterdir())
 
 

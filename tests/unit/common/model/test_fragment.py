@@ -6,11 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.model.fragment import Addendum, Consent, FragmentStatement, LedgerHead, Receipt
+from common.model.fragment import Addendum, Consent, FragmentStatement, KeyProof, LedgerHead, Receipt
 
 D = "0123456789abcdef" * 4
 STATEMENTS = (
     Addendum("r-1", D, "equal", {"a": 3, "b": 3}),
+    Addendum(
+        "r-1", D, "equal", {"a": 3, "b": 3}, key_proofs=(KeyProof("a", D, "", D), KeyProof("b", D, D, D))
+    ),
     Consent("r-1", "a", D, "ab" * 32, "accept"),
     Consent("r-1", "a", D, "", "refuse"),
     Consent("r-1", "a", D, "ab" * 32, "accept", 3),

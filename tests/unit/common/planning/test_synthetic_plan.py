@@ -234,6 +234,9 @@ def test_groups_of_owners_share_noise_within_and_count_across():
     assert not across().has_partners
 
 
+MATCHED = IdentifierRules(0, passes=(MatchPass("names", ("name:fold",)),))
+
+
 def test_an_audit_that_the_plan_asks_for():
     """Plan, consent and words have it, older owners are named, and a policy can ask for more."""
     plan = across(audit=30)
@@ -266,8 +269,8 @@ def test_an_audit_is_asked_for_in_days(text):
     ("plan", "owner", "said"),
     [
         (planned(), "", []),
-        (across(), "north", [("south", "it", "north")]),
-        (across(), "", [("north", "it", "south"), ("south", "it", "north")]),
+        (across(), "north", [("south", "it", "of0")]),
+        (across(), "", [("north", "it", "of1"), ("south", "it", "of0")]),
         (mixed((("a", "b"), ("c",))), "a", [("c", "it", "of0")]),
         (mixed((("a", "b"), ("c",))), "c", [("a, b", "one of them", "of1")]),
     ],

@@ -1,5 +1,6 @@
 """The schedule of a synthetic release: everybody computes the same next question, within the budget."""
 
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from itertools import chain, combinations
@@ -8,7 +9,6 @@ import numpy as np
 import pytest
 
 from common.errors import UsageError
-from common.model.rounds import KEY_BYTES
 from common.model.schema import Attribute, AttributeType
 from common.synthesis.accounting import Kind
 from common.synthesis.schedule import (

@@ -9,8 +9,8 @@ import pytest
 
 from common.arrays import Int64Array
 from common.errors import IntegrityError
-from common.model.rounds import KEY_BYTES
-from common.synthesis.sums import LARGEST_SUM, Masks, add_answers, public_key
+from common.model.rounds import FIRST_COUNTED, KEY_BYTES
+from common.synthesis.sums import LARGEST_SUM, Masks, add_answers, check_sums, public_key
 
 RELEASE = "flu-2026"
 ROUNDS = tuple(digit * 64 for digit in "0123456789")
@@ -42,12 +42,18 @@ def test_the_answers_of_all_owners_add_up_to_the_sum(n_owners: int) -> None:
 
 @pytest.mark.parametrize("bound", [LARGEST_SUM, -LARGEST_SUM])
 def test_sums_are_bounded(bound: int) -> None:
-    """A sum at the bound is one; one beyond it is refused."""
-    step = 1 if bound > 0 else -1
-    owners, zero = masks(2), np.zeros(1, dtype=np.int64)
-    assert add_answers(answers(owners, [np.array([bound]), zero]), 1).tolist() == [bound]
+    """A sum at the bound is one, where something is counted; one beyond it is refused."""
+    check_sums(np.array([bound]), FIRST_COUNTED)
     with pytest.raises(IntegrityError, match="1 of 1 sums"):
-        add_answers(answers(owners, [np.array([bound]), zero + step]), 1)
+        check_sums(np.array([bound + (1 if bound > 0 else -1)]), FIRST_COUNTED)
+
+
+@pytest.mark.parametrize("wrong", [1, -1, LARGEST_SUM + 1])
+def test_sums_of_zeros_are_zeros(wrong: int) -> None:
+    """In the first round any other number is wrong."""
+    check_sums(np.zeros(3, dtype=np.int64), 1)
+    with pytest.raises(IntegrityError, match="masks of the owners do not cancel"):
+        check_sums(np.array([0, 0, wrong]), 1)
 
 
 def zeros(owner: Masks, number: int = 0) -> bytes:
@@ -75,10 +81,11 @@ def test_a_sum_is_had_of_all_right_answers_or_not_at_all(changed: Callable[[Mask
     """Whatever is missing or wrong, the rest is no sum."""
     owners = masks(3, b"k" * 32)
     given = {name: zeros(owner) for name, owner in owners.items()}
-    add_answers(given, 50)
+    check_sums(add_answers(given, 50), FIRST_COUNTED)
     given["owner1"] = changed(owners["owner1"]) if changed else b""
-    with pytest.raises(IntegrityError):
-        add_answers({name: answer for name, answer in given.items() if answer}, 50)
+    for number in (1, FIRST_COUNTED):
+        with pytest.raises(IntegrityError):
+            check_sums(add_answers({name: each for name, each in given.items() if each}, 50), number)
 
 
 def test_fewer_answers_than_all_are_uniform() -> None:

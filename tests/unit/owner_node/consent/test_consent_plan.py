@@ -198,7 +198,7 @@ def test_a_single_owner_needs_no_tokens() -> None:
 
 def test_exceptions_of_linking() -> None:
     """Persons at several owners, and common persons alone, are for the policy to allow."""
-    overlap = replace(PLAN, linking=Linking(tokens=True, max_overlap=2))
+    overlap = replace(PLAN, linking=Linking(tokens=True, key_proofs=True, max_overlap=2))
     assert only_rule(judged(overlap)) == "policy.max_overlap = 1, the plan allows 2"
     allowed = judged(overlap, policy=PolicyConfig(max_overlap=3))
     assert isinstance(allowed, Accept)
@@ -210,7 +210,7 @@ def test_exceptions_of_linking() -> None:
         task("north", attributes=(planned("age", **share),)),
         task("south", group=1, attributes=(planned("ward", **share),)),
     )
-    linking = Linking(tokens=True, on_mismatch="intersect", min_common=10)
+    linking = Linking(tokens=True, key_proofs=True, on_mismatch="intersect", min_common=10)
     intersect = replace(PLAN, layout=Layout.VERTICAL, tasks=tasks, linking=linking)
     assert "policy.allow_intersect = false" in only_rule(judged(intersect))
     assert isinstance(judged(intersect, policy=PolicyConfig(allow_intersect=True)), Accept)
@@ -227,12 +227,12 @@ def test_a_column_of_owners_needs_the_policy() -> None:
 @pytest.mark.parametrize(
     "linking",
     [
-        Linking(tokens=True, max_overlap=3),
-        Linking(tokens=True, max_overlap=0),
+        Linking(tokens=True, key_proofs=True, max_overlap=3),
+        Linking(tokens=True, key_proofs=True, max_overlap=0),
         Linking(tokens=False, max_overlap=2),
-        Linking(tokens=True, on_mismatch="intersect", min_common=5),
-        Linking(tokens=True, on_mismatch="ignore"),
-        Linking(tokens=True, min_common=5),
+        Linking(tokens=True, key_proofs=True, on_mismatch="intersect", min_common=5),
+        Linking(tokens=True, key_proofs=True, on_mismatch="ignore"),
+        Linking(tokens=True, key_proofs=True, min_common=5),
     ],
 )
 def test_bounds_that_no_release_can_have(linking: Linking) -> None:

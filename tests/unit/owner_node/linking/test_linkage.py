@@ -10,7 +10,7 @@ import pytest
 
 from common.errors import ConfigurationError, DataError
 from common.model.schema import NORMALISATION_VERSION
-from owner_node.linking.tokens import key_check, release_key, tokens
+from owner_node.linking.tokens import ReleaseKey, key_check, release_key, tokens
 from owner_node.values.normal_forms import STEPS, NormalForm, missing, normalise
 
 KEY = bytes(range(32))
@@ -44,6 +44,18 @@ def test_release_keys_differ() -> None:
         for digest in (one, other)
     }
     assert len(keys) == len({key_check(key) for key in keys}) == 8
+
+
+def test_a_proof_is_hmac_under_a_key_of_its_own() -> None:
+    """HKDF-SHA256 of the release key without a salt, and HMAC-SHA256 of what is proved."""
+    extracted = hmac.new(bytes(32), KEY, "sha256").digest()
+    key = hmac.new(extracted, b'{"purpose":"proof of the linkage key"}\x01', "sha256").digest()
+    fingerprint, sum_key = "ab" * 32, "cd" * 32
+    about = f'{{"fingerprint":"{fingerprint}","owner":"a","sum_key":"{sum_key}"}}'.encode()
+    found = ReleaseKey(KEY, 1).proof("a", fingerprint, bytes.fromhex(sum_key))
+    expected = hmac.new(key, about, "sha256").hexdigest()
+    assert (found.owner, found.fingerprint, found.sum_key) == ("a", fingerprint, sum_key)
+    assert found.proof == expected
 
 
 def test_tokens_are_the_naive_ones() -> None:
