@@ -25,7 +25,13 @@ from common.model.privacy import (
     is_rank_noise,
     read_decimal,
 )
-from common.model.structural_zeros import MOST_RANGES, MOST_RULES, ExcludedValues, StructuralZero
+from common.model.structural_zeros import (
+    MOST_RANGES,
+    MOST_RANGES_TOGETHER,
+    MOST_RULES,
+    ExcludedValues,
+    StructuralZero,
+)
 
 NORMALISATION_VERSION = 1
 MATCH_VERSION = 1
@@ -723,6 +729,11 @@ def fault_of_rules(rules: Sequence[StructuralZero], attributes: Sequence[Attribu
     """Say what is wrong with the rules of a schema; None if they can be used."""
     if len(rules) > MOST_RULES:
         return f"{len(rules)} structural zeros are declared, at most {MOST_RULES} can be"
+    n_ranges = sum(len(each.ranges) for rule in rules for each in rule.values)
+    if n_ranges > MOST_RANGES_TOGETHER:
+        return (
+            f"structural zeros have {n_ranges:,} values and ranges, at most {MOST_RANGES_TOGETHER:,} can be"
+        )
     if len(set(rules)) != len(rules):
         return "a structural zero is declared twice"
     for number, rule in enumerate(rules, start=1):
