@@ -341,6 +341,6 @@ def _check_proof(plan: Plan, owner: str, sum_key: str, proof: bytes) -> None:
     try:
         stated = KeyProof.from_bytes(proof)
     except ValueError:
-        raise ProtocolError("the proof of the linkage key is none", _COMPATIBLE) from None
+        raise ProtocolError("the proof of the linkage key is malformed", _COMPATIBLE) from None
     if not plan.linking.key_proofs or (stated.owner, stated.sum_key) != (owner, sum_key):
         raise ProtocolError("the proof of the linkage key is that of another owner or key", _COMPATIBLE)

@@ -271,7 +271,7 @@ class Conductor:
 
     def _remove_all(self, release: Release) -> None:
         """Delete what arrived for an ended release; what owners fetch goes once it cannot go on."""
-        # It goes on with the same names. Who has sealed a fragment needs no selection.
+        # Resuming uses the same file names. An owner that has sealed a fragment needs no selection.
         needed = release.measures or bool(release.missing("sealed"))
         if self._intake.set_aside(release.id, but_shown=needed and self.now < release.resumable_until):
             self._steps.take(release.id, partial(asyncio.to_thread, self._intake.clear))

@@ -188,7 +188,7 @@ def _members(holdings: Holdings, database: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _is_left_out(holdings: Holdings, name: PurePath) -> bool:
-    """Whether a file in the state directory is neither written to a backup nor put back from one."""
+    """Return whether backups leave a file of the state directory out, and restores ignore it."""
     entries = (LINKS, *holdings.left_out)
     return name.parts[0] in entries or any(fnmatchcase(name.as_posix(), each) for each in entries)
 

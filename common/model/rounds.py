@@ -10,13 +10,13 @@ of them have added these answers up to zeros: keys, linkage keys, versions and m
 
 *Nobody takes the aggregator's word for a sum.* With each later document comes what every owner answered and
 signed in the round before, where there is one with a proof under the linkage key. An owner adds that up
-itself, and goes on if the sums are those of the document.
+itself, and continues only if the document states the same sums.
 The last document asks nothing more. Owners answer it with no number: they sign that the sums hold.
 
 Owners mask their answers under the digest of the document that they answer. So answers add up only if all
 owners got the same sums and the same keys of all rounds. Other owners' answers are uniform numbers given
-their sums. Owners get them and delete them; they are not published, since whoever got an owner's key later
-could read what it counted.
+their sums. Owners delete them after adding. They are not published: a key that leaks later would disclose
+the noisy counts of its owner.
 """
 
 import hashlib
