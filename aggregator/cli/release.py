@@ -22,6 +22,7 @@ from common.cli import console
 from common.cli.release_options import takes_release_arguments
 from common.errors import ExitCode, NotConnectedError, UsageError
 from common.model.plan import Plan
+from common.planning.limits import differing_counts
 from common.wire.v1.control_pb2 import ConfirmRequest, ReleaseRequest
 from common.words.guarantee import worth_of
 from common.words.numbers import count_text, moment_text
@@ -92,7 +93,13 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, details: boo
             if view.state == "planned" and view.note and not has_ended(view):
                 console.note(f"warning: {view.note}")
             console.print_line()
-        worth = worth_of(Plan.from_bytes(view.plan)) if view.plan else None
+        planned = Plan.from_bytes(view.plan) if view.plan else None
+        worth = worth_of(planned) if planned else None
+        if planned and (differing := differing_counts(planned)):
+            console.note(
+                f"warning: the owners do not hold the same persons ({differing}); the release would end "
+                "unspent: see --on-mismatch"
+            )
         if worth and worth.worthless and (console.can_ask() or not view.HasField("error")):
             console.note(f"warning: {worth.text}")
         # A plan that was confirmed in advance is shown as well, before the daemon continues from it.

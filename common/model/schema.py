@@ -576,6 +576,10 @@ class Limits(Document):
     """Fewest co-owners that noise of several owners must allow to collude with the aggregator."""
     audit_days: int = field(default=0, metadata=OMITTED)
     """For how many days, at least, owners of a synthetic release must keep what an audit needs."""
+    allow_intersect: bool = field(default=True, metadata=OMITTED)
+    """Whether groups whose persons differ may be intersected; stated where persons are identified."""
+    linkage_key: bool = field(default=True, metadata=OMITTED)
+    """No rule, but as decisive: False if the owner had no linkage key when it sent the schema."""
 
 
 @dataclass(frozen=True, slots=True)

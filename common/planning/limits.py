@@ -104,6 +104,27 @@ def by_matching(limits: Limits, plan: Plan) -> Iterator[str]:
         )
 
 
+def by_linking(limits: Limits, plan: Plan) -> Iterator[str]:
+    """Object to an intersection that a policy does not allow, and to tokens without a linkage key."""
+    if plan.linking.intersects and not limits.allow_intersect:
+        yield "policy.allow_intersect = false, and the plan intersects groups that differ"
+    if plan.linking.tokens and not limits.linkage_key:
+        yield "there is no linkage key (owner-node linkage-key new at one owner, import at the others)"
+
+
+def differing_counts(plan: Plan) -> str:
+    """Name the numbers of records of owners that have to hold the same persons and cannot, or return "".
+
+    The numbers are those that owners state, rounded down to their leading digits.
+    """
+    counts = {each.owner: each.records_rounded for each in plan.tasks}
+    comparable = len(counts) == len(plan.groups) and plan.max_records_per_person == 1
+    needs_equal = plan.linking.tokens and not plan.linking.intersects
+    if not (comparable and needs_equal) or len(set(counts.values())) == 1:
+        return ""
+    return ", ".join(f"{owner} has at least {count:,} records" for owner, count in counts.items())
+
+
 def objections(plan: Plan, owner: str, limits: Limits) -> tuple[str, ...]:
     """Return every public limit of an owner that a plan exceeds."""
     own, most = plan.assignment_of(owner), plan.most_multiples
@@ -117,6 +138,7 @@ def objections(plan: Plan, owner: str, limits: Limits) -> tuple[str, ...]:
         *by_charge(limits, own.attributes, own.epsilon_at(most), own.epsilon_joint_at(most)),
         *by_rank_noise(limits, own.attributes),
         *by_matching(limits, plan),
+        *by_linking(limits, plan),
     )
 
 
@@ -129,8 +151,11 @@ def check_limits(plan: Plan, schemas: Mapping[str, Schema]) -> None:
     found = {owner: objections(plan, owner, schemas[owner].limits) for owner in plan.owners}
     lines = [f"{owner}: {each}" for owner, rules in found.items() for each in rules]
     if lines:
+        differing = differing_counts(plan)
+        same_persons = f"; their persons differ ({differing}): see --on-mismatch" if differing else ""
         raise RefusedError(
             f"refused by limits that owners state in their schemas: {'; '.join(lines)}",
-            "no owner was asked and nothing is charged; change the arguments, or leave these owners out",
+            "no owner was asked and nothing is charged; change the arguments, or leave these owners out"
+            f"{same_persons}",
             {"owners": {owner: list(rules) for owner, rules in found.items() if rules}},
         )

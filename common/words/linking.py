@@ -6,6 +6,7 @@ from common.model.fragment import Addendum
 from common.model.match_quality import MatchQuality, PassQuality
 from common.model.plan import Plan
 from common.model.schema import IdentifierRules
+from common.planning.limits import differing_counts
 
 WRITTEN_DIFFERENTLY = (
     "A person who is written differently at two owners counts as two there, and then their ε add up."
@@ -44,7 +45,7 @@ def allowed_findings(plan: Plan) -> tuple[str, ...]:
     """Say what links persons, and what linking may find besides disjoint parts and equal groups.
 
     Returns:
-        Lines; empty if equal identifiers are compared, and nothing else may be found.
+        Lines; empty where equal identifiers are compared in one group, and nothing else may be found.
     """
     lines = []
     if plan.passes:
@@ -68,6 +69,13 @@ def allowed_findings(plan: Plan) -> tuple[str, ...]:
             f"hold are masked, at least {plan.linking.min_common}; k stays as it is. Every owner learns "
             "which of its own persons these are."
         )
+    elif plan.linking.tokens and len(plan.groups) > 1:
+        lines.append(
+            "The owners of different attributes have to hold the same persons. If they do not, the release "
+            "ends before anything is spent."
+        )
+        if differing := differing_counts(plan):
+            lines.append(f"They do not: {differing}.")
     return tuple(lines)
 
 

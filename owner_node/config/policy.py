@@ -173,6 +173,7 @@ class PolicyConfig(Section):
             self.total_delta,
             self.min_colluding,
             self.require_audit.days,
+            self.allow_intersect,
         )
 
     @property

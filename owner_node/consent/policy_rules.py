@@ -15,6 +15,7 @@ from common.planning.limits import (
     by_charge,
     by_colluding,
     by_layout,
+    by_linking,
     by_matching,
     by_mechanism,
     by_product,
@@ -113,8 +114,8 @@ def linking(request: Request) -> Iterator[Objection]:
         yield Objection(rule)
     if request.plan.owner_column and not policy.allow_owner_column:
         yield Objection("policy.allow_owner_column = false, and the release states the owner of every record")
-    if bounds.intersects and not policy.allow_intersect:
-        yield Objection("policy.allow_intersect = false, and the plan intersects groups that differ")
+    for rule in by_linking(policy.limits, request.plan):
+        yield Objection(rule)
 
 
 OF_ALL_WORK = (attributes, dates, delta)

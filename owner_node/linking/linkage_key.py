@@ -83,6 +83,11 @@ class Imported:
     """False if the same key was in place already."""
 
 
+def exists(state_dir: Path) -> bool:
+    """Return whether there is a linkage key, readable or not."""
+    return (state_dir / _KEY_FILE).exists()
+
+
 def load(state_dir: Path) -> LinkageKey:
     """Read the linkage key.
 
@@ -113,7 +118,7 @@ def new(state_dir: Path, *, replace: bool = False) -> LinkageKey:
         UsageError: If there is a key and `replace` is not set.
     """
     generation = 1
-    if (state_dir / _KEY_FILE).exists():
+    if exists(state_dir):
         if not replace:
             raise UsageError(
                 f"there is a linkage key in {state_dir} already",
@@ -223,7 +228,7 @@ def import_export(state_dir: Path, path: Path, expected: str, *, replace: bool =
     _check_fingerprint("the key that signed this export", fingerprint(certificate.public_key()), expected)
     verify_document(certificate, Domain.LINKAGE_EXPORT, body, _bytes(document, "signature", path))
     received = LinkageKey(_open(state_dir, body, path), _generation(body, path))
-    present = load(state_dir) if (state_dir / _KEY_FILE).exists() else None
+    present = load(state_dir) if exists(state_dir) else None
     if present is not None and present != received and not replace:
         raise UsageError(
             f"another linkage key (generation {present.generation}) is in place; "

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,6 +15,7 @@ from common.trust.signing import Domain
 from owner_node.config import DatasetConfig
 from owner_node.consent.judge import Accept, Refuse, Verdict, judge
 from owner_node.consent.plan_rules import Request, check_texts
+from owner_node.linking import linkage_key
 from owner_node.linking.tokens import ReleaseKey
 from owner_node.release.appraisal import Appraisal
 from owner_node.release.approvals import ACCEPTED, Approval
@@ -262,8 +263,13 @@ class Invitations:
         return work.session.schema or schema
 
     def _schema(self, dataset: DatasetConfig, n_records: int) -> Schema:
-        policy = self._owner.config.policy
-        return schema_of(dataset, policy.attributes, n_records, policy.limits)
+        policy, state_dir = self._owner.config.policy, self._owner.config.owner.state_dir
+        if dataset.identifier or dataset.match:
+            limits = replace(policy.limits, linkage_key=linkage_key.exists(state_dir))
+        else:
+            # Nothing can be linked, and an aggregator of version 0.1 does not know the limit.
+            limits = replace(policy.limits, allow_intersect=True)
+        return schema_of(dataset, policy.attributes, n_records, limits)
 
     def _read_plan(self, session: Session, plan_digest: str, offer: Offer) -> Plan:
         # What costs little comes first: anyone with a certificate can send plans of any size.

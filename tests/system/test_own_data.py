@@ -1,4 +1,4 @@
-"""docs/own-data.md at a terminal: from files to releases in at most ten commands, with nothing to fill in."""
+"""Pages about one's own data at a terminal: from files to releases, with nothing to fill in."""
 
 import re
 from pathlib import Path
@@ -9,17 +9,22 @@ from deploy.local_setup import free_port
 from tests.system.pasted import blocks, short_folder
 from tests.terminal import terminal
 
-PAGE = Path(__file__).parents[2] / "docs" / "own-data.md"
-MOST = 10
-"""Commands of all parties together."""
+DOCS = Path(__file__).parents[2] / "docs"
 COMMAND = re.compile(r"^(?:\w+=\$\()?(?:aggregator|owner-node) ", re.MULTILINE)
 RUN = re.compile(r"^owner-node run --config (\S+)", re.MULTILINE)
 
 
 @pytest.mark.timeout(600)
-def test_from_files_to_published_releases():
+@pytest.mark.parametrize(
+    ("name", "owners", "most", "n_enrolled"),
+    [
+        ("own-data.md", ("north", "bay", "coast"), 10, 3),
+        ("own-data-vertical.md", ("clinic", "registry"), 14, 2),
+    ],
+)
+def test_from_files_to_published_releases(name, owners, most, n_enrolled):
     """The commands are counted as they are typed; a person only compares fingerprints and agrees to plans."""
-    page = PAGE.read_text(encoding="utf-8").replace("8443", str(free_port()))
+    page = (DOCS / name).read_text(encoding="utf-8").replace("8443", str(free_port()))
     counted: list[int] = []
     n_commands = 0
     with short_folder("own-data-") as folder, terminal(folder) as shell:
@@ -33,14 +38,14 @@ def test_from_files_to_published_releases():
             if "aggregator release" in block:
                 assert re.search(r"release (first|second)[ :].*published", out), out
                 counted, n_commands = [*counted, n_commands], 0
-        for owner in ("north", "bay", "coast"):
+        for owner in owners:
             assert '= "FILL IN"' not in (folder / owner / "owner.toml").read_text(encoding="utf-8")
         releases = {each.name for each in (folder / "central" / "releases").iterdir()}
         assert shell.leave() == 0
         assert shell.processes() == [], "the page ends what it started"
     assert {"first", "second"} <= releases
     assert len(counted) == 2
-    assert max(counted) <= MOST, counted
+    assert max(counted) <= most, counted
     questions = [question.partition("[y/N]")[0] for question in shell.answered]
-    assert sum("same fingerprint" in each for each in questions) == 3
-    assert len(questions) == 5, "three fingerprints and two plans"
+    assert sum("same fingerprint" in each for each in questions) == n_enrolled
+    assert len(questions) == n_enrolled + 2, "fingerprints and two plans"

@@ -12,13 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aggregator.release.conflicts import conflicts
-from common.errors import UnusableDataError, UsageError
+from common.errors import RefusedError, UnusableDataError, UsageError
 from common.model.mechanisms import MECHANISMS, PublicNumbers
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType, CategoryOrder, Limits, TaxonomyMethod
 from common.planning.arguments import ReleaseArguments, parse_arguments
 from common.planning.attributes import check_records
+from common.planning.limits import check_limits, differing_counts
 from common.planning.planner import make_plan
+from common.words.linking import allowed_findings
 from tests.fakes.protocol_peers import category, request, schema, vertical
 
 MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "0.1.0"}
@@ -303,3 +305,29 @@ def test_request_survives_the_journal():
     assert asked == parse_arguments(
         **(GOOD | {"epsilon": "1.5", "attributes": ["x"], "purpose": "p", "out": "/o"})
     )
+
+
+def test_everything_that_two_owners_lack_is_named_at_once():
+    """No linkage key, no intersection, other persons: one answer to the first plan, for both owners."""
+    lacking = Limits(allow_intersect=False, linkage_key=False)
+    schemas = {
+        "a": replace(schema("x", records=2000), limits=lacking),
+        "b": replace(schema("y", records=1000), limits=lacking),
+    }
+    assert Limits.from_document(lacking.to_document()) == lacking
+    assert not {"allow_intersect", "linkage_key"} & Limits().to_document().keys()
+    plan = make_plan(vertical("a", "b", on_mismatch="intersect"), schemas, **MADE)
+    with pytest.raises(RefusedError) as refused:
+        check_limits(plan, schemas)
+    for owner in "ab":
+        assert f"{owner}: policy.allow_intersect = false" in refused.value.message
+        assert f"{owner}: there is no linkage key (owner-node linkage-key new" in refused.value.message
+    assert differing_counts(plan) == ""
+    plan = make_plan(vertical("a", "b"), schemas, **MADE)
+    with pytest.raises(RefusedError, match="there is no linkage key") as refused:
+        check_limits(plan, schemas)
+    assert "a has at least 2,000 records, b has at least 1,000 records" in refused.value.hint
+    assert "--on-mismatch" in refused.value.hint
+    assert "a has at least 2,000" in " ".join(allowed_findings(plan))
+    equal = {owner: replace(each, records_rounded=1000) for owner, each in schemas.items()}
+    assert differing_counts(make_plan(vertical("a", "b"), equal, **MADE)) == ""
