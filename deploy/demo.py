@@ -1,6 +1,6 @@
 """The demonstration: real daemons on this machine; a horizontal, a vertical and a synthetic release.
 
-    python -m deploy.demo [--out build/demo] [--epsilon 1] [--k 100] [--seed 1] [--keep-running]
+    python -m deploy.demo [--out build/demo] [--epsilon 1] [--k auto] [--seed 1] [--keep-running]
 
 Makes data, certificates, configurations and linkage keys, starts an aggregator and six owner nodes as
 separate processes that use mutual TLS, makes the releases, verifies them, stops everything, even after an
@@ -153,7 +153,7 @@ def demonstrate(options: argparse.Namespace) -> None:
         cluster.start()
         console.note("all owners are connected")
         epsilon = ("--epsilon", options.epsilon)
-        masked = (*epsilon, "--k", options.k, "--mechanism", "idp-joint")
+        masked = (*epsilon, "--k", options.k)
         for scenario, owners in names.items():
             release = make_release(cluster, scenario, owners, masked)
             verify(cluster, release, owners)
@@ -191,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="folder (default: build/demo)")
     parser.add_argument("--epsilon", default="1", help="privacy budget of each release (default: 1)")
-    parser.add_argument("--k", default="100", help="minimum cluster size (default: 100)")
+    parser.add_argument("--k", default="auto", help="minimum cluster size (default: auto)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the made-up data (default: 1)")
     parser.add_argument("--keep-running", action="store_true", help="leave the daemons up until Ctrl-C")
     options = parser.parse_args(arguments)
