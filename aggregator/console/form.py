@@ -6,7 +6,8 @@ from typing import Any
 
 from aggregator.control.asking import start_request
 from common.model.plan import Layout
-from common.planning.arguments import ARGUMENTS, FORMATS, Argument, Kind, split_names
+from common.planning.arguments import ARGUMENTS, FORMATS, Argument, Kind
+from common.planning.names import join_names, split_names
 from common.wire.v1.control_pb2 import StartRequest
 
 _NO_TEXT = ("owners", "formats", "out")
@@ -103,7 +104,7 @@ def form_values(sent: Mapping[str, str]) -> Form:
     texts = {name: sent.get(name, "").strip() for name in _TEXTS}
     ticked = [name.removeprefix(_ATTRIBUTE) for name in sent if name.startswith(_ATTRIBUTE)]
     named = split_names(texts["attributes"])
-    texts["attributes"] = ",".join(dict.fromkeys([*ticked, *named]))
+    texts["attributes"] = join_names(dict.fromkeys([*ticked, *named]))
     return Form(
         texts,
         frozenset(name.removeprefix(_OWNER) for name in sent if name.startswith(_OWNER)),

@@ -6,7 +6,8 @@ from typing import Any
 from aggregator.control.facts_file import facts_document
 from common.errors import UsageError
 from common.model.plan import TRIAL, is_trial
-from common.planning.arguments import ARGUMENTS, Kind, split_groups, split_names
+from common.planning.arguments import ARGUMENTS, Kind, split_groups
+from common.planning.names import split_names
 from common.wire.v1.control_pb2 import OwnerGroup, StartRequest
 
 

@@ -46,6 +46,7 @@ from common.model.privacy import (
 )
 from common.model.products import Product
 from common.planning.facts import NO_FACTS, Facts, parse_facts
+from common.planning.names import split, split_names, unquoted
 from common.trust.identity import NAME_RULE, is_name
 
 DEFAULT = Decimal("0.03")
@@ -119,7 +120,7 @@ def parse_rank_noise(texts: Sequence[str]) -> RankNoise:
     everywhere, named = None, dict[str, Decimal]()
     for text in texts:
         name, _, value = text.strip().rpartition("=")
-        name, share = name.strip(), _share(text, value)
+        name, share = unquoted(name), _share(text, value)
         if name in named or (not name and everywhere is not None):
             raise UsageError(f"rank noise of {name or 'all attributes'} is given twice", _HINT)
         if name:
@@ -241,7 +242,7 @@ def parse_pairs(texts: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """
     found = []
     for text in texts:
-        names = tuple(name.strip() for name in text.split(":"))
+        names = tuple(map(unquoted, split(text, ":")))
         if len(names) != len(_PAIR) or not all(names) or len(set(names)) != len(names):
             raise UsageError(f"{text!r} is no pair of attributes", "write pairs as age:income,age:ward")
         found.append(names)
@@ -265,7 +266,7 @@ def parse_weights(texts: Sequence[str]) -> tuple[tuple[str, Decimal], ...]:
 
 def _weight(text: str) -> tuple[str, Decimal]:
     name, _, number = text.rpartition("=")
-    name = name.strip()
+    name = unquoted(name)
     hint = "write weights as name=weight, each a positive decimal number: --weights age=2,income=0.5"
     try:
         weight = read_decimal(number)
@@ -812,18 +813,6 @@ def _check_linking(asked: ReleaseArguments) -> None:
         )
 
 
-def split_names(text: str | None) -> list[str]:
-    """Split a list of names at its commas; there are none in an option that is not given.
-
-    Raises:
-        UsageError: If the text is not empty and names nothing.
-    """
-    found = [name.strip() for name in (text or "").split(",") if name.strip()]
-    if text and not found:
-        raise UsageError(f"{text!r} names nothing", "separate names by commas: a,b")
-    return found
-
-
 def split_groups(layout: str, owners: str, groups: str) -> list[list[str]]:
     """Return owner ids by group from the two options that name owners.
 
@@ -838,6 +827,6 @@ def split_groups(layout: str, owners: str, groups: str) -> list[list[str]]:
     if bool(owners) == bool(groups):
         raise UsageError("owners are named by --owners or by --groups", "for example: --owners a,b,c")
     if groups:
-        return [split_names(group) for group in groups.split(";")]
+        return [split_names(group) for group in split(groups, ";")]
     named = split_names(owners)
     return [[owner] for owner in named] if layout == Layout.VERTICAL else [named]

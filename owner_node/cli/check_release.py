@@ -13,13 +13,8 @@ from common.errors import TesseraError, UsageError
 from common.model.plan import Layout, Plan
 from common.model.privacy import plain
 from common.model.schema import Attribute, AttributeType, Schema, followers_of
-from common.planning.arguments import (
-    ReleaseArguments,
-    distinct,
-    parse_arguments,
-    split_groups,
-    split_names,
-)
+from common.planning.arguments import ReleaseArguments, distinct, parse_arguments, split_groups
+from common.planning.names import split, split_names
 from common.planning.planner import make_plan
 from common.words.linking import allowed_findings
 from common.words.numbers import bound_text, cost_text, left_text
@@ -81,7 +76,7 @@ def read_options(
         raise UsageError(f"{own}, this owner, is in no group", "name it in one: --groups 'a,b;c'")
     if not aggregator and not owner.aggregators:
         raise UsageError("no aggregator is configured", "name one: --aggregator NAME")
-    named = tuple(tuple(split_names(names)) for names in attributes.split(";")) if attributes else ()
+    named = tuple(tuple(split_names(names)) for names in split(attributes, ";")) if attributes else ()
     distinct("attribute", [name for group in named for name in group])
     return Hypothetical(arguments, aggregator or owner.aggregators[0].name, named)
 

@@ -18,7 +18,8 @@ from common.files import check_writable, write_atomic
 from common.model.mechanisms import rules_of
 from common.model.privacy import parse_delta, parse_epsilon, read_decimal
 from common.model.products import Product
-from common.planning.arguments import distinct, of_product, parse_pairs, split_names
+from common.planning.arguments import distinct, of_product, parse_pairs
+from common.planning.names import split_names
 from common.words.numbers import bound_cell, bound_text
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig

@@ -25,7 +25,8 @@ from common.clock import utc_now
 from common.errors import ConfigurationError
 from common.model.mechanisms import CARRIER_RULE
 from common.model.products import Product
-from common.planning.arguments import ReleaseArguments, parse_own_arguments, split_names
+from common.planning.arguments import ReleaseArguments, parse_own_arguments
+from common.planning.names import split_names
 from common.progress import Progress
 from common.release.synthetic_table import counts_path, report_path
 from common.words import synthetic

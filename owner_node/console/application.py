@@ -17,7 +17,7 @@ from common.cli.doctor import Finding
 from common.clock import utc_now
 from common.errors import ConflictError, TesseraError, UsageError
 from common.model.mechanisms import MECHANISMS
-from common.planning.arguments import split_names
+from common.planning.names import split_names
 from common.progress import StepStoppedError
 from common.web.guard import fault_text, form_of, number_of, visit_of
 from common.web.jobs import Job

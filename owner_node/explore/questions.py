@@ -5,14 +5,8 @@ from decimal import Decimal
 
 from common.errors import UsageError
 from common.model.privacy import NO_RANK_NOISE, parse_epsilon
-from common.planning.arguments import (
-    distinct,
-    one_of,
-    parse_k,
-    parse_mechanism,
-    parse_rank_noise,
-    split_names,
-)
+from common.planning.arguments import distinct, one_of, parse_k, parse_mechanism, parse_rank_noise
+from common.planning.names import split_names
 from owner_node.explore.assessment import ALL_MEASURES, Grid, GridSetting
 from owner_node.explore.models import is_installed
 from owner_node.explore.sweep import ExploreRequest

@@ -16,10 +16,12 @@ import pytest
 from common.canonical import digest
 from common.cli import console
 from common.model.mechanisms import MECHANISMS, REQUESTABLE
+from common.planning.names import join_names
 from owner_node.cli import application
 from tests.fakes.owner_folder import ATTRIBUTES, make_owner_folder, spends
 from tests.fakes.owner_folder import ask_mask as ask
 from tests.system.searching import forms, in_memory, on_disk
+from tests.unit.common.planning.test_names import ODD
 
 MASKING = """
 import logging, sys
@@ -322,3 +324,28 @@ def test_a_policy_that_names_attributes_of_other_data_sets(tmp_path, monkeypatch
     code, document = ask(capsys, "--out", "none.csv")
     assert (code, "names no attribute of data set" in document["error"]["message"]) == (4, True)
     assert len(spends(tmp_path)) == 1
+
+
+def test_columns_of_any_name(tmp_path, monkeypatch, capsys):
+    """From init to a masked file, columns with commas, brackets and quotes are named in every option."""
+    monkeypatch.chdir(tmp_path)
+    values = pd.Series([*range(100, 200)] * 2)
+    pd.DataFrame(dict.fromkeys(ODD, values)).to_csv("d.csv", index=False)
+    identity = ("--id", "a", "--trust-domain", "e.org", "--aggregator", "c=localhost:1")
+    init = ("init", "d.csv", "--total-epsilon", "9", *identity)
+    assert console.run(application(), "owner-node", init) == 0
+    written = Path("owner.toml").read_text(encoding="utf-8")
+    Path("owner.toml").write_text(written.replace('"FILL IN"', "500").replace("min = 500", "min = 0"))
+    parts = [join_names([name]) for name in ODD]
+    code = console.run(
+        application(),
+        "owner-node",
+        [
+            *("mask", "--dataset", "d", "--epsilon", "4", "--yes", "--anyway", "--out", "masked.csv"),
+            *("--attributes", ",".join(reversed(parts))),
+            *("--weights", ",".join(f"{each}={place}" for place, each in enumerate(parts, 1))),
+            *("--rank-noise", f"0.1,{parts[0]}=0.2,{parts[5]}=0.3"),
+        ],
+    )
+    assert code == 0, capsys.readouterr()
+    assert list(pd.read_csv("masked.csv")) == list(reversed(ODD))
