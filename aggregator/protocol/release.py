@@ -162,7 +162,7 @@ class Release:
 
     @property
     def is_closing(self) -> bool:
-        """Whether its last round is open or over, in which owners sign that the sums hold."""
+        """True once the last round is open, in which owners sign that the sums hold."""
         return bool(self.rounds) and not self.rounds[-1].numbers
 
     def answered_rounds(self, owner: str) -> int:

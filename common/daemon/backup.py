@@ -63,8 +63,8 @@ class Holdings:
     workspace: Workspace
     """Where long steps write original values for a while; never in a backup."""
     left_out: frozenset[str]
-    """What of the state directory a restored party makes again or must not have: entries, or patterns of
-    files."""
+    """Entries of the state directory, or patterns of files, that a restored party makes again or must not
+    have."""
     removing: tuple[str, ...] = ()
     """Statements that delete from the copy of the database what a restored party must not have."""
 

@@ -36,12 +36,12 @@ _OWNER = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class KeyProof(Document):
-    """What shows the other owners of a release that an owner has the linkage key."""
+    """Shows the other owners of a release that an owner has the linkage key."""
 
     owner: str
     """Id of the owner."""
     fingerprint: str
-    """Of the key that the owner signs with, when it linked."""
+    """SHA-256 of the key that the owner signed with when it linked, hexadecimal."""
     sum_key: str
     """Its key for the sums of a synthetic release, hexadecimal; empty for others."""
     proof: str
@@ -80,8 +80,7 @@ class Addendum(Document):
     match_quality: MatchQuality | None = field(default=None, metadata=OMITTED)
     """What the passes of match keys linked; None where there are none."""
     key_proofs: tuple[KeyProof, ...] = field(default=(), metadata=OMITTED)
-    """Of every owner that it has the linkage key; empty where the plan has no tokens, and in releases of
-    versions before 0.2."""
+    """One for every owner; empty where the plan has no tokens, and in releases of versions before 0.2."""
 
     def __post_init__(self) -> None:
         _check_names(self.release, *self.records)

@@ -132,7 +132,7 @@ class Linking(Document):
     min_match_quality: Decimal = field(default=Decimal(0), metadata=OMITTED)
     """Smallest share of right links of match keys to continue with, by the lower end of its estimate."""
     key_proofs: bool = field(default=False, metadata=OMITTED)
-    """Whether every owner proves to all others that it has the linkage key; in 0.1 none did."""
+    """True if every owner proves to all others that it has the linkage key; in 0.1 none did."""
 
     @property
     def intersects(self) -> bool:

@@ -1,4 +1,4 @@
-"""What is stated and signed about the rounds of a synthetic release.
+"""Statements and signatures of the rounds of a synthetic release.
 
 The aggregator opens a round with a document that every owner of the release gets: the sums of the answers to
 the round before. It never states a question, since everybody computes the question from plan and sums
@@ -138,13 +138,13 @@ class RoundDocument(Document):
 
 @dataclass(frozen=True, slots=True)
 class SignedAnswer(Document):
-    """What an owner signed about its answer to a round, as the aggregator passes it on."""
+    """An owner's signature of its answer to a round, as the aggregator passes it on."""
 
     owner: str
     before: str
     """Digest of its answers to the rounds before (`chained`); empty for the first."""
     signature: str
-    """Of its `FragmentStatement`, hexadecimal."""
+    """Signature of its `FragmentStatement`, hexadecimal."""
     certificate: str
     """PEM chain of the owner."""
     key_proof: str = field(default="", metadata=OMITTED)

@@ -577,7 +577,7 @@ class Limits(Document):
     audit_days: int = field(default=0, metadata=OMITTED)
     """For how many days, at least, owners of a synthetic release must keep what an audit needs."""
     allow_intersect: bool = field(default=True, metadata=OMITTED)
-    """Whether groups whose persons differ may be intersected; stated where persons are identified."""
+    """True if groups whose persons differ may be intersected; stated where persons are identified."""
     linkage_key: bool = field(default=True, metadata=OMITTED)
     """No rule, but as decisive: False if the owner had no linkage key when it sent the schema."""
 

@@ -13,7 +13,7 @@ MOST_RULES = 100
 MOST_RANGES = 100
 """Of one attribute in one rule."""
 MOST_RANGES_TOGETHER = 20_000
-"""Of all rules: each is looked up, in files of strangers, too."""
+"""Most ranges of all rules together: each is looked up, in files of strangers, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,8 +162,8 @@ def largest_parcel(design: Design, group: int, kind: ParcelKind, n_persons: int)
     place = design.order.index(group)
     if kind is ParcelKind.ROWS:
         # Who has a person in each of the groups that add; sealing takes less than a byte a person.
-        beside = design.n_groups - place
-        return n_persons * (_most_numbers(design, group) * CIPHERTEXT_BYTES + beside) + _LARGEST_HEADER
+        n_pairs = design.n_groups - place
+        return n_persons * (_most_numbers(design, group) * CIPHERTEXT_BYTES + n_pairs) + _LARGEST_HEADER
     size = 0
     for holders in design.order[:place]:
         counted = {other for others in counted_with(design, holders).values() for other in others}

@@ -1,4 +1,4 @@
-"""Whether noisy counts can be counts of n records: only a deviation that noise hides goes unnoticed.
+"""Check that noisy counts can be counts of n records: only a deviation that noise hides goes unnoticed.
 
 Every question of a synthetic release is a partition of the n records. But for noise of known size, its counts
 add up to n and lie between 0 and n, and the sums of a table over one attribute are the one-way counts of the
@@ -51,7 +51,7 @@ class Counted(NamedTuple):
     counts: Int64Array
     """`(n_numbers,)`."""
     variance: float
-    """Of the noise of each."""
+    """Variance of the noise of each."""
 
 
 def allowed_distance(variance: Float64Array, scale: int, x: float) -> Float64Array:
@@ -90,8 +90,8 @@ def fault_of_counts(
             allowed = allowed_distance(variance, scale, x)
             worst = int(np.argmax(np.abs(found - expected) - allowed))
             if abs(found[worst] - expected[worst]) > allowed[worst]:
-                homes = sorted(set(map(design.home, attributes))) if groups else ()
-                owners = ", ".join(owner for home in homes for owner in groups[home])
+                owner_groups = sorted(set(map(design.home, attributes))) if groups else ()
+                owners = ", ".join(owner for group in owner_groups for owner in groups[group])
                 return (
                     f"{what}{owners and f', counted by {owners},'} is {found[worst]:,.0f} for {n_records:,} "
                     f"records: noise explains a distance of at most {allowed[worst]:,.0f} from "
@@ -101,8 +101,8 @@ def fault_of_counts(
 
 
 _Comparison = tuple[str, Float64Array, Float64Array, Float64Array, int]
-"""What is compared; found and expected numbers, and the variance of the noise of each difference, all of one
-shape; what `_scale` returns."""
+"""The kind of comparison; found and expected numbers, and the variance of the noise of each difference, all
+of one shape; what `_scale` returns."""
 
 
 def _comparisons(

@@ -60,7 +60,7 @@ Owners that compute other questions would add up counts of different things. So 
 needs another feature of plans with each version (`common.model.compatibility`).
 """
 MOST_COUNTS = LARGEST_ANSWER // NUMBER_BYTES
-"""Of the tables of pairs: an owner's answer to a round is one message."""
+"""Most counts of the tables of pairs: an owner's answer to a round is one message."""
 _MANY_RECORDS = 20_000
 """From this n ε on, tables of pairs are worth more of the budget: measured on Adult, Wine and Census."""
 

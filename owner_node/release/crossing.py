@@ -380,7 +380,7 @@ def _message_of(data: bytes, place: int, adder: str) -> bytes:
         size = int.from_bytes(data[at : at + _SIZE_BYTES])
         message, at = data[at + _SIZE_BYTES : at + _SIZE_BYTES + size], at + _SIZE_BYTES + size
         if len(message) != size:
-            raise _foreign(adder, "it ends too early")
+            raise _foreign(adder, "it is truncated")
     return message
 
 

@@ -5,12 +5,12 @@ spent once, in the round after that. The last round asks nothing: an owner signs
 owners answered, as it did before every round. One transaction stores a round's answer under its number; it
 is sent afterwards, and after that only the same bytes. Noise follows from a secret of the release and from
 what is asked, masks from another secret and from what opened the round. So a process that died before, or
-whose state was put back, makes the same answer; and a question has one draw of noise, whatever comes with it.
+whose state was restored, makes the same answer; and a question has one draw of noise, whatever comes with it.
 On tables across groups noise also follows from what the other owner sent (`owner_node.synthesis.crossed`).
 
 The aggregator states sums, never questions. What is counted follows from plan and sums, and is computed here.
 An answer is masked under the digest of the document that opened its round, which stands for all sums and keys
-so far: where owners were told different things, their masks do not cancel, and nobody learns anything.
+so far: where owners got different documents, their masks do not cancel, and nobody learns anything.
 """
 
 from pathlib import Path

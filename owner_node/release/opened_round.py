@@ -60,7 +60,7 @@ class OpenedRound:
         self.addendum = _check(work, document, attached, before)
         asked, self.design, self.sums = _questions(work, self.addendum, attached, before)
         self.is_last = isinstance(asked, RoundSums)
-        """Whether nothing is asked: this owner signs that the sums hold."""
+        """True if nothing is asked: this owner signs that the sums hold."""
         self.questions: Round = () if isinstance(asked, RoundSums) else asked
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What an owner sent in the rounds of a synthetic release, computed again for an auditor of that owner.
+"""Messages that an owner sent in the rounds of a synthetic release, computed again for its auditor.
 
 It follows from the pinned records, from a seed and keys that were stored before anything was sent, and from
 what others sent. So an owner that counted other rows than its own cannot show how its messages came about.

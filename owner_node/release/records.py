@@ -108,7 +108,7 @@ class Records:
         return max(self.kept_for_audit, timedelta(days=plan.audit_days))
 
     def is_published(self, aggregator: str, release: str) -> bool:
-        """Whether a release was published."""
+        """Return True if a release was published."""
         session = self.sessions.get(aggregator, release)
         return session is not None and session.state is SessionState.PUBLISHED
 

@@ -113,7 +113,7 @@ class RoundAnswer:
     certificate: bytes
     """PEM chain of the signer."""
     key_proof: bytes = b""
-    """Of the same, under the linkage key; empty where the plan has no tokens."""
+    """Proof of the same, under the linkage key; empty where the plan has no tokens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ class Rounds:
         )  # fmt: skip
 
     def may_continue(self, aggregator: str, release: str) -> bool:
-        """Whether a release has answers of counts that can be sent again, and its key."""
+        """Return True if a release has answers of counts that can be sent again, and its key."""
         answered = self.answered(aggregator, release)
         return self.secrets(aggregator, release) is not None and len(answered) >= FIRST_COUNTED
 

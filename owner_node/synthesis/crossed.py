@@ -234,7 +234,7 @@ def encrypted_rows(
     binned = roles.bins(holder, columns, shared.n_persons)
     bins = {attribute: binned[attribute] for attribute in packing.places}
     # All that the numbers follow from: with the same bits, two ciphertexts show how their numbers differ.
-    # What opened the round is no part of it: an adder that gets the same rows again adds the same noise.
+    # The digest of the opening is left out: an adder that gets the same rows again adds the same noise.
     questions = [question_digest(each) for each in roles.asked]
     about = document_digest({"questions": questions, "packing": _packing_digest(packing), "persons": persons})
     base, blinds = (stream(seed, roles.terms, use, about).copy_key() for use in ("base", "rows"))

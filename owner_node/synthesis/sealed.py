@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from common.errors import IntegrityError
 
 SEALING_KEY_BYTES = 64
-"""Of AES-SIV with AES-256."""
+"""Size of a key of AES-SIV with AES-256."""
 _SIZE_BYTES = 4
 _TAG_BYTES = 16
 FRAME_BYTES = _SIZE_BYTES + _TAG_BYTES
@@ -50,7 +50,7 @@ class Incoming:
         while len(self._held) < size:
             piece = next(self._pieces, None)
             if piece is None:
-                raise self.wrong("ends too early")
+                raise self.wrong("is truncated")
             self._held += piece
         taken = bytes(self._held[:size])
         del self._held[:size]
@@ -63,7 +63,7 @@ class Incoming:
             IntegrityError: If something does.
         """
         if self._held or any(self._pieces):
-            raise self.wrong("goes on after its end")
+            raise self.wrong("has trailing bytes")
 
     def wrong(self, fault: str) -> IntegrityError:
         """Return an error about the message."""

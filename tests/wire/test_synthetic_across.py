@@ -612,8 +612,8 @@ def changed_header(message: bytes, change: Callable[[dict[str, Any]], dict[str, 
 @pytest.mark.parametrize(
     ("false", "said"),
     [
-        (lambda rows: rows[:-CIPHERTEXT_BYTES], "ends too early"),
-        (lambda rows: rows + rows[-CIPHERTEXT_BYTES:], "goes on after its end"),
+        (lambda rows: rows[:-CIPHERTEXT_BYTES], "is truncated"),
+        (lambda rows: rows + rows[-CIPHERTEXT_BYTES:], "has trailing bytes"),
         (lambda rows: rows[:-CIPHERTEXT_BYTES] + b"\xff" * CIPHERTEXT_BYTES, "out of range"),
         (lambda rows: changed_header(rows, weak), "has a factor below 65,536"),
         (lambda rows: changed_header(rows, other_persons), "is for other persons"),

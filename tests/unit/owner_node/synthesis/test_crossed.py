@@ -551,11 +551,11 @@ def test_rows_of_another_form_are_refused(pair, fields, fault):
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (lambda m: m[:-1], "ends too early"),
-        (lambda m: m[:-CIPHERTEXT_BYTES], "ends too early"),
-        (lambda m: m + b"0", "goes on after its end"),
-        (lambda m: m + m[-CIPHERTEXT_BYTES:], "goes on after its end"),
-        (lambda m: m[:3], "ends too early"),
+        (lambda m: m[:-1], "is truncated"),
+        (lambda m: m[:-CIPHERTEXT_BYTES], "is truncated"),
+        (lambda m: m + b"0", "has trailing bytes"),
+        (lambda m: m + m[-CIPHERTEXT_BYTES:], "has trailing bytes"),
+        (lambda m: m[:3], "is truncated"),
         (lambda m: b"\xff" + m[1:], "has no header"),
         (lambda m: m[:4] + b"[" + m[5:], "has no header"),
         (lambda m: (len(m) - 4).to_bytes(4) + m[4:], "has no header"),
@@ -616,7 +616,7 @@ def test_sums_of_another_form_are_refused(pair):
         made.opened("34" * 32).counts(answer)
     with pytest.raises(IntegrityError, match="is for another key"):
         made.counts(answer, key=paillier_key(5))
-    for wrong, fault in ((answer[:-1], "ends too early"), (answer + b"0", "goes on after its end")):
+    for wrong, fault in ((answer[:-1], "is truncated"), (answer + b"0", "has trailing bytes")):
         with pytest.raises(IntegrityError, match=fault):
             made.counts(wrong)
 
