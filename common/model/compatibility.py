@@ -45,7 +45,7 @@ FEATURES: Mapping[str, Feature] = {
     "scale": Feature("0.2.0", lambda plan: any(each.is_logarithmic for each in plan.attributes)),
     "spikes": Feature("0.2.0", lambda plan: any(each.spikes for each in plan.attributes)),
     "steps": Feature("0.2.0", lambda plan: any(each.step > 1 for each in plan.columns)),
-    "synthetic-pairs": Feature("0.2.0", lambda plan: plan.synthesis is not None),
+    "synthetic-determined": Feature("0.2.0", lambda plan: plan.synthesis is not None),
     "taxonomy": Feature("0.1.0", lambda plan: any(each.taxonomy for each in plan.attributes)),
 }
 """Every feature by the name that plans state, in alphabetical order."""

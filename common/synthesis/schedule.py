@@ -40,6 +40,7 @@ from common.synthesis.binning import (
     most_bins,
     separated,
 )
+from common.synthesis.determined import with_determined
 from common.synthesis.histogram import (
     Histogram,
     attribute_weights,
@@ -53,7 +54,7 @@ from common.synthesis.keystream import Keystream
 from common.synthesis.sample import draw_values, start_bins
 from common.synthesis.swaps import NoisyTable, swapped
 
-METHOD = 2
+METHOD = 3
 """Version of everything here that records depend on: with another one, the same sums give other records.
 
 Owners that compute other questions would add up counts of different things. So a release of several owners
@@ -498,6 +499,8 @@ def synthesise(design: Design, measured: RoundSums, check: Check = unchecked) ->
     binnings, stream = measured.binnings, Keystream(measured.seed)
     start = [start_bins(binning, design.n_records, stream) for binning in binnings]
     sizes = [binning.n_bins for binning in binnings]
-    bins = swapped(start, sizes, tables, excluded_bins(binnings, design.rules), stream, check)
+    categories = [attribute.is_categorical for attribute in design.attributes]
+    rules = with_determined(excluded_bins(binnings, design.rules), binnings, categories, tables)
+    bins = swapped(start, sizes, tables, rules, stream, check)
     codes = [draw_values(binning, own, stream) for binning, own in zip(binnings, bins, strict=True)]
     return SyntheticRelease(codes, measured)

@@ -145,7 +145,7 @@ def test_a_synthetic_release_needs_both_versions(before, tmp_path):
         cluster.start()
         found, shown = released(cluster, "drawn", dataset="apart", product="synthetic", k="")
         assert found == 3, shown
-        assert "b (version 0.1.0): synthetic-pairs, known since 0.2.0" in shown["error"]["message"]
+        assert "b (version 0.1.0): synthetic-determined, known since 0.2.0" in shown["error"]["message"]
         assert not spends(cluster, "a")
         code, shown = released(cluster, "masked", dataset="apart")
         assert (code, shown["state"]) == (0, "published"), shown

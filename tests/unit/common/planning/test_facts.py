@@ -80,7 +80,7 @@ def test_facts_are_part_of_the_plan_and_of_its_digest():
     assert plan.digest != without.digest
     assert b"stated" not in without.to_bytes()
     # Owners that know what carries them know them.
-    assert features_of(plan) == ("following", "key-proof", "synthetic-pairs")
+    assert features_of(plan) == ("following", "key-proof", "synthetic-determined")
 
 
 def test_owners_are_shown_facts_as_the_operators():

@@ -102,7 +102,7 @@ def test_every_owner_is_charged_the_whole_epsilon():
 
 def test_a_plan_with_other_features_is_refused():
     """An owner that is asked for what it does not know says so."""
-    document = planned().to_document() | {"features": ["other", "synthetic-pairs"]}
+    document = planned().to_document() | {"features": ["other", "synthetic-determined"]}
     with pytest.raises(VersionError, match="features that are not known here: other"):
         Plan.from_bytes(canonical(document))
 
@@ -246,7 +246,7 @@ def test_an_audit_that_the_plan_asks_for():
     assert trusted(plan)[:-1] == trusted(across())
     assert trusted(plan)[-1].startswith("For 30 days after publication every owner keeps its messages")
     assert trusted(across(audit=1))[-1].startswith("For 1 day after")
-    older = replace(HERE, version="0.1.9", features=("synthetic-pairs",))
+    older = replace(HERE, version="0.1.9", features=("synthetic-determined",))
     with pytest.raises(VersionError, match=r"south \(version 0\.1\.9\): audit, known since"):
         check_features(features_of(plan), {"south": older})
     policy = dict.fromkeys(plan.owners, schema(limits=PolicyConfig(require_audit=timedelta(30)).limits))
