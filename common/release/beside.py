@@ -117,7 +117,7 @@ class _Drawn(RecordsCheck):
         with step("the plan", hint):
             design = design_of(plan, n_records(plan, addendum))
             check_design(design)
-        codes = (np.concatenate(pieces) for pieces in self._codes.values())
+        codes = [np.concatenate(self._codes.pop(name)) for name in self._lowest]
         seed = measured_in(design, counts, plan.groups).seed.hex()
         made = check_drawn(design, seed, counts, codes, due)
         with step("the rounds", hint):
