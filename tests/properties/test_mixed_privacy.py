@@ -108,6 +108,17 @@ def test_no_coalition_that_is_allowed_for_learns_more_than_a_table_costs(sizes, 
 
 
 @pytest.mark.parametrize("delta", DELTAS)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("group", [0, 1], ids=["invented holder", "invented adder"])
+def test_an_invented_owner_learns_no_more_than_a_table_costs(group, sizes, delta):
+    """The aggregator adds an owner to a group: it knows its noise, and decrypts what a holder gets."""
+    of = design([size + (place == group) for place, size in enumerate(sizes)], delta)
+    noise, most = budgeted(of)
+    worst = max(seen(of, noise, frozenset({of.members(group)[-1]})).values())
+    assert 0.8 * most * (group == of.order[0]) < worst <= most * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("delta", DELTAS)
 def test_too_little_noise_and_too_many_that_look_are_seen(delta):
     """Two thirds of the noise; more owners than it allows for; and holders that leave their shares out."""
     of = design((3, 2), delta)

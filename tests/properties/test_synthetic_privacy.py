@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from itertools import product
 
 import numpy as np
@@ -52,9 +52,9 @@ def share(noise: Noise) -> np.ndarray:
 
 
 @cache
-def epsilon_of(moved: int, noise: Noise, *, lost: int = 0) -> float:
-    """Return the largest privacy loss of a sum of h shares, but for lost ones, over all likely values."""
-    summed = reduce(np.convolve, [share(noise)] * (noise.honest - lost))
+def epsilon_of(moved: int, noise: Noise, *, left: int | None = None) -> float:
+    """Return the largest loss of a sum of shares, h unless so many are left, over all likely values."""
+    summed = reduce(np.convolve, [share(noise)] * (noise.honest if left is None else left))
     middle, reach = summed.size // 2, 5 * noise.size
     near = np.log(summed[middle - reach - moved : middle + reach + moved + 1])
     return float(np.abs(near[moved:] - near[: near.size - moved]).max())
@@ -133,13 +133,20 @@ def test_pure_epsilon(design):
     assert largest_loss(design, epsilon_of, Fraction(2, 3)) > 1.1
 
 
-def test_a_lost_share_is_seen():
-    """With the share of one owner missing the loss is above ε by far."""
-
-    def without_one(moved: int, noise: Noise) -> float:
-        return epsilon_of(moved, noise, lost=1)
-
-    assert largest_loss(designs("1", "0")[2], without_one) > 2
+@pytest.mark.parametrize("real", [1, 2])
+@pytest.mark.parametrize(
+    ("colluding", "invented"),
+    [(0, 1), (1, 0), (1, 1), (0, 2)],
+    ids=["invented", "colluding", "both", "two invented"],
+)
+def test_owners_whose_noise_is_known(real, colluding, invented):
+    """Noise and masks of an invented owner are the aggregator's: it counts as one that colludes, and the plan
+    allows for one. With two of either kind the loss is above ε by far.
+    """
+    n_owners = real + colluding + invented
+    of = Design((YES_OR_NO,) * 2, 3, Decimal(1), Decimal(0), owners=(n_owners,), colluding=1)
+    found = largest_loss(of, partial(epsilon_of, left=real))
+    assert 0.9 < found <= 1 + 1e-9 if colluding + invented == 1 else found > 1.4
 
 
 @pytest.mark.parametrize("design", designs("0.3", "0.01"), ids=range(5))
