@@ -30,11 +30,7 @@ class Terms:
 
     def document(self) -> dict[str, Any]:
         """Return the terms."""
-        return {**self.header(), "persons": self.persons}
-
-    def header(self) -> dict[str, Any]:
-        """Return what every header has of them."""
-        return {"release": self.release, "plan_digest": self.plan_digest}
+        return {"release": self.release, "plan_digest": self.plan_digest, "persons": self.persons}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +71,6 @@ class Roles:
     def name(self, owner: int) -> str:
         """Return the id of an owner, or else its number."""
         return self.owners[owner] if self.owners else str(owner)
-
-    def document(self) -> dict[str, Any]:
-        """Return what every header has."""
-        return {**self.terms.header(), "roles": self.opening}
 
     @cached_property
     def binnings(self) -> dict[int, Binning]:

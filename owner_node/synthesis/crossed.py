@@ -21,10 +21,11 @@ auditor who has both can compute it again.
 What this does not protect from: a holder that encrypts other rows than its own, with other than one 1 in each
 group. It would read a person's bin at the adder through the noise. The adder cannot see that. The audit can.
 
-A message is its header, canonical JSON after its length in four bytes, and ciphertexts of 768 bytes.
+A message is its header, canonical JSON after its length in four bytes, and ciphertexts of 768 bytes. It is
+sealed under a key of its kind, owners, round, plan and release (`owner_node.synthesis.sealed`): the header
+does not state these.
 """
 
-import json
 import os
 import re
 import signal
@@ -230,7 +231,7 @@ def encrypted_rows(
     """
     packing = packing_of(roles, holder)
     persons = {roles.name(adder): shared.digests[adder] for adder in roles.adders(holder)}
-    yield _rows_header(roles, holder, packing, PrivateKey(key), shared.n_persons, persons)
+    yield _rows_header(packing, PrivateKey(key), shared.n_persons, persons)
     binned = roles.bins(holder, columns, shared.n_persons)
     bins = {attribute: binned[attribute] for attribute in packing.places}
     # All that the numbers follow from: with the same bits, two ciphertexts show how their numbers differ.
@@ -255,26 +256,15 @@ def encrypted_rows(
         _encryption.cache_clear()
 
 
-def _rows_header(
-    roles: Roles, holder: int, packing: Packing, key: PrivateKey, n_persons: int, persons: Mapping[str, str]
-) -> bytes:
+def _rows_header(packing: Packing, key: PrivateKey, n_persons: int, persons: Mapping[str, str]) -> bytes:
     document = {
-        **_rows_document(roles, holder, packing),
+        "packing": _packing_digest(packing),
         "modulus": key.public.to_bytes().hex(),
         "roots": [each.hex() for each in key.roots()],
         "number_of_persons": n_persons,
         "persons": persons,
     }
     return _prefixed(canonical(document))
-
-
-def _rows_document(roles: Roles, holder: int, packing: Packing) -> dict[str, Any]:
-    return {
-        **roles.document(),
-        "message": "rows",
-        "holder": holder,
-        "packing": _packing_digest(packing),
-    }
 
 
 def _packing_digest(packing: Packing) -> str:
@@ -289,7 +279,7 @@ def _prefixed(header: bytes) -> bytes:
 class _Incoming(Incoming):
     """A message with a header."""
 
-    def header(self, expected: Mapping[str, Any], free: Sequence[str] = ()) -> dict[str, Any]:
+    def header(self, expected: Mapping[str, str], free: Sequence[str] = ()) -> dict[str, Any]:
         """Return the header.
 
         Args:
@@ -308,12 +298,11 @@ class _Incoming(Incoming):
             is_canonical = isinstance(document, dict) and canonical(document) == data
         except (ValueError, TypeError):
             raise self.wrong("has no header") from None
-        known = json.loads(canonical(expected))
-        if not isinstance(document, dict) or document.keys() != {*known, *free}:
+        if not isinstance(document, dict) or document.keys() != {*expected, *free}:
             raise self.wrong("has another header")
-        for name, value in known.items():
+        for name, value in expected.items():
             if document[name] != value:
-                raise self.wrong(f"is for another {name.replace('_', ' ')}")
+                raise self.wrong(f"is for another {name}")
         if not is_canonical:
             raise self.wrong("has a header that is not canonical")
         return document
@@ -388,7 +377,7 @@ def add_rows(
     packing = packing_of(roles, holder)
     incoming = _Incoming(message, f"owner {roles.name(holder)}")
     free = ("modulus", "roots", "number_of_persons", "persons")
-    header = incoming.header(_rows_document(roles, holder, packing), free)
+    header = incoming.header({"packing": _packing_digest(packing)}, free)
     key = _key_of(header, roles.name(holder), incoming)
     n_persons = _n_persons_of(header, roles.name(adder), shared.digests[holder], incoming)
     positions = roles.positions(adder, shared, holder)
@@ -486,15 +475,8 @@ def _cells_of(roles: Roles, holder: int, adder: int) -> _Cells:
     return _Cells(roles, packing_of(roles, holder), tables, holder)
 
 
-def _sums_document(roles: Roles, holder: int, adder: int, persons: str, key: PublicKey) -> dict[str, Any]:
-    return {
-        **roles.document(),
-        "persons": persons,
-        "message": "sums",
-        "holder": holder,
-        "adder": adder,
-        "key": digest(key.to_bytes()),
-    }
+def _sums_document(persons: str, key: PublicKey) -> dict[str, str]:
+    return {"persons": persons, "key": digest(key.to_bytes())}
 
 
 def noisy_sums(roles: Roles, holder: int, adder: int, shared: Shared, sums: Sums, seed: bytes) -> bytes:
@@ -525,7 +507,7 @@ def noisy_sums(roles: Roles, holder: int, adder: int, shared: Shared, sums: Sums
         found.append(
             sums.key.blinded(sums.products[other][bin_][number], addend, sums.key.uniform_unit(bits))
         )
-    header = canonical(_sums_document(roles, holder, adder, shared.digests[holder], sums.key))
+    header = canonical(_sums_document(shared.digests[holder], sums.key))
     return _prefixed(header) + to_bytes(found)
 
 
@@ -598,7 +580,7 @@ def noisy_counts(
     """
     cells = _cells_of(roles, holder, adder)
     incoming = _Incoming([message], f"owner {roles.name(adder)}")
-    incoming.header(_sums_document(roles, holder, adder, shared.digests[adder], key.public))
+    incoming.header(_sums_document(shared.digests[adder], key.public))
     places = list(cells)
     ciphertexts = key.public.parse(incoming.take(len(places) * CIPHERTEXT_BYTES))
     incoming.end()
