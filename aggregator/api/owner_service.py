@@ -183,7 +183,8 @@ class OwnerService(OwnerServiceServicer):
         now = int(self._clock())
         kind = request.WhichOneof("answer")
         if kind == "failure":
-            self._conductor.owner_failed(release.id, owner, request.failure.code, request.failure.message)
+            failure = request.failure
+            self._conductor.owner_failed(release.id, owner, failure.code, failure.message, failure.objects_to)
             return wire.AnswerResponse()
         if release.ended and kind != "acknowledged":
             # The release ended while the answer was on its way; the next poll reports the end.

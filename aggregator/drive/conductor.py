@@ -199,13 +199,15 @@ class Conductor:
         self._releases[release] = after
         return self._after(release, event, before)
 
-    def owner_failed(self, release: str, owner: str, code: str, message: str) -> None:
+    def owner_failed(self, release: str, owner: str, code: str, message: str, objects_to: str = "") -> None:
         """End a release because an owner refuses or fails.
 
         After the end, and while the release is being published, this is too late and changes nothing. Only
         refusals that cross each other are all recorded.
         """
-        known, event = self.release(release), failed_at_owner(self.now, owner, code, message)
+        known = self.release(release)
+        named = objects_to if objects_to in known.progress else ""
+        event = failed_at_owner(self.now, owner, code, message, named)
         also_refuses = known.state is State.REFUSED and isinstance(event, Refused)
         heard = known.progress[owner].refused is not None
         if (also_refuses and not heard) or not (known.ended or known.state is State.JOINING):

@@ -27,12 +27,20 @@ _HINTS = {
 }
 
 
-def failed_at_owner(at: int, owner: str, code: str, message: str) -> Ending:
-    """Return the event that ends a release because of an owner's failure."""
+def failed_at_owner(at: int, owner: str, code: str, message: str, objects_to: str = "") -> Ending:
+    """Return the event that ends a release because of an owner's failure.
+
+    Args:
+        objects_to: Another owner, whose messages it found not to hold.
+    """
     code = by_code(code).code
     kind = Refused if code in ("refused", "balance") else Failed
     text = f"owner {owner}: {one_line(message[:_LONGEST_MESSAGE]) or 'gave no reason'}"
-    return kind(at=at, owner=owner, code=code, message=text, hint=_HINTS.get(code, "see the owner's log"))
+    if objects_to:
+        text += f"; it objects to what came in the name of owner {objects_to}"
+    details = {"objects_to": objects_to} if objects_to else {}
+    hint = _HINTS.get(code, "see the owner's log")
+    return kind(at=at, owner=owner, code=code, message=text, hint=hint, details=details)
 
 
 def ended_by(at: int, error: TesseraError, owner: str, state: State) -> Ending:

@@ -65,7 +65,9 @@ def _load_libraries() -> None:
 
 
 def _failure(failure: Failure) -> wire.AnswerRequest:
-    return wire.AnswerRequest(failure=wire.Failure(code=failure.code, message=failure.message))
+    return wire.AnswerRequest(
+        failure=wire.Failure(code=failure.code, message=failure.message, objects_to=failure.objects_to)
+    )
 
 
 def _consents(data: bytes) -> wire.Consents:

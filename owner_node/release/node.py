@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 
-from common.errors import ProtocolError, TesseraError
+from common.errors import IntegrityError, ProtocolError, TesseraError
 from common.model.fragment import LedgerHead
 from common.model.plan import RELEASE_ID
 from common.progress import Progress
@@ -208,7 +208,8 @@ class Node:
             records.db.forget_removed()
             self._appraisal.forget(release)
             work.drop_fragment()
-        return Failure.of(reported)
+        named = error.details.get("owner", "") if isinstance(error, IntegrityError) else ""
+        return Failure.of(reported, named if work is not None and named in work.plan.owners else "")
 
     def _is_news(self, release: str, error: TesseraError) -> bool:
         """Whether to record an invalid message in the history: each message once, at a limited rate per day.

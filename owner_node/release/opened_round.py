@@ -123,7 +123,7 @@ class OpenedRound:
             # The aggregator's CA may certify another key for the same owner; it has no linkage key.
             objection = "" if hmac.compare_digest(made, signed.key_proof) else "it lacks the linkage key"
         if objection:
-            raise _unsummed(f"that of owner {owner} is not its own: {objection}")
+            raise _unsummed(f"that of owner {owner} is not its own: {objection}", {"owner": owner})
         return answer
 
     def answer(self, appraisal: Appraisal, sums_across: Mapping[str, Parcel]) -> bytes:
@@ -237,8 +237,9 @@ def _masks(work: ReleaseWork, private_key: bytes, keys: Mapping[str, bytes]) -> 
     return masks
 
 
-def _unsummed(reason: str) -> IntegrityError:
+def _unsummed(reason: str, details: Mapping[str, str] | None = None) -> IntegrityError:
     return IntegrityError(
         f"the owners' answers to the round before, as the aggregator passes them on, do not hold: {reason}",
         "this owner goes no further; ask the aggregator's operator, and the other owners",
+        details,
     )

@@ -169,16 +169,18 @@ class Failure:
     """A code of the error catalogue."""
     message: str
     """One fixed sentence per code."""
+    objects_to: str = ""
+    """The owner whose messages, as the aggregator passed them on, do not hold; empty if none."""
 
     @classmethod
-    def of(cls, code: str) -> "Failure":
+    def of(cls, code: str, objects_to: str = "") -> "Failure":
         """Return the failure of a code, of `PERSON`, `UNLINKABLE` or `UNSENDABLE`.
 
         Codes without a public sentence become "internal".
         """
         if code not in _PUBLIC:
             return cls("internal", "an internal fault at the owner")
-        return cls(_REPORTED_AS.get(code, code), _PUBLIC[code])
+        return cls(_REPORTED_AS.get(code, code), _PUBLIC[code], objects_to)
 
 
 class ForeignParcelError(IntegrityError):

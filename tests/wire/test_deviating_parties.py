@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -42,7 +42,7 @@ from owner_node.synthesis.packing import Packing
 from tests.fakes.synthetic_owners import paillier_key
 from tests.wire.conftest import TRUST_DOMAIN
 from tests.wire.test_owner_daemon import Heard, ended, heard, running, share_key
-from tests.wire.test_synthetic import begin, cohort, relist, rounds_of, spent
+from tests.wire.test_synthetic import begin, cohort, releasing, relist, rounds_of, spent
 from tests.wire.test_synthetic_across import RECORDS, begin_mixed, part, parts, refusals
 
 __all__ = ["heard"]
@@ -57,6 +57,22 @@ def _made_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every owner's key is another one, made once for all tests."""
     numbers = iter(range(30, 99))
     monkeypatch.setattr(paillier, "new_key", lambda: paillier_key(next(numbers)))
+
+
+Parties = Callable[[str, str], Coroutine[Any, Any, tuple[Any, list[OwnerConfig]]]]
+
+
+@pytest.fixture
+def parties(launch: Callable[..., Any], tmp_path: Path, certificates: Path) -> Parties:
+    """A function that starts an aggregator, and configures owners that have one linkage key."""
+
+    async def make(names: str, layout: str) -> tuple[Any, list[OwnerConfig]]:
+        aggregator, owner = await launch(), part if layout == "vertical" else cohort
+        configs = [owner(tmp_path, each, aggregator.daemon.address, certificates) for each in names]
+        share_key(configs)
+        return aggregator, configs
+
+    return make
 
 
 @pytest.fixture
@@ -198,6 +214,9 @@ async def test_an_owner_without_the_linkage_key(
             await aggregator.start("a", "b", layout=layout)
         await is_refused(aggregator, heard, f"'b' {NO_KEY}", [honest])
     assert f"'b' {NO_KEY}" in refusals([honest])[0]
+    error = (await aggregator.show()).error
+    assert error.message.endswith("; it objects to what came in the name of owner b")
+    assert json.loads(error.details)["objects_to"] == "b"
     assert "a" not in dict(sent)
     assert not events_of(honest) & DISCLOSING
     assert not rounds_of(honest)
@@ -274,9 +293,7 @@ LIES: dict[str, Callable[[Addendum], Addendum]] = {
 @pytest.mark.parametrize("layout", ["vertical", "horizontal"])
 @pytest.mark.parametrize("lie", LIES)
 async def test_proofs_that_the_aggregator_changes(
-    launch: Callable[..., Any],
-    tmp_path: Path,
-    certificates: Path,
+    parties: Parties,
     heard: Heard,
     linking: Callable[..., None],
     sent: list[tuple[str, str]],
@@ -284,31 +301,22 @@ async def test_proofs_that_the_aggregator_changes(
     lie: str,
 ) -> None:
     """Proofs that are stripped, made up, renamed, or of other keys end the release before anything leaves."""
-    aggregator = await launch()
-    make = part if layout == "vertical" else cohort
-    configs = [make(tmp_path, each, aggregator.daemon.address, certificates) for each in "ab"]
-    share_key(configs)
+    aggregator, configs = await parties("ab", layout)
     linking(LIES[lie])
-    async with running(*configs):
-        await heard.wait_for("connected", times=2)
-        await begin(aggregator, "a", "b", layout=layout)
+    async with releasing(heard, aggregator, configs, layout=layout):
         await is_refused(aggregator, heard, NO_KEY, configs)
     assert not sent
     assert not any(rounds_of(each) for each in configs)
 
 
 async def test_proofs_of_another_release(
-    launch: Callable[..., Any],
-    tmp_path: Path,
-    certificates: Path,
+    parties: Parties,
     heard: Heard,
     linking: Callable[..., None],
     sent: list[tuple[str, str]],
 ) -> None:
     """What an owner proved for one release is no proof for the next one of the same parties."""
-    aggregator = await launch()
-    configs = [part(tmp_path, each, aggregator.daemon.address, certificates) for each in "ab"]
-    share_key(configs)
+    aggregator, configs = await parties("ab", "vertical")
     shown: list[KeyProof] = []
 
     def replay(found: Addendum) -> Addendum:
@@ -328,17 +336,13 @@ async def test_proofs_of_another_release(
 
 
 async def test_keys_for_sums_of_two_owners_in_each_others_place(
-    launch: Callable[..., Any],
-    tmp_path: Path,
-    certificates: Path,
+    parties: Parties,
     heard: Heard,
     monkeypatch: pytest.MonkeyPatch,
     sent: list[tuple[str, str]],
 ) -> None:
     """A document with two keys swapped, or one without its signature, gets no answer."""
-    aggregator = await launch()
-    configs = [cohort(tmp_path, each, aggregator.daemon.address, certificates) for each in "abc"]
-    share_key(configs)
+    aggregator, configs = await parties("abc", "horizontal")
     find = rounds._keys
 
     def swapped(release: Any) -> Any:
@@ -346,9 +350,7 @@ async def test_keys_for_sums_of_two_owners_in_each_others_place(
         return own, replace(one, key=two.key), replace(two, key=one.key)
 
     monkeypatch.setattr(rounds, "_keys", swapped)
-    async with running(*configs):
-        await heard.wait_for("connected", times=3)
-        await begin(aggregator, *"abc")
+    async with releasing(heard, aggregator, configs, layout="horizontal"):
         await is_refused(aggregator, heard, "for sums is not its own", configs)
     assert not sent
 
@@ -423,18 +425,14 @@ def _is_none(total: Any, _: bytes) -> Shown:
     [_states_more, _changes_one, _drops_one, _doubles_one, _repeats_one, _swaps_two, _ends_early, _is_none],
 )
 async def test_sums_that_are_not_those_of_the_answers(
-    launch: Callable[..., Any],
-    tmp_path: Path,
-    certificates: Path,
+    parties: Parties,
     heard: Heard,
     monkeypatch: pytest.MonkeyPatch,
     lie: Callable[[Any, bytes], Shown],
     number: int,
 ) -> None:
     """Other zeros, sums or answers: no owner answers the next document, or signs the last one."""
-    aggregator = await launch()
-    configs = [part(tmp_path, each, aggregator.daemon.address, certificates) for each in "ab"]
-    share_key(configs)
+    aggregator, configs = await parties("ab", "vertical")
     add_up, found = rounds._add_up, list[str]()
 
     def other(release: Any, intake: Any) -> Shown:
@@ -448,9 +446,7 @@ async def test_sums_that_are_not_those_of_the_answers(
     monkeypatch.setattr(rounds, "_add_up", other)
     monkeypatch.setattr("common.synthesis.plausible.fault_of_sums", lambda *_: "")
     monkeypatch.setattr(opened_round, "fault_of_sums", lambda *_: "")
-    async with running(*configs):
-        await heard.wait_for("connected", times=2)
-        await begin(aggregator, "a", "b", layout="vertical")
+    async with releasing(heard, aggregator, configs, layout="vertical"):
         assert await ended(aggregator, seconds=120) == "failed", (await aggregator.show()).error
         await heard.wait_for("concluded", times=2)
     assert found
@@ -480,9 +476,7 @@ def _no_zeros(self: Masks, vector: Any, document: str, answer: Callable[..., byt
 @pytest.mark.parametrize("layout", ["vertical", "horizontal"])
 @pytest.mark.parametrize("differs", [_other_generation, _other_version, _no_zeros])
 async def test_masks_that_do_not_cancel_cost_nobody_anything(
-    launch: Callable[..., Any],
-    tmp_path: Path,
-    certificates: Path,
+    parties: Parties,
     heard: Heard,
     monkeypatch: pytest.MonkeyPatch,
     differs: Callable[..., bytes],
@@ -490,10 +484,7 @@ async def test_masks_that_do_not_cancel_cost_nobody_anything(
     aggregator_checks: bool,
 ) -> None:
     """Owners find it in the round of zeros, also where the aggregator looks away."""
-    aggregator = await launch()
-    make = part if layout == "vertical" else cohort
-    configs = [make(tmp_path, each, aggregator.daemon.address, certificates) for each in "abc"]
-    share_key(configs)
+    aggregator, configs = await parties("abc", layout)
     right = Masks.answer
 
     def answer(self: Masks, vector: Any, document: str) -> bytes:
@@ -503,9 +494,7 @@ async def test_masks_that_do_not_cancel_cost_nobody_anything(
     if not aggregator_checks:
         monkeypatch.setattr(sums, "check_sums", lambda *_: None)
         monkeypatch.setattr("common.synthesis.plausible.fault_of_sums", lambda *_: "")
-    async with running(*configs):
-        await heard.wait_for("connected", times=3)
-        await begin(aggregator, *"abc", layout=layout)
+    async with releasing(heard, aggregator, configs, layout=layout):
         small = aggregator_checks or differs is _no_zeros
         said = "masks of the owners do not cancel" if small else "sums of a round are out of bounds"
         await is_refused(aggregator, heard, said, configs)
@@ -550,18 +539,15 @@ def _own_key(document: RoundDocument, attached: bytes) -> tuple[RoundDocument, b
     ],
 )
 async def test_owners_who_are_shown_different_lists(
-    launch: Callable[..., Any],
-    tmp_path: Path,
     certificates: Path,
+    parties: Parties,
     heard: Heard,
     monkeypatch: pytest.MonkeyPatch,
     lie: Callable[..., tuple[RoundDocument, bytes]],
     said: str,
 ) -> None:
     """One owner gets other records, proofs, parties or keys than the rest: nobody is charged."""
-    aggregator = await launch()
-    configs = [cohort(tmp_path, each, aggregator.daemon.address, certificates) for each in "abc"]
-    share_key(configs)
+    aggregator, configs = await parties("abc", "horizontal")
     hub, opened = Signer.load(certificates / "hub.key", certificates / "hub.pem"), Worker._opened
 
     async def told(self: Any, work: Any, asked: Any) -> Any:
@@ -581,9 +567,7 @@ async def test_owners_who_are_shown_different_lists(
     checked = Statements.check
     monkeypatch.setattr(Statements, "check", believed)
     monkeypatch.setattr(Worker, "_opened", told)
-    async with running(*configs):
-        await heard.wait_for("connected", times=3)
-        await begin(aggregator, *"abc")
+    async with releasing(heard, aggregator, configs, layout="horizontal"):
         await is_refused(aggregator, heard, said, configs)
     assert all(len(rounds_of(each)) <= 1 for each in configs)
 
@@ -594,18 +578,14 @@ async def test_owners_who_are_shown_different_lists(
 @pytest.mark.parametrize("blinded", [True, False])
 @pytest.mark.parametrize("where", ["above", "below"])
 async def test_bits_of_persons_beside_the_counters(
-    launch: Callable[..., Any],
-    tmp_path: Path,
-    certificates: Path,
+    parties: Parties,
     heard: Heard,
     monkeypatch: pytest.MonkeyPatch,
     where: str,
     blinded: bool,
 ) -> None:
     """A bit for each person comes back as a fair one; without the adder's random numbers it would be read."""
-    aggregator = await launch()
-    configs = [part(tmp_path, each, aggregator.daemon.address, certificates) for each in "ab"]
-    share_key(configs)
+    aggregator, configs = await parties("ab", "vertical")
     numbers, addend, read = Packing.numbers, Packing.addend, Packing.read
     found: list[list[int]] = []
 
@@ -630,9 +610,7 @@ async def test_bits_of_persons_beside_the_counters(
 
     for name, function in (("numbers", weighted), ("addend", added), ("read", seen)):
         monkeypatch.setattr(Packing, name, function)
-    async with running(*configs):
-        await heard.wait_for("connected", times=2)
-        await begin(aggregator, "a", "b", layout="vertical")
+    async with releasing(heard, aggregator, configs, layout="vertical"):
         assert await ended(aggregator, seconds=120) == "published", (await aggregator.show()).error
     bits = np.array(found)
     # Every person is in one bin of each attribute of the adder.
@@ -698,15 +676,11 @@ def _other_sums_signed_by_all(manifest: Manifest, signers: Any) -> None:
 
 
 async def test_what_was_not_signed_by_all_is_no_release(
-    launch: Callable[..., Any], tmp_path: Path, certificates: Path, heard: Heard
+    certificates: Path, parties: Parties, heard: Heard
 ) -> None:
     """A folder whose sums some owner did not sign, or whose counts are others than all signed, is refused."""
-    aggregator = await launch()
-    configs = [part(tmp_path, each, aggregator.daemon.address, certificates) for each in "ab"]
-    share_key(configs)
-    async with running(*configs):
-        await heard.wait_for("connected", times=2)
-        await begin(aggregator, "a", "b", layout="vertical", formats=["csv"])
+    aggregator, configs = await parties("ab", "vertical")
+    async with releasing(heard, aggregator, configs, layout="vertical", formats=["csv"]):
         assert await ended(aggregator, seconds=120) == "published", (await aggregator.show()).error
     folder, ca = aggregator.config.aggregator.release_dir / "r1", certificates / "ca.pem"
     verify_release(folder, ca)
@@ -747,17 +721,14 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 async def test_answers_in_the_name_of_an_owner(
-    launch: Callable[..., Any],
-    tmp_path: Path,
     certificates: Path,
+    parties: Parties,
     heard: Heard,
     monkeypatch: pytest.MonkeyPatch,
     number: int,
 ) -> None:
     """Under another key than the one that proved the linkage key, an answer is nobody's."""
-    aggregator = await launch()
-    configs = [cohort(tmp_path, each, aggregator.daemon.address, certificates) for each in "ab"]
-    share_key(configs)
+    aggregator, configs = await parties("ab", "horizontal")
     false = Signer.load(certificates / "false-b.key", certificates / "false-b.pem")
     add_up, opened, over = rounds._add_up, Worker._opened, asyncio.Event()
 
@@ -798,9 +769,7 @@ async def test_answers_in_the_name_of_an_owner(
     monkeypatch.setattr(AggregatorClient, "answer", answered)
     monkeypatch.setattr(rounds, "_add_up", invented)
     monkeypatch.setattr(Worker, "_opened", late)
-    async with running(*configs):
-        await heard.wait_for("connected", times=2)
-        await begin(aggregator, "a", "b")
+    async with releasing(heard, aggregator, configs, layout="horizontal"):
         assert await ended(aggregator, seconds=120) == "failed"
         await heard.wait_for("concluded", times=2)
     assert refusals(configs[:1])

@@ -79,6 +79,13 @@ def test_an_owners_words_are_one_line():
     assert event.message == "owner a: no\\nhint: publish it\\x1b[8m"
 
 
+def test_an_owner_that_objects_to_another_one_is_not_the_one_to_ask():
+    """The operator reads whose messages did not hold, and a program gets the id."""
+    event = failed_at_owner(5, "a", "integrity", "a digest does not hold", "b")
+    assert event.message == "owner a: a digest does not hold; it objects to what came in the name of owner b"
+    assert event.details == {"objects_to": "b"}
+
+
 def test_absent_owners_are_named_as_not_connected():
     """At the invitation, an owner that is away is "not connected"; one that is there missed a deadline."""
     release = apply(new_release("a", "b", "c"), answer(new_release("a", "b", "c"), "a", "describe"))
