@@ -3,38 +3,27 @@
 This module knows the settings, and what a sink is; `common.daemon.delivery` copies the records.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
 from pydantic import PlainValidator
 
-from common.daemon.settings import normal_host
 from common.settings import FilePath, Section
 
 LOCAL_SYSLOG = "/dev/log"
 """Where this machine's syslog listens."""
-DEFAULT_PORT = 514
-_ADDRESS = re.compile(
-    r"(?:(?P<scheme>udp|tcp)://)?(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?"
-)
 
 
 def parse_syslog(value: object) -> str:
-    """Parse the configuration of syslog: true, the path of a socket, or the address of a host.
-
-    Returns:
-        The path of a socket or "udp://host:port" or "tcp://host:port"; empty for no syslog.
-    """
+    """Return the path of syslog's socket on this machine from true, false or a path; empty for no syslog."""
     if isinstance(value, bool):
         return LOCAL_SYSLOG if value else ""
     if isinstance(value, str) and value.startswith("/"):
         return value
-    match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
-    if match is None or not 0 < int(match["port"] or DEFAULT_PORT) < 2**16:
-        raise ValueError('expected true, the path of a socket, or an address such as "tcp://host:514"')
-    return f"{match['scheme'] or 'udp'}://{normal_host(match['host'])}:{int(match['port'] or DEFAULT_PORT)}"
+    raise ValueError(
+        "expected true or the path of a socket of this machine; its syslog can forward to another machine"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +33,7 @@ class AuditSection(Section):
     file: FilePath | None = None
     """File to which JSON lines are appended."""
     syslog: Annotated[str, PlainValidator(parse_syslog)] = ""
-    """The path of a socket, or "udp://host:port" or "tcp://host:port"; empty for no syslog."""
+    """The path of the socket of this machine's syslog; empty for no syslog."""
 
 
 class AuditSink(Protocol):

@@ -1,4 +1,4 @@
-"""Copies of audit records outside the database: JSON lines in a file, or syslog.
+"""Copies of audit records outside the database: JSON lines in a file, or this machine's syslog.
 
 The database of a party is the truth; a sink is a copy of it for other tools. Records are delivered in order,
 and at least once to a file and to a socket of this machine: the source stores the last sequence number that
@@ -13,7 +13,7 @@ are in clear text and can be lost: over UDP always, over TCP those in flight whe
 
 The handlers of `logging.handlers` are made for logs and lose records: `WatchedFileHandler` flushes to the
 kernel, not to the disk, keeps what did not fit in its buffer, and blocks on a pipe; `SysLogHandler` has no
-time-out, does not reconnect over TCP, frames no stream and drops a datagram that is too long.
+time-out and drops a datagram that is too long.
 
 Records hold ids, counts, digests, decisions and rules; never a value of a record, an identifier or a token.
 """
@@ -30,18 +30,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from common.daemon.audit import AuditSection, AuditSink
-from common.daemon.process import deadline, in_own_thread, in_thread
+from common.daemon.process import in_own_thread, in_thread
 from common.errors import ConfigurationError, TesseraError
 from common.files import PRIVATE_FILE
 
 _PRIORITY = 13 * 8 + 6
 """Facility "log audit", severity "informational" (RFC 5424, section 6.2.1)."""
 _SEND_SECONDS = 5.0
-_BATCH_SECONDS = 30.0
-"""How long a host may take for one batch."""
 _LAST_SECONDS = 2.0
 """How long a stopping daemon waits for its sinks: they take what is left, or it is abandoned."""
 _RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 15.0, 240.0
@@ -105,73 +102,37 @@ class FileSink:
 
 
 class SyslogSink:
-    """Sends records to syslog: to a socket of this machine, or to a host as RFC 5424 messages.
-
-    UDP confirms nothing. TCP (RFC 6587, octet counting) confirms a connection; messages in flight when it
-    breaks are lost. Neither is encrypted.
-    """
+    """Sends records to the socket of this machine's syslog, one datagram each."""
 
     most = _MOST
 
-    def __init__(self, address: str, program: str) -> None:
-        self.name = f"syslog:{address}"
-        self._address, self._program = address, program
+    def __init__(self, socket_path: str, program: str) -> None:
+        self.name = f"syslog:{socket_path}"
+        self._path, self._program = socket_path, program
 
     def write(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Send records, one message each."""
         try:
-            with _open_syslog(self._address) as connection, deadline(connection, _BATCH_SECONDS):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
+                connection.settimeout(_SEND_SECONDS)
+                connection.connect(self._path)
                 for record in records:
                     self._send(connection, record)
         except OSError as error:
             raise ConfigurationError(
-                f"audit syslog {self._address} cannot be reached: {error.strerror or type(error).__name__}",
+                f"audit syslog {self._path} cannot be reached: {error.strerror or type(error).__name__}",
                 hint="nothing is lost: what is missing is sent as soon as it can be",
             ) from None
 
     def _send(self, connection: socket.socket, record: Mapping[str, Any]) -> None:
+        head = f"<{_PRIORITY}>{self._program}[{os.getpid()}]: "
         try:
-            connection.sendall(self._message(connection, record))
+            connection.sendall(f"{head}{_line(record)}".encode())
         except OSError as error:
             if error.errno != errno.EMSGSIZE:
                 raise
             # Too long for a datagram. The database has the whole record.
-            connection.sendall(self._message(connection, _shorten(record)))
-
-    def _message(self, connection: socket.socket, record: Mapping[str, Any]) -> bytes:
-        stream = connection.type == socket.SOCK_STREAM
-        if connection.family == socket.AF_UNIX:
-            text = f"<{_PRIORITY}>{self._program}[{os.getpid()}]: {_line(record)}"
-            return text.encode() + (b"\0" if stream else b"")
-        time, host = str(record.get("time") or "-"), socket.gethostname() or "-"
-        text = f"<{_PRIORITY}>1 {time} {host} {self._program} {os.getpid()} audit - {_line(record)}"
-        return f"{len(text.encode())} {text}".encode() if stream else text.encode()
-
-
-def _open_syslog(address: str) -> socket.socket:
-    if address.startswith("/"):
-        try:
-            return _connect(socket.AF_UNIX, socket.SOCK_DGRAM, address)
-        except OSError as error:
-            if error.errno != errno.EPROTOTYPE:
-                raise
-        return _connect(socket.AF_UNIX, socket.SOCK_STREAM, address)
-    url = urlsplit(address)
-    if url.scheme == "tcp":
-        return socket.create_connection((url.hostname, url.port), _SEND_SECONDS)
-    family, kind, _, _, target = socket.getaddrinfo(url.hostname, url.port, type=socket.SOCK_DGRAM)[0]
-    return _connect(family, kind, target)
-
-
-def _connect(family: socket.AddressFamily, kind: socket.SocketKind, target: Any) -> socket.socket:
-    connection = socket.socket(family, kind)
-    try:
-        connection.settimeout(_SEND_SECONDS)
-        connection.connect(target)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+            connection.sendall(f"{head}{_line(_shorten(record))}".encode())
 
 
 def _line(record: Mapping[str, Any]) -> str:
