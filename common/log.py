@@ -6,9 +6,6 @@ A line carries ids, counts and digests, never a value of a record, an identifier
 the standard library: `logging.getLogger(__name__).info("connected", extra={"aggregator": name})`. The
 message is the name of the event; its fields go into `extra`. Errors of libraries quote the values that caused
 them, so tracebacks and warnings are written as places and types, without texts.
-
-What others cause can repeat without end, and they choose what varies in it. So the first of equal lines, and
-of lines about one event from one source, are written, and the others are counted.
 """
 
 import json
@@ -16,14 +13,11 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
-from time import monotonic
 from typing import Any, TextIO
 
 OUR_LOGGERS = ("aggregator", "common", "owner_node", "deploy")
@@ -141,105 +135,6 @@ class JournalFormatter(JsonFormatter):
         return for_journal(record.levelno, super().format(record))
 
 
-_SOURCES = ("caller", "owner", "aggregator")
-"""Fields that name who caused a line; their values are names of certificates and of the configuration."""
-_MOST_COUNTED = 1000
-"""Different lines, and different kinds of lines, that are counted at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class LineLimit:
-    """How many lines that are alike are written.
-
-    Attributes:
-        most: Lines that are written.
-        seconds: In this time, which begins with the first of them.
-        alike: Returns what lines that are alike have in common.
-    """
-
-    most: int
-    seconds: float
-    alike: Callable[[logging.LogRecord], Mapping[str, Any]]
-
-
-def _line(record: logging.LogRecord) -> Mapping[str, Any]:
-    return _fields(record) | {"name": record.name, "levelno": record.levelno, "msg": _event(record)}
-
-
-def _kind(record: logging.LogRecord) -> Mapping[str, Any]:
-    """Return what a line is about and who caused it: nothing that the cause chooses."""
-    sources = {name: _plain(getattr(record, name)) for name in _SOURCES if hasattr(record, name)}
-    event = str(record.msg).partition("\n")[0]
-    return sources | {"name": record.name, "levelno": record.levelno, "msg": event}
-
-
-SAME_LINES = LineLimit(10, 60.0, _line)
-SAME_KIND = LineLimit(600, 600.0, _kind)
-"""One line a second in the long run, more than ten releases a minute cause."""
-
-
-class CountingHandler(logging.StreamHandler[TextIO]):
-    """Writes the lines that `SAME_LINES` and `SAME_KIND` allow, and then one with how many were left out.
-
-    The last one, with the field `left_out` and those that the lines had in common, is written before the
-    first line that follows after the time of the limit, or at the end.
-    """
-
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = monotonic) -> None:
-        super().__init__(stream)
-        self._clock = clock
-        # In this order: equal lines that are left out use up nothing of their kind.
-        self._counts: dict[LineLimit, dict[str, _LineCount]] = {SAME_LINES: {}, SAME_KIND: {}}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a line, or count it."""
-        try:
-            written = self._is_written(record)
-        except Exception:  # noqa: BLE001 - as the library does: a line that cannot be formatted ends nothing
-            self.handleError(record)
-        else:
-            if written:
-                super().emit(record)
-
-    def close(self) -> None:
-        """Write what was counted."""
-        with self.lock or nullcontext():
-            for limit, counts in self._counts.items():
-                for key in list(counts):
-                    self._report(limit, key)
-        super().close()
-
-    def _is_written(self, record: logging.LogRecord) -> bool:
-        now = self._clock()
-        for limit, counts in self._counts.items():
-            # The oldest come first.
-            while counts:
-                oldest, alike = next(iter(counts.items()))
-                if now - alike.begun < limit.seconds and len(counts) < _MOST_COUNTED:
-                    break
-                self._report(limit, oldest)
-            alike = counts.setdefault(json.dumps(limit.alike(record)), _LineCount(now))
-            alike.number += 1
-            if alike.number > limit.most:
-                return False
-        return True
-
-    def _report(self, limit: LineLimit, key: str) -> None:
-        alike = self._counts[limit].pop(key)
-        if alike.number > limit.most:
-            fields = json.loads(key) | {"left_out": alike.number - limit.most}
-            fields["levelname"] = logging.getLevelName(fields["levelno"])
-            super().emit(logging.makeLogRecord(fields))
-
-
-@dataclass(slots=True)
-class _LineCount:
-    """Lines that are alike."""
-
-    begun: float
-    number: int = 0
-
-
 def value_text(value: object) -> str:
     """Return a text as it is, and any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -266,7 +161,7 @@ def _log_warning(*about: Any, **_: Any) -> None:
 def start(level: LogLevel | str = LogLevel.INFO, stream: TextIO | None = None) -> None:
     """Send the log, and the warnings of libraries, to a stream, replacing whatever was set up before."""
     target = sys.stderr if stream is None else stream
-    handler = CountingHandler(target)
+    handler = logging.StreamHandler(target)
     elsewhere = JournalFormatter() if is_journal(target) else JsonFormatter()
     handler.setFormatter(TextFormatter() if target.isatty() else elsewhere)
     root = logging.getLogger()

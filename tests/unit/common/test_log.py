@@ -5,10 +5,8 @@ import json
 import logging
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -185,107 +183,6 @@ def test_only_the_journal_gets_priorities(tmp_path, monkeypatch):
     other = tmp_path / "other"
     other.touch()
     assert all(line.startswith("{") for line in _to_journal(tmp_path / "stderr", monkeypatch, other))
-
-
-@dataclass
-class Counted:
-    """A logger whose lines are counted, and what it wrote."""
-
-    logger: logging.Logger
-    handler: log.CountingHandler
-    stream: io.StringIO
-    now: float = 0.0
-
-    def lines(self) -> list[dict[str, Any]]:
-        """Return the lines so far."""
-        return _lines(self.stream)
-
-
-@pytest.fixture
-def counted() -> Iterator[Counted]:
-    """A logger of its own, with a clock that stands still."""
-    stream = io.StringIO()
-    handler = log.CountingHandler(stream, lambda: made.now)
-    made = Counted(logging.getLogger("common.counted"), handler, stream)
-    handler.setFormatter(log.JsonFormatter())
-    made.logger.addHandler(handler)
-    yield made
-    made.logger.removeHandler(handler)
-    handler.close()
-
-
-def test_equal_lines_are_counted(counted):
-    """What somebody else can cause without end fills no disk; different lines are all written."""
-    most = log.SAME_LINES.most
-    for number in range(5000):
-        counted.logger.warning("refused 100 %", extra={"owner": "a"})
-        if number < most:
-            counted.logger.warning("refused 100 %", extra={"owner": f"b{number}"})
-    assert len(counted.lines()) == 2 * most
-    counted.now = log.SAME_LINES.seconds + 1
-    counted.logger.warning("refused 100 %", extra={"owner": "a"})
-    *_, left, last = counted.lines()
-    assert left | {"time": 0} == last | {"time": 0, "left_out": 5000 - most}
-    for number in range(3000):
-        counted.logger.warning("connected", extra={"owner": f"c{number}"})
-    for _ in range(most + 7):
-        counted.logger.warning("at the end")
-    counted.logger.removeHandler(counted.handler)
-    counted.handler.close()
-    assert counted.lines()[-1]["left_out"] == 7
-
-
-@pytest.mark.parametrize("source", ["caller", "owner", "aggregator", None])
-@pytest.mark.parametrize("varied", ["release", "reason", "version", "sequence", "number"])
-def test_lines_of_one_kind_are_counted_whatever_varies(counted, source, varied):
-    """A party that varies what it says is counted; lines about others, and other events, are all written."""
-    named = {} if source is None else {source: "a"}
-    for number in range(800):
-        counted.logger.warning("refused", extra=named | {varied: f"r{number}"})
-        # In the text of the line, as libraries do.
-        counted.logger.warning("connection %s", number, extra=named)
-    most = log.SAME_KIND.most
-    assert len(counted.lines()) == 2 * most
-    for number in range(50):
-        counted.logger.warning("refused", extra={"owner": f"b{number}", varied: "r"})
-        counted.logger.warning("accepted", extra=named | {varied: f"r{number}"})
-    assert len(counted.lines()) == 2 * most + 100
-    counted.now = log.SAME_KIND.seconds + 1
-    counted.logger.warning("refused", extra=named | {varied: "r"})
-    *_, refused, connections, last = counted.lines()
-    assert refused | {"time": 0} == {
-        "time": 0, "level": "warning", "logger": "common.counted", "event": "refused", "left_out": 800 - most
-    } | named  # fmt: skip
-    assert (connections["event"], connections["left_out"]) == ("connection %s", 800 - most)
-    assert last[varied] == "r"
-
-
-def test_an_ordinary_pace_is_written_in_full(counted):
-    """Ten releases a minute for an hour, each with its own lines, and nothing is left out."""
-    for minute in range(60):
-        counted.now = 60.0 * minute
-        for number in range(10):
-            for step in ("describe", "consent", "link", "mask", "collect", "conclude"):
-                counted.logger.warning(
-                    "done", extra={"aggregator": "hub", "release": f"{minute}-{number}", "step": step}
-                )
-    assert len(counted.lines()) == 60 * 10 * 6
-
-
-def test_a_fault_that_repeats_is_counted():
-    """Its traceback is a field, and nothing of the fault is kept."""
-    stream = io.StringIO()
-    log.start("info", stream)
-    for _ in range(100):
-        try:
-            raise ZeroDivisionError("Zq7Qz")
-        except ZeroDivisionError:
-            logging.getLogger("common.x").exception("failed")
-    (handler,) = logging.getLogger().handlers
-    handler.close()
-    lines = _lines(stream)
-    assert (len(lines), lines[-1]["left_out"]) == (log.SAME_LINES.most + 1, 100 - log.SAME_LINES.most)
-    assert lines[-1]["traceback"] == lines[0]["traceback"]
 
 
 def test_a_line_that_cannot_be_formatted_ends_nothing(capsys):

@@ -109,9 +109,7 @@ def test_a_syslog_that_is_away(tmp_path: Path) -> None:
         SyslogSink(str(tmp_path / "log"), "tessera").write(RECORDS)
 
 
-@pytest.mark.parametrize(
-    ("written", "read"), [(True, "/dev/log"), (False, ""), ("/run/log", "/run/log")]
-)
+@pytest.mark.parametrize(("written", "read"), [(True, "/dev/log"), (False, ""), ("/run/log", "/run/log")])
 def test_sockets_of_syslog(written: object, read: str) -> None:
     """What a person writes becomes one form, the name that the sink is remembered by."""
     assert parse_syslog(written) == read
