@@ -27,12 +27,7 @@ FULL: dict[str, Any] = {
     "console": {"port": 8080, "namespaceLabels": {"kubernetes.io/metadata.name": "ingress"}},
     "storage": {"size": "100Gi", "className": "encrypted"},
     "extraEnv": [{"name": "https_proxy", "value": "http://proxy.hospital.example:3128"}],
-    "podAnnotations": {"backup.example/volumes": "state"},
     "serviceMonitor": {"create": True, "labels": {"release": "prometheus"}},
-    "disruptionBudget": True,
-    "topologySpreadConstraints": [
-        {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}
-    ],
     "tolerations": [{"key": "hospital", "operator": "Exists"}],
 }
 PARTIES = ("owner-node", "aggregator")
@@ -128,6 +123,7 @@ def test_secrets_are_in_no_object():
     [
         ({"party": "somebody"}, "party"),
         ({"replicas": 2}, "replicas"),
+        ({"affinity": {}}, "affinity"),
         ({"storage": {"accessMode": "ReadWriteMany"}}, "accessMode"),
         ({"secretFiles": {"../key": {"secret": "s", "key": "k"}}}, "../key"),
         ({"metrics": {"port": 9464}}, "namespaceLabels"),
@@ -177,16 +173,10 @@ def test_every_value_arrives() -> None:
     """Settings of the pod stand where Kubernetes reads them, beside those that the chart makes itself."""
     found = rendered({"party": "owner-node", **FULL})
     template = found["StatefulSet"]["spec"]["template"]
-    assert template["metadata"]["annotations"].keys() == {"checksum/configuration", "backup.example/volumes"}
-    assert template["spec"]["topologySpreadConstraints"] == FULL["topologySpreadConstraints"]
+    assert template["spec"]["tolerations"] == FULL["tolerations"]
     (daemon,), (first,) = template["spec"]["containers"], template["spec"]["initContainers"]
     assert [each["name"] for each in daemon["env"]] == ["DATABASE_PASSWORD", "https_proxy"]
     assert first["resources"]["limits"]["memory"] == "64Mi"
-    selector = found["StatefulSet"]["spec"]["selector"]["matchLabels"]
-    assert found["PodDisruptionBudget"]["spec"] == {
-        "maxUnavailable": 0,
-        "selector": {"matchLabels": selector},
-    }
     monitor, service = found["ServiceMonitor"], found["Service"]
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()

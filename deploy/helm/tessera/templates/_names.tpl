@@ -20,7 +20,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{- define "tessera.container" -}}
 image: "{{ .Values.image.prefix }}/{{ .Values.party }}:{{ .Values.image.tag }}"
-imagePullPolicy: {{ .Values.image.pullPolicy }}
+imagePullPolicy: IfNotPresent
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
