@@ -56,20 +56,9 @@ def _networks(values: tuple[str, ...]) -> tuple[str, ...]:
 _ANY_ADDRESS = ("0.0.0.0", "::")
 
 
-_ENTRY_WITH_USER = re.compile(r"(.+)=([A-Za-z_][\w.-]*)")
-"""A user name has no "=", which subjects may have."""
-
-
 def comparable(name: str) -> str:
     """Return a name as it is compared: capitals matter in subjects, not in e-mail addresses."""
     return name.casefold() if "@" in name else name
-
-
-def readings(entry: str) -> tuple[tuple[str, str], ...]:
-    """Return the person, comparable, and the user of this machine that an entry can name; first the whole."""
-    split = _ENTRY_WITH_USER.fullmatch(entry)
-    whole = (comparable(entry), "")
-    return (whole,) if split is None else (whole, (comparable(split[1]), split[2]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,15 +73,18 @@ class OidcSection(Section):
         FilePath, Field(description="private file whose first line is the secret that the provider gave")
     ]
     approvers: Annotated[Names, Field(description="subjects or e-mail addresses of those who may decide")]
-    """Subjects or e-mail addresses of those who may decide; `PERSON=USER` names that person's user here."""
+    """Subjects or e-mail addresses of those who may decide."""
     viewers: Names = ()
     """Subjects or e-mail addresses of those who may look."""
     ca: FilePath | None = None
     """The authorities' certificates of the provider, PEM; without it those of the system."""
 
     def __post_init__(self) -> None:
-        approvers = {name for entry in self.approvers for name, _ in readings(entry)}
-        twice = sorted(approvers & {comparable(viewer) for viewer in self.viewers})
+        for name in self.approvers:
+            if "@" in name and "=" in name.rpartition("@")[2]:
+                text = f' names "{name}": write the address alone, without a user of this machine'
+                raise Contradictions([("approvers", text)])
+        twice = sorted(set(map(comparable, self.approvers)) & set(map(comparable, self.viewers)))
         if twice:
             raise Contradictions([("viewers", f" names {twice[0]}, who is an approver")])
 
@@ -100,10 +92,10 @@ class OidcSection(Section):
         """Whether a person who signed in may decide.
 
         Args:
-            name: The entry that named the person when they signed in, without the user of this machine.
+            name: The entry that named the person when they signed in.
             subject: Provider and subject, as `subject_of` gives them.
         """
-        known = {reading for entry in self.approvers for reading, _ in readings(entry)}
+        known = map(comparable, self.approvers)
         return subject.startswith(self.subject_of("")) and comparable(name) in known
 
     def subject_of(self, subject: str) -> str:

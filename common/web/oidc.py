@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
 from common.canonical import parse_json
-from common.daemon.console import OidcSection, comparable, readings
+from common.daemon.console import OidcSection, comparable
 from common.daemon.settings import parse_web_address
 from common.errors import NotConnectedError, RefusedError, TesseraError
 from common.files import read_secret
@@ -49,10 +49,6 @@ class SignedIn:
     """The subject or verified e-mail address that the configuration names."""
     subject: str
     """What tells persons apart: the provider and its subject, which it gives to nobody else."""
-    stated: str
-    """The name that the provider shows; people may choose it themselves."""
-    user: str
-    """The user of this machine who is the same person, as the configuration says; empty if it says none."""
     decides: bool
     """Whether the person may decide; others may look."""
 
@@ -274,11 +270,8 @@ class SignIn(Generic[_T]):
         # A subject that looks like an address is not one: addresses are those that were verified.
         for decides, entries in ((True, self._section.approvers), (False, self._section.viewers)):
             for entry in entries:
-                user = next((user for name, user in readings(entry) if name in own), None)
-                if user is not None:
-                    name = entry.removesuffix(f"={user}") if user else entry
-                    stated = str(claims.get("name", ""))[:200]
-                    return SignedIn(name, self._section.subject_of(subject), stated, user, decides)
+                if comparable(entry) in own:
+                    return SignedIn(entry, self._section.subject_of(subject), decides)
         raise RefusedError(
             "you have signed in, but are not among those who may open this console",
             "ask the person who runs it: [console.oidc] names subjects and verified e-mail addresses",

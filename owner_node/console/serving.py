@@ -66,7 +66,7 @@ def _note(load: Callable[[], OwnerConfig], entry: AuditEntry) -> None:
 
 def person_of(signed_in: SignedIn) -> Person:
     """Return a person whom an OpenID Connect provider names."""
-    return Person(signed_in.name, login=signed_in.user, subject=signed_in.subject, stated=signed_in.stated)
+    return Person(signed_in.name, signed_in.subject)
 
 
 def serve(owner: OwnerConfig) -> PageServer:

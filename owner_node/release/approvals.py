@@ -6,11 +6,10 @@ now. A clock that is set back therefore does not extend an approval that had exp
 written.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Any
 
 from common.daemon.console import OidcSection, comparable
 from common.errors import InternalError
@@ -28,31 +27,16 @@ _SET_BACK = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """The person who decides, as the operating system or an OpenID Connect provider identifies them."""
+    """The person who decides: a user of this machine, or a subject of an OpenID Connect provider."""
 
     name: str
-    """User name, or the subject or e-mail address that the configuration of the console names."""
-    behind: str = ""
-    """User who ran sudo, as the environment (SUDO_USER) states it; anyone can set that."""
-    login: str = ""
-    """User who logged in (the kernel's login uid), where it is another one; empty if unknown.
-
-    Of a person whom a provider names, the user whom the configuration says to be the same person.
-    """
+    """User who logged in; or the subject or e-mail address that the configuration of the console names."""
     subject: str = ""
-    """Provider and its subject; empty if the operating system identifies the person."""
-    stated: str = ""
-    """Name that the provider shows; anyone may choose it."""
+    """Provider and its subject; empty for a user of this machine."""
 
     def to_document(self) -> dict[str, str]:
         """Return the fields that the history records."""
-        others = {
-            "login_user": self.login,
-            "sudo_user_stated": self.behind,
-            "subject": self.subject,
-            "name_stated": self.stated,
-        }
-        return {"by": self.name} | {key: value for key, value in others.items() if value}
+        return {"by": self.name} | ({"subject": self.subject} if self.subject else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +46,7 @@ class Approval:
     plan_digest: str
     by: str
     subject: str
-    """Provider and its subject, of a person whom a provider named; else empty."""
-    known_as: frozenset[tuple[str, str]]
-    """What names the person, with the kind of each name; approvals that share one are of the same person."""
+    """Provider and its subject; empty for a user of this machine."""
     given: datetime
     until: datetime
     line: int
@@ -102,7 +84,7 @@ class Approvals:
 
     def of(self, session: Session) -> tuple[Approval, ...]:
         """Return the newest approval of every person for a session's plan, valid or not, oldest first."""
-        return _newest(_by_person(map(_approval, self._given(session))))
+        return _newest(map(_approval, self._given(session)))
 
     def newest(self, session: Session) -> Approval | None:
         """Return the newest approval of a session's plan, whether it still holds or not."""
@@ -119,15 +101,21 @@ class Approvals:
     def held(self, session: Session, provider: OidcSection | None) -> tuple[Approval, ...]:
         """Return the approvals of a session's plan that hold now, one for each person, oldest first.
 
+        A user of this machine may be the same human being as a subject of the provider. So approvals of the
+        two kinds are not added up: those of the kind that has more count.
+
         Args:
             provider: Who may decide at a provider now; None if nobody signs in at one. An approval of
                 anyone who was removed from it does not count.
         """
-        counted = (
-            [approval for approval in approvals if not approval.subject or _decides(approval, provider)]
-            for approvals in _by_person(map(_approval, self._given(session)))
-        )
-        return tuple(approval for approval in _newest(counted) if self.holds(approval))
+        given = [_approval(line) for line in self._given(session)]
+        signed_in = [
+            approval
+            for approval in given
+            if approval.subject and provider is not None and provider.decides(approval.by, approval.subject)
+        ]
+        users = [approval for approval in given if not approval.subject]
+        return max((tuple(filter(self.holds, _newest(kind))) for kind in (signed_in, users)), key=len)
 
     def note_expired(self, tx: Transaction, session: Session) -> bool:
         """Record, once for each, that approvals of a session expired before they were used.
@@ -169,42 +157,22 @@ class Approvals:
         ]
 
 
-def _decides(approval: Approval, provider: OidcSection | None) -> bool:
-    return provider is not None and provider.decides(approval.by, approval.subject)
+def _newest(approvals: Iterable[Approval]) -> tuple[Approval, ...]:
+    """Return the newest approval of every person, oldest first.
 
-
-def _by_person(approvals: Iterable[Approval]) -> list[list[Approval]]:
-    """Return approvals by person: those that share a name, directly or through others, are of one person."""
-    persons: list[list[Approval]] = []
-    for newcomer in approvals:
-        same = [other for other in persons if any(newcomer.known_as & known.known_as for known in other)]
-        persons = [other for other in persons if other not in same]
-        persons.append([*(approval for other in same for approval in other), newcomer])
-    return persons
-
-
-def _newest(persons: Iterable[Sequence[Approval]]) -> tuple[Approval, ...]:
-    """Return the newest approval of every person who has one, oldest first."""
-    line = attrgetter("line")
-    return tuple(sorted((max(approvals, key=line) for approvals in persons if approvals), key=line))
+    A subject is one person. So are all accounts that match one entry of the configuration.
+    """
+    by_subject = {approval.subject or approval.by: approval for approval in approvals}
+    newest = sorted(by_subject.values(), key=attrgetter("line"))
+    by_name = {(approval.subject != "", comparable(approval.by)): approval for approval in newest}
+    return tuple(sorted(by_name.values(), key=attrgetter("line")))
 
 
 def _approval(line: Line) -> Approval:
     given, about = datetime.fromisoformat(line.time), line.details
     # A line that was changed outside this program may lack its end: then it has expired.
     until = datetime.fromisoformat(about["until"]) if "until" in about else given
-    by, subject = str(about.get("by", "")), str(about.get("subject", ""))
-    return Approval(line.plan_digest, by, subject, _known_as(by, subject, about), given, until, line.sequence)
-
-
-def _known_as(by: str, subject: str, about: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
-    login = str(about.get("login_user", ""))
-    if subject:
-        # One person may have several accounts whose address matches one entry of the configuration.
-        names = [("subject", subject), ("entry", comparable(by)), ("user", login)]
-    elif login:
-        names = [("user", login)]
-    else:
-        # Without a login uid, such as in a container, all that is known is what sudo stated.
-        names = [("user", by), ("user", str(about.get("sudo_user_stated", "")))]
-    return frozenset(name for name in names if name[1])
+    subject = str(about.get("subject", ""))
+    # Version 0.1 wrote the user of the process as `by`, and the user who logged in beside it.
+    by = str(about.get("by", "") if subject else about.get("login_user") or about.get("by", ""))
+    return Approval(line.plan_digest, by, subject, given, until, line.sequence)

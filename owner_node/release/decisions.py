@@ -42,18 +42,12 @@ def checked_reason(reason: str) -> str:
 
 
 def this_person() -> Person:
-    """Return the person who runs this process, as the operating system identifies them."""
-    name, login = user_name(os.getuid()), _login_name()
-    return Person(name, os.environ.get("SUDO_USER", ""), "" if login == name else login)
-
-
-def _login_name() -> str:
-    """Return the user of this process's login session: sudo keeps it, and users cannot set it."""
+    """Return the user who logged in, whom sudo keeps; without a login, as in containers, this process's."""
     try:
         uid = int(_LOGIN_UID.read_text())
     except (OSError, ValueError):
-        return ""
-    return "" if uid == _NO_LOGIN else user_name(uid)
+        uid = _NO_LOGIN
+    return Person(user_name(os.getuid() if uid == _NO_LOGIN else uid))
 
 
 class Decisions:

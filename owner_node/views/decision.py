@@ -83,8 +83,6 @@ def _person(line: Line) -> dict[str, Any]:
     return {
         "decision": "approved" if line.event == APPROVED else "refused",
         "by": about["by"],
-        "stated": about.get("name_stated", ""),
-        "login": about.get("login_user", ""),
         "reason": "" if line.event == APPROVED else line.rule,
         "time": line.time,
         "until": about.get("until", ""),

@@ -64,6 +64,7 @@ def test_addresses_of_browsers(tmp_path, url):
         {"approvers": "dpo@north.example"},
         {"viewers": ["dpo@north.example"]},
         {"approvers": ["a@x.example", "a@x.example"]},
+        {"approvers": ["a@x.example=anna"]},
     ],
 )
 def test_providers_and_people(tmp_path, wrong):

@@ -291,10 +291,10 @@ def test_no_page_has_a_script_of_its_own(console):
 
 
 def test_reasons_and_names_of_others_are_escaped(console):
-    """Markup, and characters that turn the reading direction, in a reason and in what a provider shows."""
+    """Markup, and characters that turn the reading direction, in a reason and in the name of a person."""
     nasty = "<img src=x onerror=alert(1)>\u202egnp.exe\x1b[8m"
     decisions = Decisions(console.offering.records.db, utc_now)
-    person = Person("dora@north.example", subject="https://login.example 1", stated=nasty)
+    person = Person(nasty, "https://login.example 1")
     decisions.approve("r1", "", person, timedelta(hours=1))
     decisions.refuse("r1", "", person, nasty)
     console.sign_in()

@@ -26,7 +26,7 @@ from tests.fakes.consent_plans import local_work, planned
 
 AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
-ANNA = Person("anna", "root")
+ANNA = Person("anna")
 DATA = "d" * 64
 DATASET = DatasetConfig(
     name="patients", source="", budget="people", total_epsilon=Decimal(2), attributes=(AGE,)
@@ -87,7 +87,7 @@ def test_one_charge_and_one_result(records):
         Decimal("0.4"),
     )
     assert [line.event for line in lines] == ["spent", "delivered"]
-    assert (lines[0].details["by"], lines[0].details["sudo_user_stated"]) == ("anna", "root")
+    assert lines[0].details["by"] == "anna"
     records.ledger.verify()
 
 
