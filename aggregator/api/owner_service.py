@@ -423,7 +423,6 @@ def _recall(release: Release, owner: str, newest_at: int) -> wire.RecalledReleas
         masking_asked=release.addended is not None,
         key_generation=consented.key_generation,
         settled=acknowledged is not None and acknowledged.at < newest_at,
-        rounds=release.answered_rounds(owner),
     )
     if sealed is not None:
         message.fragment = sealed.statement.encode()

@@ -165,11 +165,6 @@ class Release:
         """True once the last round is open, in which owners sign that the sums hold."""
         return bool(self.rounds) and not self.rounds[-1].numbers
 
-    def answered_rounds(self, owner: str) -> int:
-        """Return how many rounds an owner answered."""
-        is_due = bool(self.round) and self.progress[owner].measured is None
-        return len(self.rounds) - is_due
-
     def is_open(self, number: int) -> bool:
         """Whether a round is the open one; none is round 0."""
         return 0 < number == self.round

@@ -181,9 +181,8 @@ def recover(
         document = _recovery_document(recovery)
         if (recovery.lost or restored) and not (stated or exhaust):
             raise UsageError(
-                f"{recovery.missing} entries of the ledger were lost, {_unexplained_text(recovery)} of them "
-                "not explained by releases; charges of mask and query, and what was written after the newest "
-                "entry that an aggregator keeps, no aggregator knows; nothing was changed",
+                f"{recovery.missing} entries of the ledger were lost; no aggregator knows what mask and "
+                "query charged, nor what was written after the newest entry that it has; nothing was changed",
                 "say what mask and query had charged: --charge BUDGET=EPSILON, as often as needed (0 if they "
                 "charged nothing); or charge all that is left: --exhaust",
                 document,
@@ -260,22 +259,7 @@ def _recovery_document(recovery: Recovery) -> dict[str, Any]:
         {key: str(value) if isinstance(value, Decimal) else value for key, value in asdict(charge).items()}
         for charge in recovery.charges
     ]
-    numbers = {
-        "missing": recovery.missing,
-        "unexplained": recovery.unexplained,
-        "possible": recovery.possible,
-    }
-    return {**numbers, "charges": charges}
-
-
-def _unexplained_text(recovery: Recovery) -> str:
-    """Return the number of unexplained entries, and how many of them may still belong to known releases."""
-    if not recovery.possible:
-        return str(recovery.unexplained)
-    return (
-        f"{recovery.unexplained} (up to {recovery.possible} may be ends of these releases or returns of a "
-        "part of their charges)"
-    )
+    return {"missing": recovery.missing, "charges": charges}
 
 
 def _show_recovery(recovery: Recovery, shown: Sequence[Shown], without: Sequence[str]) -> None:
@@ -291,7 +275,7 @@ def _show_recovery(recovery: Recovery, shown: Sequence[Shown], without: Sequence
             )
     for name in without:
         console.note(f"warning: {name} is not asked; only what the ledger has reserved there is charged")
-    console.print_line(f"lost entries: {recovery.missing}, unexplained: {_unexplained_text(recovery)}")
+    console.print_line(f"lost entries: {recovery.missing}")
     columns = ("budget", "charge", "delta", "aggregator", "release", "plan", "own signature")
     rows = [
         (

@@ -214,5 +214,4 @@ def _check_release(
         raise refused
     signed = (item.consent_signature, item.consent_certificate)
     proved = own_signature(records, trust, Domain.CONSENT, consent.to_bytes(), *signed)
-    stated = (item.masking_asked, sealed is not None, item.settled, item.rounds)
-    return Recalled(aggregator, plan, proved, *stated)
+    return Recalled(aggregator, plan, proved, item.masking_asked, sealed is not None)

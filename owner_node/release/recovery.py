@@ -1,12 +1,11 @@
-"""Recovery of a ledger that lost entries: charge what aggregators can show, and estimate the rest.
+"""Recovery of a ledger that lost entries: charge what aggregators can show.
 
 Aggregators can show what this owner signed for their releases, and the ledger head at that time. No
 aggregator knows the owner's own charges (`mask` and `query`), changes of a budget, and entries after the
 newest head that it keeps. So whenever anything was lost, a person has to state what else had been charged, 0
-included, or give up what is left of the budgets. The numbers here only help to answer that.
+included, or give up what is left of the budgets.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -51,10 +50,6 @@ class Recalled:
     """Whether the aggregator asked for a fragment; only then can the charge have been spent."""
     sealed: bool
     """Whether the owner reported a sealed fragment: then it was spent."""
-    settled: bool
-    """Whether the owner had closed its session before it signed its newest head."""
-    n_rounds: int = 0
-    """Number of rounds that the owner answered; another one may be open."""
 
     @property
     def may_be_spent(self) -> bool:
@@ -65,22 +60,6 @@ class Recalled:
     def key(self) -> tuple[str, str, str]:
         """What identifies its charge in the ledger: aggregator, release, plan digest."""
         return self.aggregator, self.plan.release, self.plan.digest
-
-    def entries(self, own: Assignment) -> tuple[int, int]:
-        """Return how many entries the ledger surely had for its charge, and how many at most.
-
-        Its reservation, and if settled its end. A spend of less than was reserved has a return beside it.
-        How much of it was needed only the addendum says, which aggregators do not show; it may have been less
-        where a plan allows for shared persons.
-        """
-        shared = any(self.plan.most_multiples[group] > 1 for group in own.groups)
-        return (2 if self.sealed or self.settled else 1), (3 if shared and self.may_be_spent else 2)
-
-    @property
-    def rounds(self) -> tuple[int, int]:
-        """How many entries the ledger surely had for its rounds, and how many at most."""
-        is_open = self.may_be_spent and self.plan.product.rules.in_rounds
-        return self.n_rounds, self.n_rounds + is_open
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +85,8 @@ class Recovery:
     """Heads that this owner signed and the ledger lacks."""
     missing: int
     """How many entries were lost, as far as the heads show; later ones may be lost as well."""
-    unexplained: int
-    """How many of them are not explained by a release that this owner is proved to have accepted."""
     charges: tuple[LostCharge, ...]
     """Releases that are charged in full."""
-    possible: int = 0
-    """How many of the unexplained ones these releases may still have written: an end that no aggregator
-    learnt of, or the return of the part of a reservation that linking showed not to be needed."""
 
 
 def assess(
@@ -144,20 +118,11 @@ def assess(
         key=lambda head: (head.sequence, head.hash),
     )
     missing = max((head.sequence - _fork(head, shown, hashes) for head in lost), default=0)
-    surely = at_most = 0
     charges: list[LostCharge] = []
     for release in (release for answer in shown for release in answer.releases):
-        own, held = release.plan.assignment_of(owner), _entries_of(release, entries)
-        kinds = Counter(entry.kind for entry in held)
+        own, kinds = release.plan.assignment_of(owner), _kinds_of(release, entries)
         # A return does not settle a sealed release: the ledger that returned it did not know of the spend.
         complete = EntryKind.SPEND in kinds or (EntryKind.RETURN in kinds and not release.sealed)
-        n_rounds = kinds[EntryKind.ROUND]
-        if release.proved:
-            n_charges = len(held) - n_rounds
-            charges_written = (n_charges, n_charges) if complete else release.entries(own)
-            for (least, most), n_held in ((charges_written, n_charges), (release.rounds, n_rounds)):
-                surely += max(least - n_held, 0)
-                at_most += max(most - n_held, 0)
         if release.may_be_spent and not complete:
             rank_loss = own.rank_loss_at(release.plan.most_multiples)
             charges.append(
@@ -168,8 +133,7 @@ def assess(
             )  # fmt: skip
     if lost or charges:
         charges += _reservations(entries, {release.key for answer in shown for release in answer.releases})
-    unexplained, possible = max(missing - surely, 0), max(min(missing, at_most) - surely, 0)
-    return Recovery(tuple(lost), missing, unexplained, tuple(charges), possible)
+    return Recovery(tuple(lost), missing, tuple(charges))
 
 
 def _fork(head: Head, shown: Sequence[Shown], hashes: Mapping[int, str]) -> int:
@@ -185,16 +149,17 @@ def _fork(head: Head, shown: Sequence[Shown], hashes: Mapping[int, str]) -> int:
     )
 
 
-def _entries_of(release: Recalled, entries: Sequence[Entry]) -> list[Entry]:
+def _kinds_of(release: Recalled, entries: Sequence[Entry]) -> set[EntryKind]:
+    """Return the kinds of the entries that the ledger has of the charge of a release."""
     aggregator, name, plan_digest = release.key
     names = (name, recovered_name(name, plan_digest))
-    return [
-        entry
+    return {
+        entry.kind
         for entry in entries
-        if entry.kind in CHARGES | {EntryKind.ROUND}
+        if entry.kind in CHARGES
         and entry.release in names
         and (entry.aggregator, entry.plan_digest) == (aggregator, plan_digest)
-    ]
+    }
 
 
 def _reservations(entries: Sequence[Entry], shown: set[tuple[str, str, str]]) -> list[LostCharge]:
@@ -261,7 +226,7 @@ def carry_out(
     places = {dataset.name: place_of(dataset) for dataset in owner.datasets}
     deltas = {name: text(charge.delta) for name, charge in stated.items() if charge.delta}
     note = {
-        **said, "unexplained": recovery.unexplained, "exhausted": exhaust,
+        **said, "exhausted": exhaust,
         "stated": {name: text(charge.epsilon) for name, charge in stated.items()},
         **({"stated_deltas": deltas} if deltas else {}),
     }  # fmt: skip

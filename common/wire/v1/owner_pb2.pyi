@@ -1503,7 +1503,6 @@ class RecalledRelease(_message.Message):
     FRAGMENT_CERTIFICATE_FIELD_NUMBER: _builtins.int
     SETTLED_FIELD_NUMBER: _builtins.int
     KEY_GENERATION_FIELD_NUMBER: _builtins.int
-    ROUNDS_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     plan: _builtins.bytes
     """canonical JSON"""
@@ -1521,11 +1520,9 @@ class RecalledRelease(_message.Message):
     """over tessera/v1/fragment, by the owner"""
     fragment_certificate: _builtins.bytes
     settled: _builtins.bool
-    """the owner had closed its session before it sent the newest ledger head"""
+    """read by 0.1 alone: the owner had closed its session before it sent the newest head"""
     key_generation: _builtins.int
     """as in Consented"""
-    rounds: _builtins.int
-    """how many rounds the owner answered"""
     def __init__(
         self,
         *,
@@ -1540,11 +1537,10 @@ class RecalledRelease(_message.Message):
         fragment_certificate: _builtins.bytes = ...,
         settled: _builtins.bool = ...,
         key_generation: _builtins.int = ...,
-        rounds: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consent_certificate", b"consent_certificate", "consent_signature", b"consent_signature", "fragment", b"fragment", "fragment_certificate", b"fragment_certificate", "fragment_signature", b"fragment_signature", "key_check", b"key_check", "key_generation", b"key_generation", "masking_asked", b"masking_asked", "plan", b"plan", "release", b"release", "rounds", b"rounds", "settled", b"settled"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consent_certificate", b"consent_certificate", "consent_signature", b"consent_signature", "fragment", b"fragment", "fragment_certificate", b"fragment_certificate", "fragment_signature", b"fragment_signature", "key_check", b"key_check", "key_generation", b"key_generation", "masking_asked", b"masking_asked", "plan", b"plan", "release", b"release", "settled", b"settled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -36,7 +36,7 @@ def plan(offering: Offering) -> Plan:
 
 def shown(plan: Plan, release: str = "r1", **changes: Any) -> Recalled:
     """Return a release as an aggregator shows it: sealed, and signed by this owner."""
-    made = Recalled("hub", replace(plan, release=release), True, True, True, False)
+    made = Recalled("hub", replace(plan, release=release), True, True, True)
     return replace(made, **changes)
 
 
@@ -77,14 +77,14 @@ def test_nothing_is_lost(offering: Offering) -> None:
     plan = accept(offering, "r1")
     newest = offering.records.ledger.head()
     found = assessed(offering, newest, shown(plan, sealed=False, masking_asked=False), places=(newest,))
-    assert found == Recovery((), 0, 0, ())
-    assert assessed(offering, None) == Recovery((), 0, 0, ())
+    assert found == Recovery((), 0, ())
+    assert assessed(offering, None) == Recovery((), 0, ())
 
 
 def test_a_lost_disk(offering: Offering, plan: Plan) -> None:
-    """Two sealed releases explain four entries, and both are charged in full."""
+    """Two sealed releases are both charged in full."""
     found = assessed(offering, head(4), shown(plan), shown(plan, "r2"))
-    assert (found.lost, found.missing, found.unexplained) == ((head(4),), 4, 0)
+    assert (found.lost, found.missing) == ((head(4),), 4)
     assert [(each.release, each.budget, each.charge, each.proved) for each in found.charges] == [
         ("r1", "cohort", Decimal(1), True),
         ("r2", "cohort", Decimal(1), True),
@@ -92,27 +92,24 @@ def test_a_lost_disk(offering: Offering, plan: Plan) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "explains", "charged"),
+    ("changes", "charged"),
     [
-        ({}, 2, True),
-        ({"sealed": False}, 1, True),
-        ({"sealed": False, "settled": True}, 2, True),
-        ({"sealed": False, "masking_asked": False}, 1, False),
-        ({"sealed": False, "masking_asked": False, "settled": True}, 2, False),
-        ({"proved": False}, 0, True),
+        ({}, True),
+        ({"sealed": False}, True),
+        ({"sealed": False, "masking_asked": False}, False),
+        ({"proved": False}, True),
     ],
 )
-def test_what_a_release_explains(
-    offering: Offering, plan: Plan, changes: dict[str, Any], explains: int, charged: bool
+def test_what_may_have_been_spent_is_charged(
+    offering: Offering, plan: Plan, changes: dict[str, Any], charged: bool
 ) -> None:
-    """Only what is proved to have been written is explained; whatever may have been spent is charged."""
+    """A release is charged if it was sealed, or may have been, whatever proves that it was accepted."""
     found = assessed(offering, head(5), shown(plan, **changes))
-    assert (found.missing, found.unexplained) == (5, 5 - explains)
-    assert bool(found.charges) == charged
+    assert (found.missing, bool(found.charges)) == (5, charged)
 
 
-def test_rounds_explain_entries(offering: Offering, plan: Plan) -> None:
-    """A backup that has the spend, and not the rounds after it, is explained, and charged once."""
+def test_rounds_after_a_spend_are_charged_once(offering: Offering, plan: Plan) -> None:
+    """A backup that has the spend, and not the rounds after it, is charged once."""
     accept(offering, "r1")
     records = offering.records
     with records.db.transaction() as tx:
@@ -121,9 +118,8 @@ def test_rounds_explain_entries(offering: Offering, plan: Plan) -> None:
         assert records.ledger.open_round(tx, "hub", "r1", plan.digest, 1, "b" * 64) == "a" * 64
     place = records.ledger.head()
     assert place.sequence == 3
-    found = assessed(offering, head(5), shown(plan, n_rounds=3), places=(head(5), place))
-    assert (found.missing, found.unexplained, found.charges) == (2, 0, ())
-    assert assessed(offering, head(6), shown(plan, n_rounds=3), places=(head(6), place)).unexplained == 1
+    found = assessed(offering, head(5), shown(plan), places=(head(5), place))
+    assert (found.missing, found.charges) == (2, ())
 
 
 def test_a_data_set_that_is_not_declared(offering: Offering, plan: Plan) -> None:
@@ -138,7 +134,7 @@ def test_a_restored_backup(offering: Offering) -> None:
     plan = accept(offering, "r1")
     place = offering.records.ledger.head()
     found = assessed(offering, head(4), shown(plan), shown(plan, "r2"), places=(head(4), place))
-    assert (found.missing, found.unexplained) == (3, 0)
+    assert found.missing == 3
     carry_out(offering.records, found, {}, offering.config, {})
     entries = [f"{entry.kind} {entry.release}" for entry in offering.records.ledger.entries()]
     assert entries == ["reserve r1", "spend r1", "reserve r2", "spend r2"]
@@ -153,7 +149,7 @@ def test_a_branch_of_its_own(offering: Offering) -> None:
     accept(offering, "mine")
     accept(offering, "mine-too")
     found = assessed(offering, head(2), places=(head(2), head(1)))
-    assert (found.lost, found.missing, found.unexplained) == ((head(2),), 2, 2)
+    assert (found.lost, found.missing) == ((head(2),), 2)
 
 
 def test_heads_that_owner_db_remembers(offering: Offering) -> None:
@@ -165,7 +161,7 @@ def test_heads_that_owner_db_remembers(offering: Offering) -> None:
     remembered = offering.records.ledger.losses.remembered()
     assert remembered == {head(7)}
     found = assess(offering.records.ledger.lines(), remembered, [], "a", {})
-    assert (found.lost, found.missing, found.unexplained) == ((head(7),), 7, 7)
+    assert (found.lost, found.missing) == ((head(7),), 7)
 
 
 def test_carried_out(offering: Offering, plan: Plan) -> None:
@@ -194,7 +190,7 @@ def test_carried_out(offering: Offering, plan: Plan) -> None:
     assert (line.event, line.details["charged"]) == ("recovered", {"r1": "1"})
     assert not records.ledger.behind(head(4))
     assert records.ledger.behind(head(10))
-    assert assessed(offering, head(4), shown(plan)) == Recovery((), 0, 0, ())
+    assert assessed(offering, head(4), shown(plan)) == Recovery((), 0, ())
     accept(offering, "r9")
     assert remaining(offering) == Decimal("0.5")
 
@@ -217,7 +213,7 @@ def test_a_delta_that_was_lost_counts(offering: Offering, plan: Plan) -> None:
 def test_all_that_is_left(offering: Offering, plan: Plan) -> None:
     """Whoever does not know what was lost charges everything: nothing can be reserved any more."""
     found = assessed(offering, head(9), shown(plan))
-    assert found.unexplained == 7
+    assert found.missing == 9
     carry_out(offering.records, found, {}, offering.config, {}, exhaust=True)
     assert remaining(offering) == 0
     assert not offering.records.ledger.deltas("cohort")
@@ -337,7 +333,7 @@ def test_what_the_ledger_wrote_itself_explains_nothing(offering: Offering) -> No
     """A release that the present ledger has whole cannot have written any of the entries that were lost."""
     plan = spent(offering, "r5")
     found = assessed(offering, head(2), shown(plan, "r5"), places=(head(2),))
-    assert (found.missing, found.unexplained, found.charges) == (2, 2, ())
+    assert (found.missing, found.charges) == (2, ())
 
 
 @pytest.mark.parametrize("sequence", [2, 3, 4])
@@ -351,7 +347,7 @@ def test_a_fork_with_two_aggregators(offering: Offering, sequence: int) -> None:
         Shown("hub2", places[-1], True, places, ()),
     ]
     found = assess(lines, (), aggregators, "a", BUDGETS)
-    assert (found.missing, found.unexplained) == (sequence, sequence)
+    assert found.missing == sequence
 
 
 def test_the_costlier_accounting_is_charged(offering: Offering) -> None:
