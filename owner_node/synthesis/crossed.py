@@ -148,16 +148,15 @@ def _result(function: Callable[[_Piece], _Done], piece: _Piece, done: Future[_Do
 @contextmanager
 def processes(n_persons: int, n_processors: int) -> Iterator[Executor | None]:
     """Open the processes for `work_through`, one for each processor; None where one would be as fast."""
-    number, pool = min(n_processors, _MOST_PROCESSES), None
-    if number > 1 and n_persons >= _LEAST_PERSONS:
-        # Where processes cannot share locks, as without /dev/shm, this one does all.
-        with suppress(OSError, ImportError, NotImplementedError):
-            pool = ProcessPoolExecutor(number, get_context("spawn"), _begin_process)
+    number = min(n_processors, _MOST_PROCESSES)
+    if number == 1 or n_persons < _LEAST_PERSONS:
+        yield None
+        return
+    pool = ProcessPoolExecutor(number, get_context("spawn"), _begin_process)
     try:
         yield pool
     finally:
-        if pool is not None:
-            pool.shutdown(cancel_futures=True)
+        pool.shutdown(cancel_futures=True)
 
 
 def _begin_process() -> None:
