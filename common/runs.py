@@ -7,7 +7,7 @@ other finds what a computation on everything would find.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,17 +16,6 @@ Records: TypeAlias = NDArray[Any]
 """Records of a fixed size, structured or single keys; shape (n_records,)."""
 _FEWEST_RECORDS = 256
 """Of one block: smaller ones take longer to ask for than to read."""
-
-
-class Run(Protocol):
-    """Records in ascending order of their keys."""
-
-    @property
-    def n_records(self) -> int:
-        """Number of records."""
-
-    def read(self, start: int, stop: int) -> Records:
-        """Return the records from one position up to another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +61,10 @@ def read_at(stream: BinaryIO, offset: int, records: Records) -> None:
         if not n_bytes:
             raise OSError("a scratch file ended too early")
         place = place[n_bytes:]
+
+
+Run: TypeAlias = ArrayRun | FileRun
+"""Records in ascending order of their keys."""
 
 
 class RunFile:

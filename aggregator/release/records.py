@@ -16,7 +16,7 @@ from common.arrays import Int64Array, sortable
 from common.model.plan import Plan
 from common.model.schema import Attribute
 from common.model.task import Assignment
-from common.release.table import derived_units, from_units, in_pieces, release_schema
+from common.release.table import in_pieces, release_table
 from common.runs import Records
 from common.wire.encoding import TOKEN_BYTES, TOKEN_COLUMN, has_tokens, token_view
 
@@ -106,13 +106,10 @@ def to_release(plan: Plan, records: Iterable[Records], memory: int) -> Iterator[
 
 
 def _tables(plan: Plan, records: Iterable[Records], size: int) -> Iterator[pa.Table]:
-    schema, n_records = release_schema(plan), 0
+    first = 1
     for array in records:
         for start in range(0, len(array), size):
             piece = array[start : start + size]
-            numbers = np.arange(n_records + 1, n_records + len(piece) + 1, dtype=np.int64)
             units = dict(zip((each.name for each in plan.joined), _units(plan.joined, piece), strict=True))
-            released = units | derived_units(plan.following, plan.attributes, units)
-            columns = [from_units(each, released[each.name]) for each in plan.columns]
-            n_records += len(piece)
-            yield pa.table([pa.array(numbers), *columns], schema=schema)
+            yield release_table(plan, units, len(piece), first)
+            first += len(piece)

@@ -13,7 +13,7 @@ from common.errors import InternalError
 from common.model.plan import Plan
 from common.planning.synthetic import design_of
 from common.release.counts import counts_table
-from common.release.table import derived_units, from_units, release_schema
+from common.release.table import release_table
 from common.synthesis.sample import MOST_RECORDS
 from common.synthesis.schedule import Design, RoundSums, next_round, synthesise
 from common.workspace import Workspace
@@ -45,13 +45,10 @@ class Synthetic(AggregatorProduct):
         design, measured = _measurement(material)
         made = synthesise(design, measured, lambda: advance(0))
         advance(sum(material.counts.values()))
-        numbers = pa.array(np.arange(1, design.n_records + 1))
         units = {
             each.name: codes + each.lower for each, codes in zip(design.attributes, made.codes, strict=True)
         }
-        released = units | derived_units(material.plan.following, design.attributes, units)
-        columns = [from_units(each, released[each.name]) for each in material.plan.released]
-        yield pa.table([numbers, *columns], schema=release_schema(material.plan))
+        yield release_table(material.plan, units, design.n_records)
 
 
 def _measurement(material: Material) -> tuple[Design, RoundSums]:

@@ -15,7 +15,7 @@ from fractions import Fraction
 from itertools import pairwise
 from math import ceil
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 
@@ -66,16 +66,6 @@ _FEWEST_VALUES = 1024
 _log = logging.getLogger(__name__)
 
 
-class _Counts(Protocol):
-    """The equal values of one column, counted."""
-
-    def add(self, units: Int64Array) -> None:
-        """Count the next records."""
-
-    def summary(self) -> ColumnSummary:
-        """Summarise all records so far, at least one."""
-
-
 class ColumnSummaries:
     """Summaries of attributes of a release; used as a context, which closes the scratch file."""
 
@@ -86,7 +76,7 @@ class ColumnSummaries:
         share = workspace.memory // _SHARE_OF_MEMORY // max(len(attributes), 1)
         # While they are merged they are there twice, with the order that sorts them.
         most = max(share // (3 * _COUNTED.itemsize), _FEWEST_VALUES)
-        self._counts: dict[str, _Counts] = {
+        self._counts: dict[str, _LabelCounts | _NumberCounts] = {
             attribute.name: _LabelCounts(attribute)
             if attribute.is_categorical
             else _NumberCounts(attribute, most, self._scratch)

@@ -33,8 +33,7 @@ from common.release.table import (
     RECORD_COLUMN,
     describe_domain,
     describe_masking,
-    from_units,
-    release_schema,
+    release_table,
     to_series,
     to_units,
 )
@@ -85,10 +84,8 @@ def _table(folder: Path, verified: Verified) -> pa.Table:
     plan, n_records = verified.plan, verified.n_records
     (name, *_) = (file_name for file_name in DATA_FILES if file_name in verified.files)
     table = read_data(folder / name, plan, n_records)
-    units = {a: to_units(a, table.column(a.name)).to_numpy() for a in plan.columns}
-    numbers = pa.array(np.arange(1, n_records + 1, dtype=np.int64))
-    columns = [numbers, *(from_units(attribute, values) for attribute, values in units.items())]
-    return pa.table(columns, schema=release_schema(plan))
+    units = {each.name: to_units(each, table.column(each.name)).to_numpy() for each in plan.columns}
+    return release_table(plan, units, n_records)
 
 
 class Release:

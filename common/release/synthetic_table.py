@@ -44,7 +44,7 @@ from common.release.data_files import (
     units_within,
 )
 from common.release.step import step
-from common.release.table import DERIVED, derived_units, describe_field, from_units, release_type
+from common.release.table import DERIVED, columns_of, describe_field, release_type
 from common.synthesis.binning import all_pairs
 from common.synthesis.sample import MOST_RECORDS
 from common.synthesis.schedule import METHOD, Design, RoundSums, SyntheticRelease, check_design
@@ -77,10 +77,9 @@ def records_table(design: Design, made: SyntheticRelease, following: Sequence[Fo
     cost = cost_text(design.epsilon, design.delta)
     how = f"made of noisy counts, {cost} for the whole record"
     units = {each.name: codes + each.lower for each, codes in zip(design.attributes, made.codes, strict=True)}
-    units |= derived_units(following, design.attributes, units)
     ways = {each.name: DERIVED.format(follows=each.follows) for each in following}
     released = with_followers(design.attributes, following)
-    columns = [from_units(each, units[each.name]) for each in released]
+    columns = columns_of(released, following, design.attributes, units)
     return pa.table(
         columns, schema=pa.schema([describe_field(each, ways.get(each.name, how)) for each in released])
     )

@@ -274,6 +274,30 @@ def derived_units(
     }
 
 
+def columns_of(
+    released: Iterable[Attribute],
+    following: Sequence[Following],
+    attributes: Sequence[Attribute],
+    units: Mapping[str, Int64Array],
+) -> list[pa.Array]:
+    """Return records as columns of release types, those that follow others derived from `units`.
+
+    Args:
+        released: The columns to return.
+        attributes: Those that others may follow.
+        units: Values in resolution units, shape (n_records,) each, by name of the column.
+    """
+    units = {**units, **derived_units(following, attributes, units)}
+    return [from_units(each, units[each.name]) for each in released]
+
+
+def release_table(plan: Plan, units: Mapping[str, Int64Array], n_records: int, first: int = 1) -> pa.Table:
+    """Return records as a table of a release, numbered from `first`; the rest is as of `columns_of`."""
+    numbers = pa.array(np.arange(first, first + n_records, dtype=np.int64))
+    columns = columns_of(plan.columns, plan.following, plan.attributes, units)
+    return pa.table([numbers, *columns], schema=release_schema(plan))
+
+
 def to_units(attribute: Attribute, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Turn a released column, or its text in a CSV file, back into resolution units.
 

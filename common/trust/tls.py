@@ -11,14 +11,14 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Protocol
+from typing import Any
 
 import grpc
 from cryptography import x509
@@ -61,13 +61,6 @@ _BEGUN_SECONDS = 0.1
 """Longer than a handshake takes from asking for the certificate until it holds what was made of it."""
 _CLIENT_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _HOST_MISMATCH = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
-
-
-class CallContext(Protocol):
-    """The part of a gRPC call's context that identifies the caller."""
-
-    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
-        """Return the properties of the connection's TLS session."""
 
 
 def channel_options(*, direct: bool = False) -> list[tuple[str, int]]:
@@ -149,7 +142,9 @@ def _configuration(identity: Identity) -> grpc.ServerCertificateConfiguration:
     )
 
 
-def peer_certificate(context: CallContext, trust_domain: str, now: datetime) -> x509.Certificate:
+def peer_certificate(
+    context: grpc.aio.ServicerContext[Any, Any], trust_domain: str, now: datetime
+) -> x509.Certificate:
     """Return the certificate of the owner that makes a call; checked on every call.
 
     TLS has checked when the connection was made that it leads to the CA and that its holder has its key.

@@ -7,6 +7,7 @@ a billionth; it is that number here: 0.999999999996 is 1.
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from math import isfinite
 
 from common.model.privacy import plain
 
@@ -99,10 +100,20 @@ def first_text(texts: Iterable[str], most: int) -> str:
 _SMALLEST_PERCENT = 0.001
 
 
-def percent_text(share: float | Decimal | str) -> str:
-    """Return a share with three digits; tiny ones only as such."""
+def number_text(number: float | Decimal | None) -> str:
+    """Return a number with its first three digits; a dash if it is unknown."""
+    if number is None or not isfinite(number):
+        return "–"
+    return f"{number:.3g}" if abs(number) < 1000 else f"{number:,.0f}"
+
+
+def percent_text(share: float | Decimal | str | None) -> str:
+    """Return a share in per cent with three digits, tiny ones only as such; a dash if it is unknown."""
+    if share is None:
+        return "–"
     percent = 100 * float(share)
-    return f"{percent:.3g} %" if not 0 < percent < _SMALLEST_PERCENT else f"< {_SMALLEST_PERCENT} %"
+    tiny = 0 < percent < _SMALLEST_PERCENT
+    return f"< {_SMALLEST_PERCENT} %" if tiny else f"{number_text(percent)} %"
 
 
 def number_of(share: float | Decimal | str, whole: int) -> int:

@@ -20,11 +20,11 @@ from common.model.privacy import parse_delta, parse_epsilon, read_decimal
 from common.model.products import Product
 from common.planning.arguments import distinct, of_product, parse_pairs
 from common.planning.names import split_names
-from common.words.numbers import bound_cell, bound_text
+from common.words.numbers import bound_cell, bound_text, number_text, percent_text
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.config.editing import set_rank_noise
-from owner_node.explore.advice import name_of, percent
+from owner_node.explore.advice import name_of
 from owner_node.explore.assessment import F_MEASURE, PMSE, GridSetting
 from owner_node.explore.distortion import warnings
 from owner_node.explore.models import INSTALLED_WITH
@@ -407,7 +407,7 @@ def _line(cell: "CellResult", of_means: float, intruders: Sequence[str]) -> tupl
     risks = (cell.reidentified(knows) for knows in intruders)
     return (
         *(cell.mechanism, Decimal(cell.epsilon), cell.k, noise),
-        *((None, None) if error is None else (f"{error.mean:.3g}", percent(error.mean / of_means))),
-        *(None if risk is None else percent(risk.rate.mean) for risk in risks),
-        None if inferred is None else percent(inferred),
+        *((None, None) if error is None else (number_text(error.mean), percent_text(error.mean / of_means))),
+        *(None if risk is None else percent_text(risk.rate.mean) for risk in risks),
+        None if inferred is None else percent_text(inferred),
     )

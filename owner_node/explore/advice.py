@@ -12,6 +12,7 @@ from decimal import Decimal
 from math import inf
 
 from common.model.mechanisms import rules_of
+from common.words.numbers import percent_text
 from owner_node.explore.results import NOTHING, RECOMMENDED, CellResult, Recommendation
 from owner_node.risk.risks import Risk
 
@@ -94,7 +95,7 @@ def _nothing_useful(cells: Sequence[CellResult], of_means: float) -> Recommendat
     compared = (
         "no less than replacing every value by its attribute's mean, which reveals nothing but the means"
         if error >= of_means
-        else f"{percent(error / of_means)} of that of replacing every value by its attribute's mean"
+        else f"{percent_text(error / of_means)} of that of replacing every value by its attribute's mean"
     )
     return Recommendation(
         NOTHING,
@@ -102,7 +103,7 @@ def _nothing_useful(cells: Sequence[CellResult], of_means: float) -> Recommendat
         (
             "No setting here is worth releasing: too little of the data is left.",
             f"The best of them, {name_of(cell)}, has a mean SSE of {error:.3g}: {compared}.",
-            f"A useful setting has at most {percent(USEFUL)} of that.",
+            f"A useful setting has at most {percent_text(USEFUL)} of that.",
             *_by_what(cells, cell, "That share", lambda result: _error(result) / of_means),
             "Fewer attributes than these were not tried (--attributes).",
         ),
@@ -120,7 +121,7 @@ def _nothing_safe(
             "No setting here is worth releasing: all useful ones reveal too much about persons.",
             (
                 f"The useful setting that reveals least is {name_of(cell)}, with a mean SSE of {error:.3g}, "
-                f"{percent(error / of_means)} of that of the means. "
+                f"{percent_text(error / of_means)} of that of the means. "
                 f"There {_attack(worst)}."
             ),
             *_by_what(
@@ -159,7 +160,7 @@ def _by_what(
         ]
         if len(near) > 1:
             listed = ", ".join(
-                f"{percent(value_of(result))} at {getattr(result, field)}"
+                f"{percent_text(value_of(result))} at {getattr(result, field)}"
                 f"{' (too little is left of the data)' if _error(result) > most_error else ''}"
                 for result in near
             )
@@ -188,7 +189,7 @@ def _why(cell: CellResult, worst: Risk | None, of_means: float, n_useful: int, n
         f"{name_of(cell)} is recommended.",
         (
             f"It is {which} among {n_cells}: its mean SSE is {error:.3g}, "
-            f"{percent(error / of_means)} of that of replacing every value by its attribute's mean."
+            f"{percent_text(error / of_means)} of that of replacing every value by its attribute's mean."
         ),
     ]
     if worst is None:
@@ -212,11 +213,7 @@ def _why(cell: CellResult, worst: Risk | None, of_means: float, n_useful: int, n
 def _attack(risk: Risk) -> str:
     what = _IN_WORDS[risk.attack].format(attribute=risk.attribute)
     return (
-        f"{percent(risk.rate.mean)} of the persons {what} ({percent(risk.rate.low)} to "
-        f"{percent(risk.rate.high)}), against {percent(risk.without_release)} without being in the release"
+        f"{percent_text(risk.rate.mean)} of the persons {what} ({percent_text(risk.rate.low)} to "
+        f"{percent_text(risk.rate.high)}), against {percent_text(risk.without_release)} without being in the "
+        "release"
     )
-
-
-def percent(share: float) -> str:
-    """Return a share in per cent, with its significant digits."""
-    return f"{100 * share:.3g} %" if share < 10 else f"{100 * share:,.0f} %"

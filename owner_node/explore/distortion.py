@@ -12,6 +12,7 @@ import numpy as np
 
 from common.arrays import Int64Array
 from common.model.schema import Attribute
+from common.words.numbers import number_text, percent_text
 from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask
@@ -102,7 +103,11 @@ def _words(distortion: Mapping[str, Any]) -> list[str]:
     words = []
     if "mean" in distortion["distorted"]:
         before, after = distortion["mean"]["before"], distortion["mean"]["after"]
-        relative = f"{100 * (after / before - 1):+.0f} %" if before > 0 else f"{before:.3g} → {after:.3g}"
+        relative = (
+            f"{100 * (after / before - 1):+.0f} %"
+            if before > 0
+            else f"{number_text(before)} → {number_text(after)}"
+        )
         words.append(f"mean {relative}")
     most = distortion["most_frequent"]
     if "zeros" in distortion["distorted"]:
@@ -113,4 +118,4 @@ def _words(distortion: Mapping[str, Any]) -> list[str]:
 
 
 def _percent(share: Mapping[str, Any]) -> str:
-    return f"{100 * share['before']:.1f} % → {100 * share['after']:.1f} %"
+    return f"{percent_text(share['before'])} → {percent_text(share['after'])}"

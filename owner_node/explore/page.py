@@ -14,8 +14,9 @@ from typing import Any
 
 from common.model.mechanisms import rules_of
 from common.words import charts
+from common.words.numbers import number_text, percent_text
 from common.words.pages import render
-from owner_node.explore.advice import AIMED_AT_PERSONS, name_of, percent
+from owner_node.explore.advice import AIMED_AT_PERSONS, name_of
 from owner_node.explore.distortion import warnings
 from owner_node.explore.results import CellResult, Results
 from owner_node.risk.attacks import LINKING, WORDS
@@ -124,26 +125,19 @@ def render_page(results: Results, *, compare: bool = True) -> str:
             "distorted": warnings(results.shown.distortions) if compare else [],
             "name_of": name_of,
             "estimate": _estimate,
-            "number": number,
-            "percent": _share,
+            "number": number_text,
+            "percent": percent_text,
             "risk": lambda cell: cell.excess(AIMED_AT_PERSONS),
         },
     )
 
 
-def number(value: float | None) -> str:
-    """Return a number with its significant digits."""
-    if value is None or not isfinite(value):
-        return "–"
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
-def _share(share: float | None) -> str:
-    return "–" if share is None else percent(share)
-
-
 def _estimate(value: Estimate | None) -> str:
-    return "–" if value is None else f"{number(value.mean)} ({number(value.low)} to {number(value.high)})"
+    return (
+        "–"
+        if value is None
+        else f"{number_text(value.mean)} ({number_text(value.low)} to {number_text(value.high)})"
+    )
 
 
 def without_noise(cells: Sequence[CellResult]) -> str:
@@ -156,7 +150,7 @@ def without_noise(cells: Sequence[CellResult]) -> str:
         if cell.k is not None and cell.mean_sse_without_noise is not None:
             known.setdefault(cell.k, []).append(cell.mean_sse_without_noise)
     return ", ".join(
-        f"{' to '.join(dict.fromkeys((number(min(values)), number(max(values)))))} with k = {k}"
+        f"{' to '.join(dict.fromkeys((number_text(min(values)), number_text(max(values)))))} with k = {k}"
         for k, values in known.items()
     )
 
@@ -169,7 +163,7 @@ def measures(results: Results) -> tuple[MeasureMaps, ...]:
     line, alone = float(results.about["mean_sse_of_means"]), without_noise(results.cells)
     meaning = (
         "Mean squared distance between a record and its masked form, in units of the attributes' variances. "
-        f"{number(line)} is that of a table with every value replaced by its attribute's mean: settings "
+        f"{number_text(line)} is that of a table with every value replaced by its attribute's mean: settings "
         "marked with × are worth less than that."
         f"{f' Without noise the same clusters (plain individual ranking) have {alone}.' if alone else ''}"
     )
@@ -183,7 +177,9 @@ def measures(results: Results) -> tuple[MeasureMaps, ...]:
     for knows in results.about["intruders"]:
         risks = [cell.reidentified(knows) for cell in results.cells]
         rates = [None if risk is None else risk.rate.mean for risk in risks]
-        maps.append(_measure_maps(results, f"Re-identified: {knows} known", _REIDENTIFIED, rates, percent))
+        maps.append(
+            _measure_maps(results, f"Re-identified: {knows} known", _REIDENTIFIED, rates, percent_text)
+        )
     for attack in dict.fromkeys(risk.attack for cell in results.cells for risk in cell.risks):
         if attack not in LINKING:
             values = [cell.excess((attack,)) for cell in results.cells]
@@ -193,7 +189,7 @@ def measures(results: Results) -> tuple[MeasureMaps, ...]:
                     f"Risk: {WORDS[attack].name.removesuffix(':')}",
                     _meaning(results, attack),
                     values,
-                    percent,
+                    percent_text,
                 )
             )
     return tuple(measure_maps for measure_maps in maps if measure_maps.maps)
@@ -204,7 +200,7 @@ def _measure_maps(
     title: str,
     meaning: str,
     values: Sequence[float | None],
-    text_of: Callable[[float], str] = number,
+    text_of: Callable[[float], str] = number_text,
     *,
     limit: float | None = None,
 ) -> MeasureMaps:
@@ -247,7 +243,7 @@ def _heat_map(title: str, cells: Mapping[tuple[str, str | None], HeatCell]) -> H
 def _meaning(results: Results, attack: str) -> str:
     risks = [risk for cell in results.cells for risk in cell.risks if risk.attack == attack]
     guesses = [risk.baseline for risk in risks]
-    without = " to ".join(dict.fromkeys((percent(min(guesses)), percent(max(guesses)))))
+    without = " to ".join(dict.fromkeys((percent_text(min(guesses)), percent_text(max(guesses)))))
     of_which = ", of the attribute where that is most" if any(risk.attribute for risk in risks) else ""
     return (
         "Share of targets about whom it is right, less what is right without the release (by guessing "
@@ -299,7 +295,7 @@ def _plane(cells: Sequence[CellResult], colours: Mapping[str, int]) -> charts.Pl
         [(error, risk) for _, error, risk in attacked],
         [colours[cell.mechanism] for cell, _, _ in attacked],
         [
-            f"{name_of(cell)}: mean SSE {number(error)}, risk {percent(risk)}"
+            f"{name_of(cell)}: mean SSE {number_text(error)}, risk {percent_text(risk)}"
             for cell, error, risk in attacked
         ],
     )
@@ -314,4 +310,4 @@ def _unchanged_rows(cell: CellResult) -> charts.Rows | None:
     if not known:
         return None
     names, shares = zip(*known, strict=True)
-    return charts.rows([shares], names, [[percent(share) for share in shares]])
+    return charts.rows([shares], names, [[percent_text(share) for share in shares]])

@@ -7,7 +7,7 @@ from decimal import Decimal
 from common.canonical import Document
 from common.errors import UnusableDataError
 from common.planning.arguments import DEFAULT
-from owner_node.explore.advice import percent
+from common.words.numbers import percent_text
 from owner_node.explore.assessment import GridSetting, plan_cell
 from owner_node.explore.sweep import ExploredTable
 from owner_node.masking.tasks import AttributeTask
@@ -158,7 +158,7 @@ def sentences(target: Target) -> list[str]:
     """Return the result in plain words."""
     by_noise = {trial.rank_noise: trial for trial in target.trials}
     default, last = by_noise[DEFAULT], target.trials[-1]
-    most = percent(float(target.max_reidentified))
+    most = percent_text(float(target.max_reidentified))
     who = f"an intruder who knows {', '.join(target.known)} of everybody"
     earlier = f"{target.n_earlier} earlier release{'s' * (target.n_earlier > 1)}"
     if target.rank_noise is None:
@@ -200,4 +200,4 @@ def sentences(target: Target) -> list[str]:
 
 
 def _interval(share: Estimate) -> str:
-    return f"{percent(share.mean)} ({percent(share.low)} to {percent(share.high)})"
+    return f"{percent_text(share.mean)} ({percent_text(share.low)} to {percent_text(share.high)})"

@@ -40,8 +40,7 @@ from common.progress import Progress
 from common.release.synthetic_table import counts_path, report_path
 from common.release.table import (
     RECORD_COLUMN,
-    derived_units,
-    from_units,
+    columns_of,
     in_pieces,
     release_schema,
     write_csv_header,
@@ -231,8 +230,7 @@ def released_table(plan: Plan, columns: Mapping[str, Int64Array]) -> pa.Table:
         columns: Masked values in resolution units, `(n_records,)` each.
     """
     schema = release_schema(plan)
-    released = {**columns, **derived_units(plan.following, plan.attributes, columns)}
-    arrays = [from_units(each, released[each.name]) for each in plan.released]
+    arrays = columns_of(plan.released, plan.following, plan.attributes, columns)
     return pa.table(arrays, schema=schema.remove(schema.get_field_index(RECORD_COLUMN)))
 
 

@@ -19,6 +19,7 @@ from common.words.numbers import (
     error_text,
     left_text,
     moment_text,
+    number_text,
     percent_text,
 )
 from owner_node.release.request_view import shown_records
@@ -193,10 +194,10 @@ def attribute_table(attributes: list[dict[str, Any]], forecast: Mapping[str, Any
     def cells(attribute: Mapping[str, Any]) -> tuple[Cell, ...]:
         error = Decimal(attribute["expected_error"])
         if not own:
-            return (f"{error:.3g}",)
+            return (number_text(error),)
         known = own[attribute["name"]]
         error = Decimal(known["error"] or 0)
-        text = f"{error:.3g}" if known["error"] else "does not vary"
+        text = number_text(error) if known["error"] else "does not vary"
         return text, percent_text(known["unchanged"]), percent_text(known["zero_noise"])
 
     def is_lost(attribute: Mapping[str, Any]) -> bool:

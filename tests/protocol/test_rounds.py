@@ -560,7 +560,7 @@ def test_a_recovered_ledger_answers_no_other_round(offering: SyntheticOffering, 
     rounds.next()
     carry_out(
         offering.records,
-        Recovery((), 0, 0, ()),
+        Recovery((), 0, ()),
         {"cohort": StatedCharge(Decimal(0))},
         offering.config,
         {},

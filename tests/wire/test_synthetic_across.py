@@ -209,7 +209,7 @@ async def test_an_auditor_computes_messages_again(
     linkage_key.new(adder.owner.state_dir, replace=True)
     records = Records.open(adder.owner.state_dir, utc_now)
     with records.db:
-        carry_out(records, Recovery((), 0, 0, ()), {}, adder, {})
+        carry_out(records, Recovery((), 0, ()), {}, adder, {})
     found = {(each.round, each.kind): each.digest for each in messages(adder)}
     assert list(found) == [(1, "answer"), (2, "answer"), (3, "sums"), (3, "answer"), (4, "answer")]
     assert found[4, "answer"] == session_of(adder).fragment_digest
