@@ -184,16 +184,12 @@ def _document_types(kinds: tuple[Any, ...]) -> set[type[Document]]:
 _converter = Converter(detailed_validation=False, unstruct_collection_overrides={tuple: list})
 
 
-def _make_writer(kind: Any) -> Callable[[Any], dict[str, Any]]:
-    return make_dict_unstructure_fn(kind, _converter, **_overrides(kind))
-
-
-def _make_reader(kind: Any) -> Callable[[Any, Any], Any]:
-    return make_dict_structure_fn(kind, _converter, **_overrides(kind))
-
-
-_writer: Callable[[Any], Callable[[Any], dict[str, Any]]] = cache(_make_writer)
-_reader: Callable[[Any], Callable[[Any, Any], Any]] = cache(_make_reader)
+_writer: Callable[[Any], Callable[[Any], dict[str, Any]]] = cache(
+    lambda kind: make_dict_unstructure_fn(kind, _converter, **_overrides(kind))
+)
+_reader: Callable[[Any], Callable[[Any, Any], Any]] = cache(
+    lambda kind: make_dict_structure_fn(kind, _converter, **_overrides(kind))
+)
 
 
 def _overrides(kind: Any) -> dict[str, Any]:
@@ -212,10 +208,6 @@ def _read_text(value: Any, _: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("a text was expected")
     return value
-
-
-def _read_choice(value: Any, kind: type[StrEnum]) -> StrEnum:
-    return kind(_read_text(value, str))
 
 
 def _is_literal(kind: Any) -> bool:
@@ -258,7 +250,7 @@ def _read_positive(value: Any, _: Any) -> Decimal:
 for _kind, _read in ((str, _read_text), (int, _read_whole), (bool, _read_flag), (Decimal, read_decimal)):
     _converter.register_structure_hook(_kind, _read)
 # cattrs reads a subclass of `str` as a `str` unless the subclass has a hook of its own.
-_converter.register_structure_hook(StrEnum, _read_choice)
+_converter.register_structure_hook(StrEnum, lambda value, kind: kind(_read_text(value, str)))
 _converter.register_structure_hook_func(_is_literal, _read_literal)
 _converter.register_structure_hook_func(lambda kind: kind == Positive, _read_positive)
 _converter.register_structure_hook_func(_is_document, lambda value, kind: kind.from_document(value))

@@ -246,7 +246,8 @@ class Answers:
                 f"owner {owner} sealed {answer.n_records} records, it linked {addendum.records[owner]}",
                 _COMPATIBLE,
             )
-        if answer.size > await asyncio.to_thread(_size_limit, release, owner):
+        assignment = plan.assignment_of(owner)
+        if answer.size > await asyncio.to_thread(product_of(plan).most_bytes, assignment, answer.n_records):
             raise ProtocolError(
                 f"a fragment of {answer.size} bytes is too large for its records", _COMPATIBLE
             )
@@ -325,13 +326,6 @@ def most_linked(assignment: Assignment) -> int:
     """
     most, planned = assignment.most_records, most_records(assignment.records_rounded)
     return max(min(_MORE_COMPLETE * planned, _MOST_UNPLANNED), planned) if most is None else most
-
-
-def _size_limit(release: Release, owner: str) -> int:
-    addendum = release.addendum
-    records = addendum.records[owner] if addendum else 0
-    plan = release.the_plan()
-    return product_of(plan).most_bytes(plan.assignment_of(owner), records)
 
 
 def _check_proof(plan: Plan, owner: str, sum_key: str, proof: bytes) -> None:

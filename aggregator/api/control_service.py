@@ -89,21 +89,18 @@ class ControlService(ControlServiceServicer):
 
     @raises
     async def Status(self, request: wire.StatusRequest, context: Context) -> wire.StatusResponse:
-        """Return the status of the daemon."""
+        """Return the status of the daemon; a revoked owner does not count as connected."""
+        revoked = self._enrolment.revoked_owners()
+        connected = self._presence.count() - sum(map(self._presence.is_connected, revoked))
         return wire.StatusResponse(
             name=self._about.name,
             version=__version__,
             listen=self._about.listen,
             started=self._about.started,
-            connected_owners=self._count_connected(),
+            connected_owners=connected,
             releases=Counter(str(release.state) for release in self._conductor.releases),
             certificate_expires=self._about.certificate_expires,
         )
-
-    def _count_connected(self) -> int:
-        """Return how many owners are connected whose certificates are not revoked."""
-        revoked = self._enrolment.revoked_owners()
-        return self._presence.count() - sum(self._presence.is_connected(owner) for owner in revoked)
 
     @raises
     async def ListOwners(self, request: wire.ListOwnersRequest, context: Context) -> wire.ListOwnersResponse:

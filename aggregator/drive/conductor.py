@@ -90,7 +90,9 @@ class Conductor:
         self.anything = Signal()
         """Fired at every change of any release."""
         self._documents: dict[str, SharedDocument | None] = {}
-        self._deadlines = Deadlines(self._deadline_passed, clock, elapsed)
+        self._deadlines = Deadlines(
+            lambda release: self._steps.take(release, partial(self._expire, release)), clock, elapsed
+        )
         self._stopwatch = Stopwatch(STEP_SECONDS, elapsed)
         self._elapsed = elapsed
         self._progress: dict[str, Progress] = {}
@@ -421,9 +423,6 @@ class Conductor:
             remove_folder(self.folder(release))
 
     # --- deadlines, beginning and end ----------------------------------------------------------------
-
-    def _deadline_passed(self, release: str) -> None:
-        self._steps.take(release, partial(self._expire, release))
 
     def _adopt(self, release: Release) -> None:
         self._releases[release.id] = release

@@ -645,7 +645,9 @@ def parse_arguments(**sent: Any) -> ReleaseArguments:
         UsageError: Saying which argument cannot be used and what is accepted.
     """
     # Weights that nobody may give are not judged one by one.
-    _check_weights(ARGUMENTS["budget_split"].read(sent.get("budget_split", "")), sent.get("weights", ()))
+    split = ARGUMENTS["budget_split"].read(sent.get("budget_split", ""))
+    if sent.get("weights") and split is not BudgetSplit.WEIGHTS:
+        raise UsageError(f"weights go with another budget split than {split}", "add --budget-split weights")
     known = {name: each.read(sent.pop(name)) for name, each in ARGUMENTS.items() if name in sent}
     asked = ReleaseArguments(**known, **sent)
     _check_groups(asked.layout, asked.groups)
@@ -784,11 +786,6 @@ def _check_mechanism(asked: ReleaseArguments) -> None:
     most = max([noise.everywhere or NO_RANK_NOISE, *dict(noise.by_attribute).values()])
     if fault := fault_of_rank_noise(asked.mechanism, most):
         raise UsageError(f"mechanism {fault}", "leave --rank-noise out, or choose another mechanism")
-
-
-def _check_weights(split: BudgetSplit, texts: Sequence[str]) -> None:
-    if texts and split is not BudgetSplit.WEIGHTS:
-        raise UsageError(f"weights go with another budget split than {split}", "add --budget-split weights")
 
 
 def _check_linking(asked: ReleaseArguments) -> None:

@@ -363,9 +363,17 @@ def _place(values: pa.Array) -> tuple[int, int, int]:
 _READ_BYTES = 4 << 20
 
 
-def decode(path: Path, plan: Plan, assignment: Assignment, n_records: int) -> pa.Table:
+def decode(
+    path: Path, plan: Plan, assignment: Assignment, n_records: int, *, tokens: bool | None = None
+) -> pa.Table:
     """Read and check a whole fragment; see `decode_batches`."""
-    return pa.Table.from_batches(list(decode_batches(path, plan, assignment, n_records)))
+    batches = list(decode_batches(path, plan, assignment, n_records, tokens=tokens))
+    return pa.Table.from_batches(batches, schema=_decoded_schema(plan, assignment, tokens=tokens))
+
+
+def _decoded_schema(plan: Plan, assignment: Assignment, *, tokens: bool | None) -> pa.Schema:
+    with_tokens = has_tokens(plan) if tokens is None else tokens
+    return decoded_schema([attribute.name for attribute in assignment.attributes], tokens=with_tokens)
 
 
 def decode_batches(
@@ -380,8 +388,7 @@ def decode_batches(
     Yields:
         int64 columns in plan order, in resolution units, after the column `token` where there is one.
     """
-    with_tokens = has_tokens(plan) if tokens is None else tokens
-    schema = decoded_schema([attribute.name for attribute in assignment.attributes], tokens=with_tokens)
+    schema = _decoded_schema(plan, assignment, tokens=tokens)
     fragment = FragmentCheck(plan, assignment, n_records, path.stat().st_size, tokens=tokens)
     for piece in read_chunks(path, chunk_bytes=_READ_BYTES):
         for columns in fragment.update(piece):

@@ -104,7 +104,7 @@ def number_text(number: float | Decimal | None) -> str:
     """Return a number with its first three digits; a dash if it is unknown."""
     if number is None or not isfinite(number):
         return "–"
-    return f"{number:.3g}" if abs(number) < 1000 else f"{number:,.0f}"
+    return f"{number:.3g}" if abs(float(number)) < 1000 else f"{number:,.0f}"
 
 
 def percent_text(share: float | Decimal | str | None) -> str:

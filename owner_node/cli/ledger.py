@@ -70,7 +70,13 @@ def budget(
             f"{bound_text(new)}?"
         )
         console.require_yes(question, yes=yes, otherwise=_UNCHANGED)
-        _record(records, name, before, new, reason)
+        with records.db.transaction() as tx:
+            records.ledger.check_may_charge(tx)
+            records.ledger.change_total(tx, name, new, reason)
+            records.history.record(
+                tx, aggregator="", release="", event="budget-changed", decision="accept", rule=reason,
+                details={"budget": name, "before": before, "total": new, "by": asdict(this_person())},
+            )  # fmt: skip
         left = records.ledger.balance(name, new)
     if as_json:
         console.print_json({"budget": name, "before": before, **asdict(left), "reason": reason})
@@ -91,16 +97,6 @@ def check_known(owner: OwnerConfig, book: Ledger, name: str) -> None:
     if name not in known:
         hint = f"known budgets: {', '.join(known)}" if known else "no data set is declared"
         raise UsageError(f"there is no budget {name!r}", hint, {"budget": name, "known": known})
-
-
-def _record(records: Records, name: str, before: Decimal | None, new: Decimal, reason: str) -> None:
-    with records.db.transaction() as tx:
-        records.ledger.check_may_charge(tx)
-        records.ledger.change_total(tx, name, new, reason)
-        records.history.record(
-            tx, aggregator="", release="", event="budget-changed", decision="accept", rule=reason,
-            details={"budget": name, "before": before, "total": new, "by": asdict(this_person())},
-        )  # fmt: skip
 
 
 ReleaseArgument = Annotated[

@@ -69,10 +69,8 @@ def parse_spark_source(text: str, full: Callable[[str], Path] = Path) -> SparkSo
     if form in (PARQUET, TABLE) or not _FORMAT.fullmatch(form):
         raise ValueError(_EXPECTED)
     options = dict(parse_qsl(written, keep_blank_values=True))
-    if any(map(SECRET.search, options)) or any(map(_has_secret, options.values())):
+    if any(map(SECRET.search, options)) or any(
+        "password=" in option.lower() or _SIGNED_IN.search(option) for option in options.values()
+    ):
         raise ValueError("one of its options is a secret; set it in [engine] conf")
     return SparkSource(form, "", options)
-
-
-def _has_secret(option: str) -> bool:
-    return "password=" in option.lower() or bool(_SIGNED_IN.search(option))

@@ -393,14 +393,10 @@ def _faults(plan: Plan) -> Iterator[str]:
         yield "the owners of the plan are not all named by ids"
     names = {each.name for each in plan.released}
     names |= {name for task in plan.tasks for name in task.names}
-    if not all(_is_line(name, _LONGEST_NAME) for name in names):
+    if not all(len(name) <= _LONGEST_NAME and name.isprintable() for name in names):
         yield "the names of the plan's attributes are not all short lines of printable text"
     if any(map(fault_of_cell, (*names, *(label for each in plan.released for label in each.categories)))):
         yield "a label or name in the plan could steer a terminal or a spreadsheet"
-
-
-def _is_line(text: str, longest: int) -> bool:
-    return len(text) <= longest and text.isprintable()
 
 
 def _is_moment(text: str) -> bool:

@@ -133,11 +133,9 @@ def render_page(results: Results, *, compare: bool = True) -> str:
 
 
 def _estimate(value: Estimate | None) -> str:
-    return (
-        "–"
-        if value is None
-        else f"{number_text(value.mean)} ({number_text(value.low)} to {number_text(value.high)})"
-    )
+    if value is None:
+        return "–"
+    return f"{number_text(value.mean)} ({number_text(value.low)} to {number_text(value.high)})"
 
 
 def without_noise(cells: Sequence[CellResult]) -> str:

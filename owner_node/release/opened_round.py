@@ -75,7 +75,13 @@ class OpenedRound:
     def masks(self) -> Masks:
         """This owner's masks, with keys of the others that are checked."""
         first = self.before[0].document if self.before else self.document.to_bytes()
-        return _masks(self.work, self.secrets.private_key, _checked_keys(self.work, self.addendum, first))
+        work, of_tokens = self.work, self.work.release_key()
+        masks = Masks(
+            work.owner.id, self.secrets.private_key, _checked_keys(work, self.addendum, first),
+            work.plan.release, b"" if of_tokens is None else of_tokens.key,
+        )  # fmt: skip
+        masks.check()
+        return masks
 
     def crossing(self, appraisal: Appraisal, *, is_answered: bool) -> Crossing:
         """Return what this owner does in the round for owners of other attributes."""
@@ -226,15 +232,6 @@ def _questions(
     if fault := fault_of_sums(design, sums[1:], work.plan.groups):
         raise IntegrityError(fault, "nothing was published; ask these owners, and the aggregator's operator")
     return asked, design, sums
-
-
-def _masks(work: ReleaseWork, private_key: bytes, keys: Mapping[str, bytes]) -> Masks:
-    """Return this owner's masks, with keys that were checked."""
-    of_tokens = work.release_key()
-    shared = b"" if of_tokens is None else of_tokens.key
-    masks = Masks(work.owner.id, private_key, keys, work.plan.release, shared)
-    masks.check()
-    return masks
 
 
 def _unsummed(reason: str, details: Mapping[str, str] | None = None) -> IntegrityError:

@@ -48,8 +48,8 @@ class Window:
     """Upper ends, `(n,)`."""
 
     @classmethod
-    def around(cls, places: Float64Array, ascending: Float64Array) -> "Window":
-        """Return the neighbourhoods of some places, up to `WINDOW` of the ranks to either side.
+    def around(cls, places: Float64Array, ascending: Float64Array, share: float = WINDOW) -> "Window":
+        """Return the neighbourhoods of some places, up to a share of the ranks to either side.
 
         Args:
             places: The places, `(n,)`.
@@ -58,7 +58,7 @@ class Window:
         n_records = ascending.size
         first = np.searchsorted(ascending, places, side="left")
         last = np.searchsorted(ascending, places, side="right") - 1
-        reach = int(WINDOW * n_records)
+        reach = int(share * n_records)
         # A place between two original values has the ranks of both: `last` is the lower one.
         lower = ascending[np.clip(np.minimum(first, last) - reach, 0, n_records - 1)]
         upper = ascending[np.clip(np.maximum(first, last) + reach, 0, n_records - 1)]

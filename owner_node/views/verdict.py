@@ -175,8 +175,10 @@ def _intruder(
         else:
             # A forecast of an older version has the share alone.
             share = forecast.reidentified
-            intruder = Reidentification(_known_names(policy, names), "", share, share, share, Decimal(0))
+            known = tuple(name for name in names if name in (policy.known or names))
+            intruder = Reidentification(known, "", share, share, share, Decimal(0))
     kept = reidentified_line(policy, intruder.share).kept
+    brief = "no limit" if most is None else f"limit {percent_text(most)}: {'kept' if kept else 'exceeded'}"
     unsure = most is not None and intruder.low <= most < intruder.high
     return {
         "known": list(intruder.known),
@@ -195,13 +197,8 @@ def _intruder(
         "figure": persons.share(intruder.share),
         "judgement": _judgement(most, kept=kept, unsure=unsure),
         "says": _found_text(intruder, names, persons, policy),
-        "brief": f"{_found_text(intruder, names, persons, PolicyConfig())}; "
-        f"{_brief_judgement(most, kept=kept)}",
+        "brief": f"{_found_text(intruder, names, persons, PolicyConfig())}; {brief}",
     }
-
-
-def _known_names(policy: PolicyConfig, names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name for name in names if name in (policy.known or names))
 
 
 def _knows(known: Sequence[str], names: Sequence[str]) -> str:
@@ -237,12 +234,6 @@ def _judgement(most: Decimal | None, *, kept: bool | None, unsure: bool) -> str:
     return (
         f"{limit} is kept on average, but is within the confidence interval" if unsure else f"{limit} is kept"
     )
-
-
-def _brief_judgement(most: Decimal | None, *, kept: bool | None) -> str:
-    if most is None:
-        return "no limit"
-    return f"limit {percent_text(most)}: {'kept' if kept else 'exceeded'}"
 
 
 def other_linking(preview: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
