@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -65,6 +66,17 @@ def parse_path(value: object, info: ValidationInfo) -> Path:
     if value.startswith("~"):
         raise ValueError('expected a path in full: "~" is not expanded')
     return Path(os.path.normpath(cast("dict[str, Path]", info.context)["folder"] / value))
+
+
+def matching(pattern: re.Pattern[str], expected: str) -> AfterValidator:
+    """Return the validator of a text that matches a pattern."""
+
+    def check(value: str) -> str:
+        if not pattern.fullmatch(value):
+            raise ValueError(f"expected {expected}")
+        return value
+
+    return AfterValidator(check)
 
 
 FilePath = Annotated[Path, PlainValidator(parse_path)]
@@ -317,8 +329,3 @@ def value_text(key: str, value: object) -> str:
         return "(not shown)"
     text = text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
     return f'"{text}"' if isinstance(value, str) else text
-
-
-def is_url(source: str) -> bool:
-    """Whether a source is a URL instead of a path."""
-    return _URL.match(source) is not None

@@ -43,9 +43,9 @@ from owner_node.connection.credentials import own_party
 from owner_node.engines.choice import engine_of
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
+from owner_node.loading import probe
+from owner_node.loading.hidden import hidden_files
 from owner_node.release.attempts import Attempts
-from owner_node.sources import probe
-from owner_node.sources.hidden import hidden_files
 from owner_node.state.database import FILE_NAME, OwnerDatabase
 from owner_node.state.history import History
 from owner_node.state.presence import NO_RESPONSE, NO_RESPONSE_HINT, DaemonPresence, responds
@@ -183,7 +183,7 @@ def _source(dataset: DatasetConfig, check: str, *, examples: bool) -> Iterator[F
     if dataset.password_file is not None:
         yield from private_file(check, dataset.password_file)
     probe(dataset, examples=examples)
-    yield passed(check, f"{dataset.place} can be read and has the declared columns")
+    yield passed(check, f"{dataset.origin.shown} can be read and has the declared columns")
 
 
 def _linkage_key(owner: OwnerConfig) -> Iterator[Finding]:

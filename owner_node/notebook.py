@@ -37,6 +37,8 @@ from owner_node.explore.models import is_installed
 from owner_node.explore.sweep import ExploredTable, ExploreRequest, check_question
 from owner_node.explore.sweep import explore as sweep
 from owner_node.ledger.ledger import Balance
+from owner_node.loading import LoadedData, others_of, schema_of
+from owner_node.loading.reading import Reading, gather
 from owner_node.local.charge import LocalData, Standing, new_id
 from owner_node.local.mask import ORIGINAL, prepare_mask
 from owner_node.local.masked_tables import MaskedTables, make_table
@@ -47,10 +49,8 @@ from owner_node.masking.questions import Asked, range_texts
 from owner_node.release.records import Records
 from owner_node.risk.trials import DRAWS, Randomness
 from owner_node.risk.utility import MEASURES
-from owner_node.sources import LoadedData, others_of, schema_of
 from owner_node.sources.findings import Findings
-from owner_node.sources.frames import FrameSource
-from owner_node.sources.reading import Reading, gather
+from owner_node.sources.frames import FrameReader
 
 __all__ = ["Answer", "Explored", "Masked", "Workspace"]
 
@@ -479,7 +479,7 @@ class Workspace:
         )
         # The source drops records with a missing value, since it knows their index.
         others = others_of(dataset, chosen)
-        source = FrameSource(
+        source = FrameReader(
             frame,
             dropping=dataset.dropping,
             identifiers=dict(zip(dataset.identifier, dataset.normal_forms, strict=True)),

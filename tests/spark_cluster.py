@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from common.workspace import Workspace
-from owner_node.config.engine import SparkSettings
+from owner_node.sources.spark_session import SparkSettings
 from tests.spark_archive import ARCHIVE, JARS, OPTIONS
 
 QUIET = [

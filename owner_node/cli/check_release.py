@@ -20,7 +20,6 @@ from common.words.linking import allowed_findings
 from common.words.numbers import bound_text, cost_text, left_text
 from common.words.synthetic import questions
 from owner_node.config import DatasetConfig, OwnerConfig
-from owner_node.config.database import place_of
 from owner_node.consent.data_limits import forecast_objections
 from owner_node.consent.judge import Accept, Refuse, judge
 from owner_node.consent.plan_rules import Request
@@ -167,7 +166,7 @@ def ask_policy(
         verdict = judge(request)
         if isinstance(verdict, Refuse):
             raise verdict.error
-        ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset))
+        ledger.check_budget(dataset.budget, dataset.total_epsilon, dataset.origin.place)
         attempts = Attempts(Sessions(db, utc_now), utc_now)
         attempts.check(owner, dataset.budget, asked.aggregator)
         answer = _document(plan, assignment.owner, verdict, remaining)
@@ -207,7 +206,7 @@ def _forecast(
     engine = owner.engine.kind, owner.workspace
     prepared = MASKED.prepare(dataset, plan, plan.assignment_of(owner.owner.id), None, source_key, engine)
     with closing(prepared.pinned):
-        ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset), prepared.known_by)
+        ledger.check_budget(dataset.budget, dataset.total_epsilon, dataset.origin.place, prepared.known_by)
         return foresee(*sampled(prepared.records, prepared.tasks), owner.policy)
 
 

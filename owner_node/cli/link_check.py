@@ -13,7 +13,7 @@ from common.words.linking import QUALITY_HEADINGS, quality_rows, quality_text
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.linking.match_check import HEADINGS, PassCheck, check_passes, row, tokens_to_try
-from owner_node.sources import load
+from owner_node.loading import load
 
 if TYPE_CHECKING:
     from common.matching.lists import PassList

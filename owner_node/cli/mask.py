@@ -36,7 +36,7 @@ from common.words.product import derived
 from owner_node import config
 from owner_node.cli.worth import require_worth
 from owner_node.config import OwnerConfig
-from owner_node.config.database import place_of
+from owner_node.loading import schema_of
 from owner_node.local.charge import LocalData, Standing, load_to_charge, new_id
 from owner_node.local.mask import prepare_mask
 from owner_node.local.masked_tables import (
@@ -48,7 +48,6 @@ from owner_node.local.masked_tables import (
 )
 from owner_node.local.synthetic import SynthesisJob, prepare_synthesis
 from owner_node.release.records import Records
-from owner_node.sources import schema_of
 from owner_node.views.details import attribute_table
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ def mask(
     ):
         progress.end()
         schema = schema_of(chosen, allowed, data.n_records, owner.policy.limits)
-        given = LocalData(chosen, data, schema, records, owner.policy, utc_now(), place_of(chosen))
+        given = LocalData(chosen, data, schema, records, owner.policy, utc_now(), chosen.origin.place)
         job = _MADE[product].prepare(arguments, given)
         _make(job, owner, out, progress, yes=yes, anyway=anyway, as_json=as_json)
 

@@ -14,11 +14,11 @@ from common.planning.arguments import parse_id
 from common.words.numbers import bound_text, left_text
 from owner_node import config
 from owner_node.config import DatasetConfig
+from owner_node.loading import schema_of
 from owner_node.local.charge import Standing, load_to_charge, new_id
 from owner_node.local.query import answer_query, error_text, prepare_query
 from owner_node.masking.questions import Asked, Question, QuestionKind, promises, range_texts
 from owner_node.release.records import Records
-from owner_node.sources import schema_of
 
 if TYPE_CHECKING:
     from owner_node.local.query import Query

@@ -16,7 +16,7 @@ from owner_node.config.editing import set_schema
 from owner_node.config.shared_schema import export_schema, present, read_schema, with_schema_of
 from owner_node.connection.client import connected_client
 from owner_node.connection.credentials import own_credentials
-from owner_node.sources import column_names
+from owner_node.loading import column_names
 
 _PUBLIC_FILE = 0o644
 
@@ -88,7 +88,9 @@ def apply(
     schema = read_schema(file)
     before, dataset = with_schema_of(path, schema)
     # Spark starts slowly: `check` says what its source lacks.
-    declared = schema if dataset.of_spark else present(schema, column_names(dataset), dataset.place)
+    declared = (
+        schema if dataset.origin.needs_spark else present(schema, column_names(dataset), dataset.origin.shown)
+    )
     set_schema(path, declared)
     old, new = before.get("attributes", {}), declared["attributes"]
     changes = {

@@ -19,17 +19,16 @@ from common.daemon.settings import DialAddress, Duration, MetricsSection, Name, 
 from common.errors import ConfigurationError, RefusedError, UsageError, did_you_mean
 from common.files import file_digest
 from common.model.schema import followers_of
-from common.settings import FilePath, Listed, Problem, Section, TlsSection, is_url, locate, read, validate
+from common.settings import FilePath, Listed, Problem, Section, TlsSection, locate, read, validate
 from common.workspace import Workspace
-from owner_node.config.database import SQLITE, parse_database_url
-from owner_node.config.dataset import CsvOptions, DatasetConfig, DatasetTable, misdeclared
+from owner_node.config.dataset import DatasetConfig, DatasetTable, misdeclared
 from owner_node.config.engine import EngineKind, OwnerEngineSection
 from owner_node.config.policy import PolicyConfig
-from owner_node.config.spark_source import SPARK, parse_spark_source
+from owner_node.sources import kind_of
+from owner_node.sources.options import SourceOptions
 
 __all__ = [
     "FILE_NAME",
-    "CsvOptions",
     "DatasetConfig",
     "KnownAggregator",
     "OwnerConfig",
@@ -108,7 +107,9 @@ class OwnerConfig(_Tables):
     @property
     def uses_spark(self) -> bool:
         """Whether Spark masks the data sets, or reads one."""
-        return self.engine.kind is EngineKind.SPARK or any(dataset.of_spark for dataset in self.datasets)
+        return self.engine.kind is EngineKind.SPARK or any(
+            dataset.origin.needs_spark for dataset in self.datasets
+        )
 
     def admitted(self, dataset: DatasetConfig) -> tuple[str, ...] | None:
         """Return the attributes of a data set that `policy.attributes` lists; None if there is no such list.
@@ -267,19 +268,12 @@ def _budgets(datasets: list[dict[str, Any]], folder: Path) -> Iterator[Problem]:
             yield Problem(f"dataset[{second['name']}].total_epsilon", text)
 
     def place(dataset: dict[str, Any]) -> str:
-        source, query = str(dataset.get("source")), " ".join(str(dataset.get("query", "")).split())
-        if source.startswith(SPARK):
-            with suppress(ValueError):
-                return parse_spark_source(source, lambda path: Path(os.path.realpath(folder / path))).place
-            return source
-        try:
-            url = parse_database_url(source) if is_url(source) else None
-        except ValueError:
-            return source
-        if url is None:
-            return os.path.realpath(folder / source)
-        file = os.path.realpath(folder / url.database) if url.dialect == SQLITE else ""
-        return f"{file or url.shown}#{query}"
+        source = str(dataset.get("source"))
+        with suppress(ValueError):  # reported elsewhere
+            kind = kind_of(source)
+            address = kind.normal(source, lambda path: Path(os.path.realpath(folder / path)))
+            return kind("", address, SourceOptions(query=str(dataset.get("query", "")))).place
+        return source
 
     for first, second in pairwise(sorted((d for d in datasets if "source" in d), key=place)):
         if place(first) == place(second) and budget_of[id(first)] != budget_of[id(second)]:

@@ -1,18 +1,15 @@
 """The tables `[[dataset]]` of `owner.toml`: the source, its identifiers, its budget and its attributes."""
 
-import codecs
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from datetime import date, timedelta
+from datetime import date
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo
 
 from common.daemon.settings import (
     Bound,
-    Duration,
     Epsilon,
     Excluded,
     Followed,
@@ -46,11 +43,12 @@ from common.model.schema import (
     to_units,
 )
 from common.model.structural_zeros import MOST_RULES, StructuralZero
-from common.settings import Contradictions, FilePath, Listed, Problem, Section, is_url, parse_path, value_text
-from owner_node.config.database import SQLITE, one_select, parse_database_url
-from owner_node.config.engine import SparkSettings
-from owner_node.config.spark_source import SPARK, SparkSource, parse_spark_source
-from owner_node.values.date_formats import check_format, is_without_century
+from common.settings import Contradictions, Listed, Problem, Section, matching, parse_path, value_text
+from owner_node.sources import kind_of
+from owner_node.sources.options import SourceOptions
+from owner_node.sources.source import Source
+from owner_node.sources.spark_session import SparkSettings
+from owner_node.values.date_formats import is_without_century
 from owner_node.values.match_keys import DATES, parse_key
 from owner_node.values.normal_forms import STEPS, NormalForm
 from owner_node.values.taxonomy import Taxonomy, read_hierarchy, taxonomy_of
@@ -325,43 +323,9 @@ def _unfitting(table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 # --- data sets ---------------------------------------------------------------------------------------------
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ONE_VARIABLE = 'the name of an environment variable, such as "DATABASE_PASSWORD"'
-_DELIMITER = re.compile(r'[^"\r\n]')
-_DATABASE_KEYS = ("query", "query_timeout", "password_env", "password_file")
-
 
 def _source(value: object, info: ValidationInfo) -> str:
-    """Parse a path, what Spark reads, or the URL of a database; SQLite's is the path of a file, too."""
-    if isinstance(value, str) and value.startswith(SPARK):
-        return parse_spark_source(value, lambda path: parse_path(path, info)).place
-    if not isinstance(value, str) or not is_url(value):
-        return str(parse_path(value, info))
-    place = parse_database_url(value)
-    return f"{SQLITE}:///{parse_path(place.database, info)}" if place.dialect == SQLITE else value
-
-
-def _matching(pattern: re.Pattern[str], expected: str) -> AfterValidator:
-    """Return the validator of a text that matches a pattern."""
-
-    def check(value: str) -> str:
-        if not pattern.fullmatch(value):
-            raise ValueError(f"expected {expected}")
-        return value
-
-    return AfterValidator(check)
-
-
-def _encoding(value: str) -> str:
-    try:
-        "".encode(value)
-        return codecs.lookup(value).name
-    except (LookupError, UnicodeError, ValueError):
-        raise ValueError('expected the name of an encoding, such as "utf-8" or "latin-1"') from None
-
-
-DecimalMark = Literal[".", ","]
-Thousands = Literal["", ".", ",", " ", "'"]
+    return kind_of(str(value)).normal(cast("str", value), lambda path: parse_path(path, info))
 
 
 def _column_names(tables: dict[str, AttributeTable]) -> dict[str, AttributeTable]:
@@ -376,30 +340,6 @@ def _column_names(tables: dict[str, AttributeTable]) -> dict[str, AttributeTable
     if problems:
         raise Contradictions(problems)
     return tables
-
-
-@dataclass(frozen=True, slots=True)
-class CsvOptions(Section):
-    """The table `[dataset.csv]`: how a CSV file is written."""
-
-    delimiter: Annotated[str, _matching(_DELIMITER, 'one character, such as "," or ";"')] = ","
-    """The character between two values."""
-    decimal: DecimalMark = "."
-    """Decimal mark."""
-    encoding: Annotated[str, AfterValidator(_encoding)] = "utf-8"
-    """Encoding of the text."""
-    date_format: Annotated[str, AfterValidator(check_format)] = "%Y-%m-%d"
-    """How dates are written, in directives of `strptime` that determine one day."""
-    na_values: Listed[str] = ("",)
-    """Texts that mean a missing value."""
-    thousands: Thousands = ""
-    """Separator between groups of three digits; empty for none."""
-
-    def __post_init__(self) -> None:
-        if self.delimiter == self.decimal:
-            raise Contradictions([("decimal", f'"{self.decimal}" is the delimiter too')])
-        if self.thousands == self.decimal:
-            raise Contradictions([("thousands", f'"{self.thousands}" is the decimal mark too')])
 
 
 def _keys(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -429,7 +369,7 @@ class MatchTable(Section):
     """A table `[[dataset.match]]`: one pass of linking by match keys."""
 
     name: Annotated[
-        str, _matching(PASS_NAME, PASS_NAME_RULE), Field(description="a name for reports and policies")
+        str, matching(PASS_NAME, PASS_NAME_RULE), Field(description="a name for reports and policies")
     ]
     keys: Annotated[
         Names, AfterValidator(_keys), Field(description='such as ["surname:soundex", "born:date"]')
@@ -447,7 +387,7 @@ Steps = Annotated[OneOrSeveralNames, one_of(tuple(STEPS))]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatasetSettings(Section):
+class DatasetSettings(SourceOptions):
     """The settings of a data set except its attributes."""
 
     name: Annotated[Label, Field(description="the name that releases ask for")]
@@ -457,14 +397,6 @@ class DatasetSettings(Section):
         Field(description="the path of a CSV or Parquet file, the URL of a database, or what Spark reads"),
     ]
     """Path of a CSV or Parquet file or folder, URL of a database without a password, or what Spark reads."""
-    query: Annotated[str, AfterValidator(one_select)] | None = None
-    """One SELECT; for databases only."""
-    query_timeout: Duration = timedelta(minutes=10)
-    """Time-out of a database statement."""
-    password_env: Annotated[str, _matching(_VARIABLE, _ONE_VARIABLE)] | None = None
-    """Name of the environment variable with the database's password."""
-    password_file: FilePath | None = None
-    """File with the database's password."""
     budget: Label = ""
     """Name of the budget that is charged for this data set; without it the data set's name."""
     total_epsilon: Annotated[
@@ -487,8 +419,6 @@ class DatasetSettings(Section):
     "category" holds for categories only."""
     rank_noise: Share | None = None
     """Smallest rank noise of its attributes in any plan, which aggregators see."""
-    csv: CsvOptions = field(default_factory=CsvOptions)
-    """How a CSV source is written."""
 
     def __post_init__(self) -> None:
         if not self.budget:
@@ -706,15 +636,14 @@ class DatasetConfig(DatasetSettings):
             for name in self.identifier
         )
 
-    @property
-    def of_spark(self) -> SparkSource | None:
-        """The source, if Spark reads it."""
-        return parse_spark_source(self.source) if self.source.startswith(SPARK) else None
+    @cached_property
+    def origin(self) -> Source:
+        """What `source` names.
 
-    @property
-    def place(self) -> str:
-        """The source for display: a path, or a database's address without user and options."""
-        return parse_database_url(self.source).shown if is_url(self.source) else self.source
+        Raises:
+            ValueError: If it is malformed.
+        """
+        return kind_of(self.source)(self.name, self.source, self, self.spark)
 
 
 def _century_after(day: int) -> int:
@@ -738,7 +667,7 @@ def misdeclared(dataset: Mapping[str, Any], place: str = "") -> Iterator[Problem
 def _misfits(dataset: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     source = dataset.get("source")
     if isinstance(source, str):
-        yield from _of_source(dataset, source)
+        yield from kind_of(source).contradictions(dataset)
     columns, declared = dataset.get("identifier"), dataset.get("attributes")
     identifiers = columns if isinstance(columns, list) else [columns]
     for name, table in declared.items() if isinstance(declared, dict) else ():
@@ -746,22 +675,3 @@ def _misfits(dataset: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"attributes.{name}", "an identifier is never released; declare it as one of the two"
         for key, text in _unfitting(table) if isinstance(table, dict) else ():
             yield f"attributes.{name}.{key}", text
-
-
-def _of_source(dataset: Mapping[str, Any], source: str) -> Iterator[tuple[str, str]]:
-    if not is_url(source):
-        for key in _DATABASE_KEYS:
-            if key in dataset:
-                yield key, "goes with the URL of a database as source, not with a file"
-        if source.startswith(SPARK) and "csv" in dataset:
-            yield "csv", "goes with a CSV file; options of a format that Spark reads are part of the source"
-        return
-    passwords = [key for key in ("password_env", "password_file") if key in dataset]
-    if "query" not in dataset:
-        yield "query", "missing; a database needs one"
-    if "csv" in dataset:
-        yield "csv", "goes with a CSV file; what a database holds is converted in the query"
-    if len(passwords) > 1:
-        yield "password_env", "password_file is there, too; name one of them"
-    if passwords and source.startswith(f"{SQLITE}:"):
-        yield "source", "SQLite has no passwords"

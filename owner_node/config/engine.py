@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, cast
 
 from pydantic import PlainValidator
@@ -13,6 +12,7 @@ from pydantic import PlainValidator
 from common.daemon.settings import EngineSection
 from common.settings import FilePath, Listed, value_text
 from common.workspace import Workspace
+from owner_node.sources.spark_session import SparkSettings
 
 _MASTER = re.compile(
     r"local(\[(\*|[1-9][0-9]{0,3})\])?|spark://[A-Za-z0-9._-]+:[0-9]{1,5}(,[A-Za-z0-9._-]+:[0-9]{1,5})*|yarn|k8s://\S+"
@@ -68,30 +68,6 @@ def _conf(value: object) -> Mapping[str, str]:
             raise ValueError(f"{key}: expected a text, a number or a boolean")
         conf[key] = str(setting).lower() if isinstance(setting, bool) else str(setting)
     return conf
-
-
-@dataclass(frozen=True, slots=True)
-class SparkSettings:
-    """How the Spark session of an owner node is started."""
-
-    master: str
-    """Where Spark runs, such as "local[2]" or "spark://host:7077"."""
-    workspace: Workspace
-    """Memory of the driver; and the folder that the driver and all executors read and write."""
-    conf: Mapping[str, str] = field(default_factory=dict)
-    """Further settings of Spark, which override the defaults."""
-    extra_jars: tuple[Path, ...] = ()
-    """Archives of Java classes for the driver and the executors."""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the driver does all the work in its own process."""
-        return self.master.startswith("local")
-
-    @property
-    def is_protected(self) -> bool:
-        """Whether Spark encrypts what its processes send: a standalone cluster needs a secret for that."""
-        return not self.master.startswith("spark://") or "spark.authenticate.secret" in self.conf
 
 
 @dataclass(frozen=True, slots=True)

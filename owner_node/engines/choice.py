@@ -1,12 +1,10 @@
 """Which engine a data set gets, why, and what it needs of scratch, guessed before it is loaded."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from common.canonical import Document
 from common.errors import UnusableDataError
-from common.settings import is_url
 from common.words.numbers import size_text
 from common.workspace import Workspace
 from owner_node.config import DatasetConfig
@@ -151,13 +149,7 @@ def masking_bytes(n_records: int, n_columns: int) -> int:
 
 def _records_in(dataset: DatasetConfig) -> int | None:
     """Return about how many records a source has, from the size of its files; None if that is not known."""
-    if is_url(dataset.source) or dataset.of_spark is not None or dataset.simulated is not None:
-        return None
-    path = Path(dataset.source)
-    try:
-        files = sorted(path.glob("*.p*q*")) if path.is_dir() else [path]
-        size = sum(path.stat().st_size for path in files)
-    except OSError:
+    if (size := dataset.origin.size()) is None:
         return None
     # A value takes about as much in a file as in memory: a few digits, or compressed bytes.
     n_columns = len(dataset.attributes) + (len(dataset.person_columns) if dataset.match else 0)

@@ -22,10 +22,10 @@ from owner_node.engines.pinned import MemoryRecords, PinnedData, known_by
 from owner_node.engines.sharing import TABLES, TURNS
 from owner_node.linking.match_tokens import all_passes, key_columns, secret_order
 from owner_node.linking.tokens import TOKEN_SIZE
+from owner_node.loading import open_reading
+from owner_node.loading.reading import Gathered
 from owner_node.masking.arrays import BitSource
 from owner_node.masking.engine import MemoryEngine
-from owner_node.sources import open_reading
-from owner_node.sources.reading import Gathered
 from owner_node.values.match_keys import KeyColumns
 
 PERSON_BYTES = 4

@@ -29,10 +29,10 @@ from owner_node.engines.sorting import BATCH_RECORDS
 from owner_node.ledger.budget_terms import Column
 from owner_node.ledger.columns import columns_of
 from owner_node.linking.tokens import tokens
+from owner_node.loading import LoadCounts, LoadedData, open_reading, schema_of
+from owner_node.loading.reading import Gathered
 from owner_node.masking.arrays import BitSource, Purpose
 from owner_node.masking.engine import Engine, MemoryEngine
-from owner_node.sources import LoadCounts, LoadedData, open_reading, schema_of
-from owner_node.sources.reading import Gathered
 from owner_node.values.normal_forms import normalise
 
 AnyEngine: TypeAlias = Engine[Any, Any, Any]

@@ -24,7 +24,6 @@ from common.model.task import Assignment
 from common.progress import Progress
 from common.wire.encoding import BATCH_RECORDS, encode_batches
 from common.workspace import Workspace
-from owner_node.config.engine import SparkSettings
 from owner_node.engines.column_files import ColumnFile, integers_between
 from owner_node.engines.sorting import RunSums, numbered, together
 from owner_node.engines.spark import Cluster, SparkEngine
@@ -32,11 +31,11 @@ from owner_node.engines.streamed import Desk, DiskEngine, filter_column
 from owner_node.ledger.budget_terms import Column
 from owner_node.ledger.columns import streamed_columns_of
 from owner_node.linking.tokens import KEY_SIZE, tokens
+from owner_node.loading import schema_of
+from owner_node.loading.reading import ReadBatch, Reading, report_repeated
 from owner_node.masking.arrays import BitSource, Purpose
-from owner_node.sources import schema_of
 from owner_node.sources.digest import digest_of
-from owner_node.sources.persons import report_repeated
-from owner_node.sources.reading import ReadBatch, Reading
+from owner_node.sources.spark_session import SparkSettings
 from owner_node.values.normal_forms import normalise
 
 _log = logging.getLogger(__name__)

@@ -33,7 +33,6 @@ import pyarrow.parquet as pq
 
 from common.errors import InternalError
 from common.progress import Progress
-from owner_node.config.engine import SparkSettings
 from owner_node.engines import spark_tasks
 from owner_node.engines.column_files import ColumnFile
 from owner_node.engines.sorting import ascending_from, cancellation
@@ -44,7 +43,7 @@ from owner_node.masking.engine import EachMasked
 from owner_node.masking.lists import ListMechanism, ReleasedList, Statistics, StreamedList
 from owner_node.masking.order import KEY_BITS, TIE_BITS
 from owner_node.masking.tasks import AttributeTask, IndexOrder, mechanism_of
-from owner_node.sources.spark_session import explain, jobs, running, session, using
+from owner_node.sources.spark_session import SparkSettings, explain, jobs, running, session, using
 
 _log = logging.getLogger(__name__)
 RECORDS_PER_PARTITION = 2**20

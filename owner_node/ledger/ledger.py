@@ -79,7 +79,7 @@ class Ledger(LedgerBook):
         Args:
             epsilon: The task's epsilon, for the record; the charge if None.
             epsilon_joint: The task's joint bound, for the record.
-            place: Place of the source (`owner_node.config.database`).
+            place: Place of the source (`Source.place`).
             rank_loss: Privacy loss of the record-to-rank assignment; None where it is unbounded.
             total_rank_loss: Limit of the sum of rank losses of the budget; None for no limit.
             total_delta: Limit of the sum of δ of the budget.

@@ -66,7 +66,7 @@ class LocalData:
     """Determines the charge; `LocalWork.judge` applies it."""
     now: datetime
     place: str = ""
-    """Location of the source (`config.database.place_of`); empty for data passed in memory."""
+    """Location of the source (`Source.place`); empty for data passed in memory."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class LocalWork(Work):
     product: Product | None = None
     """What it makes; None for an answer to a question."""
     at: str = ""
-    """Location of the source (`config.database.place_of`); empty for data passed in memory."""
+    """Location of the source (`Source.place`); empty for data passed in memory."""
     person: Person = field(default_factory=this_person)
     """The person who asks for it."""
 

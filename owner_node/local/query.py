@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from common.model.task import Assignment, PlannedAttribute, Task
 from owner_node.config import DatasetConfig, PolicyConfig
-from owner_node.config.database import place_of
 from owner_node.consent.plan_rules import PlannedWork
 from owner_node.local.charge import LocalWork, Standing
 from owner_node.masking.arrays import SystemBits
@@ -57,7 +56,9 @@ def prepare_query(
     asked = PlannedWork(
         assignment=_assignment(question, dataset), policy=policy, dataset=dataset, today=today
     )
-    work = LocalWork(records, work_id, _arguments(question, dataset.name), asked, data, at=place_of(dataset))
+    work = LocalWork(
+        records, work_id, _arguments(question, dataset.name), asked, data, at=dataset.origin.place
+    )
     return Query(question, work, values)
 
 

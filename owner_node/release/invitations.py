@@ -17,10 +17,10 @@ from owner_node.consent.judge import Accept, Refuse, Verdict, judge
 from owner_node.consent.plan_rules import Request, check_texts
 from owner_node.linking import linkage_key
 from owner_node.linking.tokens import ReleaseKey
+from owner_node.loading import check_sendable, count_records, schema_of
 from owner_node.release.appraisal import Appraisal
 from owner_node.release.approvals import ACCEPTED, Approval
 from owner_node.release.work import Owner, ReleaseWork, read
-from owner_node.sources import check_sendable, count_records, schema_of
 from owner_node.state.database import Transaction
 from owner_node.state.session import UNDECIDED, SessionEvent, SessionState
 from owner_node.state.sessions import Session

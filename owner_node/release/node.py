@@ -17,6 +17,7 @@ from common.progress import Progress
 from common.trust.signing import Domain, SignerSource
 from owner_node.config import OwnerConfig
 from owner_node.linking.linkage_key import NoLinkageKeyError
+from owner_node.loading import UnsendableSchemaError
 from owner_node.release.appraisal import Appraisal
 from owner_node.release.decisions import LONGEST_HOLD
 from owner_node.release.invitations import Invitations
@@ -24,7 +25,6 @@ from owner_node.release.measuring import Measuring
 from owner_node.release.production import Production
 from owner_node.release.records import Records
 from owner_node.release.work import Owner
-from owner_node.sources import UnsendableSchemaError
 from owner_node.state.answers import (
     FOREIGN_PARCEL,
     NOT_OUR_FAULT,

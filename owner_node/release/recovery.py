@@ -16,7 +16,6 @@ from common.model.plan import Plan
 from common.model.privacy import total_or_unbounded
 from common.model.task import Assignment
 from owner_node.config import OwnerConfig
-from owner_node.config.database import place_of
 from owner_node.ledger.entry import CHARGES, EXACT, Entry, EntryKind, recovered_name, text
 from owner_node.ledger.losses import LostCharge, acknowledged
 from owner_node.release.records import Records
@@ -223,7 +222,7 @@ def carry_out(
     """
     ledger = records.ledger
     totals = {dataset.budget: dataset.total_epsilon for dataset in owner.datasets}
-    places = {dataset.name: place_of(dataset) for dataset in owner.datasets}
+    places = {dataset.name: dataset.origin.place for dataset in owner.datasets}
     deltas = {name: text(charge.delta) for name, charge in stated.items() if charge.delta}
     note = {
         **said, "exhausted": exhaust,

@@ -1,7 +1,7 @@
 """Trials: a whole release on simulated records, in a state of their own.
 
 A trial takes the same steps through the same code as a release. Two things differ: its data sets are
-simulated (`owner_node.sources.simulated`), and its sessions, ledger, attempts and fragments are in another
+simulated (`owner_node.loading.simulated`), and its sessions, ledger, attempts and fragments are in another
 folder. So nothing of a trial reaches the owner's ledger.
 """
 

@@ -18,7 +18,6 @@ from common.model.task import Assignment
 from common.progress import Progress
 from common.trust.signing import Domain, SignerSource
 from owner_node.config import DatasetConfig, OwnerConfig, PolicyConfig
-from owner_node.config.database import place_of
 from owner_node.consent.judge import Accept
 from owner_node.ledger.entry import Part
 from owner_node.linking import linkage_key
@@ -149,7 +148,7 @@ class Work(ABC):
     @property
     @abstractmethod
     def place(self) -> str:
-        """Location of the source (`config.database.place_of`); empty for data passed in memory."""
+        """Location of the source (`Source.place`); empty for data passed in memory."""
 
     @property
     def purpose(self) -> str:
@@ -251,7 +250,7 @@ class ReleaseWork(Work):
     @property
     def place(self) -> str:
         """Location of its source."""
-        return place_of(self.dataset)
+        return self.dataset.origin.place
 
     @property
     def purpose(self) -> str:

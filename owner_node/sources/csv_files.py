@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from common.errors import check_resources
-from owner_node.config import CsvOptions
 from owner_node.sources.findings import Findings
-from owner_node.sources.loaded import Source
+from owner_node.sources.options import CsvOptions
+from owner_node.sources.source import Reader
 from owner_node.sources.texts import valid_utf8
 
 BLOCK_BYTES = 4 * 2**20
@@ -119,8 +119,10 @@ def _name(encoding: str) -> str:
     return "utf-8" if name == "utf-8-sig" else name
 
 
-class CsvSource(Source):
+class CsvReader(Reader):
     """A CSV file, every column read as text."""
+
+    is_text = True
 
     def __init__(self, text: CsvText, form: CsvOptions, names: Sequence[str], *, has_records: bool) -> None:
         self.names = names
@@ -129,7 +131,7 @@ class CsvSource(Source):
         self._has_records = has_records
 
     def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
-        """Read columns as text (see `Source`)."""
+        """Read columns as text (see `Reader`)."""
         if not self._has_records:
             return
         uneven: list[int | None] = []
@@ -217,7 +219,7 @@ class CsvSource(Source):
         return None
 
 
-def open_csv(path: Path, head: bytes, form: CsvOptions, findings: Findings) -> Source | None:
+def open_csv(path: Path, head: bytes, form: CsvOptions, findings: Findings) -> Reader | None:
     """Open a CSV file and read its header."""
     try:
         "".encode(form.encoding)
@@ -237,7 +239,7 @@ def open_csv(path: Path, head: bytes, form: CsvOptions, findings: Findings) -> S
         findings.add(None, problem, 1, "set csv.delimiter to it", counted="")
         return None
     names, has_records = _header(text, form, findings)
-    return CsvSource(text, form, names, has_records=has_records) if names else None
+    return CsvReader(text, form, names, has_records=has_records) if names else None
 
 
 def _header(text: CsvText, form: CsvOptions, findings: Findings) -> tuple[tuple[str, ...], bool]:

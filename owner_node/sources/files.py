@@ -1,56 +1,25 @@
-"""Files as sources of records: CSV files, and Parquet files and folders of them.
+"""Files and folders of this machine that cannot be read, and which files of a folder are its data.
 
-Error texts of libraries are not passed on, since they quote values.
+What is data has one rule for whatever reads a folder. Programs write files of their
+own beside the data, such as `_SUCCESS`, `.part-0.crc` or `.~lock`, and begin their names with "_" or ".".
+Every other file is data. A folder that holds anything else is refused, so that no record is left out or read
+twice without a word.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet
 
 from common.errors import check_resources, did_you_mean
-from owner_node.config import CsvOptions
-from owner_node.sources.csv_files import open_csv
-from owner_node.sources.file_kinds import HEAD_BYTES, kind_of
 from owner_node.sources.findings import Findings
-from owner_node.sources.folders import NOT_PARQUET, UNREADABLE, data_files
-from owner_node.sources.loaded import Source
-from owner_node.sources.texts import unreadable
 
-BATCH_RECORDS = 2**16
-"""Records of a Parquet file read at a time."""
-READ_BYTES = 2**20
-"""Bytes of each column of a Parquet file that are read at a time."""
-_PARQUET_MARK = b"PAR1"
-_PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
-_FOREIGN_TYPES = ("BSON", "INTERVAL", "GEOMETRY", "GEOGRAPHY")
-"""Types of Parquet that Arrow does not have."""
-
-
-def open_file(path: Path, form: CsvOptions, findings: Findings) -> Source | None:
-    """Open a file: as Parquet by its magic bytes or name, otherwise as CSV; or a folder of Parquet files.
-
-    Returns:
-        The source, or None if it cannot be read; `findings` says why.
-    """
-    if path.is_dir():
-        return _open_folder(path, findings)
-    head = first_bytes(path, findings)
-    if head is None:
-        return None
-    if not head:
-        findings.add(None, "the file is empty", 1, "export the data again", counted="")
-        return None
-    if (kind := kind_of(path, head)) is not None:
-        findings.add(None, f"this is {kind.name}, neither CSV nor Parquet", 1, kind.hint, counted="")
-        return None
-    if (head.startswith(_PARQUET_MARK) and b"\0" in head) or path.suffix.lower() in _PARQUET_SUFFIXES:
-        return _open_parquet(path, findings)
-    return open_csv(path, head, form, findings)
+HEAD_BYTES = 1024
+"""First bytes of a file that tell its format."""
+_LEFT_OUT = ("_", ".")
+_RULE = 'names that begin with "_" or "." are left out'
+NOT_PARQUET = "not readable as Parquet"
+UNREADABLE = f"write them again, each file has to be complete; move other files out of the folder; {_RULE}"
+"""What to do about files of a folder that are not readable as Parquet."""
 
 
 def first_bytes(path: Path, findings: Findings) -> bytes | None:
@@ -84,99 +53,22 @@ def _close_to(path: Path) -> str:
         return ""
 
 
-class ParquetSource(Source):
-    """Parquet files with the same columns, one after the other. One file is open at a time."""
+def data_files(entries: Iterable[tuple[str, bool]], findings: Findings) -> list[str]:
+    """Return the names of the files that are data, in their order.
 
-    def __init__(self, paths: Sequence[Path], names: Sequence[str]) -> None:
-        self._paths = paths
-        self.names = names
-
-    def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
-        """Read columns in the files' own types (see `Source`)."""
-        try:
-            for path in self._paths:
-                # A buffer per column chunk would hold a whole row group, which can be the whole file.
-                # INT96 in nanoseconds would wrap before 1677 and after 2262.
-                with pa.parquet.ParquetFile(
-                    path, buffer_size=READ_BYTES, pre_buffer=False, coerce_int96_timestamp_unit="us"
-                ) as file:
-                    if tuple(file.schema_arrow.names) != tuple(self.names):
-                        hint = "export the data into another folder, and rename it when it is complete"
-                        changed: Callable[[], list[str]] = partial(list, [path.name])
-                        findings.add(None, "changed while it was read", 1, hint, "file", changed)
-                        return
-                    foreign = _foreign_types(file)
-                    for batch in file.iter_batches(batch_size=BATCH_RECORDS, columns=list(columns)):
-                        yield [
-                            unreadable(len(batch), foreign[name]) if name in foreign else batch.column(name)
-                            for name in columns
-                        ]
-        except (pa.ArrowException, OSError) as fault:
-            check_resources(fault)
-            hint = "the file is damaged or uses a feature that is not supported; write it again"
-            findings.add(None, NOT_PARQUET, 1, hint, counted="")
-
-    def expected(self) -> int | None:
-        """Return the number that the files state; None if they cannot be read any more."""
-        try:
-            return sum(int(pa.parquet.read_metadata(path).num_rows) for path in self._paths)
-        except (pa.ArrowException, OSError) as fault:
-            check_resources(fault)
-            return None
-
-
-def _foreign_types(file: Any) -> dict[str, str]:
-    """Return the columns whose types Arrow would read as mere bytes or integers, with the types' names."""
-    foreign = {}
-    for number in range(len(file.schema)):
-        column = file.schema.column(number)
-        for kind in (column.logical_type.type, column.converted_type):
-            if kind in _FOREIGN_TYPES:
-                foreign[column.path] = kind.lower()
-    for field in file.schema_arrow:
-        # An extension type that no library of this process knows.
-        if not isinstance(field.type, pa.BaseExtensionType) and field.metadata is not None:
-            name = field.metadata.get(b"ARROW:extension:name", b"").decode(errors="replace")
-            foreign |= {field.name: name} if name else {}
-    return foreign
-
-
-def _open_parquet(path: Path, findings: Findings) -> Source | None:
-    try:
-        return ParquetSource([path], tuple(pa.parquet.read_schema(path).names))
-    except (pa.ArrowException, OSError) as fault:
-        check_resources(fault)
-        hint = "write the file again, or give a CSV file a name that does not end in .parquet"
-        findings.add(None, NOT_PARQUET, 1, hint, counted="")
-        return None
-
-
-def _open_folder(folder: Path, findings: Findings) -> Source | None:
-    """Open the Parquet files of a folder, in the order of their names."""
-    try:
-        names = data_files(((entry.name, entry.is_dir()) for entry in folder.iterdir()), findings)
-    except OSError as fault:
-        check_resources(fault)
-        hint = "let the account of the owner node read the folder"
-        findings.add(None, f"the folder cannot be read: {fault.strerror}", 1, hint, counted="")
-        return None
-    damaged, other, first = [], [], None
-    for path in (paths := [folder / name for name in names]):
-        try:
-            if not path.is_file():
-                damaged.append(path.name)
-                continue
-            schema = pa.parquet.read_schema(path).remove_metadata()
-        except (pa.ArrowException, OSError) as fault:
-            check_resources(fault)
-            damaged.append(path.name)
-            continue
-        first = schema if first is None else first
-        if not schema.equals(first):
-            other.append(path.name)
-    findings.add(None, NOT_PARQUET, len(damaged), UNREADABLE, "files", lambda: damaged)
-    hint = "write all files with the same columns, in the same order and of the same types"
-    if other:
-        problem = f"files with other columns than {names[0]!r}"
-        findings.add(None, problem, len(other), hint, "files", lambda: other)
-    return None if findings or first is None else ParquetSource(paths, tuple(first.names))
+    Args:
+        entries: What the folder holds: the name of each entry, and whether it is a folder.
+    """
+    visible = sorted((name, is_folder) for name, is_folder in entries if not name.startswith(_LEFT_OUT))
+    files = [name for name, is_folder in visible if not is_folder]
+    folders = [name for name, is_folder in visible if is_folder]
+    partitions = [name for name in folders if "=" in name]
+    others = [name for name in folders if "=" not in name]
+    hint = "write one folder of Parquet files without partitions, with the partitions' values as columns"
+    findings.add(None, "a folder of partitions", len(partitions), hint, "folders", lambda: partitions)
+    hint = f"move the files into one folder, without others in it; {_RULE}"
+    findings.add(None, "a folder in the folder", len(others), hint, "folders", lambda: others)
+    if not visible:
+        hint = f"put Parquet files into it, or name one CSV or Parquet file in source; {_RULE}"
+        findings.add(None, "this is a folder without Parquet files", 1, hint, counted="")
+    return files

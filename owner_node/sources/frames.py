@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from owner_node.sources import texts
 from owner_node.sources.findings import Findings
-from owner_node.sources.loaded import Source
 from owner_node.sources.person_texts import identifier_texts
+from owner_node.sources.source import Reader
 from owner_node.values.normal_forms import NormalForm
 
 BATCH_RECORDS = 2**16
 """Records that are converted at a time."""
 
 
-class FrameSource(Source):
+class FrameReader(Reader):
     """A DataFrame in memory. The missing values of pandas (None, NaN, NaT, NA) are missing values.
 
     Args:
@@ -50,7 +50,7 @@ class FrameSource(Source):
         return np.concatenate(self._kept) if self._kept else np.zeros(0, dtype=np.bool_)
 
     def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
-        """Read columns in the frame's own types (see `Source`)."""
+        """Read columns in the frame's own types (see `Reader`)."""
         self._kept = []
         for first in range(0, len(self._frame), BATCH_RECORDS):
             records = self._frame.iloc[first : first + BATCH_RECORDS]

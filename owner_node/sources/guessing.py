@@ -21,12 +21,13 @@ import pyarrow.compute as pc
 
 from common.arrays import Int64Array
 from common.model.schema import MOST_DECIMALS, RESERVED_NAMES, fault_of_cell
-from owner_node.config import CsvOptions
-from owner_node.config.dataset import DecimalMark, Thousands
+from common.progress import Progress
 from owner_node.sources.csv_files import CsvText, csv_rows, csv_text, marked_encoding
 from owner_node.sources.dependencies import MOST_VALUES, Dependencies
-from owner_node.sources.files import open_file
+from owner_node.sources.file_source import FileSource
 from owner_node.sources.findings import Findings
+from owner_node.sources.options import CsvOptions, DecimalMark, SourceOptions, Thousands
+from owner_node.sources.source import Reader
 from owner_node.sources.texts import advice, as_text, faults, is_readable, type_name
 from owner_node.values.dates import days
 from owner_node.values.numerals import scale_numerals, ungroup
@@ -302,16 +303,15 @@ def guess(path: Path) -> FileGuess:
     """
     findings = Findings(examples=True)
     form = _form(path) if path.is_file() else CsvOptions()
-    source = open_file(path, form, findings)
+    reader = FileSource(path.stem, str(path), SourceOptions(csv=form)).open(findings, Progress())
     findings.check(path.stem, str(path))
-    if source is None:
+    if reader is None:
         raise findings.error(path.stem, str(path))
-    times = Counter(source.names)
-    columns = [ColumnGuess(name, fault=_fault_of_name(name, times[name])) for name in source.names]
-    n_records, determining = _read(source, columns, findings)
-    source.close()
+    times, is_csv = Counter(reader.names), reader.is_text
+    columns = [ColumnGuess(name, fault=_fault_of_name(name, times[name])) for name in reader.names]
+    n_records, determining = _read(reader, columns, findings)
+    reader.close()
     findings.check(path.stem, str(path))
-    is_csv = type(source).__name__ == "CsvSource"
     decimal, thousands = written = _number_form(columns, form.delimiter) if is_csv else _POINT
     for column in columns:
         column.form = written
@@ -329,13 +329,13 @@ def guess(path: Path) -> FileGuess:
 
 
 def _read(
-    source: Any, columns: Sequence[ColumnGuess], findings: Findings
+    reader: Reader, columns: Sequence[ColumnGuess], findings: Findings
 ) -> tuple[int, Mapping[str, Sequence[str]]]:
     """Update guesses with all records; return their number, and by which columns others are determined."""
     n_records = 0
     dependencies = Dependencies(column.name for column in columns if not column.fault)
     labels: dict[str, dict[str, int]] = {name: {} for name in dependencies.names}
-    for batch in source.batches(source.names, findings):
+    for batch in reader.batches(reader.names, findings):
         n_records += len(batch[0]) if batch else 0
         readable: dict[str, Any] = {}
         for column, array in zip(columns, batch, strict=True):

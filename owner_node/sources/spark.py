@@ -1,4 +1,10 @@
-"""What Spark reads as a source of records: Parquet files anywhere, tables of a catalogue, other formats.
+"""What Spark reads as `source`: Parquet files, a table of a catalogue, or any other format that it knows.
+
+    spark:parquet:PATH              a file or folder, or the address of one, such as s3a://bucket/folder
+    spark:table:CATALOG.DB.TABLE    a table of a catalogue that `[engine] conf` declares
+    spark:FORMAT?option=value&...   what `spark.read.format(FORMAT)` takes, options escaped as in a URL
+
+Passwords and tokens are no part of a source, so that it can be shown: set them in `[engine] conf`.
 
 Such a source has no order of its own. Its records are sorted by all columns that are read, so that they have
 the same numbers whenever their content is the same: two records that could change places are equal. They
@@ -6,51 +12,107 @@ are written once, as Parquet into scratch, and read from there some at a time; t
 source.
 """
 
+import re
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, TypeVar
-
-import pyarrow.parquet as pq
+from typing import Any, ClassVar, TypeVar
+from urllib.parse import parse_qsl, urlencode
 
 from common.errors import ConfigurationError, InternalError
 from common.progress import Progress
-from owner_node.config import DatasetConfig
-from owner_node.config.engine import SparkSettings
-from owner_node.config.spark_source import PARQUET, TABLE, SparkSource
 from owner_node.sources import spark_session
-from owner_node.sources.files import BATCH_RECORDS
+from owner_node.sources.database import SECRET
+from owner_node.sources.files import NOT_PARQUET, UNREADABLE, data_files
 from owner_node.sources.findings import Findings
-from owner_node.sources.folders import NOT_PARQUET, UNREADABLE, data_files
-from owner_node.sources.loaded import Source, Tally
+from owner_node.sources.options import DATABASE_KEYS, SourceOptions
+from owner_node.sources.source import Reader, Source, Tally
+from owner_node.sources.spark_session import SparkSettings
 
+_SPARK = "spark:"
+_PARQUET, _TABLE = "parquet", "table"
+_SIGNED_IN = re.compile(r"//[^/@]*:[^/@]*@|:[^/:@]+/[^/:@]+@")
+"""User and password before the host of an address, as "//user:password@" or Oracle's ":user/password@"."""
+_FORMAT = re.compile(r"[A-Za-z][A-Za-z0-9_.]*")
+_TABLE_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+){0,3}")
+_EXPECTED = (
+    'expected "spark:parquet:PATH", "spark:table:CATALOG.DB.TABLE" or "spark:FORMAT?option=value", such as '
+    '"spark:orc?path=/data/cohort"'
+)
 _WITHOUT_ORDER = ("array", "map", "struct", "variant", "interval")
 """Types that are not sorted by; no attribute or identifier can be read from one."""
+BATCH_RECORDS = 2**16
+"""Records that are read from scratch at a time."""
 _T = TypeVar("_T")
 
 
-def open_frame(
-    dataset: DatasetConfig, source: SparkSource, findings: Findings, progress: Progress
-) -> Source | None:
-    """Let Spark open a source, without reading a record. Its jobs end when the step is to stop.
+class SparkSource(Source):
+    """Parquet files, a table, or another format."""
 
-    Returns:
-        The source, or None if it cannot be used; `findings` says why.
-    """
-    if dataset.spark is None:
-        raise ConfigurationError("there are no settings of Spark", [], "declare them in [engine]")
-    with ExitStack() as closing:
-        opened = SparkRecords(dataset.spark, source, progress)
-        closing.callback(opened.close)
-        if not opened.describe(findings):
-            return None
-        closing.pop_all()
-        return opened
+    begins = re.compile(_SPARK)
+    refused: ClassVar = DATABASE_KEYS | {
+        "csv": "goes with a CSV file; options of a format that Spark reads are part of the source"
+    }
+    needs_spark = True
+
+    def parse(self) -> None:
+        """Take the address apart (see `Source`)."""
+        rest = self.address.removeprefix(_SPARK)
+        self.form, _, self.name = rest.partition(":")
+        """`_PARQUET` or `_TABLE` with its path, address or name; or a format of `spark.read`."""
+        self.format_options: dict[str, str] = {}
+        """Options of another format."""
+        if self.form == _PARQUET and self.name:
+            if "://" in self.name and _SIGNED_IN.search(self.name):
+                raise ValueError("its address has a password; set it in [engine] conf")
+            return
+        if self.form == _TABLE and _TABLE_NAME.fullmatch(self.name):
+            return
+        self.form, _, written = rest.partition("?")
+        if self.form in (_PARQUET, _TABLE) or not _FORMAT.fullmatch(self.form):
+            raise ValueError(_EXPECTED)
+        self.name, self.format_options = "", dict(parse_qsl(written, keep_blank_values=True))
+        if any(map(SECRET.search, self.format_options)) or any(
+            "password=" in option.lower() or _SIGNED_IN.search(option)
+            for option in self.format_options.values()
+        ):
+            raise ValueError("one of its options is a secret; set it in [engine] conf")
+
+    @classmethod
+    def normal(cls, address: str, full: Callable[[str], Path]) -> str:
+        """Make the path of Parquet files absolute, and sort options (see `Source`)."""
+        parsed = cls("", address, SourceOptions())
+        return f"{_SPARK}{_PARQUET}:{full(parsed.name)}" if parsed.files else parsed.place
+
+    @property
+    def place(self) -> str:
+        """What is read, in one form (see `Source`)."""
+        if self.name:
+            return f"{_SPARK}{self.form}:{self.name}"
+        written = urlencode(sorted(self.format_options.items()), safe="/:,*")
+        return f"{_SPARK}{self.form}?{written}" if written else f"{_SPARK}{self.form}"
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The path of Parquet files of this machine (see `Source`)."""
+        return (Path(self.name),) if self.form == _PARQUET and "://" not in self.name else ()
+
+    def open(self, findings: Findings, progress: Progress) -> Reader | None:
+        """Let Spark open it; its jobs end when the step is to stop (see `Source`)."""
+        if self.spark is None:
+            raise ConfigurationError("there are no settings of Spark", [], "declare them in [engine]")
+        with ExitStack() as closing:
+            opened = SparkReader(self.spark, self, progress)
+            closing.callback(opened.close)
+            if not opened.describe(findings):
+                return None
+            closing.pop_all()
+            return opened
 
 
-class SparkRecords(Source):
+class SparkReader(Reader):
     """Records that Spark reads; its session is in use until they are closed."""
 
     ordered = False
@@ -72,7 +134,9 @@ class SparkRecords(Source):
         return not findings and self._try(lambda: self._alike(findings), findings) is True
 
     def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
-        """Read columns in the types of Parquet (see `Source`)."""
+        """Read columns in the types of Parquet (see `Reader`)."""
+        import pyarrow.parquet as pq
+
         path = self._try(lambda: self._write(columns), findings)
         if path is None:
             return
@@ -88,7 +152,7 @@ class SparkRecords(Source):
         dropping: Collection[str],
         findings: Findings,
     ) -> Tally | None:
-        """Let Spark count (see `Source`)."""
+        """Let Spark count (see `Reader`)."""
         from pyspark.sql import functions as sql
 
         def count() -> Tally:
@@ -112,12 +176,12 @@ class SparkRecords(Source):
         """Let Spark open the source; None if a folder of Parquet files has what Spark would read wrongly."""
         session = self._closing.enter_context(spark_session.using(self._settings))
         reader = session.read
-        if self._source.form == TABLE:
+        if self._source.form == _TABLE:
             return reader.table(self._source.name)
-        if self._source.form == PARQUET:
+        if self._source.form == _PARQUET:
             self._check_folder(session, findings)
             return None if findings else self._parquet(reader)
-        return reader.format(self._source.form).options(**self._source.options).load()
+        return reader.format(self._source.form).options(**self._source.format_options).load()
 
     @property
     def _address(self) -> str:
@@ -145,7 +209,7 @@ class SparkRecords(Source):
 
     def _alike(self, findings: Findings) -> bool:
         """Report Parquet files that differ in columns: Spark would fill or leave out what differs."""
-        if self._source.form == PARQUET:
+        if self._source.form == _PARQUET:
             reader = spark_session.session(self._settings).read
             merged = self._parquet(reader.option("mergeSchema", "true")).schema
             first = {field.name: field.dataType for field in self._frame.schema}

@@ -23,9 +23,9 @@ import sys
 import time
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,7 +43,7 @@ from common.errors import (
 )
 from common.files import write_atomic
 from common.progress import Progress, StepStoppedError
-from owner_node.config.engine import SparkSettings
+from common.workspace import Workspace
 
 _log = logging.getLogger(__name__)
 SMALLEST_JAVA = 17
@@ -70,6 +70,30 @@ _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 _LOGGERS = "DataFrameQueryContextLogger", "SQLQueryContextLogger"
 """Loggers by which pyspark writes errors of a query, which quote values, to the standard error."""
 _lock = Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """How the Spark session of an owner node is started."""
+
+    master: str
+    """Where Spark runs, such as "local[2]" or "spark://host:7077"."""
+    workspace: Workspace
+    """Memory of the driver; and the folder that the driver and all executors read and write."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Further settings of Spark, which override the defaults."""
+    extra_jars: tuple[Path, ...] = ()
+    """Archives of Java classes for the driver and the executors."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the driver does all the work in its own process."""
+        return self.master.startswith("local")
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether Spark encrypts what its processes send: a standalone cluster needs a secret for that."""
+        return not self.master.startswith("spark://") or "spark.authenticate.secret" in self.conf
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from common.arrays import BoolArray, Int64Array
 from common.errors import did_you_mean
 from common.model.schema import Attribute, AttributeType
-from owner_node.config import CsvOptions
 from owner_node.sources import texts
 from owner_node.sources.findings import Findings
+from owner_node.sources.options import CsvOptions
 from owner_node.values import dates
 from owner_node.values.numerals import Scaled, bools, ints, scale_numerals
 

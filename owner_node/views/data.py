@@ -26,10 +26,10 @@ from owner_node.engines.pinned import pin
 from owner_node.engines.sampling import in_memory
 from owner_node.linking import linkage_key
 from owner_node.linking.tokens import KEY_SIZE
+from owner_node.loading import LoadedData, check_sendable, load, schema_of
+from owner_node.loading.advice import advice
+from owner_node.loading.hidden import hidden_files
 from owner_node.masking.tasks import AttributeTask, mask_tasks, mechanism_of
-from owner_node.sources import LoadedData, check_sendable, load, schema_of
-from owner_node.sources.advice import advice
-from owner_node.sources.hidden import hidden_files
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import DaemonPresence
 
@@ -61,7 +61,7 @@ def data_document(
     _check_sums(owner, dataset, schema)
     return {
         "name": dataset.name,
-        "source": dataset.place,
+        "source": dataset.origin.shown,
         "budget": dataset.budget,
         "total_epsilon": str(dataset.total_epsilon),
         "schema": json.loads(schema.to_bytes()),

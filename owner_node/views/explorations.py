@@ -24,8 +24,8 @@ from owner_node.explore.advice import name_of
 from owner_node.explore.page import render_page
 from owner_node.explore.results import Results
 from owner_node.explore.sweep import ExploredTable, ExploreRequest, check_known, check_question, explore
+from owner_node.loading import schema_of
 from owner_node.risk.trials import Randomness
-from owner_node.sources import schema_of
 
 _NAME = re.compile("[0-9a-f]{16}")
 _ABOUT = ("dataset", "created", "mechanisms", "epsilons", "ks", "rank_noises", "repetitions", "known")

@@ -16,6 +16,7 @@ from owner_node.engines.pinned import pin
 from owner_node.engines.sampling import sample_text, sampled
 from owner_node.explore.distortion import distortions
 from owner_node.explore.preview import FEWEST_TRIED, Earlier, most_records, preview
+from owner_node.loading import schema_of
 from owner_node.masking.foreseen import Forecast, Reidentification
 from owner_node.masking.tasks import AttributeTask
 from owner_node.release.decisions import Decisions
@@ -24,7 +25,6 @@ from owner_node.release.product import Prepared
 from owner_node.release.request_view import request_view
 from owner_node.risk.attacks import LINKING, WORDS
 from owner_node.risk.trials import Randomness
-from owner_node.sources import schema_of
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session, Sessions

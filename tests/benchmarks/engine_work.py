@@ -21,11 +21,12 @@ import pyarrow.parquet as pq
 from common.model.schema import Attribute, AttributeType
 from common.workspace import Workspace
 from owner_node.config import DatasetConfig
-from owner_node.config.engine import EngineKind, SparkSettings
+from owner_node.config.engine import EngineKind
 from owner_node.engines.pinned import pin
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask
 from owner_node.sources import spark_session
+from owner_node.sources.spark_session import SparkSettings
 
 LARGEST = 10**7
 THREADS = 2

@@ -19,12 +19,12 @@ from common.settings import validate
 from deploy.demo_data import hospitals
 from owner_node.config.dataset import DatasetTable
 from owner_node.explore.assessment import GridSetting, plan_cell
+from owner_node.loading import load
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.tasks import AttributeTask
 from owner_node.risk.draws import SortedAttribute
 from owner_node.risk.trials import CONTROL_SHARE, People, crowd_of
 from owner_node.risk.utility import OriginalRecords
-from owner_node.sources import load
 from tests.papers import data_sets
 from tests.papers.data_sets import DataSet
 from tests.papers.prepare import SETUPS

@@ -29,9 +29,9 @@ from common.wire.decoding import decode
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import AGGREGATOR
 from owner_node.config import load as load_config
+from owner_node.loading import load
 from owner_node.masking.tasks import frequency_order
 from owner_node.risk.measures import mean_sse
-from owner_node.sources import load
 from owner_node.state.outbox import Outbox
 from tests.papers.prepare import DATASET, DESCRIPTION
 

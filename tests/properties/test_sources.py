@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.model.schema import Attribute, AttributeType
-from owner_node.config import CsvOptions, DatasetConfig
-from owner_node.sources import LoadedData, load
+from owner_node.config import DatasetConfig
+from owner_node.loading import LoadedData, load
+from owner_node.sources.options import CsvOptions
 from owner_node.values import dates
 from owner_node.values.numerals import scale_numerals
 

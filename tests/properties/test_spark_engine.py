@@ -23,11 +23,12 @@ from hypothesis import strategies as st
 from common.errors import CancelledError, InternalError
 from common.workspace import Workspace
 from owner_node.config import DatasetConfig
-from owner_node.config.engine import EngineKind, SparkSettings
+from owner_node.config.engine import EngineKind
 from owner_node.engines.pinned import PinnedData, pin
 from owner_node.engines.spark import Cluster
 from owner_node.masking.mask import mask_with
 from owner_node.masking.tasks import AttributeTask
+from owner_node.sources.spark_session import SparkSettings
 from tests.fakes.bits import SeededBits
 from tests.properties.test_engines import (
     ATTRIBUTES,

@@ -8,9 +8,9 @@ import pytest
 
 from common.errors import DataChangedError, RefusedError
 from owner_node.config import PolicyConfig
+from owner_node.loading import load
 from owner_node.masking.foreseen import Forecast
 from owner_node.release.appraisal import MOST_KEPT
-from owner_node.sources import load
 from owner_node.state.answers import Failure
 from owner_node.state.session import SessionState
 from tests.fakes.offered_plans import approve, consent, events, offered, session, under

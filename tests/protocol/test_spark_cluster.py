@@ -22,12 +22,13 @@ from common.model.schema import Attribute, AttributeType
 from common.progress import Progress, StepStoppedError
 from common.workspace import Workspace
 from owner_node.config import DatasetConfig
-from owner_node.config.engine import EngineKind, SparkSettings
+from owner_node.config.engine import EngineKind
 from owner_node.engines.pinned import PinnedData, pin
 from owner_node.engines.spark import Cluster
+from owner_node.loading import count_records
 from owner_node.masking.mask import mask_with
 from owner_node.masking.tasks import AttributeTask
-from owner_node.sources import count_records
+from owner_node.sources.spark_session import SparkSettings
 from tests.fakes.bits import SeededBits
 from tests.spark_cluster import QUIET, SMALL, StandaloneCluster, free_port, standalone_cluster
 

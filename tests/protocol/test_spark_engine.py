@@ -9,7 +9,8 @@ import pytest
 from common.errors import SourceUnreachableError
 from common.workspace import Workspace
 from owner_node.config import PolicyConfig
-from owner_node.config.engine import EngineKind, OwnerEngineSection, SparkSettings
+from owner_node.config.engine import EngineKind, OwnerEngineSection
+from owner_node.sources.spark_session import SparkSettings
 from tests.fakes.offering import N_RECORDS, Offering
 from tests.protocol.test_disk_engine import agreed, disjoint, scratch
 from tests.spark_cluster import QUIET, SMALL

@@ -17,7 +17,7 @@ from owner_node.cli.releases import _verify_own
 from owner_node.config import OwnerConfig
 from owner_node.config.dataset import MatchTable
 from owner_node.ledger.ledger import Ledger
-from owner_node.sources.simulated import RECORDS
+from owner_node.loading.simulated import RECORDS
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
 from owner_node.state.sessions import Sessions

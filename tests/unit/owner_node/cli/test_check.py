@@ -10,7 +10,7 @@ from common.cli import console
 from common.errors import DataError
 from owner_node import config
 from owner_node.cli import application
-from owner_node.sources import load
+from owner_node.loading import load
 
 OWNER = """
 [owner]

@@ -17,7 +17,7 @@ from common.errors import ConfigurationError, DataError
 from owner_node.cli import application
 from owner_node.cli.init import FILL_IN, dataset_text, head
 from owner_node.config import load
-from owner_node.sources import load as load_data
+from owner_node.loading import load as load_data
 from owner_node.sources.guessing import guess
 
 HEADER = ["patient", "age", "income", "admitted", "ward", "emergency", "note", "postal"]

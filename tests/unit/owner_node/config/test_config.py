@@ -12,10 +12,11 @@ from common.errors import ConfigurationError, UsageError
 from common.model.schema import Attribute, AttributeType
 from common.settings import Section
 from common.workspace import machine_memory
-from owner_node.config import CsvOptions, KnownAggregator, OwnerConfig, PolicyConfig, load
+from owner_node.config import KnownAggregator, OwnerConfig, PolicyConfig, load
 from owner_node.config.dataset import DatasetTable
 from owner_node.config.engine import EngineKind
-from owner_node.config.spark_source import parse_spark_source
+from owner_node.sources.options import CsvOptions, SourceOptions
+from owner_node.sources.spark import SparkSource
 from owner_node.values.normal_forms import NormalForm
 
 SAMPLES = Path(__file__).parents[4] / "deploy" / "samples"
@@ -388,12 +389,12 @@ def test_what_spark_reads_is_one_source_however_it_is_written(tmp_path, source, 
     """Budgets follow the source: it has one form, and no secret in it."""
     if place is None:
         with pytest.raises(ValueError, match=r"expected \"spark:parquet|is a secret|has a password"):
-            parse_spark_source(source)
+            SparkSource.normal(source, Path)
         return
     expected = place.format(folder=tmp_path)
-    found = parse_spark_source(source, lambda path: tmp_path / path).place
+    found = SparkSource.normal(source, lambda path: tmp_path / path)
     assert found == expected
-    assert parse_spark_source(found).place == expected
+    assert SparkSource("people", found, SourceOptions()).place == expected
 
 
 def test_engines_are_chosen_by_size_unless_one_is_named():

@@ -11,10 +11,11 @@ import pytest
 from common.errors import ConfigurationError, DataError
 from common.model.schema import Attribute, Schema, excesses
 from owner_node.config import DatasetConfig, load
-from owner_node.config.database import parse_database_url
 from owner_node.config.shared_schema import export_schema, read_schema
-from owner_node.sources import count_records, schema_of
-from owner_node.sources import load as load_data
+from owner_node.loading import count_records, schema_of
+from owner_node.loading import load as load_data
+from owner_node.sources import kind_of
+from owner_node.sources.options import SourceOptions
 
 HEAD = """
 [owner]
@@ -63,7 +64,7 @@ def test_everything_about_a_database_reaches_the_run_time_form(tmp_path):
     assert dataset.source == f"{URL}?sslmode=verify-full"
     assert (dataset.query, dataset.query_timeout) == ("select age from people", timedelta(minutes=5))
     assert (dataset.password_file, dataset.password_env) == (tmp_path / "secret", None)
-    assert dataset.place == "postgresql://db.example:5432/clinic"
+    assert dataset.origin.shown == "postgresql://db.example:5432/clinic"
 
 
 def test_the_file_of_a_sqlite_database_is_a_path(tmp_path, monkeypatch):
@@ -71,7 +72,7 @@ def test_the_file_of_a_sqlite_database_is_a_path(tmp_path, monkeypatch):
     monkeypatch.chdir("/")
     for written in ("data/../people.db", f"{tmp_path}/people.db"):
         dataset = read(tmp_path, text(f'source = "sqlite:///{written}"\n{QUERY}'))["people"]
-        assert dataset.source == dataset.place == f"sqlite:///{tmp_path}/people.db"
+        assert dataset.source == dataset.origin.shown == f"sqlite:///{tmp_path}/people.db"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_the_path_of_a_sqlite_database_may_hold_anything(tmp_path):
     folder = tmp_path / "a@b:c #1?x=%20"
     folder.mkdir()
     dataset = read(folder, text(f'source = "sqlite:///x.db"\n{QUERY}'))["people"]
-    assert dataset.place == f"sqlite:///{folder}/x.db"
+    assert dataset.origin.shown == f"sqlite:///{folder}/x.db"
 
 
 def test_two_names_of_one_sqlite_file_have_one_budget(tmp_path):
@@ -166,14 +167,14 @@ def test_two_names_of_one_sqlite_file_have_one_budget(tmp_path):
 )
 def test_addresses_of_any_kind_are_shown_without_users(url, shown):
     """Host, port and database are enough to know a database by."""
-    assert parse_database_url(url).shown == shown
+    assert kind_of(url)("people", url, SourceOptions()).shown == shown
 
 
 def test_the_example_of_the_page_is_valid(tmp_path):
     """What a newcomer pastes is read without a complaint."""
     (example,) = re.findall(r"^ *```toml\n(.*?)^ *```$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
     dataset = read(tmp_path, example)["treatments"]
-    assert dataset.place == "postgresql://database.hospital.example:5432/clinic"
+    assert dataset.origin.shown == "postgresql://database.hospital.example:5432/clinic"
     assert dataset.password_file == tmp_path / "database-password"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from owner_node.config.database import one_select
+from owner_node.sources.options import one_select
 
 GOOD = (
     "select a from t",

@@ -25,11 +25,11 @@ from owner_node.engines.pinned import MemoryRecords, PinnedData, pin
 from owner_node.engines.sampling import sampled
 from owner_node.engines.snapshot import SnapshotRecords
 from owner_node.engines.sorting import Sorter
+from owner_node.loading import open_reading
 from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.forecast import forecast
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask
-from owner_node.sources import open_reading
 from tests.small_disk import SmallDisk
 
 MEMORY = 256 * 10**6

@@ -10,7 +10,6 @@ import pytest
 
 from common.model.schema import Attribute, AttributeType
 from owner_node.config import DatasetConfig
-from owner_node.config.database import place_of
 from owner_node.ledger.budget_terms import EVIDENCE, Column
 from owner_node.ledger.columns import columns_of
 
@@ -21,11 +20,12 @@ WARD = Attribute("ward", AttributeType.CATEGORY, 0, 2, categories=("medicine", "
 BOOLEAN = Attribute("emergency", AttributeType.BOOLEAN, 0, 1)
 
 
-def dataset(source: str, query: str | None = None) -> DatasetConfig:
-    """A data set with a source."""
-    return DatasetConfig(
+def place_of(source: str, query: str | None = None) -> str:
+    """Return the place of a source."""
+    settings = DatasetConfig(
         name="d", source=source, query=query, budget="d", total_epsilon=Decimal(1), attributes=(NUMBER,)
     )
+    return settings.origin.place
 
 
 def recognised(attribute: Attribute, values: np.ndarray, key: bytes = KEY) -> Column:
@@ -45,7 +45,7 @@ def test_a_file_is_where_its_links_lead(tmp_path: Path) -> None:
     (tmp_path / "patients.csv").write_text("x")
     (tmp_path / "link.csv").symlink_to(tmp_path / "patients.csv")
     places = {
-        place_of(dataset(str(path)))
+        place_of(str(path))
         for path in (
             tmp_path / "patients.csv",
             tmp_path / "link.csv",
@@ -53,19 +53,19 @@ def test_a_file_is_where_its_links_lead(tmp_path: Path) -> None:
         )
     }
     assert len(places) == 1
-    assert place_of(dataset(str(tmp_path / "staff.csv"))) not in places
+    assert place_of(str(tmp_path / "staff.csv")) not in places
 
 
 def test_a_database_is_its_address_and_query() -> None:
     """Credentials, drivers and blanks make no other place of it; another query does, and shows no text."""
     query = "SELECT age FROM patients WHERE name <> 'Miller'"
-    one = place_of(dataset("postgresql+psycopg://me@db.example:5432/clinic", query))
-    same = place_of(dataset("postgresql://you@DB.example/clinic", query.replace(" ", "\n  ")))
+    one = place_of("postgresql+psycopg://me@db.example:5432/clinic", query)
+    same = place_of("postgresql://you@DB.example/clinic", query.replace(" ", "\n  "))
     assert one == same
     assert "Miller" not in one
     assert "me@" not in one
-    assert place_of(dataset("postgresql://db.example/clinic", query + " AND age > 3")) != one
-    assert place_of(dataset("postgresql://db.example/other", query)) != one
+    assert place_of("postgresql://db.example/clinic", query + " AND age > 3") != one
+    assert place_of("postgresql://db.example/other", query) != one
 
 
 def test_order_and_decimals_do_not_hide_a_number(incomes: np.ndarray) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from common.errors import ConfigurationError
 from common.model.schema import MatchPass
-from owner_node import sources
+from owner_node import loading
 from owner_node.linking.match_check import PassCheck
 from owner_node.linking.match_tokens import all_passes, key_columns, pass_key, secret_order
 from owner_node.values.match_keys import KeyColumns
@@ -146,7 +146,7 @@ def test_simulated_persons_of_a_trial_are_told_apart_by_every_pass(tmp_path):
     tokens = []
     for place in (0, 0, 1):
         simulated = replace(dataset, simulated=place)
-        loaded = sources.load(simulated, [])
+        loaded = loading.load(simulated, [])
         columns = key_columns(simulated, loaded.identifiers, loaded.n_records)
         (found,) = all_passes(columns, simulated.passes, KEY, np.arange(loaded.n_records))
         assert len(found.sent.tokens) == found.sent.complete == loaded.n_records > 0

@@ -18,10 +18,10 @@ from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.plan_rules import PlannedWork
 from owner_node.engines.pinned import PinnedData, in_memory
 from owner_node.ledger.ledger import EntryKind
+from owner_node.loading import LoadCounts, LoadedData
 from owner_node.local.charge import LOCAL, LocalWork, Standing, new_id
 from owner_node.release.approvals import Person
 from owner_node.release.records import Records
-from owner_node.sources import LoadCounts, LoadedData
 from tests.fakes.consent_plans import local_work, planned
 
 AGE = Attribute("age", AttributeType.INTEGER, 0, 120)

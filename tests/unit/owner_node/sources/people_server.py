@@ -12,7 +12,7 @@ import pytest
 from common.errors import DataError, TesseraError
 from common.model.schema import Attribute
 from owner_node.config import DatasetConfig
-from owner_node.sources import load
+from owner_node.loading import load
 from tests.postgres_server import PASSWORD, PostgresServer, postgres_server
 
 VARIABLE = "TESSERA_TEST_PASSWORD"

@@ -14,10 +14,10 @@ import pytest
 
 from common.errors import DataError, ExitCode
 from common.workspace import Workspace
-from owner_node.config import CsvOptions
 from owner_node.config.engine import EngineKind
 from owner_node.engines.pinned import pin
-from owner_node.sources import count_records, load
+from owner_node.loading import count_records, load
+from owner_node.sources.options import CsvOptions
 from tests.unit.owner_node.sources.conftest import AGE, ALL, SEEN, SEX, SMOKER, WEIGHT
 
 

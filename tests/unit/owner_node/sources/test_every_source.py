@@ -20,7 +20,7 @@ from common.errors import DataError, SourceUnreachableError, UsageError
 from common.model.schema import Attribute, AttributeType
 from owner_node.config import DatasetConfig
 from owner_node.connection.worker import PASSING
-from owner_node.sources import count_records, load, schema_of
+from owner_node.loading import count_records, load, schema_of
 from tests.postgres_server import PASSWORD, PostgresServer, postgres_server
 from tests.unit.owner_node.sources.conftest import AGE, ALL, SEEN, SEX, WEIGHT
 

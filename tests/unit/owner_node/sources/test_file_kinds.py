@@ -19,9 +19,9 @@ import pyarrow.parquet
 import pytest
 
 from common.errors import DataError
-from owner_node.config import CsvOptions
-from owner_node.sources import count_records, load
+from owner_node.loading import count_records, load
 from owner_node.sources.guessing import guess
+from owner_node.sources.options import CsvOptions
 from tests.unit.owner_node.sources.conftest import AGE, SEX
 
 CSV = b"age,sex\n12,male\n13,female\n"

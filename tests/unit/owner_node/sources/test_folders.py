@@ -11,7 +11,7 @@ from common.workspace import Workspace
 from owner_node.config import DatasetConfig
 from owner_node.config.engine import EngineKind
 from owner_node.engines.pinned import pin
-from owner_node.sources import count_records, load
+from owner_node.loading import count_records, load
 
 TABLE = pa.table({"age": list(range(20)), "sex": ["female", "male"] * 10})
 NOT_PARQUET = "not readable as Parquet"

@@ -9,9 +9,9 @@ import pytest
 
 from common.errors import DataError
 from owner_node.config import DatasetConfig
+from owner_node.loading.reading import Reading, gather
 from owner_node.sources.findings import Findings
-from owner_node.sources.frames import BATCH_RECORDS, FrameSource
-from owner_node.sources.reading import Reading, gather
+from owner_node.sources.frames import BATCH_RECORDS, FrameReader
 from owner_node.values.normal_forms import NormalForm
 from tests.unit.owner_node.sources.conftest import AGE, ALL, SEX, WEIGHT
 from tests.unit.owner_node.sources.test_every_source import GOOD, UNITS
@@ -28,7 +28,7 @@ def settings(**changes) -> DatasetConfig:
 def loaded(frame: pd.DataFrame, **changes):
     """Load a frame."""
     dataset, findings = settings(**changes), Findings()
-    result = gather(Reading(dataset, dataset.attributes, FrameSource(frame), findings))
+    result = gather(Reading(dataset, dataset.attributes, FrameReader(frame), findings))
     findings.check("patients", "the DataFrame")
     return result
 
@@ -90,7 +90,7 @@ def test_columns_that_cannot_be_read(values, kind):
     expected = [("age", f"values of type {kind} cannot be read", 2)]
     frame = pd.DataFrame({"age": values})
     assert problems(frame) == expected
-    source, findings = FrameSource(frame, dropping=list(frame.columns)), Findings()
+    source, findings = FrameReader(frame, dropping=list(frame.columns)), Findings()
     assert [len(array) for (array,) in source.batches(("age",), findings)] == [2]
     assert source.kept.tolist() == [True, True]
 
@@ -107,7 +107,7 @@ def test_who_is_identified_by_nothing_is_left_out_too():
     """As in a file: a blank identifier is a missing one, by the normal form that was declared."""
     frame = pd.DataFrame({"id": ["a1", " ", "b2", None, "--"], "age": [1, 2, 3, 4, 5]})
     for steps, kept in (((), [0, 2, 4]), (("digits-only",), [0, 2])):
-        source = FrameSource(frame, dropping=["id", "age"], identifiers={"id": NormalForm(steps)})
+        source = FrameReader(frame, dropping=["id", "age"], identifiers={"id": NormalForm(steps)})
         list(source.batches(("id", "age"), Findings()))
         assert np.flatnonzero(source.kept).tolist() == kept
 
@@ -117,7 +117,7 @@ def test_records_with_missing_values_are_left_out_and_known():
     ages = np.arange(BATCH_RECORDS + 10, dtype=float) % 100
     ages[[3, BATCH_RECORDS + 4]] = np.nan
     frame = pd.DataFrame({"age": ages, "other": None})
-    source, dataset = FrameSource(frame, dropping=list(frame.columns)), settings()
+    source, dataset = FrameReader(frame, dropping=list(frame.columns)), settings()
     result = gather(Reading(dataset, dataset.attributes, source, findings := Findings()))
     findings.check("patients", "the DataFrame")
     assert result.n_records == len(frame) - 2

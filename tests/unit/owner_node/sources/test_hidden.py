@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from owner_node.config import load
-from owner_node.sources.hidden import hidden_files
+from owner_node.loading.hidden import hidden_files
 
 OWNER = """
 [owner]

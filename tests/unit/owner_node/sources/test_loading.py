@@ -15,8 +15,8 @@ import pytest
 
 from common.errors import DataError, UsageError
 from common.model.schema import MISSING_CATEGORY, Attribute, AttributeType, IdentifierRules, Schema
-from owner_node.config import CsvOptions
-from owner_node.sources import count_records, load, schema_of
+from owner_node.loading import count_records, load, schema_of
+from owner_node.sources.options import CsvOptions
 from tests.unit.owner_node.sources.conftest import AGE, ALL, SEEN, SEX, SMOKER, STAGE, WEIGHT
 
 CSV = (

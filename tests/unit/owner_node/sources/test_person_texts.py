@@ -17,10 +17,10 @@ import pytest
 from common.errors import DataError
 from owner_node.config import DatasetConfig
 from owner_node.config.dataset import MatchTable
-from owner_node.sources import load, reading, schema_of
-from owner_node.sources.advice import advice
+from owner_node.loading import load, reading, schema_of
+from owner_node.loading.advice import advice
 from owner_node.sources.findings import Findings
-from owner_node.sources.frames import FrameSource
+from owner_node.sources.frames import FrameReader
 from owner_node.sources.frames import _arrow as arrow_of_frame
 from owner_node.sources.person_texts import person_texts
 from owner_node.sources.sql_values import arrow
@@ -206,7 +206,7 @@ def test_one_person_is_one_text_in_postgresql(dataset, server, tmp_path, kind):
 def test_one_person_is_one_text_in_a_notebook(dataset, column):
     """Frames follow the rule of files."""
     settings = dataset(None, identifier=("id",))
-    source = FrameSource(pd.DataFrame({"id": column, "age": AGES}))
+    source = FrameReader(pd.DataFrame({"id": column, "age": AGES}))
     findings = Findings()
     loaded = reading.gather(reading.Reading(settings, settings.attributes, source, findings))
     findings.check("people", "a frame")
@@ -235,7 +235,7 @@ def test_a_timestamp_among_others(dataset, monkeypatch):
     pa.parquet.write_table(pa.table({"id": moments, "age": [1] * 30}), settings.source)
     digests = set()
     for size in (2**16, 7, 1):
-        monkeypatch.setattr("owner_node.sources.files.BATCH_RECORDS", size)
+        monkeypatch.setattr("owner_node.sources.parquet_files.BATCH_RECORDS", size)
         loaded = load(settings)
         assert loaded.identifiers[0].to_pylist() == expected
         digests.add(loaded.digest)

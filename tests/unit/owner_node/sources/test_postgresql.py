@@ -11,11 +11,12 @@ import pytest
 
 from common.errors import DataError
 from common.model.schema import Attribute, AttributeType
+from common.progress import Progress
 from deploy.local_setup import HOST
 from owner_node.config import DatasetConfig
-from owner_node.sources import count_records, load
+from owner_node.loading import count_records, load
 from owner_node.sources.findings import Findings
-from owner_node.sources.sql import BATCH_RECORDS, open_query
+from owner_node.sources.sql import BATCH_RECORDS
 from tests.postgres_server import ADMIN, PASSWORD, PostgresServer
 from tests.unit.owner_node.sources.conftest import AGE, SEEN, SEX, SMOKER
 from tests.unit.owner_node.sources.people_server import asking, failure, people_server, values
@@ -176,7 +177,7 @@ def test_columns_that_are_not_declared_are_not_read(ask):
 def test_records_come_in_batches(ask):
     """Memory holds some records at a time, and joining them loses none."""
     findings = Findings()
-    source = open_query(ask("select * from people", AGE), findings)
+    source = ask("select * from people", AGE).origin.open(findings, Progress())
     assert source is not None
     sizes = [len(age) for (age,) in source.batches(["age"], findings)]
     source.close()
@@ -203,7 +204,7 @@ def test_one_snapshot_for_everything(server, ask):
     """Records that arrive while a data set is read are not in it, whatever is asked of it afterwards."""
     server.run("create table arriving as select 1 as age")
     findings = Findings()
-    source = open_query(ask("select * from arriving", AGE), findings)
+    source = ask("select * from arriving", AGE).origin.open(findings, Progress())
     assert source is not None
     server.run("insert into arriving values (2)")
     assert [age.to_pylist() for (age,) in source.batches(["age"], findings)] == [[1]]

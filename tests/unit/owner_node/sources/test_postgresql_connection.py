@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from common.errors import ConfigurationError, ExitCode, SourceUnreachableError
-from owner_node.sources import load
+from common.progress import Progress
+from owner_node.loading import load
 from owner_node.sources.findings import Findings
-from owner_node.sources.sql import open_query
 from tests.postgres_server import PASSWORD, PostgresServer
 from tests.unit.owner_node.sources.conftest import AGE
 from tests.unit.owner_node.sources.people_server import VARIABLE, asking, failure, people_server, values
@@ -96,7 +96,7 @@ def test_a_database_that_is_away_is_waited_for(server, ask, caplog):
     settings = ask("select * from people", AGE)
     findings = Findings()
     with caplog.at_level(logging.DEBUG):
-        source = open_query(settings, findings)
+        source = settings.origin.open(findings, Progress())
         assert source is not None
         batches = source.batches(["age"], findings)
         next(batches)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from common.model.schema import Attribute, AttributeType
-from owner_node.config import CsvOptions
-from owner_node.sources import load
+from owner_node.loading import load
+from owner_node.sources.options import CsvOptions
 
 pytestmark = pytest.mark.needs("data")
 

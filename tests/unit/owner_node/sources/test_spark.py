@@ -17,8 +17,8 @@ from common.model.schema import Attribute, AttributeType
 from common.workspace import Workspace
 from owner_node import doctor
 from owner_node.config import DatasetConfig
-from owner_node.config.engine import SparkSettings
-from owner_node.sources import count_records, load, probe
+from owner_node.loading import count_records, load, probe
+from owner_node.sources.spark_session import SparkSettings
 from tests.spark_cluster import QUIET, SMALL
 from tests.unit.owner_node.sources.test_folders import FOLDERS, check, write
 

@@ -16,7 +16,8 @@ import pytest
 from common.errors import DataError, SourceUnreachableError
 from common.model.schema import Attribute, AttributeType
 from owner_node.config import DatasetConfig
-from owner_node.sources import count_records, load, sql_connection, sql_faults
+from owner_node.loading import count_records, load
+from owner_node.sources import sql
 from tests.unit.owner_node.sources.conftest import AGE, SEX
 
 NUMBER = Attribute("x", AttributeType.NUMBER, -(10**18), 10**18, decimals=17)
@@ -133,7 +134,7 @@ def test_files_that_are_none(ask, tmp_path):
 
 def test_a_locked_file_is_waited_for(ask, monkeypatch):
     """Whoever writes to the file ends no release; the owner node comes back."""
-    monkeypatch.setattr(sql_connection, "CONNECT_SECONDS", 0)
+    monkeypatch.setattr(sql, "CONNECT_SECONDS", 0)
     settings = ask("select age from people", AGE)
     connection = sqlite3.connect(settings.source.removeprefix("sqlite:///"), isolation_level=None)
     connection.execute("begin exclusive")
@@ -144,7 +145,7 @@ def test_a_locked_file_is_waited_for(ask, monkeypatch):
 
 def test_hints_are_about_a_file(ask, monkeypatch):
     """There is no server, user, port, firewall or log whose settings could be corrected."""
-    monkeypatch.setattr(sql_connection, "CONNECT_SECONDS", 0)
+    monkeypatch.setattr(sql, "CONNECT_SECONDS", 0)
     hints = []
     for query in ("select age from peopel", "select 1 as age) as x; delete from people; --"):
         with pytest.raises(DataError) as caught:
@@ -156,7 +157,7 @@ def test_hints_are_about_a_file(ask, monkeypatch):
         with pytest.raises(SourceUnreachableError) as away:
             load(settings)
     hints.append(away.value.hint)
-    hints += [sql_faults.explain(_error(name), settings, DAY).hint for name in ("SQLITE_PERM", "22021")]
+    hints += [sql.explain(_error(name), settings.origin, DAY).hint for name in ("SQLITE_PERM", "22021")]
     for hint in hints:
         assert not re.search(r"\b(host|port|firewall|user that|log may|client_encoding|tools)\b", hint), hint
 

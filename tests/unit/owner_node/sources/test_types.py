@@ -16,11 +16,11 @@ import pytest
 
 from common.errors import DataError
 from common.model.schema import Attribute, AttributeType
-from owner_node.sources import load
+from owner_node.loading import load
+from owner_node.loading.reading import Reading, gather
 from owner_node.sources.findings import Findings
 from owner_node.sources.guessing import guess
-from owner_node.sources.loaded import Source
-from owner_node.sources.reading import Reading, gather
+from owner_node.sources.source import Reader
 from tests.unit.owner_node.sources.conftest import AGE, SEEN, SEX, SMOKER, WEIGHT
 
 _ID = uuid.UUID("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11")
@@ -31,7 +31,7 @@ SEXES, AGES, DAYS = [1, 0], [7, 120], [18_262, 0]
 _DATES = [date(2020, 1, 1), None, date(1970, 1, 1)]
 
 
-class ArraySource(Source):
+class ArrayReader(Reader):
     """One column that is an Arrow array."""
 
     def __init__(self, array: Any) -> None:
@@ -180,7 +180,7 @@ def test_types_that_are_taken(dataset, tmp_path, name):
     declared = replace(attribute, name="x")
     settings = dataset(None, ".parquet", attributes=(declared,), missing="drop")
     findings = Findings()
-    loaded = gather(Reading(settings, (declared,), ArraySource(array), findings))
+    loaded = gather(Reading(settings, (declared,), ArrayReader(array), findings))
     findings.check("patients", "here")
     assert loaded.columns["x"].tolist() == units
     assert loaded.counts.dropped == 1
@@ -208,7 +208,7 @@ def test_types_that_are_refused(dataset, name):
 
     def act() -> None:
         findings = Findings()
-        gather(Reading(settings, (declared,), ArraySource(array), findings))
+        gather(Reading(settings, (declared,), ArrayReader(array), findings))
         findings.check("patients", "here")
 
     told, hint = refusal(act)

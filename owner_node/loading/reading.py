@@ -1,6 +1,7 @@
 """Read an opened source into columns of integers: batch by batch, so that no text outlives its batch."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -10,17 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.arrays import Int64Array
-from common.errors import did_you_mean
+from common.errors import DataError, did_you_mean
 from common.model.schema import MISSING_CATEGORY, Attribute
 from common.progress import Progress
+from common.words.numbers import count_text
 from owner_node.config import DatasetConfig
+from owner_node.loading import LoadCounts, LoadedData
 from owner_node.sources import texts
 from owner_node.sources.digest import source_digest
 from owner_node.sources.findings import Findings
-from owner_node.sources.loaded import LoadCounts, LoadedData, Source
 from owner_node.sources.person_texts import count_numerals, identifier_texts, match_key_texts
-from owner_node.sources.persons import find_repeated
+from owner_node.sources.source import Reader
 from owner_node.sources.values import parse
+from owner_node.values.normal_forms import normalise
 
 
 @dataclass(slots=True)
@@ -64,21 +67,21 @@ class Reading:
         self,
         dataset: DatasetConfig,
         attributes: Sequence[Attribute],
-        source: Source,
+        reader: Reader,
         findings: Findings,
         others: Sequence[Attribute] = (),
     ) -> None:
         self.dataset, self.attributes, self.findings = dataset, tuple(attributes), findings
-        self.ordered = source.ordered
-        self._source = source
+        self.ordered = reader.ordered
+        self._reader = reader
         by_name = {each.name: each for each in attributes}
         # An attribute that follows another one need not be there; where it is, it is checked.
         self._following = [
             (each, by_name[each.follows], np.array(each.units(by_name[each.follows]), dtype=np.int64))
             for each in dataset.following
-            if each.follows in by_name and source.names.count(each.name) == 1
+            if each.follows in by_name and reader.names.count(each.name) == 1
         ]
-        self._others = {each.name: each for each in others if source.names.count(each.name) == 1}
+        self._others = {each.name: each for each in others if reader.names.count(each.name) == 1}
         self._rounded: dict[str, int] = {}
         self._clamped: dict[str, int] = {}
         self._numerals: dict[str, int] = {}
@@ -89,7 +92,7 @@ class Reading:
     @property
     def expected(self) -> int | None:
         """About how many records there are; None if that is not known before they are read."""
-        return self._source.expected()
+        return self._reader.expected()
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -103,11 +106,11 @@ class Reading:
 
     def batches(self) -> Iterator[ReadBatch]:
         """Read all records."""
-        names, ids = present(self.dataset, self.attributes, self._source, self.findings)
+        names, ids = present(self.dataset, self.attributes, self._reader, self.findings)
         also = self.others
         every = (*self.attributes, *(each.attribute for each, _, _ in self._following))
         names += [each.name for each, _, _ in self._following]
-        for batch in _batches(self.dataset, every, self._source, self.findings, names, ids, also):
+        for batch in _batches(self.dataset, every, self._reader, self.findings, names, ids, also):
             self.n_records += batch.n_records
             self._dropped += batch.dropped
             for name, written in zip(self.dataset.person_columns, batch.identifiers, strict=True):
@@ -199,7 +202,10 @@ class Gathered:
         # There is no column at all where no batch was read.
         whole = len(identifiers) > 0 and all(len(column) == reading.n_records for column in identifiers)
         if reading.dataset.identifier and whole:
-            find_repeated(reading.dataset, identifiers, findings)
+            with suppress(DataError):  # reported already, batch by batch
+                normal = normalise(identifiers, reading.dataset.normal_forms)
+                repeated = count_repeated(normal, reading.dataset.max_records_per_person)
+                report_repeated(reading.dataset, *repeated, findings)
         if findings:
             return LoadedData({}, (), reading.n_records, LoadCounts(), "")
         columns = {
@@ -225,7 +231,7 @@ def gather(reading: Reading, progress: Progress | None = None) -> LoadedData:
 def count(
     dataset: DatasetConfig,
     attributes: Sequence[Attribute],
-    source: Source,
+    reader: Reader,
     findings: Findings,
     progress: Progress,
 ) -> int:
@@ -234,12 +240,12 @@ def count(
     A database counts by itself. It also counts records whose identifiers only become blank by a normalisation
     step; these are detected when they are read.
     """
-    names, identifiers = present(dataset, attributes, source, findings)
-    tally = source.tally(names, identifiers, dataset.dropping, findings) if names or identifiers else None
+    names, identifiers = present(dataset, attributes, reader, findings)
+    tally = reader.tally(names, identifiers, dataset.dropping, findings) if names or identifiers else None
     if tally is None:
-        progress.expect(source.expected() or 0)
+        progress.expect(reader.expected() or 0)
         n_records = 0
-        for batch in _batches(dataset, attributes, source, findings, names, identifiers):
+        for batch in _batches(dataset, attributes, reader, findings, names, identifiers):
             n_records += batch.n_records
             progress.advance(batch.n_records)
         return n_records
@@ -255,7 +261,7 @@ def count(
 def _batches(
     dataset: DatasetConfig,
     attributes: Sequence[Attribute],
-    source: Source,
+    reader: Reader,
     findings: Findings,
     names: Sequence[str],
     identifiers: Sequence[str],
@@ -265,7 +271,7 @@ def _batches(
     wanted = list(dict.fromkeys([*names, *identifiers]))
     columns = [*wanted, *(name for name in others if name not in wanted)]
     n_records = n_seen = 0
-    for arrays in source.batches(columns, findings) if wanted else ():
+    for arrays in reader.batches(columns, findings) if wanted else ():
         came = _decodable(dict(zip(columns, arrays, strict=True)), findings)
         n_seen += len(came[columns[0]])
         batch = _clean(dataset, attributes, {name: came[name] for name in wanted}, findings)
@@ -289,7 +295,7 @@ def _decodable(came: dict[str, Any], findings: Findings) -> dict[str, Any]:
 
 
 def present(
-    dataset: DatasetConfig, attributes: Sequence[Attribute], source: Source, findings: Findings
+    dataset: DatasetConfig, attributes: Sequence[Attribute], reader: Reader, findings: Findings
 ) -> tuple[list[str], list[str]]:
     """Return the attributes and identifiers that the source has exactly once, and report the others.
 
@@ -297,10 +303,10 @@ def present(
         Names of attributes, and names of identifiers.
     """
     asked = [attribute.name for attribute in attributes]
-    names = [name for name in asked if _occurs_once(name, source, findings)]
+    names = [name for name in asked if _occurs_once(name, reader, findings)]
     # A column of match keys may be an attribute, too; then it is reported once.
     others = [name for name in dataset.person_columns if name not in asked]
-    there = {*names, *(name for name in others if _occurs_once(name, source, findings))}
+    there = {*names, *(name for name in others if _occurs_once(name, reader, findings))}
     return names, [name for name in dataset.person_columns if name in there]
 
 
@@ -312,11 +318,11 @@ def _find_emptiness(n_seen: int, n_records: int, findings: Findings) -> None:
         findings.add(None, "there are no records", 1, "export the data again, or widen the query", counted="")
 
 
-def _occurs_once(name: str, source: Source, findings: Findings) -> bool:
-    times = source.names.count(name)
+def _occurs_once(name: str, reader: Reader, findings: Findings) -> bool:
+    times = reader.names.count(name)
     if times == 0:
         hint = "declare columns by their names, letter by letter; for a CSV file, check csv.delimiter"
-        close = did_you_mean(name, source.names)
+        close = did_you_mean(name, reader.names)
         findings.add(name, "not in the source", 1, hint, "", lambda: filter(None, [close]))
     elif times > 1:
         findings.add(name, "occurs more than once", times, "give every column its own name", "columns")
@@ -404,3 +410,38 @@ def _join_chunks(chunks: list[Int64Array]) -> Int64Array:
     chunks.clear()
     column.setflags(write=False)
     return column
+
+
+def count_repeated(identifiers: Sequence[Any], limit: int) -> tuple[int, int, int]:
+    """Count persons with more than `limit` records, and their records.
+
+    Args:
+        identifiers: One Arrow string array per identifier column, normalised, no nulls; shape (n_records,).
+
+    Returns:
+        Number of persons, number of their records, and most records of one of them.
+    """
+    persons = np.zeros(len(identifiers[0]), dtype=np.int64)
+    for column in identifiers:
+        codes = column.dictionary_encode().indices.to_numpy().astype(np.int64)
+        # Renumbered after every column, so that the product never exceeds n_records squared.
+        pairs = persons * (int(codes.max(initial=0)) + 1) + codes
+        persons = np.unique(pairs, return_inverse=True)[1]
+    sizes = np.bincount(persons)
+    above = sizes[sizes > limit]
+    return len(above), int(above.sum()), int(above.max(initial=0))
+
+
+def report_repeated(
+    dataset: DatasetConfig, persons: int, records: int, most: int, findings: Findings
+) -> None:
+    """Report persons who have too many records."""
+    hint = (
+        f"leave {count_text(dataset.max_records_per_person, 'record')} of each person in the source, or name "
+        "one more column in identifier if this does not distinguish persons, or declare "
+        f"max_records_per_person = {most}, with which noise and the smallest k grow; in vertical releases it "
+        "has to be 1"
+    )
+    limit = f"more than {count_text(dataset.max_records_per_person, 'record')}"
+    problem = f"{count_text(persons, 'person')} {'has' if persons == 1 else 'have'} {limit}"
+    findings.add(", ".join(dataset.identifier), problem, records, hint)

@@ -6,7 +6,7 @@ from itertools import chain
 from common.model.schema import Attribute, Schema
 from common.words.numbers import count_text
 from owner_node.config import DatasetConfig
-from owner_node.sources.loaded import LoadedData
+from owner_node.loading import LoadedData
 
 WIDE = 10
 """A domain that is this many times as wide as the data causes a warning."""

@@ -5,10 +5,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from common.settings import is_url
-from owner_node.config import DatasetConfig, OwnerConfig
-from owner_node.config.database import SQLITE, parse_database_url
-from owner_node.config.spark_source import PARQUET
+from owner_node.config import OwnerConfig
 
 UNIT = "tessera-owner-node.service"
 _HOMES, _TEMPORARY = ("/home", "/root", "/run/user"), ("/tmp", "/var/tmp")  # noqa: S108 - only compared
@@ -36,7 +33,8 @@ def hidden_files(owner: OwnerConfig) -> Iterator[str]:
         for binding in unit.get(name, "").split()
     }
     for dataset in owner.datasets:
-        for path in _files(dataset):
+        # As it is declared, and where it leads.
+        for path in (end for file in dataset.origin.files for end in (file.absolute(), file.resolve())):
             setting = next((hidden[folder] for folder in path.parents if folder in hidden), None)
             # Nothing can be bound below what is inaccessible.
             visible = bound & {path, *path.parents} and setting != _CLOSED_HOMES
@@ -72,15 +70,3 @@ def _hidden_folders(unit: Mapping[str, str]) -> dict[Path, str]:
     }
     inaccessible = unit.get("InaccessiblePaths", "").split()
     return folders | {Path(folder.lstrip("-+")): f"InaccessiblePaths={folder}" for folder in inaccessible}
-
-
-def _files(dataset: DatasetConfig) -> Iterator[Path]:
-    """Yield the path of a source as it is declared, and where it leads; nothing for a server."""
-    path = dataset.source
-    if dataset.of_spark is not None:
-        path = dataset.of_spark.name if dataset.of_spark.form == PARQUET else ""
-    elif is_url(path):
-        address = parse_database_url(path)
-        path = address.database if address.dialect == SQLITE else ""
-    if path and not is_url(path):
-        yield from dict.fromkeys((Path(path).absolute(), Path(path).resolve()))

@@ -11,14 +11,14 @@ import pyarrow as pa
 from common.release.table import from_units
 from owner_node.config import DatasetConfig
 from owner_node.sources.findings import Findings
-from owner_node.sources.loaded import Source
+from owner_node.sources.source import Reader
 
 RECORDS = 10_000
 """Records of every owner in a trial, whatever number it really has."""
 _FIRST_DATE = date(1900, 1, 1)
 
 
-class SimulatedSource(Source):
+class SimulatedReader(Reader):
     """Uniform values of the declared domains, and people who are the same for owners at the same place.
 
     The values are the same each time, so that a trial resumes after a restart like a release.
@@ -33,7 +33,7 @@ class SimulatedSource(Source):
         self.names: Sequence[str] = tuple(dict.fromkeys((*dataset.person_columns, *self._attributes)))
 
     def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
-        """Make the columns (see `Source`)."""
+        """Make the columns (see `Reader`)."""
         yield [self._column(name) for name in columns]
 
     def _column(self, name: str) -> Any:

@@ -1,0 +1,132 @@
+"""Parquet files, and folders of them.
+
+Error texts of libraries are not passed on, since they quote values.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from common.errors import check_resources
+from owner_node.sources.files import NOT_PARQUET, UNREADABLE, data_files
+from owner_node.sources.findings import Findings
+from owner_node.sources.options import CsvOptions
+from owner_node.sources.source import Reader
+from owner_node.sources.texts import unreadable
+
+BATCH_RECORDS = 2**16
+"""Records of a Parquet file read at a time."""
+READ_BYTES = 2**20
+"""Bytes of each column of a Parquet file that are read at a time."""
+_PARQUET_MARK = b"PAR1"
+_PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
+_FOREIGN_TYPES = ("BSON", "INTERVAL", "GEOMETRY", "GEOGRAPHY")
+"""Types of Parquet that Arrow does not have."""
+
+
+class ParquetReader(Reader):
+    """Parquet files with the same columns, one after the other. One file is open at a time."""
+
+    def __init__(self, paths: Sequence[Path], names: Sequence[str]) -> None:
+        self._paths = paths
+        self.names = names
+
+    def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
+        """Read columns in the files' own types (see `Reader`)."""
+        try:
+            for path in self._paths:
+                # A buffer per column chunk would hold a whole row group, which can be the whole file.
+                # INT96 in nanoseconds would wrap before 1677 and after 2262.
+                with pa.parquet.ParquetFile(
+                    path, buffer_size=READ_BYTES, pre_buffer=False, coerce_int96_timestamp_unit="us"
+                ) as file:
+                    if tuple(file.schema_arrow.names) != tuple(self.names):
+                        hint = "export the data into another folder, and rename it when it is complete"
+                        changed: Callable[[], list[str]] = partial(list, [path.name])
+                        findings.add(None, "changed while it was read", 1, hint, "file", changed)
+                        return
+                    foreign = _foreign_types(file)
+                    for batch in file.iter_batches(batch_size=BATCH_RECORDS, columns=list(columns)):
+                        yield [
+                            unreadable(len(batch), foreign[name]) if name in foreign else batch.column(name)
+                            for name in columns
+                        ]
+        except (pa.ArrowException, OSError) as fault:
+            check_resources(fault)
+            hint = "the file is damaged or uses a feature that is not supported; write it again"
+            findings.add(None, NOT_PARQUET, 1, hint, counted="")
+
+    def expected(self) -> int | None:
+        """Return the number that the files state; None if they cannot be read any more."""
+        try:
+            return sum(int(pa.parquet.read_metadata(path).num_rows) for path in self._paths)
+        except (pa.ArrowException, OSError) as fault:
+            check_resources(fault)
+            return None
+
+
+def _foreign_types(file: Any) -> dict[str, str]:
+    """Return the columns whose types Arrow would read as mere bytes or integers, with the types' names."""
+    foreign = {}
+    for number in range(len(file.schema)):
+        column = file.schema.column(number)
+        for kind in (column.logical_type.type, column.converted_type):
+            if kind in _FOREIGN_TYPES:
+                foreign[column.path] = kind.lower()
+    for field in file.schema_arrow:
+        # An extension type that no library of this process knows.
+        if not isinstance(field.type, pa.BaseExtensionType) and field.metadata is not None:
+            name = field.metadata.get(b"ARROW:extension:name", b"").decode(errors="replace")
+            foreign |= {field.name: name} if name else {}
+    return foreign
+
+
+def is_parquet(path: Path, head: bytes) -> bool:
+    """Return whether a file is Parquet, by its magic bytes or its name."""
+    return (head.startswith(_PARQUET_MARK) and b"\0" in head) or path.suffix.lower() in _PARQUET_SUFFIXES
+
+
+def open_parquet(path: Path, _head: bytes, _form: CsvOptions, findings: Findings) -> Reader | None:
+    """Open a file and read its columns' names."""
+    try:
+        return ParquetReader([path], tuple(pa.parquet.read_schema(path).names))
+    except (pa.ArrowException, OSError) as fault:
+        check_resources(fault)
+        hint = "write the file again, or give a CSV file a name that does not end in .parquet"
+        findings.add(None, NOT_PARQUET, 1, hint, counted="")
+        return None
+
+
+def open_folder(folder: Path, findings: Findings) -> Reader | None:
+    """Open the Parquet files of a folder, in the order of their names."""
+    try:
+        names = data_files(((entry.name, entry.is_dir()) for entry in folder.iterdir()), findings)
+    except OSError as fault:
+        check_resources(fault)
+        hint = "let the account of the owner node read the folder"
+        findings.add(None, f"the folder cannot be read: {fault.strerror}", 1, hint, counted="")
+        return None
+    damaged, other, first = [], [], None
+    for path in (paths := [folder / name for name in names]):
+        try:
+            if not path.is_file():
+                damaged.append(path.name)
+                continue
+            schema = pa.parquet.read_schema(path).remove_metadata()
+        except (pa.ArrowException, OSError) as fault:
+            check_resources(fault)
+            damaged.append(path.name)
+            continue
+        first = schema if first is None else first
+        if not schema.equals(first):
+            other.append(path.name)
+    findings.add(None, NOT_PARQUET, len(damaged), UNREADABLE, "files", lambda: damaged)
+    hint = "write all files with the same columns, in the same order and of the same types"
+    if other:
+        problem = f"files with other columns than {names[0]!r}"
+        findings.add(None, problem, len(other), hint, "files", lambda: other)
+    return None if findings or first is None else ParquetReader(paths, tuple(first.names))
