@@ -26,11 +26,11 @@ from common.model.structural_zeros import rules_of
 from common.progress import Progress
 from owner_node.config import DatasetConfig
 from owner_node.sources.findings import Findings
-from owner_node.sources.source import Reader
 
 if TYPE_CHECKING:
     from common.arrays import Int64Array
     from owner_node.loading.reading import Reading
+    from owner_node.sources.source import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +120,21 @@ def open_reading(
     Yields:
         The reading. Problems that it found are raised at the end of the block.
     """
-    chosen = _chosen(dataset, attributes)
+    chosen, findings = _chosen(dataset, attributes), Findings(examples=examples)
     from owner_node.loading.reading import Reading
 
-    findings = Findings(examples=examples)
-    with _opened(dataset, findings, progress) as reader:
+    reader: Reader | None
+    if dataset.simulated is not None:
+        from owner_node.loading.simulated import SimulatedReader
+
+        reader = SimulatedReader(dataset)
+    else:
+        reader = dataset.origin.open(findings, progress or Progress())
+    if reader is None:
+        raise findings.error(dataset.name, dataset.origin.shown)
+    with closing(reader):
         yield Reading(dataset, chosen, reader, findings, _known_by(dataset, chosen) if others else ())
+    findings.check(dataset.name, dataset.origin.shown)
 
 
 def count_records(
@@ -135,39 +144,22 @@ def count_records(
 
     Values are not parsed, so values of a wrong type are not detected. Raises as `load` does.
     """
-    chosen = _chosen(dataset, attributes)
-    from owner_node.loading.reading import count
-
-    findings, progress = Findings(), progress or Progress()
+    progress = progress or Progress()
     progress.begin("counting records")
-    with _opened(dataset, findings, progress) as reader:
-        return count(dataset, chosen, reader, findings, progress)
+    with open_reading(dataset, attributes, progress=progress) as reading:
+        return reading.count(progress)
 
 
 def probe(dataset: DatasetConfig, *, examples: bool = False) -> None:
-    """Open a source and check that it has the declared columns, without reading a record.
-
-    Raises:
-        DataError: If the source cannot be opened, or lacks a column.
-        SourceUnreachableError: If a database, or Spark, cannot be used now.
-        ConfigurationError: If a database does not let the owner node in, or Spark cannot be started.
-    """
-    from owner_node.loading.reading import present
-
-    findings = Findings(examples=examples)
-    with _opened(dataset, findings) as reader:
-        present(dataset, dataset.attributes, reader, findings)
+    """Check that a source has the declared columns, without reading a record; raise as `load` does."""
+    with open_reading(dataset, examples=examples) as reading:
+        reading.present()
 
 
 def column_names(dataset: DatasetConfig) -> tuple[str, ...]:
-    """Return the names of all columns of a source, without reading a record.
-
-    Raises:
-        DataError, SourceUnreachableError, ConfigurationError: As `probe` says.
-    """
-    findings = Findings(examples=True)
-    with _opened(dataset, findings) as reader:
-        return tuple(reader.names)
+    """Return the names of all columns of a source, without reading a record; raise as `load` does."""
+    with open_reading(dataset, examples=True) as reading:
+        return tuple(reading.names)
 
 
 class UnsendableSchemaError(ConfigurationError):
@@ -265,20 +257,3 @@ def _with_missing_values(dataset: DatasetConfig) -> tuple[Attribute, ...]:
         else attribute
         for attribute in dataset.attributes
     )
-
-
-@contextmanager
-def _opened(dataset: DatasetConfig, findings: Findings, progress: Progress | None = None) -> Iterator[Reader]:
-    """Open a source, close it at the end, and raise the problems that were found."""
-    reader: Reader | None
-    if dataset.simulated is not None:
-        from owner_node.loading.simulated import SimulatedReader
-
-        reader = SimulatedReader(dataset)
-    else:
-        reader = dataset.origin.open(findings, progress or Progress())
-    if reader is None:
-        raise findings.error(dataset.name, dataset.origin.shown)
-    with closing(reader):
-        yield reader
-    findings.check(dataset.name, dataset.origin.shown)

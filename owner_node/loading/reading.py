@@ -90,6 +90,11 @@ class Reading:
         """Number of records so far."""
 
     @property
+    def names(self) -> Sequence[str]:
+        """Names of all columns of the source."""
+        return self._reader.names
+
+    @property
     def expected(self) -> int | None:
         """About how many records there are; None if that is not known before they are read."""
         return self._reader.expected()
@@ -104,13 +109,50 @@ class Reading:
         """What was rounded, clamped and dropped so far."""
         return LoadCounts(self._rounded, self._clamped, self._dropped, self._numerals)
 
+    def present(self) -> tuple[list[str], list[str]]:
+        """Return the attributes and identifiers that the source has exactly once, and report the others.
+
+        Returns:
+            Names of attributes, and names of identifiers.
+        """
+        asked = [attribute.name for attribute in self.attributes]
+        names = [name for name in asked if self._occurs_once(name)]
+        # A column of match keys may be an attribute, too; then it is reported once.
+        others = [name for name in self.dataset.person_columns if name not in asked]
+        there = {*names, *filter(self._occurs_once, others)}
+        return names, [name for name in self.dataset.person_columns if name in there]
+
+    def count(self, progress: Progress) -> int:
+        """Count the records that `batches` would yield, without parsing any value.
+
+        A database counts by itself. It also counts records whose identifiers only become blank by a
+        normalisation step; these are detected when they are read.
+        """
+        dataset, findings = self.dataset, self.findings
+        names, ids = self.present()
+        tally = self._reader.tally(names, ids, dataset.dropping, findings) if names or ids else None
+        if tally is None:
+            progress.expect(self.expected or 0)
+            n_records = 0
+            for batch in self._batches(self.attributes, names, ids):
+                n_records += batch.n_records
+                progress.advance(batch.n_records)
+            return n_records
+        for name in filter(dataset.identifier.__contains__, ids):
+            self._report_missing_identifiers(name, tally.missing[name])
+        for attribute in self.attributes:
+            if attribute.name in names and not dataset.fills(attribute):
+                self._report_missing_values(attribute, tally.missing[attribute.name])
+        self._report_emptiness(tally.n_records, tally.n_kept)
+        return tally.n_kept
+
     def batches(self) -> Iterator[ReadBatch]:
         """Read all records."""
-        names, ids = present(self.dataset, self.attributes, self._reader, self.findings)
+        names, ids = self.present()
         also = self.others
         every = (*self.attributes, *(each.attribute for each, _, _ in self._following))
         names += [each.name for each, _, _ in self._following]
-        for batch in _batches(self.dataset, every, self._reader, self.findings, names, ids, also):
+        for batch in self._batches(every, names, ids, also):
             self.n_records += batch.n_records
             self._dropped += batch.dropped
             for name, written in zip(self.dataset.person_columns, batch.identifiers, strict=True):
@@ -122,6 +164,120 @@ class Reading:
             self._others = {name: self._others[name] for name, units in others.items() if units is not None}
             there = {name: units for name, units in others.items() if units is not None}
             yield ReadBatch(columns, tuple(batch.identifiers), there, batch.n_records)
+
+    def _batches(
+        self,
+        attributes: Sequence[Attribute],
+        names: Sequence[str],
+        identifiers: Sequence[str],
+        others: Sequence[str] = (),
+    ) -> Iterator[_Batch]:
+        """Read the existing columns."""
+        wanted = list(dict.fromkeys([*names, *identifiers]))
+        columns = [*wanted, *(name for name in others if name not in wanted)]
+        n_records = n_seen = 0
+        for arrays in self._reader.batches(columns, self.findings) if wanted else ():
+            came = self._decodable(dict(zip(columns, arrays, strict=True)))
+            n_seen += len(came[columns[0]])
+            batch = self._clean(attributes, {name: came[name] for name in wanted})
+            batch.others.update({name: came[name] for name in others})
+            n_records += batch.n_records
+            yield batch
+        self._report_emptiness(n_seen, n_records)
+
+    def _decodable(self, came: dict[str, Any]) -> dict[str, Any]:
+        """Count texts that nobody can have meant, and leave out their records."""
+        bad = None
+        for name, array in came.items():
+            for problem, hint, marked in texts.faults(array):
+                self.findings.add(name, problem, pc.sum(marked).as_py(), hint)
+                bad = marked if bad is None else pc.or_(bad, marked)
+        if bad is None:
+            return came
+        good = pc.invert(bad)
+        return {name: texts.filter_values(array, good) for name, array in came.items()}
+
+    def _occurs_once(self, name: str) -> bool:
+        times = self._reader.names.count(name)
+        if times == 0:
+            hint = "declare columns by their names, letter by letter; for a CSV file, check csv.delimiter"
+            close = did_you_mean(name, self._reader.names)
+            self.findings.add(name, "not in the source", 1, hint, "", lambda: filter(None, [close]))
+        elif times > 1:
+            self.findings.add(
+                name, "occurs more than once", times, "give every column its own name", "columns"
+            )
+        return times == 1
+
+    def _clean(self, attributes: Sequence[Attribute], columns: dict[str, Any]) -> _Batch:
+        """Report, drop or fill missing values; unusable columns become empty."""
+        dataset, findings = self.dataset, self.findings
+        n_records = len(next(iter(columns.values())))
+        for name in [name for name, array in columns.items() if not texts.is_readable(array.type)]:
+            kind = columns.pop(name).type
+            problem = f"values of type {texts.type_name(kind)} cannot be read"
+            findings.add(name, problem, n_records, texts.advice(kind))
+        columns = {name: texts.plain(array) for name, array in columns.items()}
+        matched = filter(columns.__contains__, dict.fromkeys(dataset.match_sources.values()))
+        keys = {
+            name: match_key_texts(name, columns[name], findings, dataset.texts_version) for name in matched
+        }
+        for name, form in zip(dataset.identifier, dataset.normal_forms, strict=True):
+            if name in columns:
+                columns[name] = identifier_texts(name, columns[name], form, findings, dataset.texts_version)
+        needed = [array for name, array in columns.items() if name in dataset.dropping]
+        if needed:
+            complete = np.ones(n_records, dtype=np.bool_)
+            for array in filter(attrgetter("null_count"), needed):
+                complete &= array.is_valid().to_numpy(zero_copy_only=False)
+            columns = {name: array.filter(pa.array(complete)) for name, array in columns.items()}
+            keys = {name: array.filter(pa.array(complete)) for name, array in keys.items()}
+            kept = int(np.count_nonzero(complete))
+        else:
+            kept = n_records
+        self._fill(attributes, columns)
+        nothing = pa.array([], pa.string())
+        return _Batch(
+            [columns.get(attribute.name, nothing) for attribute in attributes],
+            [(keys or columns).get(name, nothing) for name in dataset.person_columns],
+            kept,
+            n_records - kept,
+            {},
+        )
+
+    def _fill(self, attributes: Sequence[Attribute], columns: dict[str, Any]) -> None:
+        """Replace missing categories by their own category; a missing value that is not kept is a problem."""
+        for name in filter(columns.__contains__, self.dataset.identifier):
+            self._report_missing_identifiers(name, columns[name].null_count)
+            columns[name] = columns[name].drop_null()
+        for attribute in attributes:
+            array = columns.get(attribute.name)
+            if array is None or not array.null_count or attribute.name in self.dataset.optional:
+                continue
+            if self.dataset.fills(attribute):
+                columns[attribute.name] = _fill_missing(attribute, array)
+                continue
+            self._report_missing_values(attribute, array.null_count)
+            columns[attribute.name] = array.drop_null()
+
+    def _report_missing_identifiers(self, name: str, n_missing: int) -> None:
+        hint = 'every record needs its identifier; complete them, or set missing = "drop"'
+        self.findings.add(name, "missing identifier", n_missing, hint)
+
+    def _report_missing_values(self, attribute: Attribute, n_missing: int) -> None:
+        hint = 'complete them, or set missing = "drop"'
+        if attribute.categories:
+            hint += ' or missing = "category"'
+        elif not attribute.is_categorical:
+            hint += f', or missing = "category" at {attribute.name!r} itself'
+        self.findings.add(attribute.name, "missing value", n_missing, hint)
+
+    def _report_emptiness(self, n_seen: int, n_records: int) -> None:
+        if n_seen and not n_records:
+            hint = 'fill the missing values, or set missing to "error" to see in which columns they are'
+            self.findings.add(None, "no record without a missing value", n_seen, hint)
+        elif not n_seen and not self.findings:
+            self.findings.fail("there are no records", "export the data again, or widen the query")
 
     def _parse(self, attribute: Attribute, array: Any) -> Int64Array:
         parsed = parse(attribute, array, self.dataset.csv, self.findings)
@@ -228,180 +384,11 @@ def gather(reading: Reading, progress: Progress | None = None) -> LoadedData:
     return gathered.loaded()
 
 
-def count(
-    dataset: DatasetConfig,
-    attributes: Sequence[Attribute],
-    reader: Reader,
-    findings: Findings,
-    progress: Progress,
-) -> int:
-    """Count the records that `gather` would load, without parsing any value.
-
-    A database counts by itself. It also counts records whose identifiers only become blank by a normalisation
-    step; these are detected when they are read.
-    """
-    names, identifiers = present(dataset, attributes, reader, findings)
-    tally = reader.tally(names, identifiers, dataset.dropping, findings) if names or identifiers else None
-    if tally is None:
-        progress.expect(reader.expected() or 0)
-        n_records = 0
-        for batch in _batches(dataset, attributes, reader, findings, names, identifiers):
-            n_records += batch.n_records
-            progress.advance(batch.n_records)
-        return n_records
-    for name in filter(dataset.identifier.__contains__, identifiers):
-        _find_missing_identifiers(name, tally.missing[name], findings)
-    for attribute in attributes:
-        if attribute.name in names and not dataset.fills(attribute):
-            _find_missing_values(attribute, tally.missing[attribute.name], findings)
-    _find_emptiness(tally.n_records, tally.n_kept, findings)
-    return tally.n_kept
-
-
-def _batches(
-    dataset: DatasetConfig,
-    attributes: Sequence[Attribute],
-    reader: Reader,
-    findings: Findings,
-    names: Sequence[str],
-    identifiers: Sequence[str],
-    others: Sequence[str] = (),
-) -> Iterator[_Batch]:
-    """Read the existing columns."""
-    wanted = list(dict.fromkeys([*names, *identifiers]))
-    columns = [*wanted, *(name for name in others if name not in wanted)]
-    n_records = n_seen = 0
-    for arrays in reader.batches(columns, findings) if wanted else ():
-        came = _decodable(dict(zip(columns, arrays, strict=True)), findings)
-        n_seen += len(came[columns[0]])
-        batch = _clean(dataset, attributes, {name: came[name] for name in wanted}, findings)
-        batch.others.update({name: came[name] for name in others})
-        n_records += batch.n_records
-        yield batch
-    _find_emptiness(n_seen, n_records, findings)
-
-
-def _decodable(came: dict[str, Any], findings: Findings) -> dict[str, Any]:
-    """Count texts that nobody can have meant, and leave out their records."""
-    bad = None
-    for name, array in came.items():
-        for problem, hint, marked in texts.faults(array):
-            findings.add(name, problem, pc.sum(marked).as_py(), hint)
-            bad = marked if bad is None else pc.or_(bad, marked)
-    if bad is None:
-        return came
-    good = pc.invert(bad)
-    return {name: texts.filter_values(array, good) for name, array in came.items()}
-
-
-def present(
-    dataset: DatasetConfig, attributes: Sequence[Attribute], reader: Reader, findings: Findings
-) -> tuple[list[str], list[str]]:
-    """Return the attributes and identifiers that the source has exactly once, and report the others.
-
-    Returns:
-        Names of attributes, and names of identifiers.
-    """
-    asked = [attribute.name for attribute in attributes]
-    names = [name for name in asked if _occurs_once(name, reader, findings)]
-    # A column of match keys may be an attribute, too; then it is reported once.
-    others = [name for name in dataset.person_columns if name not in asked]
-    there = {*names, *(name for name in others if _occurs_once(name, reader, findings))}
-    return names, [name for name in dataset.person_columns if name in there]
-
-
-def _find_emptiness(n_seen: int, n_records: int, findings: Findings) -> None:
-    if n_seen and not n_records:
-        hint = 'fill the missing values, or set missing to "error" to see in which columns they are'
-        findings.add(None, "no record without a missing value", n_seen, hint)
-    elif not n_seen and not findings:
-        findings.add(None, "there are no records", 1, "export the data again, or widen the query", counted="")
-
-
-def _occurs_once(name: str, reader: Reader, findings: Findings) -> bool:
-    times = reader.names.count(name)
-    if times == 0:
-        hint = "declare columns by their names, letter by letter; for a CSV file, check csv.delimiter"
-        close = did_you_mean(name, reader.names)
-        findings.add(name, "not in the source", 1, hint, "", lambda: filter(None, [close]))
-    elif times > 1:
-        findings.add(name, "occurs more than once", times, "give every column its own name", "columns")
-    return times == 1
-
-
-def _clean(
-    dataset: DatasetConfig, attributes: Sequence[Attribute], columns: dict[str, Any], findings: Findings
-) -> _Batch:
-    """Report, drop or fill missing values; unusable columns become empty."""
-    n_records = len(next(iter(columns.values())))
-    for name in [name for name, array in columns.items() if not texts.is_readable(array.type)]:
-        kind = columns.pop(name).type
-        problem = f"values of type {texts.type_name(kind)} cannot be read"
-        findings.add(name, problem, n_records, texts.advice(kind))
-    columns = {name: texts.plain(array) for name, array in columns.items()}
-    matched = filter(columns.__contains__, dict.fromkeys(dataset.match_sources.values()))
-    keys = {name: match_key_texts(name, columns[name], findings, dataset.texts_version) for name in matched}
-    for name, form in zip(dataset.identifier, dataset.normal_forms, strict=True):
-        if name in columns:
-            columns[name] = identifier_texts(name, columns[name], form, findings, dataset.texts_version)
-    needed = [array for name, array in columns.items() if name in dataset.dropping]
-    if needed:
-        complete = np.ones(n_records, dtype=np.bool_)
-        for array in filter(attrgetter("null_count"), needed):
-            complete &= array.is_valid().to_numpy(zero_copy_only=False)
-        columns = {name: array.filter(pa.array(complete)) for name, array in columns.items()}
-        keys = {name: array.filter(pa.array(complete)) for name, array in keys.items()}
-        kept = int(np.count_nonzero(complete))
-    else:
-        kept = n_records
-    _fill(dataset, attributes, columns, findings)
-    nothing = pa.array([], pa.string())
-    return _Batch(
-        [columns.get(attribute.name, nothing) for attribute in attributes],
-        [(keys or columns).get(name, nothing) for name in dataset.person_columns],
-        kept,
-        n_records - kept,
-        {},
-    )
-
-
-def _fill(
-    dataset: DatasetConfig, attributes: Sequence[Attribute], columns: dict[str, Any], findings: Findings
-) -> None:
-    """Replace missing categories by their own category; a missing value that is not kept is a problem."""
-    for name in filter(columns.__contains__, dataset.identifier):
-        _find_missing_identifiers(name, columns[name].null_count, findings)
-        columns[name] = columns[name].drop_null()
-    for attribute in attributes:
-        array = columns.get(attribute.name)
-        if array is None or not array.null_count or attribute.name in dataset.optional:
-            continue
-        if dataset.fills(attribute):
-            columns[attribute.name] = _fill_missing(attribute, array)
-            continue
-        _find_missing_values(attribute, array.null_count, findings)
-        columns[attribute.name] = array.drop_null()
-
-
 def _fill_missing(attribute: Attribute, array: Any) -> Any:
     """Return values with the missing ones as they are kept: as a label, or as nulls."""
     if attribute.keeps_missing or not array.null_count:
         return array
     return pc.fill_null(texts.as_text(array), MISSING_CATEGORY)
-
-
-def _find_missing_identifiers(name: str, n_missing: int, findings: Findings) -> None:
-    hint = 'every record needs its identifier; complete them, or set missing = "drop"'
-    findings.add(name, "missing identifier", n_missing, hint)
-
-
-def _find_missing_values(attribute: Attribute, n_missing: int, findings: Findings) -> None:
-    hint = 'complete them, or set missing = "drop"'
-    if attribute.categories:
-        hint += ' or missing = "category"'
-    elif not attribute.is_categorical:
-        hint += f', or missing = "category" at {attribute.name!r} itself'
-    findings.add(attribute.name, "missing value", n_missing, hint)
 
 
 def _join_chunks(chunks: list[Int64Array]) -> Int64Array:

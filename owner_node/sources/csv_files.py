@@ -143,7 +143,7 @@ class CsvReader(Reader):
         except (pa.ArrowException, OSError) as fault:
             check_resources(fault)
             hint = "check csv.delimiter; quotes inside values are doubled, and no record is over 4 MiB"
-            findings.add(None, "not readable as CSV", 1, hint, counted="")
+            findings.fail("not readable as CSV", hint)
         problem = "wrong number of fields"
         if uneven and uneven[0] is not None:
             problem += f", first in record {uneven[0] - 1:,}"
@@ -151,7 +151,7 @@ class CsvReader(Reader):
         findings.add(None, problem, len(uneven), hint)
         if _has_open_quote(self._text, self._form):
             hint = "close every quote, and double quotes inside values"
-            findings.add(None, "a quote that is never closed", 1, hint, counted="")
+            findings.fail("a quote that is never closed", hint)
 
     def expected(self) -> int | None:
         """Return a guess from the size of the file and the lines at its beginning."""
@@ -225,18 +225,18 @@ def open_csv(path: Path, head: bytes, form: CsvOptions, findings: Findings) -> R
         "".encode(form.encoding)
     except LookupError:
         hint = "set csv.encoding to one that Python knows, for example utf-8 or cp1252"
-        findings.add(None, f"unknown encoding {form.encoding!r}", 1, hint, counted="")
+        findings.fail(f"unknown encoding {form.encoding!r}", hint)
         return None
     mark, encodings = marked_encoding(head)
     if mark and codecs.lookup(form.encoding).name not in encodings:
         marked = encodings[1].removesuffix("-sig")
         problem = f"the file is in {marked}, as its byte order mark says, and not in {form.encoding}"
-        findings.add(None, problem, 1, f'set csv.encoding = "{marked}"', counted="")
+        findings.fail(problem, f'set csv.encoding = "{marked}"')
         return None
     text = csv_text(path, form.encoding)
     if text.delimiter not in ("", form.delimiter):
         problem = f"the first line says that the delimiter is {text.delimiter!r}, not {form.delimiter!r}"
-        findings.add(None, problem, 1, "set csv.delimiter to it", counted="")
+        findings.fail(problem, "set csv.delimiter to it")
         return None
     names, has_records = _header(text, form, findings)
     return CsvReader(text, form, names, has_records=has_records) if names else None
@@ -250,7 +250,7 @@ def _header(text: CsvText, form: CsvOptions, findings: Findings) -> tuple[tuple[
             has_records = next(lines, "") != ""
         except (csv.Error, UnicodeError):
             hint = "check csv.encoding and csv.delimiter, and that every quote is closed"
-            findings.add(None, "the header cannot be read", 1, hint, counted="")
+            findings.fail("the header cannot be read", hint)
             return (), False
     problem = hint = ""
     if any("\0" in name for name in names):
@@ -262,7 +262,7 @@ def _header(text: CsvText, form: CsvOptions, findings: Findings) -> tuple[tuple[
     elif not names:
         problem, hint = "there is no header", "the first line has to name the columns"
     if problem:
-        findings.add(None, problem, 1, hint, counted="")
+        findings.fail(problem, hint)
         return (), False
     return tuple(names), has_records
 

@@ -54,7 +54,7 @@ class FileSource(Source):
         if head is None:
             return None
         if not head:
-            findings.add(None, "the file is empty", 1, "export the data again", counted="")
+            findings.fail("the file is empty", "export the data again")
             return None
         form = next(form for form in FORMATS if form.accepts(path, head))
         return form.open(path, head, self.options.csv, findings)

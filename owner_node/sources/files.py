@@ -1,9 +1,8 @@
 """Files and folders of this machine that cannot be read, and which files of a folder are its data.
 
-What is data has one rule for whatever reads a folder. Programs write files of their
-own beside the data, such as `_SUCCESS`, `.part-0.crc` or `.~lock`, and begin their names with "_" or ".".
-Every other file is data. A folder that holds anything else is refused, so that no record is left out or read
-twice without a word.
+Programs write files of their own beside the data, such as `_SUCCESS`, `.part-0.crc` or `.~lock`, and begin
+their names with "_" or ".". Every other file is data. A folder that holds anything else is refused, so that
+no record is left out or read twice without a word.
 """
 
 from collections.abc import Iterable
@@ -41,7 +40,7 @@ def first_bytes(path: Path, findings: Findings) -> bytes | None:
     except OSError as fault:
         check_resources(fault)
         problem, hint = f"the file cannot be read: {fault.strerror}", "check the path and the disk"
-    findings.add(None, problem, 1, hint, counted="")
+    findings.fail(problem, hint)
     return None
 
 
@@ -70,5 +69,5 @@ def data_files(entries: Iterable[tuple[str, bool]], findings: Findings) -> list[
     findings.add(None, "a folder in the folder", len(others), hint, "folders", lambda: others)
     if not visible:
         hint = f"put Parquet files into it, or name one CSV or Parquet file in source; {_RULE}"
-        findings.add(None, "this is a folder without Parquet files", 1, hint, counted="")
+        findings.fail("this is a folder without Parquet files", hint)
     return files

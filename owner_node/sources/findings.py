@@ -53,6 +53,10 @@ class Findings:
                 for text in islice(examples(), _MOST_EXAMPLES - len(kept)):
                     kept[text] = None
 
+    def fail(self, problem: str, hint: str) -> None:
+        """Add a problem of the whole source that has no count."""
+        self.add(None, problem, 1, hint, counted="")
+
     def check(self, dataset: str, source: str) -> None:
         """Raise if anything was found."""
         if self._counts:

@@ -113,7 +113,7 @@ def _in_zip(path: Path) -> RefusedFormat:
 
 def _refuse(path: Path, head: bytes, _form: CsvOptions, findings: Findings) -> None:
     if (form := _refused(path, head)) is not None:
-        findings.add(None, f"this is {form.name}, neither CSV nor Parquet", 1, form.hint, counted="")
+        findings.fail(f"this is {form.name}, neither CSV nor Parquet", form.hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class ParquetReader(Reader):
         except (pa.ArrowException, OSError) as fault:
             check_resources(fault)
             hint = "the file is damaged or uses a feature that is not supported; write it again"
-            findings.add(None, NOT_PARQUET, 1, hint, counted="")
+            findings.fail(NOT_PARQUET, hint)
 
     def expected(self) -> int | None:
         """Return the number that the files state; None if they cannot be read any more."""
@@ -97,7 +97,7 @@ def open_parquet(path: Path, _head: bytes, _form: CsvOptions, findings: Findings
     except (pa.ArrowException, OSError) as fault:
         check_resources(fault)
         hint = "write the file again, or give a CSV file a name that does not end in .parquet"
-        findings.add(None, NOT_PARQUET, 1, hint, counted="")
+        findings.fail(NOT_PARQUET, hint)
         return None
 
 
@@ -108,7 +108,7 @@ def open_folder(folder: Path, findings: Findings) -> Reader | None:
     except OSError as fault:
         check_resources(fault)
         hint = "let the account of the owner node read the folder"
-        findings.add(None, f"the folder cannot be read: {fault.strerror}", 1, hint, counted="")
+        findings.fail(f"the folder cannot be read: {fault.strerror}", hint)
         return None
     damaged, other, first = [], [], None
     for path in (paths := [folder / name for name in names]):

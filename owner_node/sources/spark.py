@@ -214,7 +214,7 @@ class SparkReader(Reader):
             merged = self._parquet(reader.option("mergeSchema", "true")).schema
             first = {field.name: field.dataType for field in self._frame.schema}
             if {field.name: field.dataType for field in merged} != first:
-                findings.add(None, _DIFFERS, 1, _ALIKE, counted="")
+                findings.fail(_DIFFERS, _ALIKE)
                 return False
         return True
 
@@ -248,7 +248,7 @@ class SparkReader(Reader):
                 "try the same source in a Spark shell with the settings of engine.conf",
             ),
         )
-        findings.add(None, problem, 1, hint, counted="")
+        findings.fail(problem, hint)
         return None
 
 

@@ -136,7 +136,7 @@ class SqlReader(Reader):
         except Exception as error:  # noqa: BLE001 - a driver's error can be of any class, and quote a value
             fault = explain(error, self._database, self._time_limit)
         if isinstance(fault, Fault):
-            findings.add(None, fault.problem, 1, fault.hint, counted="")
+            findings.fail(fault.problem, fault.hint)
             return None
         raise fault
 
