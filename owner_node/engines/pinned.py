@@ -175,7 +175,7 @@ def pin(
         progress: Shows how far loading is, and later what works on pinned records.
 
     Raises:
-        DataError, SourceUnreachableError, ConfigurationError: As `sources.load` says.
+        DataError, SourceUnreachableError, ConfigurationError: As `loading.load` says.
         OSError, CannotStoreError: If the scratch folder is full, or memory does not suffice.
     """
     named = {EngineKind.MEMORY: None, EngineKind.DISK: 0, EngineKind.SPARK: 0}
