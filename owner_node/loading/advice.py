@@ -1,9 +1,8 @@
 """Advice to an owner about its own data before it offers them; shown to the owner only, never sent."""
 
 from collections.abc import Iterator
-from itertools import chain
 
-from common.model.schema import Attribute, Schema
+from common.model.schema import Schema
 from common.words.numbers import count_text
 from owner_node.config import DatasetConfig
 from owner_node.loading import LoadedData
@@ -12,20 +11,15 @@ WIDE = 10
 """A domain that is this many times as wide as the data causes a warning."""
 
 
-def advice(dataset: DatasetConfig, schema: Schema, loaded: LoadedData) -> tuple[str, ...]:
-    """Return warnings about settings that are valid, but possibly unintended.
+def advice(dataset: DatasetConfig, schema: Schema, loaded: LoadedData) -> Iterator[str]:
+    """Yield warnings about settings that are valid, but possibly unintended.
 
     Args:
         loaded: The data, with all attributes of the schema.
 
-    Returns:
+    Yields:
         One sentence each. They may disclose that a domain is wide, but no value of the data.
     """
-    of_attributes = (_about_attribute(attribute, loaded) for attribute in schema.attributes)
-    return (*_about_records(dataset, loaded), *chain.from_iterable(of_attributes))
-
-
-def _about_records(dataset: DatasetConfig, loaded: LoadedData) -> Iterator[str]:
     if not dataset.person_columns:
         yield (
             "no identifier is declared: the unit of privacy is the record, vertical releases are not "
@@ -42,21 +36,19 @@ def _about_records(dataset: DatasetConfig, loaded: LoadedData) -> Iterator[str]:
             "spreadsheets write whole numbers; the same persons are not found at an owner who has 17, so "
             "they count as others: export the column as integers or as text"
         )
-
-
-def _about_attribute(attribute: Attribute, loaded: LoadedData) -> Iterator[str]:
-    if attribute.is_categorical:
-        return
-    values = loaded.columns[attribute.name]
-    values = values[values <= attribute.upper]
-    width = attribute.upper - attribute.lower
-    if values.size and width > WIDE * (int(values.max()) - int(values.min())):
-        yield (
-            f"attribute {attribute.name!r}: the declared domain is more than {WIDE} times as wide as "
-            "the data; the noise of idp-ls grows with it"
-        )
-    if "decimals" in attribute.type.needs and attribute.n_values > loaded.n_records:
-        yield (
-            f"attribute {attribute.name!r}: decimals = {attribute.decimals} distinguishes more values than "
-            "there are records; fewer decimals may be all that is meaningful"
-        )
+    for attribute in schema.attributes:
+        if attribute.is_categorical:
+            continue
+        values = loaded.columns[attribute.name]
+        values = values[values <= attribute.upper]
+        width = attribute.upper - attribute.lower
+        if values.size and width > WIDE * (int(values.max()) - int(values.min())):
+            yield (
+                f"attribute {attribute.name!r}: the declared domain is more than {WIDE} times as wide as "
+                "the data; the noise of idp-ls grows with it"
+            )
+        if "decimals" in attribute.type.needs and attribute.n_values > loaded.n_records:
+            yield (
+                f"attribute {attribute.name!r}: decimals = {attribute.decimals} distinguishes more values "
+                "than there are records; fewer decimals may be all that is meaningful"
+            )

@@ -72,27 +72,22 @@ class Reading:
         others: Sequence[Attribute] = (),
     ) -> None:
         self.dataset, self.attributes, self.findings = dataset, tuple(attributes), findings
-        self.ordered = reader.ordered
+        self.names, self.ordered = reader.names, reader.ordered
         self._reader = reader
         by_name = {each.name: each for each in attributes}
         # An attribute that follows another one need not be there; where it is, it is checked.
         self._following = [
             (each, by_name[each.follows], np.array(each.units(by_name[each.follows]), dtype=np.int64))
             for each in dataset.following
-            if each.follows in by_name and reader.names.count(each.name) == 1
+            if each.follows in by_name and self.names.count(each.name) == 1
         ]
-        self._others = {each.name: each for each in others if reader.names.count(each.name) == 1}
+        self._others = {each.name: each for each in others if self.names.count(each.name) == 1}
         self._rounded: dict[str, int] = {}
         self._clamped: dict[str, int] = {}
         self._numerals: dict[str, int] = {}
         self._dropped = 0
         self.n_records = 0
         """Number of records so far."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Names of all columns of the source."""
-        return self._reader.names
 
     @property
     def expected(self) -> int | None:
@@ -198,10 +193,10 @@ class Reading:
         return {name: texts.filter_values(array, good) for name, array in came.items()}
 
     def _occurs_once(self, name: str) -> bool:
-        times = self._reader.names.count(name)
+        times = self.names.count(name)
         if times == 0:
             hint = "declare columns by their names, letter by letter; for a CSV file, check csv.delimiter"
-            close = did_you_mean(name, self._reader.names)
+            close = did_you_mean(name, self.names)
             self.findings.add(name, "not in the source", 1, hint, "", lambda: filter(None, [close]))
         elif times > 1:
             self.findings.add(

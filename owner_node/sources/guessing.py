@@ -304,8 +304,7 @@ def guess(path: Path) -> FileGuess:
     findings = Findings(examples=True)
     form = _form(path) if path.is_file() else CsvOptions()
     reader = FileSource(path.stem, str(path), SourceOptions(csv=form)).open(findings, Progress())
-    findings.check(path.stem, str(path))
-    if reader is None:
+    if reader is None or findings:
         raise findings.error(path.stem, str(path))
     times, is_csv = Counter(reader.names), reader.is_text
     columns = [ColumnGuess(name, fault=_fault_of_name(name, times[name])) for name in reader.names]

@@ -4,7 +4,6 @@ import re
 from decimal import Decimal
 
 import pyarrow as pa
-import pytest
 
 from common.model.schema import Attribute, AttributeType
 from owner_node import sources
@@ -46,15 +45,10 @@ class Toy(Source):
         return Ages()
 
 
-@pytest.fixture
-def toy(monkeypatch):
-    """A data set of that kind, as if the table had its row."""
-    monkeypatch.setattr(sources, "KINDS", (Toy, *sources.KINDS))
-    return DatasetConfig(name="people", source="toy:1", total_epsilon=Decimal(1), attributes=(AGE,))
-
-
-def test_a_new_kind_is_a_row_of_the_table(toy, tmp_path):
+def test_a_new_kind_is_a_row_of_the_table(monkeypatch, tmp_path):
     """Configuration, loading, counting, checking and the choice of an engine need no other change."""
+    monkeypatch.setattr(sources, "KINDS", (Toy, *sources.KINDS))
+    toy = DatasetConfig(name="people", source="toy:1", total_epsilon=Decimal(1), attributes=(AGE,))
     assert load(toy).columns["age"].tolist() == list(range(10))
     assert (count_records(toy), column_names(toy)) == (10, ("age", "other"))
     probe(toy)
@@ -63,19 +57,3 @@ def test_a_new_kind_is_a_row_of_the_table(toy, tmp_path):
     assert engine_of(toy, engine, engine.workspace(tmp_path)).table_bytes is None
     (problem,) = misdeclared({"source": "toy:1", "query": "select 1"})
     assert str(problem).startswith("query: goes with the URL of a database")
-
-
-@pytest.mark.parametrize(
-    ("address", "kind"),
-    [
-        ("spark:parquet:x", "SparkSource"),
-        ("sqlite:///x.db", "Query"),
-        ("postgresql+psycopg://u@h/d", "Query"),
-        ("people.csv", "FileSource"),
-        ("C:people.csv", "FileSource"),
-        ("", "FileSource"),
-    ],
-)
-def test_an_address_has_one_kind(address, kind):
-    """What does not begin as another kind does is a path."""
-    assert sources.kind_of(address).__name__ == kind
