@@ -116,7 +116,7 @@ def holes(released: pa.Table, owners: Sequence[OwnerData]) -> list[tuple[str, in
         here, _ = np.histogram(values.clip(edges[0], edges[-1]), edges)
         wanted = shares >= 0.05 * shares.sum()
         found += [
-            (name, place)
+            (name, int(place))
             for place in np.flatnonzero(wanted & (here / len(values) * 3 < shares / shares.sum()))
         ]
     return found
