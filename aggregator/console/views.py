@@ -201,7 +201,7 @@ def schema_document(view: "SchemaView") -> dict[str, Any]:
         "rank_noise": schema.rank_noise,
         "attributes": [
             {"name": each.name, "resolution": "", **describe_domain(each), "labels": each.categories}
-            for each in (*schema.attributes, *(other.attribute for other in schema.following))
+            for each in (*schema.attributes, *schema.following)
         ],
         "limits": {
             "Smallest k": limits.min_k,

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from common.daemon.settings import Excluded, Followed
 from common.model.structural_zeros import ExcludedValues, StructuralZero
-from common.planning.facts import Derivation, Facts
+from common.planning.facts import Facts, StatedDerivation
 from common.settings import Contradictions, Listed, Section, parse_toml, read, validate
 
 
@@ -50,7 +50,7 @@ class FactsFile(Section):
             for rule in self.structural_zeros
         )
         following = (
-            Derivation(name, table.follows, tuple(table.values.items()))
+            StatedDerivation(table.follows, tuple(table.values.items()), name)
             for name, table in self.attributes.items()
         )
         return Facts(tuple(rules), tuple(following))

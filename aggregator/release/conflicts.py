@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from common.errors import ConflictError, did_you_mean, unicode_form
 from common.model.schema import (
     MISSING_CATEGORY,
+    PROPERTIES,
     RESERVED_NAMES,
     Attribute,
     IdentifierRules,
     Schema,
-    followers_of,
+    derivable,
 )
 from common.model.structural_zeros import rules_of
 from common.planning.arguments import ReleaseArguments
@@ -31,10 +32,6 @@ def differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
     if expected.type is not seen.type:
         yield f"type is {seen.type}, {expected.type}"
         return
-    if expected.decimals != seen.decimals:
-        yield f"decimals is {seen.decimals}, {expected.decimals}"
-    elif expected.step != seen.step:
-        yield f"step is {seen.resolution}, {expected.resolution}"
     if expected.categories:
         yield from _category_differences(expected, seen)
     elif not expected.is_categorical:
@@ -45,16 +42,7 @@ def differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
         ):
             if ours * expected.unit != theirs * seen.unit:
                 yield f"{end} is {seen.text(theirs)}, {expected.text(ours)}"
-    if expected.keeps_missing != seen.keeps_missing:
-        yield f'missing = "category" is {"declared, but not" if seen.keeps_missing else "not declared, but"}'
-    if expected.spikes != seen.spikes:
-        here, there = (", ".join(map(each.text, each.spikes)) or "none" for each in (seen, expected))
-        yield f"spikes are {here}, {there}"
-    if expected.is_logarithmic != seen.is_logarithmic:
-        here, there = ("log" if each.is_logarithmic else "linear" for each in (seen, expected))
-        yield f'scale is "{here}", "{there}"'
-    if expected.outside != seen.outside:
-        yield f"outside is {seen.outside!r}, {expected.outside!r}"
+    yield from filter(None, (each.difference(expected, seen) for each in PROPERTIES))
 
 
 def _category_differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
@@ -78,18 +66,6 @@ def _category_differences(expected: Attribute, seen: Attribute) -> Iterator[str]
         yield f"categories {_list_labels(more)} are declared, but not"
     if ours == theirs and expected.categories != seen.categories:
         yield "categories are in another order than"
-    if expected.ordered != seen.ordered:
-        yield f"ordered is {str(seen.ordered).lower()}, {str(expected.ordered).lower()}"
-    if expected.order is not seen.order:
-        yield f"order is {seen.order}, {expected.order}"
-    if expected.taxonomy != seen.taxonomy:
-        yield f"the taxonomy is {_digest_text(seen.taxonomy)}, {_digest_text(expected.taxonomy)}"
-    elif expected.method is not seen.method:
-        yield f"method is {seen.method}, {expected.method}"
-
-
-def _digest_text(taxonomy: str) -> str:
-    return f"the hierarchy with digest {taxonomy[:12]}" if taxonomy else "not declared"
 
 
 def _list_labels(labels: Iterable[str], written: Callable[[str], str] = repr) -> str:
@@ -190,11 +166,11 @@ def conflicts(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> tuple
     alone = [
         each
         for name, each in following.items()
-        if name in request.attributes and each.follows not in request.attributes
+        if name in request.attributes and each.base not in request.attributes
     ]
     if alone:
         return tuple(
-            Conflict("", each.name, f"it follows {each.follows}", f"name {each.follows} in --attributes, too")
+            Conflict("", each.name, f"it follows {each.base}", f"name {each.base} in --attributes, too")
             for each in alone
         )
     held |= following.keys()
@@ -321,9 +297,7 @@ def _other_following(
 ) -> list[Conflict]:
     """Return the owners of a group whose attributes follow others in another way than the first one's."""
     of = {
-        owner: {
-            each.name: each for each in followers_of(schemas[owner].following, wanted, request.attributes)
-        }
+        owner: {each.name: each for each in derivable(schemas[owner].following, wanted, request.attributes)}
         for owner in owners
     }
     reference = owners[0]
@@ -349,10 +323,10 @@ def _following_elsewhere(
         taken |= {name: owners[0] for name, home in homes.items() if group in home and name not in taken}
     faults = []
     for owners in request.groups:
-        for each in followers_of(schemas[owners[0]].following, homes, request.attributes):
+        for each in derivable(schemas[owners[0]].following, homes, request.attributes):
             other = taken.setdefault(each.name, owners[0])
             if other != owners[0]:
-                what = f"it follows {each.follows} here, and {other} has an attribute of this name, too"
+                what = f"it follows {each.base} here, and {other} has an attribute of this name, too"
                 faults.append(
                     Conflict(owners[0], each.name, what, "rename it, or leave it out at one of them")
                 )

@@ -11,11 +11,13 @@ A version speaks its own protocol and that of the release before it.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from common import __version__
 from common.canonical import Document
 from common.errors import VersionError
+from common.model.schema import PROPERTIES, Property
 
 OLDEST_PROTOCOL = 1
 NEWEST_PROTOCOL = 1
@@ -32,23 +34,23 @@ class Feature:
     """Whether a `common.model.plan.Plan` uses it."""
 
 
+def _declares(setting: Property, plan: Any) -> bool:
+    return any(map(setting.is_set, plan.columns if setting.of_derived else plan.attributes))
+
+
 FEATURES: Mapping[str, Feature] = {
     "audit": Feature("0.2.0", lambda plan: plan.audit_days > 0),
     "following": Feature("0.2.0", lambda plan: bool(plan.following)),
     "intersect": Feature("0.1.0", lambda plan: plan.linking.intersects),
     "key-proof": Feature("0.2.0", lambda plan: plan.linking.key_proofs),
     "match-keys": Feature("0.1.0", lambda plan: bool(plan.passes)),
-    "missing-values": Feature("0.2.0", lambda plan: any(each.keeps_missing for each in plan.attributes)),
     "overlap": Feature("0.1.0", lambda plan: plan.linking.max_overlap > 1),
     "owner-column": Feature("0.1.0", lambda plan: plan.owner_column),
     "rank-noise": Feature("0.1.0", lambda plan: plan.has_rank_noise),
-    "scale": Feature("0.2.0", lambda plan: any(each.is_logarithmic for each in plan.attributes)),
-    "spikes": Feature("0.2.0", lambda plan: any(each.spikes for each in plan.attributes)),
-    "steps": Feature("0.2.0", lambda plan: any(each.step > 1 for each in plan.columns)),
     "synthetic-determined": Feature("0.2.0", lambda plan: plan.synthesis is not None),
-    "taxonomy": Feature("0.1.0", lambda plan: any(each.taxonomy for each in plan.attributes)),
+    **{each.feature: Feature(each.since, partial(_declares, each)) for each in PROPERTIES if each.feature},
 }
-"""Every feature by the name that plans state, in alphabetical order."""
+"""Every feature by the name that plans state."""
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)*[a-z0-9.+-]*", re.ASCII)
 _PROTOCOL = re.compile(r"[0-9]{1,9}")
@@ -87,13 +89,13 @@ class Software(Document):
             raise ValueError("the features are not a list of short names")
 
 
-HERE = Software(__version__, OLDEST_PROTOCOL, NEWEST_PROTOCOL, tuple(FEATURES))
+HERE = Software(__version__, OLDEST_PROTOCOL, NEWEST_PROTOCOL, tuple(sorted(FEATURES)))
 """What runs here."""
 
 
 def features_of(plan: Any) -> tuple[str, ...]:
     """Return the names of the features that a `common.model.plan.Plan` uses."""
-    return tuple(name for name, feature in FEATURES.items() if feature.used(plan))
+    return tuple(name for name in HERE.features if FEATURES[name].used(plan))
 
 
 def common_protocol(side: str, others: Mapping[str, Software], here: Software = HERE) -> int:

@@ -587,9 +587,9 @@ def fault_of_rank_noise(name: str, rank_noise: Decimal | None) -> str | None:
 def declared_mechanism(attribute: Attribute) -> str | None:
     """Return the mechanism that an attribute is declared for; None if it is declared for none.
 
-    Missing numbers and dates have no place among the others, so they cannot be averaged, only counted.
+    Values that have no place among the others cannot be averaged, only counted.
     """
-    if attribute.keeps_missing:
+    if attribute.unplaced:
         return HISTOGRAM
     fitting = (each.id for each in MECHANISMS.values() if each.declared_by)
     return next((name for name in fitting if MECHANISMS[name].declared_by is attribute.method), None)
@@ -672,8 +672,8 @@ def carrier_reason(attribute: Attribute, name: str, public: PublicNumbers) -> st
         return f"{carrier}, as asked for{_ARBITRARY_ORDER}"
     if rules.carrier not in (COUNTS, QUANTILES):
         return carrier
-    if attribute.keeps_missing:
-        return f"{carrier}: missing values are kept, and they can only be counted"
+    if attribute.unplaced:
+        return f"{carrier}: {attribute.unplaced} are kept, and they can only be counted"
     asked = "" if name == choose(attribute, public) else ", as asked for"
     if has_no_order(attribute):
         return f"{carrier}{asked}: its categories have no order"

@@ -23,13 +23,12 @@ from common.model.products import Product
 from common.model.schema import (
     Attribute,
     AttributeType,
-    Following,
     IdentifierRules,
     MatchPass,
     excluded_values,
-    fault_of_following,
+    fault_of_derived,
     fault_of_rules,
-    with_followers,
+    with_derived,
 )
 from common.model.structural_zeros import StructuralZero
 from common.model.task import Assignment, PlannedAttribute, Task
@@ -208,7 +207,7 @@ class Plan(Document):
     """Whether the release states the owner of every record."""
     synthesis: Synthesis | None = field(default=None, metadata=OMITTED)
     """How its records are made of noisy counts; None where every record is masked."""
-    following: tuple[Following, ...] = field(default=(), metadata=OMITTED)
+    following: tuple[Attribute, ...] = field(default=(), metadata=OMITTED)
     """Attributes that are derived from released values of others."""
     protocol: int = NEWEST_PROTOCOL
     """Version of the protocol that everybody in the release speaks."""
@@ -240,7 +239,7 @@ class Plan(Document):
             raise ValueError("groups of attributes can only be aligned on tokens")
         if self.owner_column and not self.owner_columns:
             raise ValueError("where every attribute has one owner, no column states it")
-        if fault := fault_of_following(self.following, self.attributes):
+        if fault := fault_of_derived(self.following, self.attributes):
             raise ValueError(fault)
         names += [each.name for each in self.following]
         if any(column.name in names for column in self.owner_columns.values()):
@@ -364,7 +363,7 @@ class Plan(Document):
     @cached_property
     def released(self) -> tuple[Attribute, ...]:
         """All released attributes, each followed by those that are derived from it."""
-        return with_followers(self.attributes, self.following)
+        return with_derived(self.attributes, self.following)
 
     @cached_property
     def columns(self) -> tuple[Attribute, ...]:

@@ -7,11 +7,12 @@ lowest and highest of these integers, so that order, sums and sensitivities are 
 
 import re
 import string
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from enum import StrEnum
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar, Self
 from unicodedata import category, normalize
@@ -61,7 +62,8 @@ RESERVED_NAMES = ("record", "token")
 """Names of columns that releases and fragments have in any case: no attribute can have them."""
 MOST_DECIMALS = 18
 """Most decimal places that a number can declare."""
-_MOST_DIGITS = 40
+_MOST_DIGITS = 28
+"""Digits that scaling a decimal keeps exactly; 64-bit integers have fewer."""
 _SPIKES_APART = 2
 _EPOCH = date(1970, 1, 1).toordinal()
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -133,6 +135,237 @@ _FORMULA = re.compile(r"[=@]|[+-](?![0-9.,]*$)")
 """A sign alone, or before digits, is no formula."""
 
 
+# --- properties ------------------------------------------------------------------------------------------
+#
+# A property is one object. A new one is a row of `PROPERTIES`, a field of `Attribute` and a key of
+# `owner_node.config.dataset.AttributeTable`. Documents, features of plans, comparisons of owners, pages and
+# codebooks follow from the row.
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A setting that attributes can have beside their type and domain, and all that its key means."""
+
+    key: str
+    """Its key in `owner.toml`, and in the documents of schemas and plans."""
+    field: str
+    """The field of `Attribute` that has its value."""
+    types: tuple[AttributeType, ...]
+    """Types that it goes with."""
+    default: Any
+    """The value of an attribute that does not declare it; None where every attribute of these types does."""
+    parse: Callable[[Any], Any] = bool
+    """Returns the value that a document states, or raises a ValueError."""
+    word: str = ""
+    """What files and documents say for True."""
+    fits: Callable[["Attribute"], object] = lambda _: True
+    """Whether an attribute can have its value."""
+    rule: str = ""
+    """Why not, as a format of the attribute."""
+    alone: Callable[["Attribute"], tuple[int, ...]] = lambda _: ()
+    """Returns the values, in resolution units, that are counted by themselves where it is set."""
+    is_required: bool = False
+    """Whether documents state the default, too."""
+    summary: str = ""
+    """What an owner reads where it is set, as a format of the attribute."""
+    of_domain: str = ""
+    """What it adds to the domain where it is set, for pages, plans and codebooks, as a format."""
+    feature: str = ""
+    """The feature that a plan uses by it; empty for none (`common.model.compatibility`)."""
+    since: str = "0.2.0"
+    """The first version that knows this feature."""
+    of_derived: bool = False
+    """Whether derived attributes use this feature, too."""
+    unplaced: str = ""
+    """Values that have no place in the order of the others and can only be counted, in words."""
+
+    def is_set(self, attribute: "Attribute") -> bool:
+        """Whether an attribute declares it."""
+        return attribute.type in self.types and bool(getattr(attribute, self.field) != self.default)
+
+    def read(self, written: Any, _read: Mapping[str, Any]) -> Any:
+        """Return the value that a document states; `_read` has type and earlier properties, by field.
+
+        Raises:
+            ValueError: If it is none.
+        """
+        return bool(_one_of(written, (self.word,))) if self.word else self.parse(written)
+
+    def write(self, attribute: "Attribute") -> Any:
+        """Return what a document states."""
+        value = getattr(attribute, self.field)
+        return self.word or (value if isinstance(value, bool) else str(value))
+
+    def fault(self, attribute: "Attribute") -> str | None:
+        """Say why an attribute cannot have its value; None if it can."""
+        return None if self.fits(attribute) else self.rule.format(attribute)
+
+    def text(self, attribute: "Attribute") -> str:
+        """Return its value in words."""
+        return str(self.write(attribute)).lower()
+
+    def difference(self, expected: "Attribute", seen: "Attribute") -> str:
+        """Say how a declaration differs, so that "at OWNER" can follow; empty if it does not."""
+        if getattr(expected, self.field) == getattr(seen, self.field):
+            return ""
+        if self.word:
+            declared = "declared, but not" if self.is_set(seen) else "not declared, but"
+            return f'{self.key} = "{self.word}" is {declared}'
+        return f"{self.key} is {self.text(seen)}, {self.text(expected)}"
+
+
+class _Step(Property):
+    def read(self, written: Any, read: Mapping[str, Any]) -> int:
+        return _declared_units(written, read)
+
+    def write(self, attribute: "Attribute") -> str:
+        return attribute.resolution
+
+    def difference(self, expected: "Attribute", seen: "Attribute") -> str:
+        # It is in units of the last decimal.
+        return Property.difference(self, expected, seen) if expected.decimals == seen.decimals else ""
+
+
+class _Spikes(Property):
+    def read(self, written: Any, read: Mapping[str, Any]) -> tuple[int, ...]:
+        return tuple(_declared_units(each, read) for each in written)
+
+    def write(self, attribute: "Attribute") -> list[str]:
+        return [attribute.text(each) for each in attribute.spikes]
+
+    def fault(self, attribute: "Attribute") -> str | None:
+        spikes = attribute.spikes
+        if not spikes:
+            return None
+        if attribute.is_categorical:
+            return "labels have no spikes: each is counted"
+        if len(spikes) > MOST_SPIKES:
+            return f"{len(spikes)} spikes, at most {MOST_SPIKES} are possible"
+        if not (attribute.lower <= spikes[0] and spikes[-1] <= attribute.upper):
+            return f"a spike is outside the domain, {attribute.min} to {attribute.max}"
+        # Between two spikes there is a value that is none.
+        if any(after - before < _SPIKES_APART for before, after in pairwise(spikes)):
+            return "spikes are in order, with at least one value between two"
+        return None
+
+    def difference(self, expected: "Attribute", seen: "Attribute") -> str:
+        ours, theirs = (", ".join(self.write(each)) or "none" for each in (expected, seen))
+        return "" if ours == theirs else f"spikes are {theirs}, {ours}"
+
+
+class _Taxonomy(Property):
+    def fault(self, attribute: "Attribute") -> str | None:
+        if not attribute.taxonomy:
+            return None
+        if not (attribute.categories and _SHA256.fullmatch(attribute.taxonomy)):
+            return "a taxonomy is the digest of categories' hierarchy"
+        return "a taxonomy has an order of its own" if attribute.by_frequency else None
+
+    def difference(self, expected: "Attribute", seen: "Attribute") -> str:
+        ours, theirs = (
+            f"the hierarchy with digest {each.taxonomy[:12]}" if each.taxonomy else "not declared"
+            for each in (expected, seen)
+        )
+        return "" if ours == theirs else f"the taxonomy is {theirs}, {ours}"
+
+
+class _Method(Property):
+    def is_set(self, attribute: "Attribute") -> bool:
+        return bool(attribute.taxonomy)
+
+    def difference(self, expected: "Attribute", seen: "Attribute") -> str:
+        return Property.difference(self, expected, seen) if expected.taxonomy == seen.taxonomy else ""
+
+
+def _declared_units(text: str, read: Mapping[str, Any]) -> int:
+    return to_units(read["type"], text, read.get("decimals", 0), read.get("step", 1))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("a text was expected")
+    return value
+
+
+def _one_of(value: Any, accepted: Sequence[str]) -> str:
+    if value not in accepted:
+        raise ValueError(f"one of {', '.join(accepted)} was expected")
+    return str(value)
+
+
+_RANGED = tuple(kind for kind in AttributeType if kind.accepted)
+_QUANTITIES = tuple(kind for kind in AttributeType if kind.is_quantity)
+_CATEGORY = (AttributeType.CATEGORY,)
+PROPERTIES: tuple[Property, ...] = (
+    # What a value means is read before properties that have values.
+    Property(
+        "decimals", "decimals", (AttributeType.NUMBER,), None, int, summary="decimals = {.decimals}"
+    ),
+    _Step(
+        "step", "step", _QUANTITIES, 1,
+        fits=lambda own: own.step == 1 or (own.step > 1 and own.type.is_quantity),
+        rule="a step is above 0, and goes with numbers", summary="steps of {.resolution}",
+        feature="steps", of_derived=True,
+    ),
+    Property(
+        "outside", "outside", tuple(AttributeType), "error", partial(_one_of, accepted=("error", "clamp")),
+        is_required=True, summary="clamps",
+    ),
+    Property(
+        "missing", "keeps_missing", _RANGED, False, word="category",
+        fits=lambda own: not (own.keeps_missing and own.is_categorical),
+        rule="categories have a label for missing values", alone=lambda own: (own.highest,),
+        summary="keeps missing values, by counts", of_domain=", or missing", feature="missing-values",
+        unplaced="missing values",
+    ),
+    _Spikes(
+        "spikes", "spikes", _RANGED, (), alone=lambda own: own.spikes, summary="spikes at {.spikes_text}",
+        of_domain=", spikes at {.spikes_text}", feature="spikes",
+    ),
+    Property(
+        "scale", "is_logarithmic", _QUANTITIES, False, word="log",
+        fits=lambda own: not own.is_logarithmic or (own.type.is_quantity and 0 <= own.lower < own.upper),
+        rule="a logarithmic scale goes with numbers, and min = 0 or more, below max; min is {.min}",
+        summary="logarithmic scale", of_domain=", logarithmic", feature="scale",
+    ),
+    Property(
+        "ordered", "ordered", _CATEGORY, False, is_required=True, summary="ordered", of_domain=", ordered"
+    ),
+    Property(
+        "order", "order", _CATEGORY, CategoryOrder.DECLARED, CategoryOrder, is_required=True,
+        summary="by frequency",
+    ),
+    _Taxonomy(
+        "taxonomy", "taxonomy", _CATEGORY, "", _text, summary="taxonomy {0.taxonomy:.12} by {0.method}",
+        feature="taxonomy", since="0.1.0",
+    ),
+    _Method(
+        "method", "method", _CATEGORY, TaxonomyMethod.RANK, TaxonomyMethod,
+        fits=lambda own: own.taxonomy or own.method is TaxonomyMethod.RANK,
+        rule="the method {.method} needs a taxonomy",
+    ),
+)  # fmt: skip
+"""Every property, in the order of texts about it."""
+
+
+class MalformedProperty(ValueError):
+    """An attribute that cannot have one of its properties."""
+
+    def __init__(self, message: str, key: str, fault: str) -> None:
+        super().__init__(message)
+        self.key, self.fault = key, fault
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation(Document):
+    """A public table by which another attribute determines the values of one."""
+
+    base: str = field(metadata={"name": "follows"})
+    """Name of the attribute that determines it."""
+    values: tuple[tuple[str, str], ...]
+    """Every value of that attribute, in its order, with the value that follows from it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attribute(Document):
     """One declared attribute and every setting that owners of a group have to agree on."""
@@ -168,7 +401,10 @@ class Attribute(Document):
     is_logarithmic: bool = False
     """Whether its values are spread evenly in the logarithm, as amounts and laboratory values are: counts of
     a wide domain are then made in parts of equal ratio."""
-    derived: ClassVar[tuple[str, ...]] = ("min", "max")
+    derivation: Derivation | None = None
+    """The public table by which its values are derived from released ones of another attribute; None where it
+    is masked or counted."""
+    derived: ClassVar[tuple[str, ...]] = ("min", "max", "attribute")
 
     def __post_init__(self) -> None:
         if self.upper < self.lower:
@@ -177,35 +413,9 @@ class Attribute(Document):
             raise ValueError(f"attribute {self.name!r}: categories go with type category, and only with it")
         if self.categories and (self.lower, self.upper) != (0, len(self.categories) - 1):
             raise ValueError(f"attribute {self.name!r}: the indices of {len(self.categories)} categories")
-        if self.taxonomy and not (self.categories and _SHA256.fullmatch(self.taxonomy)):
-            raise ValueError(f"attribute {self.name!r}: a taxonomy is the digest of categories' hierarchy")
-        if not self.taxonomy and self.method is not TaxonomyMethod.RANK:
-            raise ValueError(f"attribute {self.name!r}: the method {self.method} needs a taxonomy")
-        if self.taxonomy and self.by_frequency:
-            raise ValueError(f"attribute {self.name!r}: a taxonomy has an order of its own")
-        if self.keeps_missing and self.is_categorical:
-            raise ValueError(f"attribute {self.name!r}: categories have a label for missing values")
-        if self.step < 1 or (self.step > 1 and not self.type.is_quantity):
-            raise ValueError(f"attribute {self.name!r}: a step is above 0, and goes with numbers")
-        if self.is_logarithmic and not (self.type.is_quantity and 0 <= self.lower < self.upper):
-            raise ValueError(
-                f"attribute {self.name!r}: a logarithmic scale goes with a number whose domain starts at "
-                "0 or above; values of 0 are counted by themselves"
-            )
-        if self.spikes and (fault := self._fault_of_spikes()):
-            raise ValueError(f"attribute {self.name!r}: {fault}")
-
-    def _fault_of_spikes(self) -> str | None:
-        if self.is_categorical:
-            return "labels have no spikes: each is counted"
-        if len(self.spikes) > MOST_SPIKES:
-            return f"{len(self.spikes)} spikes, at most {MOST_SPIKES} are possible"
-        if not (self.lower <= self.spikes[0] and self.spikes[-1] <= self.upper):
-            return f"a spike is outside the domain, {self.min} to {self.max}"
-        # Between two spikes there is a value that is none.
-        if any(after - before < _SPIKES_APART for before, after in pairwise(self.spikes)):
-            return "spikes are in order, with at least one value between two"
-        return None
+        for key, fault in ((each.key, each.fault(self)) for each in PROPERTIES):
+            if fault:
+                raise MalformedProperty(f"attribute {self.name!r}: {fault}", key, fault)
 
     @property
     def min(self) -> str:
@@ -241,12 +451,38 @@ class Attribute(Document):
     def domain(self) -> str:
         """The declared values in words."""
         if self.categories:
-            return f"{self.n_values} categories{', ordered' if self.ordered else ''}"
+            return f"{self.n_values} categories{self._of_domain}"
         if self.is_categorical:
             return ", ".join(self.labels)
-        spikes = f", spikes at {' and '.join(map(self.text, self.spikes))}" if self.spikes else ""
-        scale = ", logarithmic" if self.is_logarithmic else ""
-        return f"{self.min} to {self.max}{', or missing' if self.keeps_missing else ''}{spikes}{scale}"
+        return f"{self.min} to {self.max}{self._of_domain}"
+
+    @property
+    def _of_domain(self) -> str:
+        return "".join(each.of_domain.format(self) for each in PROPERTIES if each.is_set(self))
+
+    @property
+    def spikes_text(self) -> str:
+        """The declared spikes in words."""
+        return " and ".join(map(self.text, self.spikes))
+
+    @property
+    def settings(self) -> str:
+        """What its owner declares about it, but for type and domain, in words."""
+        if self.derivation is not None:
+            return f"follows {self.derivation.base}"
+        return ", ".join(
+            each.summary.format(self) for each in PROPERTIES if each.summary and each.is_set(self)
+        )
+
+    @property
+    def alone(self) -> tuple[int, ...]:
+        """The values, in resolution units, that are counted by themselves and have no neighbours."""
+        return tuple(units for each in PROPERTIES if each.is_set(self) for units in each.alone(self))
+
+    @property
+    def unplaced(self) -> str:
+        """Values that have no place in the order of the others, in words; empty if all have one."""
+        return next((each.unplaced for each in PROPERTIES if each.unplaced and each.is_set(self)), "")
 
     @property
     def unit(self) -> Decimal:
@@ -282,9 +518,7 @@ class Attribute(Document):
             ValueError: If it is none.
         """
         if self.is_categorical:
-            if text not in self.labels:
-                raise ValueError(f"{text!r} is none of the values of {self.name!r}")
-            return self.labels.index(text)
+            return units_of(self, [text])[0]
         units = to_units(self.type, text, self.decimals, self.step)
         if not self.lower <= units <= self.upper:
             raise ValueError(f"{text} is outside the domain of {self.name!r}, {self.min} to {self.max}")
@@ -292,28 +526,17 @@ class Attribute(Document):
 
     def to_document(self) -> dict[str, Any]:
         """Return the canonical document of this attribute."""
-        document: dict[str, Any] = {"name": self.name, "type": str(self.type), "outside": self.outside}
-        if self.type is AttributeType.CATEGORY:
-            document |= {
-                "categories": list(self.categories),
-                "ordered": self.ordered,
-                "order": str(self.order),
-            }
-            if self.taxonomy:
-                document |= {"taxonomy": self.taxonomy, "method": str(self.method)}
-        elif self.type is not AttributeType.BOOLEAN:
+        if self.derivation is not None:
+            return {"attribute": self.without_derivation.to_document(), **self.derivation.to_document()}
+        document: dict[str, Any] = {"name": self.name, "type": str(self.type)}
+        if self.categories:
+            document["categories"] = list(self.categories)
+        elif not self.is_categorical:
             document |= {"min": self.min, "max": self.max}
-        if self.type is AttributeType.NUMBER:
-            document["decimals"] = str(self.decimals)
-        if self.step > 1:
-            document["step"] = self.resolution
-        if self.keeps_missing:
-            document["missing"] = "category"
-        if self.spikes:
-            document["spikes"] = [self.text(each) for each in self.spikes]
-        if self.is_logarithmic:
-            document["scale"] = "log"
-        return document
+        stated = (
+            each for each in PROPERTIES if each.is_set(self) or (each.is_required and self.type in each.types)
+        )
+        return document | {each.key: each.write(self) for each in stated}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Attribute":
@@ -322,30 +545,77 @@ class Attribute(Document):
         Raises:
             ValueError: If it is not the document of an attribute; KeyError if a field is absent.
         """
+        if "attribute" in document:
+            own = cls.from_document(document["attribute"])
+            return replace(own, derivation=Derivation.from_document(document))
         kind = AttributeType(document["type"])
-        name, outside = _text(document["name"]), _one_of(document["outside"], ("error", "clamp"))
-        if kind is AttributeType.CATEGORY:
-            labels = tuple(_text(label) for label in document["categories"])
-            if len(set(labels)) != len(labels):
-                raise ValueError(f"attribute {name!r}: a category is declared twice")
-            return cls(
-                name, kind, 0, len(labels) - 1, 0, outside, labels,
-                bool(document["ordered"]), CategoryOrder(document["order"]),
-                _text(document["taxonomy"]) if "taxonomy" in document else "",
-                TaxonomyMethod(document.get("method", TaxonomyMethod.RANK)),
-            )  # fmt: skip
+        read: dict[str, Any] = {"name": _text(document["name"]), "type": kind}
+        for each in PROPERTIES:
+            if kind in each.types and (each.is_required or each.key in document):
+                read[each.field] = each.read(document[each.key], read)
+        if kind.accepted:
+            lower, upper = (_declared_units(document[end], read) for end in ("min", "max"))
+            return cls(lower=lower, upper=upper, **read)
         if kind is AttributeType.BOOLEAN:
-            return cls(name, kind, 0, 1, 0, outside)
-        decimals = int(document.get("decimals", "0"))
-        step = to_units(kind, document["step"], decimals) if "step" in document else 1
-        lower, upper = (to_units(kind, document[end], decimals, step) for end in ("min", "max"))
-        keeps_missing = "missing" in document and bool(_one_of(document["missing"], ("category",)))
-        spikes = tuple(to_units(kind, each, decimals, step) for each in document.get("spikes", ()))
-        is_logarithmic = "scale" in document and bool(_one_of(document["scale"], ("log",)))
-        return cls(
-            name, kind, lower, upper, decimals, outside, keeps_missing=keeps_missing, spikes=spikes,
-            step=step, is_logarithmic=is_logarithmic,
-        )  # fmt: skip
+            return cls(lower=0, upper=1, **read)
+        labels = tuple(_text(label) for label in document["categories"])
+        if len(set(labels)) != len(labels):
+            raise ValueError(f"attribute {read['name']!r}: a category is declared twice")
+        return cls(lower=0, upper=len(labels) - 1, categories=labels, **read)
+
+    def with_missing_label(self) -> "Attribute":
+        """Return it with the label of missing values, the last one, if it has categories."""
+        if not self.categories:
+            return self
+        return replace(self, categories=(*self.categories, MISSING_CATEGORY), upper=self.upper + 1)
+
+    @property
+    def base(self) -> str:
+        """Name of the attribute that it is derived from; empty if it is masked or counted."""
+        return "" if self.derivation is None else self.derivation.base
+
+    @property
+    def origin(self) -> str:
+        """Where its released values come from, in words; empty if it is masked or counted."""
+        return self.base and f"derived from {self.base}, by a public table"
+
+    @property
+    def without_derivation(self) -> "Attribute":
+        """Its settings alone."""
+        return replace(self, derivation=None)
+
+    def derive_from(self, base: "Attribute", values: Mapping[str, str]) -> "Attribute":
+        """Return it as derived from another one, with each value written in one way.
+
+        Args:
+            base: The attribute that determines it.
+            values: Values of that attribute, each with the value that follows from it.
+
+        Raises:
+            ValueError: If one is no value of its attribute.
+        """
+        pairs = {unit_of(base, key): unit_of(self, value) for key, value in values.items()}
+        texts = ((base.text(key), self.text(pairs[key])) for key in sorted(pairs))
+        return replace(self, derivation=Derivation(base.name, tuple(texts)))
+
+    def derived_units(self, base: "Attribute") -> tuple[int, ...]:
+        """Return its value for every value of the attribute that determines it, in resolution units.
+
+        Raises:
+            ValueError: If the table is none for these attributes.
+        """
+        if base.n_values > MOST_FOLLOWED:
+            raise ValueError(
+                f"{base.name!r} has {base.n_values} values, at most {MOST_FOLLOWED} can be followed"
+            )
+        table = () if self.derivation is None else self.derivation.values
+        expected, given = range(base.lower, base.highest + 1), dict(table)
+        if [key for key, _ in table] != list(map(base.text, expected)):
+            lacking = next((text for text in map(base.text, expected) if text not in given), None)
+            if lacking is not None:
+                raise ValueError(f"nothing follows from {lacking!r} of {base.name!r}")
+            raise ValueError(f"it follows from other values than {base.name!r} has")
+        return units_of(self, list(given.values()))
 
 
 def to_units(kind: AttributeType, text: str, decimals: int = 0, step: int = 1) -> int:
@@ -356,76 +626,28 @@ def to_units(kind: AttributeType, text: str, decimals: int = 0, step: int = 1) -
             steps.
     """
     if kind is AttributeType.DATE:
-        return date.fromisoformat(text).toordinal() - _EPOCH
+        try:
+            return date.fromisoformat(text).toordinal() - _EPOCH
+        except ValueError:
+            raise ValueError(f"{text!r} is not {kind.accepted}") from None
     if not 0 <= decimals <= MOST_DECIMALS:
         raise ValueError(f"decimals must be from 0 to {MOST_DECIMALS}, not {decimals}")
     try:
-        scaled = read_decimal(text).scaleb(decimals)
-    except (ValueError, ArithmeticError):
-        raise ValueError(f"{text!r} is not a number") from None
-    # A number with a huge exponent is short to write and long to write out.
-    if scaled.is_finite() and not -_MOST_DIGITS < scaled.adjusted() < _MOST_DIGITS:
+        value = read_decimal(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not {kind.accepted}") from None
+    # Scaling rounds more digits, and a number with a huge exponent is long to write out.
+    if len(value.as_tuple().digits) > _MOST_DIGITS or abs(value.adjusted()) > _MOST_DIGITS:
         raise ValueError(f"{text!r} has too many digits")
-    if not scaled.is_finite() or scaled != scaled.to_integral_value():
-        raise ValueError(f"{text!r} is not a value with {decimals} decimals")
+    scaled = value.scaleb(decimals)
+    if scaled != scaled.to_integral_value():
+        what = f"has more than {decimals} decimals" if decimals else "is not a whole number"
+        raise ValueError(f"{text!r} {what}")
     # No step at all is refused where an attribute is made.
     units, rest = divmod(int(scaled), max(step, 1))
     if rest:
         raise ValueError(f"{text!r} is not a multiple of {Decimal(step).scaleb(-decimals):f}")
     return units
-
-
-@dataclass(frozen=True, slots=True)
-class Following(Document):
-    """An attribute whose values another one determines, by a public table: derived, and never masked."""
-
-    attribute: Attribute
-    """Its settings."""
-    follows: str
-    """Name of the attribute that determines it."""
-    values: tuple[tuple[str, str], ...]
-    """Every value of that attribute, in its order, with the value that follows from it."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.attribute.name
-
-    def units(self, followed: Attribute) -> tuple[int, ...]:
-        """Return its value for every value of the followed attribute, in resolution units.
-
-        Raises:
-            ValueError: If the table is none for these attributes.
-        """
-        if followed.n_values > MOST_FOLLOWED:
-            raise ValueError(
-                f"{followed.name!r} has {followed.n_values} values, at most {MOST_FOLLOWED} can be followed"
-            )
-        expected = [followed.text(each) for each in range(followed.lower, followed.highest + 1)]
-        given = [each for each, _ in self.values]
-        if given != expected:
-            known = set(given)
-            lacking = next((each for each in expected if each not in known), None)
-            if lacking is not None:
-                raise ValueError(f"nothing follows from {lacking!r} of {followed.name!r}")
-            raise ValueError(f"it follows from other values than {followed.name!r} has")
-        return units_of(self.attribute, [text for _, text in self.values])
-
-
-def following_of(attribute: Attribute, followed: Attribute, values: Mapping[str, str]) -> Following:
-    """Return an attribute that follows another one, with each value written in one way.
-
-    Args:
-        attribute: Its settings.
-        followed: The attribute that determines it.
-        values: Values of that attribute, each with the value that follows from it.
-
-    Raises:
-        ValueError: If one is no value of its attribute.
-    """
-    pairs = {unit_of(followed, key): unit_of(attribute, value) for key, value in values.items()}
-    texts = ((followed.text(key), attribute.text(pairs[key])) for key in sorted(pairs))
-    return Following(attribute, followed.name, tuple(texts))
 
 
 def unit_of(attribute: Attribute, text: str) -> int:
@@ -454,47 +676,43 @@ def units_of(attribute: Attribute, texts: Sequence[str]) -> tuple[int, ...]:
     return tuple(codes[text] for text in texts)
 
 
-def fault_of_following(following: Sequence[Following], attributes: Sequence[Attribute]) -> str | None:
-    """Say what is wrong with attributes that follow others; None if they can be derived."""
+def fault_of_derived(derived: Sequence[Attribute], attributes: Sequence[Attribute]) -> str | None:
+    """Say what is wrong with attributes that are derived from others; None if they can be."""
     by_name = {each.name: each for each in attributes}
-    names = [each.name for each in following]
+    names = [each.name for each in derived]
     if len({*by_name, *names}) != len(by_name) + len(names):
         return "an attribute is declared twice"
-    for each in following:
-        if each.follows not in by_name:
-            return f"{each.name!r} follows {each.follows!r}, which is not there"
+    if other := next((each.name for each in attributes if each.base), None):
+        return f"{other!r} is derived, and listed with those that are not"
+    for each in derived:
+        if each.base not in by_name:
+            return f"{each.name!r} follows {each.base!r}, which is not there"
         try:
-            each.units(by_name[each.follows])
+            each.derived_units(by_name[each.base])
         except ValueError as problem:
             return f"{each.name!r}: {problem}"
     return None
 
 
-def followers_of(
-    following: Sequence[Following], names: Collection[str], requested: Collection[str] | None = None
-) -> tuple[Following, ...]:
-    """Return the attributes that follow some that are released, as far as they are requested themselves.
+def derivable(
+    derived: Sequence[Attribute], names: Collection[str], requested: Collection[str] | None = None
+) -> tuple[Attribute, ...]:
+    """Return the attributes that can be derived from released ones, as far as they are requested themselves.
 
     Args:
-        following: What an owner declares.
+        derived: What an owner declares.
         names: The attributes that are released.
         requested: The names that are asked for or allowed; none for all.
     """
-    names, requested = set(names), set(requested or ())
-    return tuple(
-        each for each in following if each.follows in names and (not requested or each.name in requested)
-    )
+    return tuple(each for each in derived if each.base in names and (not requested or each.name in requested))
 
 
-def with_followers(attributes: Sequence[Attribute], following: Sequence[Following]) -> tuple[Attribute, ...]:
-    """Return attributes in the order of a release: after each those that follow it."""
+def with_derived(attributes: Sequence[Attribute], derived: Sequence[Attribute]) -> tuple[Attribute, ...]:
+    """Return attributes in the order of a release: after each those that are derived from it."""
     return tuple(
         each
         for attribute in attributes
-        for each in (
-            attribute,
-            *(other.attribute for other in following if other.follows == attribute.name),
-        )
+        for each in (attribute, *(other for other in derived if other.base == attribute.name))
     )
 
 
@@ -600,8 +818,8 @@ class Schema(Document):
     """The smallest rank noise that the owner's data need; None: it states none, and the default holds."""
     structural_zeros: tuple[StructuralZero, ...] = field(default=(), metadata=OMITTED)
     """What no record of a synthetic release is."""
-    following: tuple[Following, ...] = field(default=(), metadata=OMITTED)
-    """Attributes that follow some of the others; releases derive them."""
+    following: tuple[Attribute, ...] = field(default=(), metadata=OMITTED)
+    """Attributes that releases derive from some of the others."""
     by_name: Mapping[str, Attribute] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -614,7 +832,7 @@ class Schema(Document):
             raise ValueError("a count of records is larger than any data set")
         if self.rank_noise is not None and not is_rank_noise(self.rank_noise):
             raise ValueError("rank noise is a share of the ranks from 0 to 1")
-        if fault := fault_of_following(self.following, self.attributes):
+        if fault := fault_of_derived(self.following, self.attributes):
             raise ValueError(fault)
         object.__setattr__(self, "by_name", by_name)
 
@@ -645,7 +863,7 @@ def excesses(schema: Schema) -> Iterator[tuple[str, str]]:
             f"a schema of {n_attributes:,} attributes is not accepted",
             f"from 1 to {_MOST_ATTRIBUTES:,} are; list the needed ones in policy.attributes",
         )
-    every = (*schema.attributes, *(each.attribute for each in schema.following))
+    every = (*schema.attributes, *schema.following)
     if any(len(attribute.name) > _LONGEST_NAME for attribute in every):
         yield f"names of attributes have at most {_LONGEST_NAME} characters", "rename them in the source"
     if not all(attribute.name.isprintable() for attribute in every):
@@ -760,15 +978,3 @@ def most_records(rounded: int) -> int:
         return 0
     step: int = 10 ** (len(str(rounded)) - 1)
     return rounded + step - 1
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError("a text was expected")
-    return value
-
-
-def _one_of(value: Any, accepted: Sequence[str]) -> str:
-    if value not in accepted:
-        raise ValueError(f"one of {', '.join(accepted)} was expected")
-    return str(value)

@@ -11,26 +11,21 @@ from common.canonical import OMITTED, Document
 from common.errors import UsageError, did_you_mean
 from common.model.schema import (
     Attribute,
-    Following,
+    Derivation,
     Schema,
+    derivable,
     excluded_codes,
     excluded_values,
-    followers_of,
-    following_of,
 )
 from common.model.structural_zeros import MOST_RULES, StructuralZero, rules_of
 
 
 @dataclass(frozen=True, slots=True)
-class Derivation(Document):
-    """An attribute that follows another one, as an operator states it."""
+class StatedDerivation(Derivation):
+    """A derivation as an operator states it, with values as they were written."""
 
     name: str
-    """Its name."""
-    follows: str
-    """Name of the attribute that determines it."""
-    values: tuple[tuple[str, str], ...]
-    """Values of that attribute, each with the value that follows from it, as they were written."""
+    """Name of the attribute that is derived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +34,7 @@ class Facts(Document):
 
     structural_zeros: tuple[StructuralZero, ...] = field(default=(), metadata=OMITTED)
     """What no record is; an end of a range that is left out is ""."""
-    following: tuple[Derivation, ...] = field(default=(), metadata=OMITTED)
+    following: tuple[StatedDerivation, ...] = field(default=(), metadata=OMITTED)
     """Attributes that follow others; no owner counts them."""
 
 
@@ -76,7 +71,7 @@ class Held:
 
     attributes: Mapping[str, Attribute]
     """All that owners hold, by name; those that facts derive included."""
-    following: Mapping[str, Following]
+    following: Mapping[str, Attribute]
     """Attributes of the release that follow others by a declaration of their owner, by name."""
     rules: Mapping[StructuralZero, str]
     """Declared rules about these attributes, each with an owner that declares it."""
@@ -92,7 +87,7 @@ class Held:
             {
                 each.name: each
                 for schema in schemas.values()
-                for each in followers_of(schema.following, by_name, requested)
+                for each in derivable(schema.following, by_name, requested)
             },
             {
                 rule: owner
@@ -110,23 +105,23 @@ class Held:
         Raises:
             ValueError: If no owner holds the attribute, or it is derived.
         """
-        follows = derived.get(name) or (self.following[name].follows if name in self.following else "")
-        if follows:
-            raise ValueError(f"{name} follows {follows}: state the fact about that attribute")
+        base = derived.get(name) or (self.following[name].base if name in self.following else "")
+        if base:
+            raise ValueError(f"{name} follows {base}: state the fact about that attribute")
         if name not in self.attributes:
             hint = did_you_mean(name, self.attributes) or f"it has {', '.join(self.attributes)}"
             raise ValueError(f"the release has no attribute {name!r}; {hint}")
         return self.attributes[name]
 
 
-def resolve_facts(facts: Facts, held: Held) -> tuple[tuple[StructuralZero, ...], tuple[Following, ...]]:
+def resolve_facts(facts: Facts, held: Held) -> tuple[tuple[StructuralZero, ...], tuple[Attribute, ...]]:
     """Return stated facts in terms of a release's attributes: rules, and attributes that are derived.
 
     Raises:
         UsageError: Naming every fact that cannot be used.
     """
-    rules, following, faults = dict[StructuralZero, int](), list[Following](), list[str]()
-    derived = {each.name: each.follows for each in facts.following}
+    rules, following, faults = dict[StructuralZero, int](), list[Attribute](), list[str]()
+    derived = {each.name: each.base for each in facts.following}
     for each in facts.following:
         try:
             following.append(_following(each, held, derived))
@@ -154,24 +149,24 @@ def resolve_facts(facts: Facts, held: Held) -> tuple[tuple[StructuralZero, ...],
     return tuple(rules), tuple(following)
 
 
-def _following(stated: Derivation, held: Held, derived: Mapping[str, str]) -> Following:
+def _following(stated: StatedDerivation, held: Held, derived: Mapping[str, str]) -> Attribute:
     """Return an attribute that follows another one by a stated fact.
 
     Raises:
         ValueError: If it cannot be derived, or an owner declares what would be lost.
     """
-    others = {name: follows for name, follows in derived.items() if name != stated.name}
-    attribute, followed = held.attribute(stated.name, others), held.attribute(stated.follows, derived)
-    if other := next((each.name for each in held.following.values() if each.follows == stated.name), None):
+    others = {name: base for name, base in derived.items() if name != stated.name}
+    attribute, base = held.attribute(stated.name, others), held.attribute(stated.base, derived)
+    if other := next((each.name for each in held.following.values() if each.base == stated.name), None):
         raise ValueError(f"{other} follows it as its owner declares, and it is not counted: leave one out")
     for rule, owner in held.rules.items():
         if stated.name in rule.names:
             raise ValueError(
                 f'owner {owner} declares the rule "{rule}": it cannot hold for an attribute that is derived'
             )
-    following = following_of(attribute, followed, dict(stated.values))
-    following.units(followed)
-    return following
+    derived_attribute = attribute.derive_from(base, dict(stated.values))
+    derived_attribute.derived_units(base)
+    return derived_attribute
 
 
 def _rule(stated: StructuralZero, held: Held, derived: Mapping[str, str]) -> StructuralZero:

@@ -16,7 +16,7 @@ from itertools import chain
 from common.errors import UsageError
 from common.model.plan import OWNER_COLUMN, Linking, Plan, Synthesis
 from common.model.products import Product
-from common.model.schema import Attribute, Following, Schema, followers_of
+from common.model.schema import Attribute, Schema, derivable
 from common.model.structural_zeros import rules_of
 from common.model.task import Modelled, PlannedAttribute, Task
 from common.planning.arguments import ReleaseArguments
@@ -79,7 +79,15 @@ def make_plan(
         for group, owners in enumerate(arguments.groups)
         for owner in owners
     )
-    following = (*_following(arguments, names, schemas), *stated)
+    # What is derived is as the first owner of a group declares it.
+    following = (
+        *(
+            each
+            for own, owners in zip(names, arguments.groups, strict=True)
+            for each in derivable(schemas[owners[0]].following, own, arguments.attributes)
+        ),
+        *stated,
+    )
     rules = [each for owner in arguments.owners if (each := schemas[owner].identifier) is not None]
     identifier = replace(rules[0], texts=min(each.texts for each in rules)) if rules else None
     plan = Plan(
@@ -114,7 +122,7 @@ def make_plan(
 
 
 def _counted(
-    arguments: ReleaseArguments, held: Sequence[Sequence[Attribute]], stated: Sequence[Following]
+    arguments: ReleaseArguments, held: Sequence[Sequence[Attribute]], stated: Sequence[Attribute]
 ) -> list[tuple[Attribute, ...]]:
     """Return the attributes of every group without those that stated facts derive.
 
@@ -191,19 +199,8 @@ def _masked(
     }
 
 
-def _following(
-    arguments: ReleaseArguments, names: Sequence[Sequence[str]], schemas: Mapping[str, Schema]
-) -> tuple[Following, ...]:
-    """Return the attributes that are derived, as the first owner of their group declares them."""
-    return tuple(
-        each
-        for own, owners in zip(names, arguments.groups, strict=True)
-        for each in followers_of(schemas[owners[0]].following, own, arguments.attributes)
-    )
-
-
 def _checked_owner_column(
-    arguments: ReleaseArguments, names: Sequence[Sequence[str]], following: Sequence[Following]
+    arguments: ReleaseArguments, names: Sequence[Sequence[str]], following: Sequence[Attribute]
 ) -> bool:
     """Return whether owners get a column, whose name no attribute may have.
 

@@ -459,8 +459,8 @@ class MaskedValues:
         rules = [way.planned.rules for way in self._ways]
         if not all(rule.listed for rule in rules):
             return "every record has noise of its own, clamped to the domain"
-        if self._attribute.keeps_missing:
-            return "it has missing values, which have no place among the others"
+        if self._attribute.unplaced:
+            return f"it has {self._attribute.unplaced}, which have no place among the others"
         if (
             any(rule.declared_by for rule in rules)
             or self._attribute.taxonomy

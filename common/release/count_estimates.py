@@ -48,7 +48,7 @@ import numpy as np
 
 from common.arrays import Float64Array, Int64Array
 from common.errors import UsageError
-from common.model.schema import Attribute, Following
+from common.model.schema import Attribute
 from common.release.counts import bin_texts, counts_table, range_texts
 from common.synthesis.accounting import Kind
 from common.synthesis.binning import Binning
@@ -115,11 +115,11 @@ def estimated_parts(levels: Sequence[tuple[Int64Array, Int64Array, float]], n_re
     return Parts(edges[:-1], edges[1:] - 1, counts, covariance)
 
 
-def following_parts(following: Following, followed: Attribute, parts: Parts) -> Parts:
-    """Derive the counts of an attribute from those of the one that it follows.
+def derived_parts(attribute: Attribute, base: Attribute, parts: Parts) -> Parts:
+    """Derive the counts of an attribute from those of the one that determines it.
 
     Args:
-        parts: Of the followed attribute.
+        parts: Of the latter.
 
     Returns:
         A part for each value that follows from some value, in ascending order.
@@ -127,12 +127,12 @@ def following_parts(following: Following, followed: Attribute, parts: Parts) -> 
     Raises:
         UsageError: If a part has several values, from which different ones follow.
     """
-    derived = np.array(following.units(followed), dtype=np.int64) - following.attribute.lower
+    derived = np.array(attribute.derived_units(base), dtype=np.int64) - attribute.lower
     lowest, highest = (each.reduceat(derived, parts.first) for each in (np.minimum, np.maximum))
     if (lowest != highest).any():
         raise UsageError(
-            f"{following.name!r} follows {followed.name!r}, which was counted in wider parts",
-            f"ask for {followed.name!r}",
+            f"{attribute.name!r} follows {base.name!r}, which was counted in wider parts",
+            f"ask for {base.name!r}",
         )
     values, place = np.unique(lowest, return_inverse=True)
     sums = np.equal.outer(np.arange(values.size), place).astype(np.float64)
@@ -142,7 +142,7 @@ def following_parts(following: Following, followed: Attribute, parts: Parts) -> 
 class NoisyCounts:
     """The noisy counts of a synthetic release, and what follows from them without its records."""
 
-    def __init__(self, design: Design, measured: RoundSums, following: Sequence[Following] = ()) -> None:
+    def __init__(self, design: Design, measured: RoundSums, following: Sequence[Attribute] = ()) -> None:
         self._design, self._measured = design, measured
         self._following = {each.name: each for each in following}
         self._estimated: dict[int, Parts] = {}
@@ -261,7 +261,7 @@ class NoisyCounts:
         import pandas as pd
 
         reach, places = self._reach(confidence), [self._place(name) for name in self._numeric(names)]
-        kept = [place for place in places if not self._design.attributes[place].keeps_missing]
+        kept = [place for place in places if not self._design.attributes[place].unplaced]
         if names and kept != places:
             raise UsageError(
                 "an attribute has missing values, which no correlation allows for", "leave it out"
@@ -319,8 +319,7 @@ class NoisyCounts:
     def _one_way(self, name: str) -> tuple[Attribute, Parts]:
         """Return an attribute and its counts, also of one that follows another."""
         if (following := self._following.get(name)) is not None:
-            followed, parts = self._one_way(following.follows)
-            return following.attribute, following_parts(following, followed, parts)
+            return following, derived_parts(following, *self._one_way(following.base))
         place = self._place(name)
         return self._design.attributes[place], self._parts(place)
 
@@ -359,9 +358,9 @@ class NoisyCounts:
 
     def _place(self, name: str) -> int:
         if name in self._following:
-            follows = self._following[name].follows
+            base = self._following[name].base
             raise UsageError(
-                f"{name!r} follows {follows!r}, and was not counted with others", f"ask for {follows!r}"
+                f"{name!r} follows {base!r}, and was not counted with others", f"ask for {base!r}"
             )
         if name not in self._places:
             known = ", ".join([*self._places, *self._following])
@@ -373,8 +372,7 @@ class NoisyCounts:
             return [attribute.name for attribute in self._design.attributes if _is_numeric(attribute)]
         asked = [names] if isinstance(names, str) else list(names)
         for name in asked:
-            following = self._following.get(name)
-            attribute = following.attribute if following else self._design.attributes[self._place(name)]
+            attribute = self._following.get(name) or self._design.attributes[self._place(name)]
             if not _is_numeric(attribute):
                 raise UsageError(f"attribute {name!r} is a category", "leave it out")
         return asked

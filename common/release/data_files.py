@@ -1,6 +1,6 @@
 """The data files of a release, read as untrusted input: columns, number of records, numbering and values."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import SEEK_END
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,9 +14,9 @@ from common import __version__
 from common.arrays import Int64Array
 from common.errors import IntegrityError
 from common.model.plan import Plan
-from common.model.schema import Attribute, Following
+from common.model.schema import Attribute
 from common.release.page_headers import unpacked_size
-from common.release.table import RECORD_COLUMN, derived_units, file_metadata, release_schema, to_units
+from common.release.table import RECORD_COLUMN, file_metadata, release_schema, to_units, with_derived_units
 
 PARQUET_FILE = "data.parquet"
 CSV_FILE = "data.csv"
@@ -103,7 +103,7 @@ def parquet_pieces(path: Path) -> Iterator[pa.Table]:
 
 def _csv_pieces(path: Path, plan: Plan) -> Iterator[pa.Table]:
     names = release_schema(plan).names
-    for piece in csv_tables(path, {each.name for each in plan.released if each.keeps_missing}):
+    for piece in csv_tables(path, plan.released):
         if piece.column_names != names:
             raise IntegrityError(f"the columns of {path.name} are not those of the plan")
         yield piece
@@ -188,20 +188,19 @@ def check_values(pieces: Mapping[str, pa.Table], plan: Plan, start: int) -> dict
         if first is not None:
             values[attribute.name] = first.to_numpy()
     if values:
-        check_following(plan.following, plan.attributes, values)
+        check_derived_values(plan.released, values)
     return values
 
 
-def check_following(
-    following: Sequence[Following], attributes: Sequence[Attribute], units: Mapping[str, Int64Array]
-) -> None:
-    """Check that values follow from those of other attributes, as they are declared to.
+def check_derived_values(released: Sequence[Attribute], units: Mapping[str, Int64Array]) -> None:
+    """Check that the values of derived attributes follow from those of others.
 
     Raises:
         IntegrityError: If one does not.
     """
-    for name, values in derived_units(following, attributes, units).items():
-        if not np.array_equal(units[name], values):
+    expected = with_derived_units(released, units)
+    for name in (each.name for each in released if each.base):
+        if not np.array_equal(units[name], expected[name]):
             raise IntegrityError(f"values of {name} are not those that follow from the other attribute")
 
 
@@ -254,15 +253,16 @@ def unit_batches(path: Path, plan: Plan, names: Sequence[str], n_records: int) -
         yield from units.combine_chunks().to_batches()
 
 
-def csv_tables(path: Path, optional: Collection[str]) -> Iterator[pa.Table]:
+def csv_tables(path: Path, released: Iterable[Attribute]) -> Iterator[pa.Table]:
     """Read a CSV file in pieces, every column as text: what it must be is known from the plan.
 
-    In `optional` columns an empty field is a missing value.
+    Of an attribute that keeps missing values an empty field is one.
 
     By pandas: Arrow's reader loses the line break of a quoted value where its blocks meet within CR LF.
     """
     import pandas as pd
 
+    optional = {each.name for each in released if each.keeps_missing}
     with pd.read_csv(
         path, chunksize=_CSV_RECORDS, dtype="string", keep_default_na=False, index_col=False
     ) as pieces:

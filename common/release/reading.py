@@ -163,9 +163,9 @@ class Release:
     def _line(self, attribute: Attribute) -> dict[str, Any]:
         if self.counts is not None:
             return {"resolution": "", **describe_domain(attribute)}
-        if attribute.name in self._follows:
+        if attribute.base:
             empty = dict.fromkeys(("mechanism", "epsilon", "k", "rank_noise"), "")
-            note = f"it follows {self._follows[attribute.name]}: correct that attribute"
+            note = f"it follows {attribute.base}: correct that attribute"
             return {"resolution": "", **describe_domain(attribute), **empty, "note": note}
         distortion, masked = self.distortions[attribute.name], [way.planned for way in self._ways(attribute)]
         scale = 1 if attribute.is_categorical else float(attribute.unit)
@@ -180,11 +180,6 @@ class Release:
             "scale_error": distortion.scale_error,
             "note": distortion.note,
         }
-
-    @property
-    def _follows(self) -> dict[str, str]:
-        """By the name of an attribute that is derived: the one that it follows."""
-        return {each.name: each.follows for each in self.verified.plan.following}
 
     @cached_property
     def distortions(self) -> Mapping[str, Distortion]:
@@ -417,18 +412,19 @@ class Release:
 
     def _different(self, names: list[str]) -> list[str]:
         self._check_masked()
-        declared = [attribute.name for attribute in self.verified.plan.attributes]
+        released = {attribute.name: attribute for attribute in self.verified.plan.released}
         for name in names:
-            if name in self._follows:
+            if name not in released:
+                masked = (each.name for each in self.verified.plan.attributes)
+                raise UsageError(f"no attribute {name!r}", f"attributes: {', '.join(masked)}")
+            if base := released[name].base:
                 raise UsageError(
-                    f"attribute {name!r} follows {self._follows[name]!r} and is not corrected by itself",
-                    f"estimate {self._follows[name]!r}, and apply the table of the plan",
+                    f"attribute {name!r} follows {base!r} and is not corrected by itself",
+                    f"estimate {base!r}, and apply the table of the plan",
                 )
-            if name not in declared:
-                raise UsageError(f"no attribute {name!r}", f"attributes: {', '.join(declared)}")
-            if self.verified.plan.attribute(name).keeps_missing:
+            if unplaced := released[name].unplaced:
                 raise UsageError(
-                    f"attribute {name!r} has missing values, which no estimate here allows for",
+                    f"attribute {name!r} has {unplaced}, which no estimate here allows for",
                     "leave it out, or analyse the table, and state what becomes of missing values",
                 )
         if len(set(names)) != len(names):

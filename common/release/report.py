@@ -17,7 +17,7 @@ from common.model.schema import Attribute
 from common.model.task import PlannedAttribute
 from common.release.column_summary import ColumnSummary
 from common.release.evidence import Evidence
-from common.release.table import DERIVED, describe_domain, span
+from common.release.table import describe_domain, span
 from common.words import charts
 from common.words.linking import compared_as, linking_result, missed_text
 from common.words.numbers import percent_text, rounded_up
@@ -178,12 +178,7 @@ def _attribute_view(attribute: Attribute, plan: Plan, summary: ColumnSummary | N
         _log.error("figure left out", extra={"attribute": attribute.name}, exc_info=fault)
         summary = None
     ways = _parameters(attribute, plan)
-    follows = {each.name: each.follows for each in plan.following}
-    masking = (
-        DERIVED.format(follows=follows[attribute.name])
-        if attribute.name in follows
-        else _masking([planned for _, planned in ways])
-    )
+    masking = attribute.origin or _masking([planned for _, planned in ways])
     return ShownAttribute(
         attribute, _domain(attribute), ways, summary, chart, masking, undrawn, undrawn_records
     )

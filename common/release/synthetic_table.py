@@ -25,17 +25,16 @@ from common.model.privacy import is_share, read_decimal, read_whole_number
 from common.model.products import Product
 from common.model.schema import (
     Attribute,
-    Following,
-    fault_of_following,
+    fault_of_derived,
     fault_of_rules,
     rule_codes,
-    with_followers,
+    with_derived,
 )
 from common.model.structural_zeros import StructuralZero
 from common.planning.synthetic import MOST_ATTRIBUTES
 from common.release.counts import COLUMNS, COUNTS_FILE, check_drawn
 from common.release.data_files import (
-    check_following,
+    check_derived_values,
     check_sizes,
     csv_tables,
     label_bytes,
@@ -44,7 +43,7 @@ from common.release.data_files import (
     units_within,
 )
 from common.release.step import step
-from common.release.table import DERIVED, columns_of, describe_field, release_type
+from common.release.table import columns_of, describe_field, release_type
 from common.synthesis.binning import all_pairs
 from common.synthesis.sample import MOST_RECORDS
 from common.synthesis.schedule import METHOD, Design, RoundSums, SyntheticRelease, check_design
@@ -72,16 +71,15 @@ def counts_path(table: Path) -> Path:
     return table.with_name(f"{table.name}.{COUNTS_FILE}")
 
 
-def records_table(design: Design, made: SyntheticRelease, following: Sequence[Following] = ()) -> pa.Table:
+def records_table(design: Design, made: SyntheticRelease, following: Sequence[Attribute] = ()) -> pa.Table:
     """Return the records as a table of release types, with descriptions of the columns."""
     cost = cost_text(design.epsilon, design.delta)
     how = f"made of noisy counts, {cost} for the whole record"
     units = {each.name: codes + each.lower for each, codes in zip(design.attributes, made.codes, strict=True)}
-    ways = {each.name: DERIVED.format(follows=each.follows) for each in following}
-    released = with_followers(design.attributes, following)
-    columns = columns_of(released, following, design.attributes, units)
+    released = with_derived(design.attributes, following)
+    columns = columns_of(released, units)
     return pa.table(
-        columns, schema=pa.schema([describe_field(each, ways.get(each.name, how)) for each in released])
+        columns, schema=pa.schema([describe_field(each, each.origin or how) for each in released])
     )
 
 
@@ -89,7 +87,7 @@ def report_of(
     design: Design,
     measured: RoundSums,
     zeros: Sequence[StructuralZero] = (),
-    following: Sequence[Following] = (),
+    following: Sequence[Attribute] = (),
 ) -> dict[str, Any]:
     """Return what a report says of how records were made; the rest names work, owner and files."""
     return {
@@ -119,13 +117,13 @@ class VerifiedTable:
     made: SyntheticRelease
     """The release, made again from its noisy counts."""
     report: Mapping[str, Any]
-    following: tuple[Following, ...] = ()
+    following: tuple[Attribute, ...] = ()
     """Attributes that are derived from drawn ones."""
 
     @property
     def released(self) -> tuple[Attribute, ...]:
         """All attributes in the order of the columns."""
-        return with_followers(self.design.attributes, self.following)
+        return with_derived(self.design.attributes, self.following)
 
     def to_document(self) -> dict[str, Any]:
         """Return what `verify --json` shows."""
@@ -178,15 +176,15 @@ def verify_table(
             raise IntegrityError(f"version {report['version']} drew records otherwise: verify with that one")
         zeros = tuple(StructuralZero.from_document(rule) for rule in report.get("structural_zeros", ()))
         design = _design_of(report, zeros)
-        following = tuple(Following.from_document(each) for each in report.get("following", ()))
-        if fault := fault_of_following(following, design.attributes):
+        following = tuple(Attribute.from_document(each) for each in report.get("following", ()))
+        if fault := fault_of_derived(following, design.attributes):
             raise IntegrityError(fault)
-    released = with_followers(design.attributes, following)
+    released = with_derived(design.attributes, following)
     units = dict(
         zip((each.name for each in released), _read_records(path, released, design.n_records), strict=True)
     )
     with _step(path.name):
-        check_following(following, design.attributes, units)
+        check_derived_values(released, units)
     codes = [units[each.name] - each.lower for each in design.attributes]
     counts = read_counts(counts_at, design.attributes)
     made = check_drawn(design, str(report["seed"]), counts, codes)
@@ -273,7 +271,7 @@ def _record_pieces(path: Path, released: Sequence[Attribute], n_records: int) ->
             check_sizes(path, metadata, label_bytes(released))
             yield from parquet_pieces(path)
             return
-        for piece in csv_tables(path, {each.name for each in released if each.keeps_missing}):
+        for piece in csv_tables(path, released):
             if piece.column_names != names:
                 raise IntegrityError("its columns are not those of the report")
             yield piece

@@ -21,14 +21,13 @@ import pyarrow.compute as pc
 from common.arrays import Int64Array
 from common.canonical import canonical, digest
 from common.model.plan import Plan
-from common.model.schema import Attribute, AttributeType, Following
+from common.model.schema import Attribute, AttributeType
 from common.model.task import PlannedAttribute
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DRAWN = "made of noisy counts"
-DERIVED = "derived from {follows}, by a public table"
 RECORD_COLUMN = "record"
 """Number of the released record, from 1, in random order."""
 _MOST_DIGITS = 15
@@ -160,7 +159,6 @@ def release_schema(plan: Plan) -> pa.Schema:
     record = {"description": "number of the released record, from 1, in random order"}
     owner = {"description": "owner that the record came from"}
     ways: dict[str, list[PlannedAttribute]] = {each.name: [] for each in plan.attributes}
-    derived = {each.name: DERIVED.format(follows=each.follows) for each in plan.following}
     for task in plan.tasks:
         for planned in task.attributes:
             ways[planned.name].append(planned)
@@ -171,12 +169,7 @@ def release_schema(plan: Plan) -> pa.Schema:
                 pa.field(column.name, release_type(column), nullable=False, metadata=owner)
                 for column in plan.owner_columns.values()
             ),
-            *(
-                describe_field(each, derived[each.name])
-                if each.name in derived
-                else _field(each, ways[each.name])
-                for each in plan.released
-            ),
+            *(_field(each, ways.get(each.name, ())) for each in plan.released),
         ]
     )
 
@@ -184,7 +177,7 @@ def release_schema(plan: Plan) -> pa.Schema:
 def _field(attribute: Attribute, ways: Sequence[PlannedAttribute]) -> pa.Field:
     """Return the field of an attribute, from how each of its owners masks it."""
     if not ways:
-        return describe_field(attribute, DRAWN)
+        return describe_field(attribute, attribute.origin or DRAWN)
     masking = describe_masking(ways)
     words = ", ".join(f"{name} {value}" for name, value in masking.items())
     return describe_field(attribute, f"masked with {words}", masking)
@@ -257,44 +250,37 @@ def from_units(attribute: Attribute, units: Int64Array) -> pa.Array:
     return form.from_units(attribute, units * attribute.step if attribute.step > 1 else units)
 
 
-def derived_units(
-    following: Sequence[Following], attributes: Sequence[Attribute], units: Mapping[str, Int64Array]
+def with_derived_units(
+    released: Sequence[Attribute], units: Mapping[str, Int64Array]
 ) -> dict[str, Int64Array]:
-    """Return the values of attributes that follow others, by name, `(n_records,)` each.
+    """Return the values of all released attributes by name, `(n_records,)` each, the derived ones included.
 
     Args:
-        following: These attributes.
-        attributes: Those that they follow, or more.
-        units: Released values by name, in resolution units, `(n_records,)` each.
+        released: These attributes.
+        units: Values of those that are masked or drawn, or more, in resolution units.
     """
-    followed = {each.name: each for each in attributes}
-    tables = {each.name: np.array(each.units(followed[each.follows]), np.int64) for each in following}
-    return {
-        each.name: tables[each.name][units[each.follows] - followed[each.follows].lower] for each in following
-    }
+    bases, derived = {each.name: each for each in released}, {}
+    for each in filter(lambda each: each.base, released):
+        table = np.array(each.derived_units(bases[each.base]), np.int64)
+        derived[each.name] = table[units[each.base] - bases[each.base].lower]
+    return {**units, **derived}
 
 
-def columns_of(
-    released: Iterable[Attribute],
-    following: Sequence[Following],
-    attributes: Sequence[Attribute],
-    units: Mapping[str, Int64Array],
-) -> list[pa.Array]:
-    """Return records as columns of release types, those that follow others derived from `units`.
+def columns_of(released: Sequence[Attribute], units: Mapping[str, Int64Array]) -> list[pa.Array]:
+    """Return records as columns of release types, with those that are derived from others.
 
     Args:
-        released: The columns to return.
-        attributes: Those that others may follow.
+        released: The columns to return, and all that they derive from.
         units: Values in resolution units, shape (n_records,) each, by name of the column.
     """
-    units = {**units, **derived_units(following, attributes, units)}
-    return [from_units(each, units[each.name]) for each in released]
+    known = with_derived_units(released, units)
+    return [from_units(each, known[each.name]) for each in released]
 
 
 def release_table(plan: Plan, units: Mapping[str, Int64Array], n_records: int, first: int = 1) -> pa.Table:
     """Return records as a table of a release, numbered from `first`; the rest is as of `columns_of`."""
     numbers = pa.array(np.arange(first, first + n_records, dtype=np.int64))
-    columns = columns_of(plan.columns, plan.following, plan.attributes, units)
+    columns = columns_of(plan.columns, units)
     return pa.table([numbers, *columns], schema=release_schema(plan))
 
 

@@ -73,10 +73,8 @@ def n_levels(attribute: Attribute, n_records: int, variance: float) -> int:
 
 
 def stands_alone(attribute: Attribute, edges: Int64Array) -> BoolArray:
-    """Return which parts are a spike or the missing value: no neighbours of others, `(n_parts,)`."""
-    codes = [spike - attribute.lower for spike in attribute.spikes]
-    if attribute.keeps_missing:
-        codes.append(attribute.n_values - 1)
+    """Return which parts are one value that is counted by itself: no neighbours of others, `(n_parts,)`."""
+    codes = np.array(attribute.alone, dtype=np.int64) - attribute.lower
     alone: BoolArray = np.isin(edges[:-1], codes) & (np.diff(edges) == 1)
     return alone
 
@@ -90,10 +88,9 @@ def first_edges(attribute: Attribute, n_records: int, variance: float, levels: i
     if levels == 1:
         # 2^round(log2(sqrt(2) n/sd)): with few records few parts, which are denoised.
         parts = 2 ** min(max(((int(4 * n_records**2 / variance) | 1).bit_length() - 1) // 2, 4), 7)
-    alone = [spike - attribute.lower for spike in attribute.spikes]
-    cuts = [end for code in alone for end in (code, code + 1)]
-    present = _divided(attribute, 0, n_values - attribute.keeps_missing, parts)
-    return np.union1d(present, np.array([*cuts, n_values], dtype=np.int64))
+    alone = np.array(attribute.alone, dtype=np.int64) - attribute.lower
+    present = _divided(attribute, 0, attribute.upper + 1 - attribute.lower, parts)
+    return np.union1d(present, np.concatenate([alone, alone + 1]))
 
 
 def _divided(attribute: Attribute, first: int, end: int, parts: int) -> Int64Array:

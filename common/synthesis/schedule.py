@@ -233,11 +233,12 @@ class Design:
         return min(most, MOST_BINS_ACROSS) if self.homes else most
 
     def largest_binning(self, place: int) -> int:
-        """Return how many bins an attribute can have; spikes and ranges of rules begin and end bins."""
+        """Return how many bins an attribute can have; values alone and ranges of rules begin and end bins."""
         attribute = self.attributes[place]
         fewest = FEWEST_LABELS if attribute.is_categorical else FEW_VALUES
         ranges = sum(len(rule.get(place, ())) for rule in self.rules)
-        cuts = 2 * (len(attribute.spikes) + ranges) + attribute.keeps_missing
+        # Values counted by themselves cut twice, but for one above the domain, which ends with it.
+        cuts = 2 * (len(attribute.alone) + ranges) - (attribute.highest - attribute.upper)
         return min(attribute.n_values, max(self.most_bins, fewest) + cuts)
 
 

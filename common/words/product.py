@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 from common.model.plan import Plan
-from common.model.schema import Following
+from common.model.schema import Attribute
 from common.model.task import Assignment
 from common.words.worth import Worth
 
@@ -53,11 +53,11 @@ _BY_OWNERS = "by a declared table"
 _BY_OPERATOR = "by a table that the operator states; no owner counts its own values"
 
 
-def derived(following: Sequence[Following], stated: Collection[str] = ()) -> tuple[str, ...]:
+def derived(following: Sequence[Attribute], stated: Collection[str] = ()) -> tuple[str, ...]:
     """Say which attributes follow others; `stated` names those that do by the operator's facts."""
     return tuple(
-        f"{each.name} follows {each.follows}: its released values are derived from those of "
-        f"{each.follows}, {_BY_OPERATOR if each.name in stated else _BY_OWNERS}. "
+        f"{each.name} follows {each.base}: its released values are derived from those of "
+        f"{each.base}, {_BY_OPERATOR if each.name in stated else _BY_OWNERS}. "
         "This costs no ε, and discloses nothing further."
         for each in following
     )

@@ -12,7 +12,7 @@ from common.clock import utc_now
 from common.errors import TesseraError, UsageError
 from common.model.plan import Layout, Plan
 from common.model.privacy import plain
-from common.model.schema import Attribute, AttributeType, Schema, followers_of
+from common.model.schema import Attribute, AttributeType, Schema, derivable
 from common.planning.arguments import ReleaseArguments, distinct, parse_arguments, split_groups
 from common.planning.names import split, split_names
 from common.planning.planner import make_plan
@@ -112,9 +112,7 @@ def plan_of(asked: Hypothetical, schema: Schema, owner: OwnerConfig) -> Plan:
     for each in arguments.owners:
         attributes = tuple(a for owners, held in groups if each in owners for a in held)
         names = {a.name for a in attributes}
-        schemas[each] = replace(
-            schema, attributes=attributes, following=followers_of(schema.following, names)
-        )
+        schemas[each] = replace(schema, attributes=attributes, following=derivable(schema.following, names))
     aggregator = f"spiffe://{owner.owner.trust_domain}/aggregator/{asked.aggregator}"
     return make_plan(arguments, schemas, aggregator=aggregator, created="", version=__version__)
 

@@ -18,7 +18,7 @@ from common.daemon.notify import NotifySection
 from common.daemon.settings import DialAddress, Duration, MetricsSection, Name, TrustDomain
 from common.errors import ConfigurationError, RefusedError, UsageError, did_you_mean
 from common.files import file_digest
-from common.model.schema import followers_of
+from common.model.schema import derivable
 from common.settings import FilePath, Listed, Problem, Section, TlsSection, locate, read, validate
 from common.workspace import Workspace
 from owner_node.config.dataset import DatasetConfig, DatasetTable, misdeclared
@@ -121,7 +121,7 @@ class OwnerConfig(_Tables):
         """
         allowed = self.policy.attributes
         names = tuple(attribute.name for attribute in dataset.attributes if attribute.name in allowed)
-        names += tuple(other.name for other in followers_of(dataset.following, names, allowed))
+        names += tuple(other.name for other in derivable(dataset.following, names, allowed))
         if allowed and not names:
             raise RefusedError(
                 f"policy.attributes names no attribute of data set {dataset.name!r}",
@@ -191,7 +191,7 @@ def load(path: Path | None = None) -> OwnerConfig:
     datasets = tuple(replace(table.config(), spark=file.engine.spark(workspace)) for table in file.dataset)
     # Whoever knows an attribute knows what it follows, or nearly so: attacks compare that one.
     followed = (
-        other.follows for each in datasets for other in each.following if other.name in file.policy.known
+        other.base for each in datasets for other in each.following if other.name in file.policy.known
     )
     known = tuple(dict.fromkeys((*file.policy.known, *followed)))
     tables["policy"] = replace(file.policy, known=known)

@@ -21,25 +21,22 @@ from common.daemon.settings import (
     parse_bound,
 )
 from common.model.mechanisms import MOST_HISTOGRAM_VALUES
-from common.model.privacy import read_decimal
 from common.model.schema import (
     MISSING_CATEGORY,
     MOST_DECIMALS,
     MOST_PASSES,
     PASS_NAME,
     PASS_NAME_RULE,
+    PROPERTIES,
     RESERVED_NAMES,
     TEXTS_VERSION,
     Attribute,
     AttributeType,
-    CategoryOrder,
-    Following,
+    MalformedProperty,
     MatchPass,
-    TaxonomyMethod,
     excluded_codes,
     excluded_values,
     fault_of_cell,
-    following_of,
     to_units,
 )
 from common.model.structural_zeros import MOST_RULES, StructuralZero
@@ -55,27 +52,17 @@ from owner_node.values.taxonomy import Taxonomy, read_hierarchy, taxonomy_of
 
 # --- attributes --------------------------------------------------------------------------------------------
 
-_MOST_DIGITS = 28
-"""Digits that scaling a decimal keeps exactly; 64-bit integers have fewer."""
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 _EPOCH = date(1970, 1, 1).toordinal()
-_QUOTE = '"'
 _TYPES = [f'"{kind}"' for kind in AttributeType]
 _ONE_TYPE = f"one of {', '.join(_TYPES[:-1])} or {_TYPES[-1]}"
 _RANGED = tuple(str(kind) for kind in AttributeType if kind.accepted)
-_QUANTITIES = tuple(str(kind) for kind in AttributeType if kind.is_quantity)
 _GOES_WITH = {
     "min": _RANGED,
     "max": _RANGED,
-    "decimals": ("number",),
-    "step": _QUANTITIES,
-    "spikes": _RANGED,
-    "scale": _QUANTITIES,
     "categories": ("category",),
-    "ordered": ("category",),
-    "order": ("category",),
-    "taxonomy": ("category",),
-    "method": ("category",),
+    # Of these two, some values go with every type.
+    **{each.key: each.types for each in PROPERTIES if each.key not in ("outside", "missing")},
 }
 
 
@@ -194,7 +181,7 @@ class AttributeTable(Section):
         try:
             _ = self._step
         except ValueError as problem:
-            yield "step", f" = {self.step}: {problem}"
+            yield "step", str(problem)
             return
         for key, text in ends.items():
             if text is None:
@@ -202,7 +189,7 @@ class AttributeTable(Section):
             try:
                 units[key] = self._units(text)
             except ValueError as problem:
-                yield key, f" = {value_text(key, text).strip(_QUOTE)}: {problem}"
+                yield key, str(problem)
         if len(units) < 2:
             return
         if units["min"] > units["max"]:
@@ -219,36 +206,16 @@ class AttributeTable(Section):
             or units["max"] - units["min"] >= _LARGEST
         ):
             yield "", "the domain from min to max has more values than 64-bit integers can count"
-        elif self._is_logarithmic and not 0 <= units["min"] < units["max"]:
-            yield "scale", f' = "log": goes with min = 0 or more, below max; min is {self.min}'
         else:
             try:
-                self.attribute("spikes")
+                self.attribute("it")
+            except MalformedProperty as problem:
+                yield problem.key, problem.fault
             except ValueError as problem:
-                yield "spikes", str(problem).removeprefix("attribute 'spikes': ")
+                yield "spikes", str(problem)
 
     def _units(self, text: str) -> int:
-        kind, expected = self.type, f"expected {self.type.accepted}"
-        if not kind.is_quantity:
-            try:
-                return to_units(kind, text)
-            except ValueError:
-                raise ValueError(expected) from None
-        try:
-            value = read_decimal(text)
-        except ValueError:
-            raise ValueError(expected) from None
-        if not value.is_finite():
-            raise ValueError(expected)
-        if len(value.as_tuple().digits) > _MOST_DIGITS or abs(value.adjusted()) > _MOST_DIGITS:
-            raise ValueError(f"expected at most {_MOST_DIGITS} digits")
-        try:
-            return to_units(kind, text, self.decimals or 0, self._step)
-        except ValueError:
-            if self._step > 1:
-                raise ValueError(f"expected a multiple of the step, {self.step}") from None
-            places = f"a number with {self.decimals} decimals or fewer" if self.decimals else "a whole number"
-            raise ValueError(f"expected {places}") from None
+        return to_units(self.type, text, self.decimals or 0, self._step)
 
     @property
     def _step(self) -> int:
@@ -261,42 +228,23 @@ class AttributeTable(Section):
             return 1
         step = to_units(self.type, self.step, self.decimals or 0)
         if step < 1:
-            raise ValueError("expected a number above 0")
+            raise ValueError(f"{self.step!r} is not above 0")
         return step
-
-    @property
-    def _is_logarithmic(self) -> bool:
-        return self.type.is_quantity and self.scale == "log"
 
     def attribute(self, name: str) -> Attribute:
         """Return the attribute under its name."""
-        kind = self.type
-        if "categories" in kind.needs:
-            return Attribute(
-                name,
-                kind,
-                0,
-                len(self.labels) - 1,
-                categories=self.labels,
-                ordered=self.ordered,
-                order=CategoryOrder(self.order),
-                taxonomy=self.tree.digest if self.tree is not None else "",
-                method=TaxonomyMethod(self.method or TaxonomyMethod.RANK),
-            )
-        if not kind.accepted:
-            return Attribute(name, kind, 0, 1)
-        lower, upper = (self._units(end or "") for end in (self.min, self.max))
-        return Attribute(
-            name,
-            kind,
-            lower,
-            upper,
-            self.decimals or 0,
-            self.outside,
-            keeps_missing=self.missing == "category",
-            spikes=tuple(sorted(map(self._units, self.spikes))),
-            step=self._step,
-            is_logarithmic=self._is_logarithmic,
+        stated = {
+            each.key: value
+            for each in PROPERTIES
+            if (value := getattr(self, each.key)) is not None and each.word in ("", value)
+        }
+        if self.tree is not None:
+            stated["taxonomy"] = self.tree.digest
+        if self.type.accepted:
+            stated["spikes"] = sorted(self.spikes, key=self._units)
+        ends = {"min": self.min or "", "max": self.max or ""}
+        return Attribute.from_document(
+            {"name": name, "type": self.type, "categories": self.labels, **ends, **stated}
         )
 
 
@@ -470,26 +418,26 @@ class DatasetTable(DatasetSettings):
 
     def _faults_of_following(self) -> Iterator[tuple[str, str]]:
         for name, table in self.attributes.items():
-            followed = self.attributes.get(table.follows)
+            base = self.attributes.get(table.follows)
             if not table.follows:
                 continue
-            if followed is None or followed.follows or table.follows == name:
-                what = "is no other attribute of the data set" if followed is None else "follows another one"
+            if base is None or base.follows or table.follows == name:
+                what = "is no other attribute of the data set" if base is None else "follows another one"
                 yield f"attributes.{name}.follows", f" = {table.follows}: {what}"
                 continue
             try:
-                self._following(name).units(self._with_missing(table.follows))
+                self._derived(name).derived_units(self._with_missing(table.follows))
             except ValueError as problem:
                 yield f"attributes.{name}.values", f": {problem}"
 
-    def _following(self, name: str) -> Following:
-        """Return an attribute that follows another one, with each value written in one way.
+    def _derived(self, name: str) -> Attribute:
+        """Return an attribute that is derived from another one.
 
         Raises:
             ValueError: If one is no value of its attribute.
         """
         table = self.attributes[name]
-        return following_of(self._with_missing(name), self._with_missing(table.follows), table.values)
+        return self._with_missing(name).derive_from(self._with_missing(table.follows), table.values)
 
     def _faults_of_rules(self) -> Iterator[tuple[str, str]]:
         for number, rule in enumerate(self.structural_zeros, start=1):
@@ -515,10 +463,8 @@ class DatasetTable(DatasetSettings):
         """Return an attribute with the label of its missing values, where they are kept."""
         table = self.attributes[name]
         attribute = table.attribute(name)
-        if attribute.categories and (table.missing or self.missing) == "category":
-            labels = (*attribute.categories, MISSING_CATEGORY)
-            return replace(attribute, categories=labels, upper=len(labels) - 1)
-        return attribute
+        keeps = (table.missing or self.missing) == "category"
+        return attribute.with_missing_label() if keeps else attribute
 
     def _uncertain_centuries(self) -> Iterator[tuple[str, str]]:
         """Find dates whose years have two digits and whose domain does not determine the century."""
@@ -550,7 +496,7 @@ class DatasetTable(DatasetSettings):
         return DatasetConfig(
             **{field.name: getattr(self, field.name) for field in fields(DatasetSettings)},
             attributes=tuple(table.attribute(name) for name, table in tables if not table.follows),
-            following=tuple(self._following(name) for name, table in tables if table.follows),
+            following=tuple(self._derived(name) for name, table in tables if table.follows),
             missing_in={name: table.missing for name, table in tables if table.missing is not None},
             taxonomies={
                 name: table.tree.with_category(MISSING_CATEGORY)
@@ -569,8 +515,8 @@ class DatasetConfig(DatasetSettings):
 
     attributes: tuple[Attribute, ...]
     """Declared attributes that are masked, in declared order; no other column is released."""
-    following: tuple[Following, ...] = ()
-    """Declared attributes that follow some of these."""
+    following: tuple[Attribute, ...] = ()
+    """Declared attributes that are derived from some of these."""
     missing_in: Mapping[str, Missing] = field(default_factory=dict)
     """Treatment of a missing value by attribute, where it is not that of the data set."""
     taxonomies: Mapping[str, Taxonomy] = field(default_factory=dict)
@@ -593,11 +539,11 @@ class DatasetConfig(DatasetSettings):
 
     @property
     def optional(self) -> frozenset[str]:
-        """The attributes that follow others and whose missing values are not compared with these.
+        """The derived attributes whose missing values are not compared with these.
 
         A record is dropped for values that are masked. What is derived has a value in any case.
         """
-        names = (following.name for following in self.following)
+        names = (each.name for each in self.following)
         return frozenset(name for name in names if self.missing_in.get(name, self.missing) == "drop")
 
     def without_dropping(self) -> "DatasetConfig":

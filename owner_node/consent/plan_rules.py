@@ -208,10 +208,10 @@ def _derived(request: Request) -> Iterator[Objection]:
     for each in plan.following:
         by_operator = each.name in stated
         if each not in schema.following and (
-            each.name in own if by_operator else each.follows in request.assignment.names
+            each.name in own if by_operator else each.base in request.assignment.names
         ):
             yield Objection(f"attribute {each.name!r} is derived otherwise than declared here")
-        elif by_operator and schema.by_name.get(each.name, each.attribute) != each.attribute:
+        elif by_operator and schema.by_name.get(each.name) not in (None, each.without_derivation):
             yield Objection(f"attribute {each.name!r} is derived with other settings than declared here")
 
 

@@ -18,8 +18,8 @@ from common.model.schema import (
     IdentifierRules,
     Limits,
     Schema,
+    derivable,
     excesses,
-    followers_of,
     round_to_leading_digit,
 )
 from common.model.structural_zeros import rules_of
@@ -201,7 +201,7 @@ def schema_of(
         limits or Limits(),
         dataset.rank_noise,
         rules_of(dataset.structural_zeros, allowed or [attribute.name for attribute in declared]),
-        followers_of(dataset.following, sent, allowed),
+        derivable(dataset.following, sent, allowed),
     )
 
 
@@ -223,7 +223,7 @@ def _chosen(dataset: DatasetConfig, names: Sequence[str] | None) -> tuple[Attrib
     declared = _with_missing_values(dataset)
     if names is None:
         return declared
-    derived = {each.name for each in dataset.following if each.follows in names}
+    derived = {each.name for each in dataset.following if each.base in names}
     unknown = sorted(set(names) - {attribute.name for attribute in declared} - derived)
     if unknown:
         known = ", ".join(attribute.name for attribute in declared)

@@ -77,9 +77,9 @@ class Reading:
         by_name = {each.name: each for each in attributes}
         # An attribute that follows another one need not be there; where it is, it is checked.
         self._following = [
-            (each, by_name[each.follows], np.array(each.units(by_name[each.follows]), dtype=np.int64))
+            (each, by_name[each.base], np.array(each.derived_units(by_name[each.base]), dtype=np.int64))
             for each in dataset.following
-            if each.follows in by_name and self.names.count(each.name) == 1
+            if each.base in by_name and self.names.count(each.name) == 1
         ]
         self._others = {each.name: each for each in others if self.names.count(each.name) == 1}
         self._rounded: dict[str, int] = {}
@@ -145,7 +145,7 @@ class Reading:
         """Read all records."""
         names, ids = self.present()
         also = self.others
-        every = (*self.attributes, *(each.attribute for each, _, _ in self._following))
+        every = (*self.attributes, *(each for each, _, _ in self._following))
         names += [each.name for each, _, _ in self._following]
         for batch in self._batches(every, names, ids, also):
             self.n_records += batch.n_records
@@ -289,7 +289,7 @@ class Reading:
             if following.name in self.dataset.optional and len(array) == values.size:
                 values = values[array.is_valid().to_numpy(zero_copy_only=False)]
                 written = array.drop_null()
-            stated = parse(following.attribute, written, self.dataset.csv, self.findings).units
+            stated = parse(following, written, self.dataset.csv, self.findings).units
             # With other problems there are other numbers of values; those are found already.
             if self.findings or stated.size != values.size:
                 continue

@@ -125,15 +125,10 @@ def _document_of(plan: Plan, order: str) -> dict[str, Any]:
         "order": order,
         "epsilon": plan.epsilon,
         "schema": [attribute.to_document() for attribute in plan.attributes],
-        **_following(plan),
+        **({"following": [each.to_document() for each in plan.following]} if plan.following else {}),
         "max_records_per_person": plan.max_records_per_person,
         "attributes": [attribute.to_document() for attribute in task.attributes],
     }
-
-
-def _following(plan: Plan) -> dict[str, Any]:
-    following = [each.to_document() for each in plan.following]
-    return {"following": following} if following else {}
 
 
 def _report_of(plan: Plan, *, n_records: int, order: str) -> Mapping[str, Any]:
@@ -153,7 +148,7 @@ def _report_of(plan: Plan, *, n_records: int, order: str) -> Mapping[str, Any]:
         "order": order,
         "max_records_per_person": plan.max_records_per_person,
         "schema": [attribute.to_document() for attribute in plan.released],
-        **_following(plan),
+        **({"following": [each.to_document() for each in plan.following]} if plan.following else {}),
         "attributes": [each.to_document() for each in task.attributes],
         "promises": list(promises(plan)),
         "invariants": list(invariants(plan)),

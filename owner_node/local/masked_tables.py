@@ -230,7 +230,7 @@ def released_table(plan: Plan, columns: Mapping[str, Int64Array]) -> pa.Table:
         columns: Masked values in resolution units, `(n_records,)` each.
     """
     schema = release_schema(plan)
-    arrays = columns_of(plan.released, plan.following, plan.attributes, columns)
+    arrays = columns_of(plan.released, columns)
     return pa.table(arrays, schema=schema.remove(schema.get_field_index(RECORD_COLUMN)))
 
 

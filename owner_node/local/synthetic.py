@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from common.errors import RefusedError, UsageError
 from common.model.products import Product
-from common.model.schema import Attribute, Schema, with_followers
+from common.model.schema import Attribute, Schema, with_derived
 from common.planning.arguments import ReleaseArguments
 from common.planning.synthetic import hidden_by_noise, noise_share, own_design
 from common.progress import Progress
@@ -86,7 +86,7 @@ class SynthesisJob:
     @property
     def released(self) -> tuple[Attribute, ...]:
         """All attributes in the order of the columns."""
-        return with_followers(self.schema.attributes, self.schema.following)
+        return with_derived(self.schema.attributes, self.schema.following)
 
     @property
     def noise_share(self) -> float:

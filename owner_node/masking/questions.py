@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from common.errors import UsageError
 from common.model.privacy import parse_epsilon
-from common.model.schema import MISSING_CATEGORY, Attribute, to_units
+from common.model.schema import Attribute, unit_of
 
 
 class QuestionKind(StrEnum):
@@ -87,9 +87,10 @@ class Question:
                 f"attribute {attribute.name!r} has no {kind}: it is no number",
                 "ask for its median or a histogram",
             )
-        if not kind.counts and attribute.keeps_missing:
+        if not kind.counts and attribute.unplaced:
             raise UsageError(
-                f"attribute {attribute.name!r} has no {kind}: missing values have no place in its order",
+                f"attribute {attribute.name!r} has no {kind}: "
+                f"{attribute.unplaced} have no place in its order",
                 'ask for a count or a histogram, or set missing = "drop" for it',
             )
         if (kind is QuestionKind.QUANTILE) != (self.share is not None and 0 < self.share < 1):
@@ -117,26 +118,14 @@ def units_of(attribute: Attribute, text: str) -> int:
     Raises:
         UsageError: If the text is no such value.
     """
-    labels = attribute.labels
-    if labels:
-        if text not in labels:
-            raise UsageError(
-                f"{text!r} is no value of attribute {attribute.name!r}", f"accepted: {', '.join(labels)}"
-            )
-        return labels.index(text)
-    if attribute.keeps_missing and text == MISSING_CATEGORY:
-        return attribute.highest
-    ends = f"{attribute.min} to {attribute.max}"
     try:
-        units = to_units(attribute.type, text, attribute.decimals, attribute.step)
+        return unit_of(attribute, text)
     except ValueError:
+        accepted = ", ".join(attribute.labels) or f"{attribute.min} to {attribute.max}"
+        steps = f", in steps of {attribute.resolution}" if attribute.unit != 1 else ""
         raise UsageError(
-            f"{text!r} is no {attribute.type} of attribute {attribute.name!r}",
-            f"accepted: {ends}" + (f", in steps of {attribute.resolution}" if attribute.unit != 1 else ""),
+            f"{text!r} is no value of attribute {attribute.name!r}", f"accepted: {accepted}{steps}"
         ) from None
-    if not attribute.lower <= units <= attribute.upper:
-        raise UsageError(f"{text} is outside the domain of attribute {attribute.name!r}", f"it is {ends}")
-    return units
 
 
 def counted_range(

@@ -14,7 +14,7 @@ from common.errors import DataError, TesseraError, UnusableDataError
 from common.log import on_one_line
 from common.model.mechanisms import declared_mechanism
 from common.model.plan import Layout
-from common.model.schema import Attribute, CategoryOrder, Schema
+from common.model.schema import Attribute, Schema
 from common.planning.arguments import ReleaseArguments
 from common.planning.planner import make_plan
 from common.progress import Progress
@@ -65,13 +65,7 @@ def data_document(
         "budget": dataset.budget,
         "total_epsilon": str(dataset.total_epsilon),
         "schema": json.loads(schema.to_bytes()),
-        "attributes": [
-            *(_describe(attribute, loaded) for attribute in schema.attributes),
-            *(
-                {**_describe(each.attribute, loaded), "settings": f"follows {each.follows}"}
-                for each in schema.following
-            ),
-        ],
+        "attributes": [_describe(attribute, loaded) for attribute in (*schema.attributes, *schema.following)],
         "records": loaded.n_records,
         "dropped": loaded.counts.dropped,
         "identifier": _identifier_text(schema),
@@ -97,7 +91,7 @@ def _describe(attribute: Attribute, loaded: LoadedData) -> dict[str, Any]:
         "type": str(attribute.type),
         "domain": _domain_text(attribute),
         "values": attribute.n_values,
-        "settings": _settings_text(attribute),
+        "settings": attribute.settings,
         "rounded": loaded.counts.rounded.get(attribute.name, 0),
         "clamped": loaded.counts.clamped.get(attribute.name, 0),
     }
@@ -108,29 +102,6 @@ def _domain_text(attribute: Attribute) -> str:
         return f"{attribute.min} … {attribute.max}"
     labels = ", ".join(attribute.labels)
     return labels if len(labels) <= _LONGEST_DOMAIN else f"{labels[: _LONGEST_DOMAIN - 1]}…"
-
-
-def _settings_text(attribute: Attribute) -> str:
-    settings = []
-    if "decimals" in attribute.type.needs:
-        settings.append(f"decimals = {attribute.decimals}")
-    if attribute.step > 1:
-        settings.append(f"steps of {attribute.resolution}")
-    if attribute.outside == "clamp":
-        settings.append("clamps")
-    if attribute.keeps_missing:
-        settings.append("keeps missing values, by counts")
-    if attribute.spikes:
-        settings.append(f"spikes at {' and '.join(map(attribute.text, attribute.spikes))}")
-    if attribute.is_logarithmic:
-        settings.append("logarithmic scale")
-    if attribute.ordered:
-        settings.append("ordered")
-    if attribute.order is CategoryOrder.FREQUENCY:
-        settings.append("by frequency")
-    if attribute.taxonomy:
-        settings.append(f"taxonomy {attribute.taxonomy[:12]} by {attribute.method}")
-    return ", ".join(settings)
 
 
 def _identifier_text(schema: Schema) -> str:
@@ -165,9 +136,7 @@ def _check_sums(owner: OwnerConfig, dataset: DatasetConfig, schema: Schema) -> N
 
     def with_decimals(task: AttributeTask, decimals: int) -> AttributeTask:
         upper = task.attribute.n_values // 10 ** (task.attribute.decimals - decimals)
-        narrower = replace(
-            task.attribute, lower=0, upper=upper, decimals=decimals, spikes=(), is_logarithmic=False
-        )
+        narrower = Attribute(task.attribute.name, task.attribute.type, 0, upper, decimals)
         return replace(task, attribute=narrower)
 
     if not schema.attributes:

@@ -49,7 +49,7 @@ def test_all_conflicts_together():
         ({"outside": "clamp"}, "outside"),
         ({"spikes": (0, 9)}, "spikes are 0, 9, none"),
         ({"step": 5, "upper": 20}, "step is 5, 1 at a"),
-        ({"is_logarithmic": True}, 'scale is "log", "linear" at a'),
+        ({"is_logarithmic": True}, 'scale = "log" is declared, but not at a'),
     ],
 )
 def test_each_setting_counts(changed, word):

@@ -11,7 +11,7 @@ from common.canonical import canonical
 from common.errors import ConfigurationError, UsageError
 from common.model.compatibility import features_of
 from common.model.plan import Plan
-from common.model.schema import Attribute, AttributeType, Following, IdentifierRules, Schema
+from common.model.schema import Attribute, AttributeType, Derivation, IdentifierRules, Schema
 from common.model.structural_zeros import ExcludedValues, StructuralZero
 from common.planning.arguments import ReleaseArguments, parse_arguments
 from common.planning.facts import NO_FACTS, parse_facts
@@ -24,7 +24,9 @@ PAY = Attribute("pay", AttributeType.NUMBER, 0, 99_999, 2)
 JOB = Attribute("job", AttributeType.CATEGORY, 0, 2, categories=("none", "nurse", "surgeon"))
 GRADE = Attribute("grade", AttributeType.CATEGORY, 0, 1, categories=("low", "high"))
 BED = Attribute("bed", AttributeType.BOOLEAN, 0, 1)
-LEVEL = Following(Attribute("level", AttributeType.INTEGER, 0, 9), "grade", (("low", "1"), ("high", "2")))
+LEVEL = Attribute(
+    "level", AttributeType.INTEGER, 0, 9, derivation=Derivation("grade", (("low", "1"), ("high", "2")))
+)
 ADULTS = StructuralZero((ExcludedValues("age", (("0", "15"),)), ExcludedValues("job", (("nurse", "nurse"),))))
 IDENTIFIER = IdentifierRules(1, ("trim",))
 SCHEMAS = {
@@ -119,7 +121,7 @@ def test_a_group_of_owners_can_have_a_derived_attribute():
         (rules('{ job = ["nun"] }'), r"structural_zeros\[1\]: job: 'nun' is none of the values"),
         (rules("{ job = { max = 3 } }"), "job: labels have no range"),
         (rules("{ age = { min = 91 } }"), "age: 91 is outside the domain"),
-        (rules("{ pay = [0.001] }"), r"pay: '0\.001' is not a value with 2 decimals"),
+        (rules("{ pay = [0.001] }"), r"pay: '0\.001' has more than 2 decimals"),
         (rules("{ age = { min = 5, max = 4 } }"), "age: '5' to '4' is no range"),
         (rules("{ age = [1] }", "{ age = [1] }"), r"\[2\]: is the same as structural_zeros\[1\]"),
         (rules('{ job = ["nurse"], age = { max = 15 } }'), "owner a declares the same rule"),

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 from common.errors import UsageError
-from common.model.schema import Attribute, AttributeType, Following
+from common.model.schema import Attribute, AttributeType, Derivation
 from common.release.count_estimates import (
     NoisyCounts,
+    derived_parts,
     estimated_parts,
-    following_parts,
     part_middles,
     ungrouped,
 )
@@ -65,7 +65,7 @@ def counted(
     design: Design,
     columns: Sequence[np.ndarray],
     draw: np.random.Generator | None = None,
-    following: Sequence[Following] = (),
+    following: Sequence[Attribute] = (),
 ) -> NoisyCounts:
     """Return the noisy counts of records; exact ones without a source of noise."""
 
@@ -173,9 +173,12 @@ LEVEL = Attribute("level", AttributeType.INTEGER, 0, 10**9, keeps_missing=True)
 FLOOR = Attribute("floor", AttributeType.CATEGORY, 0, 2, categories=("low", "high", "roof"))
 AGED = Attribute("aged", AttributeType.BOOLEAN, 0, 1)
 FOLLOWING = (
-    Following(LEVEL, "ward", (("a", "500"), ("b", "(missing)"), ("c", "500"))),
-    Following(FLOOR, "ward", (("a", "high"), ("b", "low"), ("c", "high"))),
-    Following(AGED, "age", tuple((str(age), str(age >= 65).lower()) for age in range(10, 110))),
+    replace(LEVEL, derivation=Derivation("ward", (("a", "500"), ("b", "(missing)"), ("c", "500")))),
+    replace(FLOOR, derivation=Derivation("ward", (("a", "high"), ("b", "low"), ("c", "high")))),
+    replace(
+        AGED,
+        derivation=Derivation("age", tuple((str(age), str(age >= 65).lower()) for age in range(10, 110))),
+    ),
 )
 
 
@@ -214,13 +217,13 @@ def test_what_follows_has_the_counts_of_what_it_follows():
 def test_what_follows_by_parts_of_several_values_is_refused():
     """Unless all values of a part lead to the same one."""
     wide = Attribute("day", AttributeType.INTEGER, 0, 4)
-    odd = Following(AGED, "day", tuple((str(day), str(day % 2 == 1).lower()) for day in range(5)))
+    odd = AGED.derive_from(wide, {str(day): str(day % 2 == 1).lower() for day in range(5)})
     edges, table = np.array([0, 1, 2, 4, 5]), np.array([1, 2, 3, 4])
     parts = estimated_parts([(edges, table, 2.0)], 10)
     with pytest.raises(UsageError, match="'aged' follows 'day', which was counted in wider parts"):
-        following_parts(odd, wide, parts)
-    late = Following(AGED, "day", tuple((str(day), str(day > 1).lower()) for day in range(5)))
-    assert following_parts(late, wide, parts).counts.tolist() == pytest.approx([3, 7])
+        derived_parts(odd, wide, parts)
+    late = AGED.derive_from(wide, {str(day): str(day > 1).lower() for day in range(5)})
+    assert derived_parts(late, wide, parts).counts.tolist() == pytest.approx([3, 7])
 
 
 def test_levels_of_counts_are_combined():

@@ -12,7 +12,7 @@ from aggregator.release.records import joined_type, to_release
 from common.errors import IntegrityError, UsageError
 from common.model.compatibility import features_of
 from common.model.plan import BudgetSplit, Plan
-from common.model.schema import Attribute, AttributeType, Following, Schema
+from common.model.schema import Attribute, AttributeType, Derivation, Schema
 from common.planning.planner import make_plan
 from common.release.data_files import check_values
 from common.words.guarantee import promises
@@ -22,7 +22,8 @@ MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00
 SCHOOL = Attribute("school", AttributeType.CATEGORY, 0, 2, categories=("none", "primary", "(missing)"))
 YEARS = Attribute("years", AttributeType.INTEGER, 0, 20, keeps_missing=True)
 AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
-FOLLOWING = Following(YEARS, "school", (("none", "0"), ("primary", "6"), ("(missing)", "(missing)")))
+TABLE = (("none", "0"), ("primary", "6"), ("(missing)", "(missing)"))
+FOLLOWING = replace(YEARS, derivation=Derivation("school", TABLE))
 OWN = replace(schema(attributes=(SCHOOL, AGE), records=1000), following=(FOLLOWING,))
 
 
@@ -64,7 +65,7 @@ def test_it_is_not_released_without_what_it_follows():
 
 def test_owners_declare_the_same_table():
     """Another one is a conflict, and so is none."""
-    other = replace(FOLLOWING, values=(("none", "1"), *FOLLOWING.values[1:]))
+    other = replace(YEARS, derivation=Derivation("school", (("none", "1"), *TABLE[1:])))
     for theirs in ((other,), ()):
         found = conflicts(request("a", "b"), {"a": OWN, "b": replace(OWN, following=theirs)})
         assert [(each.owner, each.attribute) for each in found] == [("b", "years")]
@@ -75,12 +76,12 @@ def test_its_name_is_its_own_among_all_groups():
     """Neither an attribute of another group, nor one that follows there, nor the column of owners has it."""
     home = Attribute("home", AttributeType.BOOLEAN, 0, 1)
     theirs = schema(attributes=(home, YEARS), records=1000)
-    following = Following(YEARS, "home", (("false", "0"), ("true", "6")))
+    following = replace(YEARS, derivation=Derivation("home", (("false", "0"), ("true", "6"))))
     for other in (theirs, replace(schema(attributes=(home,), records=1000), following=(following,))):
         asked = request("a", "b", layout="vertical", groups=(("a",), ("b",)))
         found = conflicts(asked, {"a": OWN, "b": other})
         assert [each.attribute for each in found if "of this name, too" in each.what] == ["years"]
-    named = replace(FOLLOWING, attribute=replace(YEARS, name="owner"))
+    named = replace(FOLLOWING, name="owner")
     with pytest.raises(UsageError, match="'owner' has the name of the column of owners"):
         planned(replace(OWN, following=(named,)), owner_column=True)
 
@@ -113,15 +114,18 @@ def test_a_value_that_does_not_follow_is_found():
 @pytest.mark.parametrize(
     ("following", "fault"),
     [
-        (replace(FOLLOWING, follows="home"), "follows 'home', which is not there"),
-        (replace(FOLLOWING, values=FOLLOWING.values[:2]), "nothing follows from '(missing)'"),
-        (replace(FOLLOWING, values=(*FOLLOWING.values, ("x", "1"))), "other values than 'school' has"),
-        (replace(FOLLOWING, values=(("none", "21"), *FOLLOWING.values[1:])), "outside the domain"),
-        (replace(FOLLOWING, attribute=replace(YEARS, name="age")), "declared twice"),
+        (("years", "home", TABLE), "follows 'home', which is not there"),
+        (("years", "school", TABLE[:2]), "nothing follows from '(missing)'"),
+        (("years", "school", (*TABLE, ("x", "1"))), "other values than 'school' has"),
+        (("years", "school", (TABLE[0], *TABLE)), "other values than 'school' has"),
+        (("years", "school", (("none", "21"), *TABLE[1:])), "outside the domain"),
+        (("age", "school", TABLE), "declared twice"),
     ],
 )
 def test_a_table_that_is_none_is_refused(following, fault):
     """In a schema and in a plan: both come from others."""
+    name, *derivation = following
+    following = replace(YEARS, name=name, derivation=Derivation(*derivation))
     with pytest.raises(ValueError, match=fault.replace("(", r"\(").replace(")", r"\)")):
         replace(OWN, following=(following,))
     with pytest.raises(ValueError, match=fault.replace("(", r"\(").replace(")", r"\)")):
@@ -135,3 +139,13 @@ def test_weights_are_for_what_is_masked():
     assert [each.epsilon for each in plan.tasks[0].attributes] == [Decimal("0.25"), Decimal("0.75")]
     with pytest.raises(UsageError, match="a weight for years, not released"):
         planned(budget_split=BudgetSplit.WEIGHTS, weights=(*weights, ("years", Decimal(1))))
+
+
+def test_a_derived_attribute_is_listed_with_the_derived_ones():
+    """A peer's schema that lists it with those that are masked or counted is refused, and the other way."""
+    document = OWN.to_document()
+    (derived,), (school, age) = document["following"], document["attributes"]
+    with pytest.raises(ValueError, match="'years' is derived, and listed with those that are not"):
+        Schema.from_document(document | {"attributes": [school, age, derived], "following": []})
+    with pytest.raises(ValueError, match="'age' follows '', which is not there"):
+        Schema.from_document(document | {"attributes": [school], "following": [age]})

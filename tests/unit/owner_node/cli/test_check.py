@@ -242,7 +242,7 @@ def test_a_logarithmic_scale_is_shown(folder, capsys):
         ),
         (
             '[dataset.attributes.change]\ntype = "integer"\nmin = -9\nmax = 9\nscale = "log"',
-            'attributes.change.scale = "log": goes with min = 0 or more, below max; min is -9',
+            "change.scale: a logarithmic scale goes with numbers, and min = 0 or more, below max; min is -9",
         ),
         (
             'scale = "logarithmic"',

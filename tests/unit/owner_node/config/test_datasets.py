@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import ConfigurationError, DataError
-from common.model.schema import Attribute, Schema, excesses
+from common.model.schema import Attribute, Derivation, Schema, excesses
 from owner_node.config import DatasetConfig, load
 from owner_node.config.shared_schema import export_schema, read_schema
 from owner_node.loading import count_records, schema_of
@@ -349,7 +349,7 @@ def test_missing_values_are_values_of_rules(tmp_path, rule, shown):
             "ill: it keeps no missing values; categories, numbers, integers and",
         ),
         ("{ ward = { max = 'B', missing = true } }", "ward: labels have no range"),
-        ('{ months = { max = "(missing)" } }', "months: '(missing)' is not a number"),
+        ('{ months = { max = "(missing)" } }', "months: '(missing)' is not a whole number"),
         ("{ months = { max = 25, missing = true } }", "months: 25 is outside the domain"),
     ],
 )
@@ -377,7 +377,7 @@ def test_spikes_are_values_of_the_domain(tmp_path):
         ("[0, 1]", "with at least one value between two"),
         ("[7, 7]", "with at least one value between two"),
         ("[0, 2, 4, 6, 8, 10, 12, 14, 16]", "9 spikes, at most 8 are possible"),
-        ('["a"]', "expected a whole number"),
+        ('["a"]', "'a' is not a whole number"),
         ("0", "expected values of the attribute, such as [0]"),
     ],
 )
@@ -404,12 +404,12 @@ def test_a_step_is_the_distance_between_two_values(tmp_path):
 @pytest.mark.parametrize(
     ("step", "problem"),
     [
-        ("0", "age.step = 0: expected a number above 0"),
-        ("-5", "age.step = -5: expected a number above 0"),
-        ("0.5", "age.step = 0.5: '0.5' is not a value with 0 decimals"),
-        ('"a"', "age.step = a: 'a' is not a number"),
-        ("7", "age.max = 120: expected a multiple of the step, 7"),
-        ("5\nspikes = [7]", "age.spikes: expected a multiple of the step, 5"),
+        ("0", "age.step: '0' is not above 0"),
+        ("-5", "age.step: '-5' is not above 0"),
+        ("0.5", "age.step: '0.5' is not a whole number"),
+        ('"a"', "age.step: 'a' is not a whole number"),
+        ("7", "age.max: '120' is not a multiple of 7"),
+        ("5\nspikes = [7]", "age.spikes: '7' is not a multiple of 5"),
     ],
 )
 def test_wrong_steps_are_named(tmp_path, step, problem):
@@ -450,7 +450,7 @@ DOSE = '[dataset.attributes.dose]\ntype = "number"\ndecimals = 1\n'
     [
         (WARD + 'scale = "log"', "ward.scale: goes with type integer or number, not with category"),
         (DAY + 'scale = "log"', "day.scale: goes with type integer or number, not with date"),
-        (DOSE + 'min = -0.5\nmax = 9\nscale = "log"', 'dose.scale = "log": goes with min = 0 or more'),
+        (DOSE + 'min = -0.5\nmax = 9\nscale = "log"', "dose.scale: a logarithmic scale goes with numbers"),
         (DOSE + 'min = 5\nmax = 5\nscale = "log"', "below max; min is 5"),
         (DOSE + 'min = 0\nmax = 9\nscale = "root"', "dose.scale"),
         (DOSE + "min = 0\nmax = 9\nscale = true", "dose.scale"),
@@ -481,8 +481,9 @@ def test_an_attribute_can_follow_another_one(tmp_path):
     dataset = read(tmp_path, text('source = "x.csv"\n') + SCHOOL + FOLLOWS)["people"]
     assert [each.name for each in dataset.attributes] == ["age", "school"]
     (following,) = schema_of(dataset, None, 10).following
-    assert (following.name, following.follows) == ("years", "school")
-    assert following.values == (("none", "0"), ("primary", "6"), ("(missing)", "(missing)"))
+    assert (following.name, following.base) == ("years", "school")
+    table = (("none", "0"), ("primary", "6"), ("(missing)", "(missing)"))
+    assert following.derivation == Derivation("school", table)
     assert schema_of(dataset, ["age", "years"], 10).following == ()
     assert schema_of(dataset, ["age", "school"], 10).following == ()
     (tmp_path / "x.csv").write_text("age,school\n5,none\n")

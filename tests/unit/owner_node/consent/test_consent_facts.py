@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from common.model.plan import Layout, Plan, Synthesis
-from common.model.schema import Attribute, AttributeType, Following
+from common.model.schema import Attribute, AttributeType, Derivation
 from common.model.structural_zeros import ExcludedValues, StructuralZero
 from common.model.task import Modelled
 from owner_node.consent.judge import Accept, Refuse
@@ -15,12 +15,12 @@ SEX = Attribute("sex", AttributeType.BOOLEAN, 0, 1)
 SPLIT = (Decimal("0.4"), Decimal("0.6"))
 OWN = StructuralZero((ExcludedValues("age", (("0", "15"),)), ExcludedValues("ward", (("a", "a"),))))
 STATED = StructuralZero((ExcludedValues("age", (("0", "9"),)), ExcludedValues("sex", (("true", "true"),))))
-FOLLOWS = Following(WARD, "sex", (("false", "a"), ("true", "b")))
+FOLLOWS = replace(WARD, derivation=Derivation("sex", (("false", "a"), ("true", "b"))))
 NORTH = replace(SCHEMA, attributes=(AGE, WARD, PAY))
 
 
 def vertical(
-    names: tuple[str, ...] = ("age", "ward"), following: tuple[Following, ...] = (), **synthesis: Any
+    names: tuple[str, ...] = ("age", "ward"), following: tuple[Attribute, ...] = (), **synthesis: Any
 ) -> Plan:
     """Return a plan in which north counts these attributes, and south counts sex."""
     held = {"age": AGE, "ward": WARD}
@@ -34,7 +34,7 @@ def vertical(
     )  # fmt: skip
 
 
-def deriving(following: Following = FOLLOWS) -> Plan:
+def deriving(following: Attribute = FOLLOWS) -> Plan:
     """Return a plan in which north's ward follows south's sex."""
     return vertical(("age",), (following,), stated_following=(following.name,))
 
@@ -65,7 +65,7 @@ def test_an_attribute_of_this_owner_may_be_derived() -> None:
     """It is not counted, keeps its settings, and has no part in rules or tables of this owner."""
     assert isinstance(judged(deriving(), schema=NORTH), Accept)
     wider = replace(WARD, upper=3, categories=("a", "b", "c", "d"))
-    refused = judged(deriving(replace(FOLLOWS, attribute=wider)), schema=NORTH)
+    refused = judged(deriving(replace(wider, derivation=FOLLOWS.derivation)), schema=NORTH)
     assert "'ward' is derived with other settings" in only_rule(refused)
     declares = replace(NORTH, structural_zeros=(OWN,))
     assert "other structural zeros" in only_rule(judged(deriving(), schema=declares))
@@ -74,9 +74,9 @@ def test_an_attribute_of_this_owner_may_be_derived() -> None:
 def test_what_this_owner_declares_to_follow_is_no_fact_of_the_operator() -> None:
     """Neither another table nor another attribute to follow; and what nobody states follows as declared."""
     values = tuple((str(age), "1") for age in range(121))
-    own = Following(Attribute("beds", AttributeType.INTEGER, 0, 9), "age", values)
+    own = replace(Attribute("beds", AttributeType.INTEGER, 0, 9), derivation=Derivation("age", values))
     schema = replace(NORTH, following=(own,))
-    other = replace(own, values=(("0", "2"), *values[1:]))
+    other = replace(own, derivation=Derivation("age", (("0", "2"), *values[1:])))
     for plan in (
         vertical(following=(other,), stated_following=("beds",)),
         vertical(following=(other,)),
