@@ -200,10 +200,6 @@ class Property:
         """Say why an attribute cannot have its value; None if it can."""
         return None if self.fits(attribute) else self.rule.format(attribute)
 
-    def text(self, attribute: "Attribute") -> str:
-        """Return its value in words."""
-        return str(self.write(attribute)).lower()
-
     def difference(self, expected: "Attribute", seen: "Attribute") -> str:
         """Say how a declaration differs, so that "at OWNER" can follow; empty if it does not."""
         if getattr(expected, self.field) == getattr(seen, self.field):
@@ -211,7 +207,8 @@ class Property:
         if self.word:
             declared = "declared, but not" if self.is_set(seen) else "not declared, but"
             return f'{self.key} = "{self.word}" is {declared}'
-        return f"{self.key} is {self.text(seen)}, {self.text(expected)}"
+        here, there = (str(self.write(each)).lower() for each in (seen, expected))
+        return f"{self.key} is {here}, {there}"
 
 
 class _Step(Property):
@@ -228,7 +225,7 @@ class _Step(Property):
 
 class _Spikes(Property):
     def read(self, written: Any, read: Mapping[str, Any]) -> tuple[int, ...]:
-        return tuple(_declared_units(each, read) for each in written)
+        return tuple(sorted(_declared_units(each, read) for each in written))
 
     def write(self, attribute: "Attribute") -> list[str]:
         return [attribute.text(each) for each in attribute.spikes]
@@ -272,9 +269,6 @@ class _Taxonomy(Property):
 class _Method(Property):
     def is_set(self, attribute: "Attribute") -> bool:
         return bool(attribute.taxonomy)
-
-    def difference(self, expected: "Attribute", seen: "Attribute") -> str:
-        return Property.difference(self, expected, seen) if expected.taxonomy == seen.taxonomy else ""
 
 
 def _declared_units(text: str, read: Mapping[str, Any]) -> int:
@@ -349,11 +343,11 @@ PROPERTIES: tuple[Property, ...] = (
 
 
 class MalformedProperty(ValueError):
-    """An attribute that cannot have one of its properties."""
+    """An attribute that cannot have some of its properties: pairs of a key and what is wrong."""
 
-    def __init__(self, message: str, key: str, fault: str) -> None:
-        super().__init__(message)
-        self.key, self.fault = key, fault
+    def __init__(self, name: str, *faults: tuple[str, str]) -> None:
+        super().__init__(f"attribute {name!r}: {'; '.join(fault for _, fault in faults)}")
+        self.faults = faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,15 +401,15 @@ class Attribute(Document):
     derived: ClassVar[tuple[str, ...]] = ("min", "max", "attribute")
 
     def __post_init__(self) -> None:
-        if self.upper < self.lower:
-            raise ValueError(f"attribute {self.name!r}: upper {self.upper} is below lower {self.lower}")
         if (self.type is AttributeType.CATEGORY) != bool(self.categories):
             raise ValueError(f"attribute {self.name!r}: categories go with type category, and only with it")
         if self.categories and (self.lower, self.upper) != (0, len(self.categories) - 1):
             raise ValueError(f"attribute {self.name!r}: the indices of {len(self.categories)} categories")
+        if self.upper < self.lower:
+            raise MalformedProperty(self.name, ("min", f"{self.min} is above max, {self.max}"))
         for key, fault in ((each.key, each.fault(self)) for each in PROPERTIES):
             if fault:
-                raise MalformedProperty(f"attribute {self.name!r}: {fault}", key, fault)
+                raise MalformedProperty(self.name, (key, fault))
 
     @property
     def min(self) -> str:
@@ -550,12 +544,22 @@ class Attribute(Document):
             return replace(own, derivation=Derivation.from_document(document))
         kind = AttributeType(document["type"])
         read: dict[str, Any] = {"name": _text(document["name"]), "type": kind}
-        for each in PROPERTIES:
-            if kind in each.types and (each.is_required or each.key in document):
-                read[each.field] = each.read(document[each.key], read)
+        readers = [
+            (each.key, each.field, each.read)
+            for each in PROPERTIES
+            if kind in each.types and (each.is_required or each.key in document)
+        ]
+        ends = [("min", "lower", _declared_units), ("max", "upper", _declared_units)] if kind.accepted else []
+        faults = []
+        for key, name, reader in (*readers, *ends):
+            try:
+                read[name] = reader(document[key], read)
+            except ValueError as problem:
+                faults.append((key, str(problem)))
+        if faults:
+            raise MalformedProperty(read["name"], *faults)
         if kind.accepted:
-            lower, upper = (_declared_units(document[end], read) for end in ("min", "max"))
-            return cls(lower=lower, upper=upper, **read)
+            return cls(**read)
         if kind is AttributeType.BOOLEAN:
             return cls(lower=0, upper=1, **read)
         labels = tuple(_text(label) for label in document["categories"])

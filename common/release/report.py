@@ -17,7 +17,7 @@ from common.model.schema import Attribute
 from common.model.task import PlannedAttribute
 from common.release.column_summary import ColumnSummary
 from common.release.evidence import Evidence
-from common.release.table import describe_domain, span
+from common.release.table import span
 from common.words import charts
 from common.words.linking import compared_as, linking_result, missed_text
 from common.words.numbers import percent_text, rounded_up
@@ -217,12 +217,10 @@ def _domain(attribute: Attribute) -> str:
         listed = attribute.categories[:_MOST_LABELS_LISTED]
         rest = len(attribute.categories) - len(listed)
         return ", ".join(listed) + (f" and {rest:,} others, all of them in the manifest" if rest else "")
-    if attribute.is_categorical:
-        return "true, false"
     places = f", {attribute.decimals} decimal places" if attribute.decimals else ""
     if attribute.step > 1:
         places = f", steps of {attribute.resolution}"
-    return describe_domain(attribute)["domain"] + places
+    return attribute.domain + places
 
 
 def _parameters(attribute: Attribute, plan: Plan) -> tuple[tuple[str, PlannedAttribute], ...]:

@@ -37,7 +37,6 @@ from common.model.schema import (
     excluded_codes,
     excluded_values,
     fault_of_cell,
-    to_units,
 )
 from common.model.structural_zeros import MOST_RULES, StructuralZero
 from common.settings import Contradictions, Listed, Problem, Section, matching, parse_path, value_text
@@ -139,7 +138,7 @@ class AttributeTable(Section):
     """With `follows`: every value of that attribute, with the value of this one that follows from it."""
 
     def __post_init__(self) -> None:
-        if faults := [*self._ends(), *self._taxonomy(), *self._labels()]:
+        if faults := [*self._domain(), *self._taxonomy(), *self._labels()]:
             raise Contradictions(faults)
 
     @property
@@ -175,61 +174,20 @@ class AttributeTable(Section):
             if fault := fault_of_cell(label):
                 yield "categories", f" = {value_text('', label)}: {fault}; rename it, also in the source"
 
-    def _ends(self) -> Iterator[tuple[str, str]]:
-        ends = {"min": self.min, "max": self.max} if self.type in _RANGED else {}
-        units = {}
+    def _domain(self) -> Iterator[tuple[str, str]]:
+        if not self.type.accepted or None in (self.min, self.max):
+            return
         try:
-            _ = self._step
-        except ValueError as problem:
-            yield "step", str(problem)
+            attribute = self.attribute("it")
+        except MalformedProperty as problem:
+            yield from problem.faults
             return
-        for key, text in ends.items():
-            if text is None:
-                continue
-            try:
-                units[key] = self._units(text)
-            except ValueError as problem:
-                yield key, str(problem)
-        if len(units) < 2:
-            return
-        if units["min"] > units["max"]:
-            yield "min", f" = {self.min}: above max, {self.max}"
-        elif self.missing == "category" and units["max"] - units["min"] + 2 > MOST_HISTOGRAM_VALUES:
+        ends = attribute.lower * attribute.step, attribute.upper * attribute.step
+        if attribute.keeps_missing and attribute.n_values > MOST_HISTOGRAM_VALUES:
             most = f'"category" goes with at most {MOST_HISTOGRAM_VALUES - 1:,} possible values'
-            yield (
-                "missing",
-                f"{most}, since these can only be counted; declare a narrower domain or fewer decimals",
-            )
-        elif (
-            units["min"] * self._step < _SMALLEST
-            or units["max"] * self._step > _LARGEST
-            or units["max"] - units["min"] >= _LARGEST
-        ):
+            yield "missing", f"{most}, which are counted; declare a narrower domain or fewer decimals"
+        elif ends[0] < _SMALLEST or ends[1] > _LARGEST or attribute.upper - attribute.lower >= _LARGEST:
             yield "", "the domain from min to max has more values than 64-bit integers can count"
-        else:
-            try:
-                self.attribute("it")
-            except MalformedProperty as problem:
-                yield problem.key, problem.fault
-            except ValueError as problem:
-                yield "spikes", str(problem)
-
-    def _units(self, text: str) -> int:
-        return to_units(self.type, text, self.decimals or 0, self._step)
-
-    @property
-    def _step(self) -> int:
-        """What a step is, in units of 10^-decimals.
-
-        Raises:
-            ValueError: If it is none.
-        """
-        if self.step is None or not self.type.is_quantity:
-            return 1
-        step = to_units(self.type, self.step, self.decimals or 0)
-        if step < 1:
-            raise ValueError(f"{self.step!r} is not above 0")
-        return step
 
     def attribute(self, name: str) -> Attribute:
         """Return the attribute under its name."""
@@ -240,8 +198,6 @@ class AttributeTable(Section):
         }
         if self.tree is not None:
             stated["taxonomy"] = self.tree.digest
-        if self.type.accepted:
-            stated["spikes"] = sorted(self.spikes, key=self._units)
         ends = {"min": self.min or "", "max": self.max or ""}
         return Attribute.from_document(
             {"name": name, "type": self.type, "categories": self.labels, **ends, **stated}

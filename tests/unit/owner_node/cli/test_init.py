@@ -178,7 +178,7 @@ def test_what_a_person_decides_is_refused_until_then(tmp_path: Path) -> None:
     (tmp_path / "owner.toml").write_text(start(path), encoding="utf-8")
     with pytest.raises(ConfigurationError) as caught:
         load(tmp_path / "owner.toml")
-    keys = [problem.split()[0] for problem in caught.value.problems]
+    keys = [problem.split()[0].removesuffix(":") for problem in caught.value.problems]
     place = "dataset[patients-2024]"
     expected = {"owner.id", f"{place}.total_epsilon", f"{place}.attributes.ward.categories"}
     expected |= {f"{place}.attributes.postal.categories"}

@@ -76,7 +76,7 @@ def test_the_settings_of_attributes_are_kept(tmp_path):
             f"type = 'integer'\nmin = 1\nmax = {2**22}\nmissing = 'category'",
             '.missing: "category" goes with at most 4,194,303 possible values',
         ),
-        ("type = 'integer'\nmin = 3\nmax = 1", ".min = 3: above max, 1"),
+        ("type = 'integer'\nmin = 3\nmax = 1", ".min: 3 is above max, 1"),
         ("type = 'category'\ncategories = ['=1+1', 'b']", '.categories = "=1+1": starts like a formula'),
         ("type = 'integer'\nmin = 0.5\nmax = 1", ".min: '0.5' is not a whole number"),
         ("type = 'integer'\nmin = 0", ".max: missing; type integer needs it"),

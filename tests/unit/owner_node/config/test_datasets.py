@@ -404,8 +404,8 @@ def test_a_step_is_the_distance_between_two_values(tmp_path):
 @pytest.mark.parametrize(
     ("step", "problem"),
     [
-        ("0", "age.step: '0' is not above 0"),
-        ("-5", "age.step: '-5' is not above 0"),
+        ("0", "age.step: a step is above 0"),
+        ("-5", "age.step: a step is above 0"),
         ("0.5", "age.step: '0.5' is not a whole number"),
         ('"a"', "age.step: 'a' is not a whole number"),
         ("7", "age.max: '120' is not a multiple of 7"),
