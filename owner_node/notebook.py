@@ -325,7 +325,7 @@ class Workspace:
         counts = None
         if "seed" in report:
             published = pq.read_table(tables.counts_path(job.work.id))
-            counts = NoisyCounts(job.design, measured_in(job.design, published), job.schema.following)
+            counts = NoisyCounts(measured_in(job.design, published), job.schema.following)
         return Masked(to_frame(table, job.released, index), report, job.work.id, counts)
 
     def query(

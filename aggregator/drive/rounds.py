@@ -18,9 +18,10 @@ from common.model.rounds import N_ZEROS, RoundDocument, SignedAnswer, SignedAnsw
 from common.trust.signing import Domain, SignerSource
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from common.arrays import Int64Array
-    from common.model.plan import Plan
-    from common.synthesis.schedule import Design, Round, RoundSums
+    from common.synthesis.schedule import Round
 
 
 def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int) -> Opened:
@@ -34,13 +35,21 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
         IntegrityError: If an answer is not on the disk as it arrived, the answers do not add up, or their
             sums are implausible.
     """
-    from common.synthesis.plausible import fault_of_sums
-    from common.synthesis.schedule import RoundSums, n_numbers, next_round
+    import numpy as np
 
-    design, sums = design_and_sums(release)
+    from common.planning.synthetic import check_delta, design_of
+    from common.release.summary import n_records
+    from common.synthesis.plausible import fault_of_sums
+    from common.synthesis.sample import MOST_RECORDS
+    from common.synthesis.schedule import RoundSums, check_design, n_numbers, next_round
+
     plan, addendum, before = release.the_plan(), release.addendum, release.rounds
     if addendum is None:
         raise InternalError(f"release {release.id} has not linked")
+    design = design_of(plan, n_records(plan, addendum))
+    attached_before = [b64decode(opened.attached) for opened in before[1:]]
+    sums = [np.frombuffer(numbers, dtype="<i8").astype(np.int64) for numbers in attached_before]
+    asked: Round | RoundSums = ()
     shown = b""
     if before:
         total, shown = _add_up(release, intake)
@@ -48,12 +57,17 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
         if fault := fault_of_sums(design, sums[1:], plan.groups):
             raise IntegrityError(fault, "nothing was published; ask the administrators of these owners")
         attached = total.astype("<i8").tobytes()
-    else:
-        _check(design)
-        attached = addendum.to_bytes()
-    asked: Round | RoundSums = ()
-    if before:
         asked = next_round(design, sums[1:])
+    else:
+        if design.n_records > MOST_RECORDS:
+            raise UnusableDataError(
+                f"{design.n_records:,} records, a synthetic release has at most {MOST_RECORDS:,}",
+                "make it of fewer owners; nothing was spent",
+            )
+        # Rounded numbers of several owners can add up to less than half of the records.
+        check_delta(design.delta, design.n_records)
+        check_design(design)
+        attached = addendum.to_bytes()
     document = RoundDocument(
         release.id,
         plan.digest,
@@ -65,7 +79,11 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
         digest(shown) if before else "",
         len(shown),
     ).to_bytes()
-    key = signer.current_signer()
+
+    def owners_of(groups: "Iterable[int]") -> tuple[str, ...]:
+        return tuple(owner for group in groups for owner in plan.owners_of(group))
+
+    key, is_across = signer.current_signer(), not isinstance(asked, RoundSums) and design.counts_across(asked)
     return Opened(
         at=at,
         document=document.decode(),
@@ -73,39 +91,9 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
         numbers=0 if isinstance(asked, RoundSums) else n_numbers(asked) if before else N_ZEROS,
         signature=key.sign(Domain.ROUND, document).hex(),
         certificate=key.chain_pem,
-        **_senders(plan, design, asked),
+        rows=owners_of(design.order[:-1]) if is_across else (),
+        sums=owners_of(design.order[1:]) if is_across else (),
     )
-
-
-def design_and_sums(release: Release) -> "tuple[Design, list[Int64Array]]":
-    """Return what the questions of a release follow from, and all sums so far: zeros of the first round."""
-    import numpy as np
-
-    from common.planning.synthetic import design_of
-    from common.release.summary import n_records
-
-    if release.addendum is None:
-        raise InternalError(f"release {release.id} has not linked")
-    plan = release.the_plan()
-    attached = [b64decode(opened.attached) for opened in release.rounds[1:]]
-    sums = [np.frombuffer(numbers, dtype="<i8").astype(np.int64) for numbers in attached]
-    return design_of(plan, n_records(plan, release.addendum)), sums
-
-
-def _check(design: "Design") -> None:
-    """Check with the exact number of records, before anything is spent, what the plan was checked for."""
-    from common.planning.synthetic import check_delta
-    from common.synthesis.sample import MOST_RECORDS
-    from common.synthesis.schedule import check_design
-
-    if design.n_records > MOST_RECORDS:
-        raise UnusableDataError(
-            f"{design.n_records:,} records, a synthetic release has at most {MOST_RECORDS:,}",
-            "make it of fewer owners; nothing was spent",
-        )
-    # Rounded numbers of several owners can add up to less than half of the records.
-    check_delta(design.delta, design.n_records)
-    check_design(design)
 
 
 def _add_up(release: Release, intake: Intake) -> "tuple[Int64Array, bytes]":
@@ -135,19 +123,6 @@ def _add_up(release: Release, intake: Intake) -> "tuple[Int64Array, bytes]":
         # Its folder is gone if it ended meanwhile.
         write_atomic(intake.answers(release.id, release.round), shown)
     return sums, shown
-
-
-def _senders(plan: "Plan", design: "Design", asked: "Round | RoundSums") -> dict[str, tuple[str, ...]]:
-    """Return which owners of different attributes send others rows and sums in a round."""
-    from common.synthesis.schedule import RoundSums
-
-    if isinstance(asked, RoundSums) or not design.counts_across(asked):
-        return {}
-    holders, adders = (
-        tuple(owner for group in groups for owner in plan.owners_of(group))
-        for groups in (design.order[:-1], design.order[1:])
-    )
-    return {"rows": holders, "sums": adders}
 
 
 def _keys(release: Release) -> tuple[SignedKey, ...]:

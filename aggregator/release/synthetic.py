@@ -15,7 +15,7 @@ from common.planning.synthetic import design_of
 from common.release.counts import counts_table
 from common.release.table import release_table
 from common.synthesis.sample import MOST_RECORDS
-from common.synthesis.schedule import Design, RoundSums, next_round, synthesise
+from common.synthesis.schedule import RoundSums, next_round, synthesise
 from common.workspace import Workspace
 
 _COPIES = 6
@@ -36,14 +36,14 @@ class Synthetic(AggregatorProduct):
 
     def noisy_counts(self, material: Material) -> pa.Table | None:
         """Return the noisy counts that are released beside the records."""
-        return counts_table(*_measurement(material))
+        return counts_table(_measured(material))
 
     def join(
         self, material: Material, _workspace: Workspace, advance: Callable[[int], None]
     ) -> Generator[pa.Table]:
         """Make the records; they come in one piece."""
-        design, measured = _measurement(material)
-        made = synthesise(design, measured, lambda: advance(0))
+        made = synthesise(_measured(material), lambda: advance(0))
+        design = made.measured.design
         advance(sum(material.counts.values()))
         units = {
             each.name: codes + each.lower for each, codes in zip(design.attributes, made.codes, strict=True)
@@ -51,13 +51,13 @@ class Synthetic(AggregatorProduct):
         yield release_table(material.plan, units, design.n_records)
 
 
-def _measurement(material: Material) -> tuple[Design, RoundSums]:
+def _measured(material: Material) -> RoundSums:
     design = design_of(material.plan, material.n_records)
     sums = [np.frombuffer(numbers, dtype="<i8").astype(np.int64) for numbers in material.sums]
     measured = next_round(design, sums)
     if not isinstance(measured, RoundSums):
         raise InternalError("a synthetic release is published before all rounds are answered")
-    return design, measured
+    return measured
 
 
 SYNTHETIC = Synthetic()

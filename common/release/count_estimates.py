@@ -52,7 +52,7 @@ from common.model.schema import Attribute
 from common.release.counts import bin_texts, counts_table, range_texts
 from common.synthesis.accounting import Kind
 from common.synthesis.binning import Binning
-from common.synthesis.schedule import Design, OneWay, RoundSums, Table, split
+from common.synthesis.schedule import OneWay, RoundSums, Table, split
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,11 +142,11 @@ def derived_parts(attribute: Attribute, base: Attribute, parts: Parts) -> Parts:
 class NoisyCounts:
     """The noisy counts of a synthetic release, and what follows from them without its records."""
 
-    def __init__(self, design: Design, measured: RoundSums, following: Sequence[Attribute] = ()) -> None:
-        self._design, self._measured = design, measured
+    def __init__(self, measured: RoundSums, following: Sequence[Attribute] = ()) -> None:
+        self._design, self._measured = measured.design, measured
         self._following = {each.name: each for each in following}
         self._estimated: dict[int, Parts] = {}
-        self._places = {attribute.name: place for place, attribute in enumerate(design.attributes)}
+        self._places = {attribute.name: place for place, attribute in enumerate(self._design.attributes)}
 
     def __repr__(self) -> str:
         n_counts = sum(sums.size for sums in self._measured.sums)
@@ -155,7 +155,7 @@ class NoisyCounts:
     @cached_property
     def frame(self) -> "pd.DataFrame":
         """All noisy counts as they are published, a line each (`common.release.counts`)."""
-        table: pd.DataFrame = counts_table(self._design, self._measured).to_pandas()
+        table: pd.DataFrame = counts_table(self._measured).to_pandas()
         return table
 
     @property

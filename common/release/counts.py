@@ -71,8 +71,9 @@ _BETWEEN = " | "
 """Between the labels of a cell of several."""
 
 
-def counts_table(design: Design, measured: RoundSums) -> pa.Table:
+def counts_table(measured: RoundSums) -> pa.Table:
     """Return the noisy counts of a release, `(n_numbers, 9)`."""
+    design = measured.design
     asked = [
         (number, question, counts)
         for number, (questions, sums) in enumerate(zip(measured.rounds, measured.sums, strict=True), start=1)
@@ -194,7 +195,7 @@ def measured_in(design: Design, counts: pa.Table, groups: Sequence[Sequence[str]
             raise IntegrityError(f"{COUNTS_FILE} is implausible: {fault}", _HINT)
     if given.size:
         raise IntegrityError(f"{COUNTS_FILE} has {given.size} numbers that nothing asked for", _HINT)
-    for name, expected in zip(COLUMNS.names, counts_table(design, asked).columns, strict=True):
+    for name, expected in zip(COLUMNS.names, counts_table(asked).columns, strict=True):
         same = _same(counts.column(name), expected)
         if not same.all():
             raise IntegrityError(
@@ -244,8 +245,8 @@ def check_drawn(
         raise IntegrityError(f"the stated seed is not the digest of the counts in {COUNTS_FILE}", _HINT)
     measured, published_codes = measured_in(design, counts), list(codes)
     if not design.rules:
-        _check_one_way(design, measured, published_codes, check)
-    made = synthesise(design, measured, check)
+        _check_one_way(measured, published_codes, check)
+    made = synthesise(measured, check)
     for attribute, drawn, published in zip(design.attributes, made.codes, published_codes, strict=True):
         differing = np.flatnonzero(drawn != published) if drawn.shape == published.shape else np.arange(1)
         if differing.size:
@@ -258,12 +259,12 @@ def check_drawn(
     return made
 
 
-def _check_one_way(design: Design, measured: RoundSums, codes: Sequence[Int64Array], check: Check) -> None:
+def _check_one_way(measured: RoundSums, codes: Sequence[Int64Array], check: Check) -> None:
     """Check the one-way counts of records, which swaps keep: before anything is swapped, which takes long.
 
     Where rules are left broken, records become copies of others, with other one-way counts.
     """
-    stream = Keystream(measured.seed)
+    design, stream = measured.design, Keystream(measured.seed)
     for attribute, binning, published in zip(design.attributes, measured.binnings, codes, strict=True):
         check()
         start = start_bins(binning, design.n_records, stream)

@@ -76,7 +76,7 @@ def _counts(folder: Path, verified: Verified) -> NoisyCounts | None:
     if counts is None:
         return None
     design = design_of(verified.plan, verified.n_records)
-    return NoisyCounts(design, measured_in(design, counts), verified.plan.following)
+    return NoisyCounts(measured_in(design, counts), verified.plan.following)
 
 
 def _table(folder: Path, verified: Verified) -> pa.Table:

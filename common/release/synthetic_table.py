@@ -71,8 +71,9 @@ def counts_path(table: Path) -> Path:
     return table.with_name(f"{table.name}.{COUNTS_FILE}")
 
 
-def records_table(design: Design, made: SyntheticRelease, following: Sequence[Attribute] = ()) -> pa.Table:
+def records_table(made: SyntheticRelease, following: Sequence[Attribute] = ()) -> pa.Table:
     """Return the records as a table of release types, with descriptions of the columns."""
+    design = made.measured.design
     cost = cost_text(design.epsilon, design.delta)
     how = f"made of noisy counts, {cost} for the whole record"
     units = {each.name: codes + each.lower for each, codes in zip(design.attributes, made.codes, strict=True)}
@@ -84,12 +85,10 @@ def records_table(design: Design, made: SyntheticRelease, following: Sequence[At
 
 
 def report_of(
-    design: Design,
-    measured: RoundSums,
-    zeros: Sequence[StructuralZero] = (),
-    following: Sequence[Attribute] = (),
+    measured: RoundSums, zeros: Sequence[StructuralZero] = (), following: Sequence[Attribute] = ()
 ) -> dict[str, Any]:
     """Return what a report says of how records were made; the rest names work, owner and files."""
+    design = measured.design
     return {
         "product": str(Product.SYNTHETIC),
         "version": __version__,
@@ -113,12 +112,16 @@ def report_of(
 class VerifiedTable:
     """A synthetic table whose files were found to belong together."""
 
-    design: Design
     made: SyntheticRelease
     """The release, made again from its noisy counts."""
     report: Mapping[str, Any]
     following: tuple[Attribute, ...] = ()
     """Attributes that are derived from drawn ones."""
+
+    @property
+    def design(self) -> Design:
+        """What the table follows from, beside the noisy counts."""
+        return self.made.measured.design
 
     @property
     def released(self) -> tuple[Attribute, ...]:
@@ -189,13 +192,13 @@ def verify_table(
     counts = read_counts(counts_at, design.attributes)
     made = check_drawn(design, str(report["seed"]), counts, codes)
     with _step(report_path(path).name):
-        expected_report = json.loads(canonical(report_of(design, made.measured, zeros, following)))
+        expected_report = json.loads(canonical(report_of(made.measured, zeros, following)))
         # The wording may change between versions: only the same version can compare it.
         worded = () if report["version"] == __version__ else ("version", "promises", "invariants")
         for key in expected_report.keys() - set(worded):
             if report[key] != expected_report[key]:
                 raise IntegrityError(f"its {key} are not those of this table")
-    return VerifiedTable(design, made, report, following)
+    return VerifiedTable(made, report, following)
 
 
 def _read_report(path: Path) -> dict[str, Any]:

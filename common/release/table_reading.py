@@ -57,12 +57,12 @@ class SyntheticTable:
     def counts(self) -> NoisyCounts:
         """The noisy counts, and estimates from them alone."""
         verified = self.verified
-        return NoisyCounts(verified.design, verified.made.measured, verified.following)
+        return NoisyCounts(verified.made.measured, verified.following)
 
     @cached_property
     def table(self) -> pa.Table:
         """The records as an Arrow table."""
-        return records_table(self.verified.design, self.verified.made, self.verified.following)
+        return records_table(self.verified.made, self.verified.following)
 
     @cached_property
     def frame(self) -> "pd.DataFrame":

@@ -25,8 +25,11 @@ class Terms:
     """Id of the release."""
     plan_digest: str
     """SHA-256 of its plan, hexadecimal."""
-    persons: str
-    """Keyed digest of the tokens of this owner's persons in their order, hexadecimal."""
+    persons: str = ""
+    """Keyed digest of the tokens of this owner's persons in their order, hexadecimal; empty where there is
+    one group: nobody else has them."""
+    round: int = 0
+    """Number of the round where there is one group."""
 
     def document(self) -> dict[str, Any]:
         """Return the terms."""

@@ -313,6 +313,8 @@ def n_numbers(questions: Sequence[Question]) -> int:
 class RoundSums:
     """What all rounds together measured."""
 
+    design: Design
+    """What was to be measured."""
     rounds: tuple[Round, ...]
     """What was asked."""
     sums: tuple[Int64Array, ...]
@@ -362,7 +364,7 @@ def next_round(design: Design, sums: Sequence[Int64Array]) -> Round | RoundSums:
         except StopIteration as end:
             if number < len(sums):
                 raise ValueError(f"the release has {number} rounds, {len(sums)} are answered") from None
-            return RoundSums(tuple(rounds), tuple(sums), end.value)
+            return RoundSums(design, tuple(rounds), tuple(sums), end.value)
         rounds.append(asked)
     return asked
 
@@ -491,8 +493,9 @@ class SyntheticRelease:
     measured: RoundSums
 
 
-def synthesise(design: Design, measured: RoundSums, check: Check = unchecked) -> SyntheticRelease:
+def synthesise(measured: RoundSums, check: Check = unchecked) -> SyntheticRelease:
     """Make the records from what was measured: the same bytes for everybody."""
+    design = measured.design
     tables = [
         NoisyTable(table.pair, counts, round(design.variance(table.noise, table.pair)))
         for table, counts in measured.tables

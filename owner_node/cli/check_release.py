@@ -27,7 +27,7 @@ from owner_node.engines.sampling import sampled
 from owner_node.ledger.ledger import Ledger
 from owner_node.masking.foreseen import Forecast
 from owner_node.release.attempts import Attempts
-from owner_node.release.masked import MASKED
+from owner_node.release.work import product_of
 from owner_node.risk.foresee import foresee
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.own_keys import OwnKeys
@@ -202,7 +202,8 @@ def _forecast(
 ) -> "Forecast":
     """Forecast the effect of masking on the data, and check them against the ledger."""
     engine = owner.engine.kind, owner.workspace
-    prepared = MASKED.prepare(dataset, plan, plan.assignment_of(owner.owner.id), None, source_key, engine)
+    own = plan.assignment_of(owner.owner.id)
+    prepared = product_of(plan).prepare(dataset, plan, own, None, source_key, engine)
     with closing(prepared.pinned):
         ledger.check_budget(dataset.budget, dataset.total_epsilon, dataset.origin.place, prepared.known_by)
         return foresee(*sampled(prepared.records, prepared.tasks), owner.policy)

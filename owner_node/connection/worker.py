@@ -22,6 +22,7 @@ from common.wire.v1 import owner_pb2 as wire
 from owner_node.connection.client import AggregatorClient, NotTakenError, ledger_head
 from owner_node.release.co_owners import CoOwner
 from owner_node.release.invitations import Offer
+from owner_node.release.measuring import Opening
 from owner_node.release.node import Node
 from owner_node.state.answers import (
     NOT_OUR_FAULT,
@@ -313,8 +314,8 @@ class Worker:
         return await self._pass_on(work, work.add.round, answer)
 
     async def _crossing(self, work: wire.Work, asked: "wire.Pass | wire.Measure") -> "Crossing":
-        make, opened = self._node_of(work.release).measuring.crossing, await self._opened(work, asked)
-        return await in_thread(make, work.release, work.plan_digest, *opened)
+        opening = Opening(work.release, work.plan_digest, *await self._opened(work, asked))
+        return await in_thread(self._node_of(work.release).measuring.crossing, opening)
 
     async def _opened(
         self, work: wire.Work, asked: "wire.Pass | wire.Measure"
@@ -352,17 +353,17 @@ class Worker:
 
     async def _measure(self, work: wire.Work) -> wire.AnswerRequest:
         asked, measuring = work.measure, self._node_of(work.release).measuring
-        names, partners = (work.release, work.plan_digest), b""
+        partners = b""
         sums: dict[str, Parcel] = {}
         async with self._in_turn(self._turn):
             if asked.parcels:
                 crossing = await self._crossing(work, asked)
                 if not crossing.is_answered:
                     sums = await self._fetch_parcels(work, crossing, ParcelKind.SUMS, asked.parcels)
-            opened = await self._opened(work, asked)
-            if size := await in_thread(measuring.partners_size, *names, opened[0]):
-                partners = await self._client.selection(*names, size)
-            answered = await in_thread(measuring.answer, *names, *opened, sums, partners)
+            opening = Opening(work.release, work.plan_digest, *await self._opened(work, asked))
+            if size := await in_thread(measuring.partners_size, opening):
+                partners = await self._client.selection(work.release, work.plan_digest, size)
+            answered = await in_thread(measuring.answer, opening, sums, partners)
         return wire.AnswerRequest(
             measured=wire.Measured(
                 round=asked.round,

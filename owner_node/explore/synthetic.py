@@ -19,7 +19,7 @@ from common.words.synthetic import expected_noise
 from owner_node.explore.sweep import ExploredTable
 from owner_node.masking.arrays import BitSource
 from owner_node.risk.total_variation import Distributions
-from owner_node.synthesis.together import synthesise_together
+from owner_node.synthesis.counts import synthesise_together
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from owner_node.consent.plan_rules import SyntheticWork
 from owner_node.local.charge import LocalData, LocalWork
 from owner_node.local.masked_tables import MadeTable
 from owner_node.masking.arrays import SystemBits
-from owner_node.synthesis.together import synthesise_together
+from owner_node.synthesis.counts import synthesise_together
 
 
 def prepare_synthesis(arguments: ReleaseArguments, data: LocalData) -> "SynthesisJob":
@@ -123,10 +123,10 @@ class SynthesisJob:
             "id": self.work.id,
             "dataset": self.work.asked.dataset.name,
             "created": self.created.isoformat(timespec="seconds"),
-            **report_of(design, made.measured, self.schema.structural_zeros, following),
+            **report_of(made.measured, self.schema.structural_zeros, following),
         }
 
         def pieces() -> Generator[pa.Table]:
-            yield records_table(design, made, following)
+            yield records_table(made, following)
 
-        return MadeTable(report, pieces(), counts_table(design, made.measured))
+        return MadeTable(report, pieces(), counts_table(made.measured))

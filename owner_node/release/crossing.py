@@ -7,7 +7,7 @@ before: a process that dies makes the same bytes again.
 import hmac
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -18,27 +18,24 @@ from common.arrays import Int64Array, TokenArray
 from common.canonical import digest
 from common.errors import IntegrityError, ProtocolError
 from common.files import atomic_writer, file_digest, read_chunks
-from common.model.rounds import Parcel, ParcelKind
+from common.model.rounds import N_ZEROS, Parcel, ParcelKind
 from common.progress import Progress
+from common.synthesis.binning import Attributes
 from common.synthesis.counters import largest_parcel
 from common.synthesis.plausible import fault_of_tables
 from common.synthesis.roles import Roles, Shared, Terms
-from common.synthesis.schedule import Design, Round, RoundSums, next_round
 from common.trust.signing import Domain
 from common.workspace import processors
 from owner_node.linking.tokens import ReleaseKey
-from owner_node.release.appraisal import Appraisal
+from owner_node.release.opened_round import OpenedRound
 from owner_node.release.product import Prepared
-from owner_node.release.synthetic import SYNTHETIC
-from owner_node.release.work import ReleaseWork
 from owner_node.state.answers import ForeignParcelError, ParcelAnswer, SignedParcel, digests_of, parcel_of
-from owner_node.state.rounds import Secrets
 from owner_node.synthesis.crossed import (
     PERSONS_AT_ONCE,
+    Member,
     Sums,
     add_rows,
     encrypted_rows,
-    group_answer,
     held_tables,
     noisy_counts,
     noisy_sums,
@@ -50,25 +47,16 @@ from owner_node.synthesis.sealed import SEALING_KEY_BYTES, sealed, unsealed
 _SIZE_BYTES = 8
 
 
-@dataclass(frozen=True)
-class Crossing:
-    """A round of a release of groups of owners with different attributes, at one of them."""
+class Crossing(OpenedRound):
+    """A round at one owner: its own counts, and its part of those with owners of other groups.
 
-    work: ReleaseWork
-    appraisal: Appraisal
-    """Of this owner's records."""
-    design: Design
-    sums: list[Int64Array]
-    """Of the rounds before."""
-    opening: str
-    """Digest of the document that opened the round."""
-    is_answered: bool
-    """Whether this owner has answered the round."""
+    In a release of one group nobody is asked to count with others.
+    """
 
     @cached_property
     def prepared(self) -> Prepared:
         """This owner's records, which a round that is answered does not need."""
-        return self.appraisal.prepared(self.work)
+        return self._appraisal.prepared(self.work)
 
     @cached_property
     def number(self) -> int:
@@ -83,8 +71,7 @@ class Crossing:
     @cached_property
     def owners(self) -> list[str]:
         """The owners by number, group by group."""
-        plan = self.work.plan
-        return [owner for group in range(plan.n_groups) for owner in plan.owners_of(group)]
+        return [owner for group in self.work.plan.groups for owner in group]
 
     @cached_property
     def tokens(self) -> TokenArray:
@@ -100,7 +87,10 @@ class Crossing:
     @cached_property
     def terms(self) -> Terms:
         """What this owner's messages and noise are about."""
-        return Terms(self.work.plan.release, self.work.plan.digest, self._digest_of(self.tokens))
+        plan = self.work.plan
+        if plan.n_groups == 1:
+            return Terms(plan.release, plan.digest, round=self.document.round)
+        return Terms(plan.release, plan.digest, self._digest_of(self.tokens))
 
     @cached_property
     def shared(self) -> Shared:
@@ -125,33 +115,26 @@ class Crossing:
         """Who encrypts and who adds."""
         if not self.is_across:
             raise ProtocolError("nothing is counted across owners in this round")
-        return Roles(self.terms, self.design, self.asked, self.opening, self.owners)
-
-    @property
-    def is_across(self) -> bool:
-        """Whether the round counts tables with owners of other groups."""
-        return self.design.counts_across(self.asked)
+        return Roles(self.terms, self.design, self.questions, self.document.digest, self.owners)
 
     @cached_property
     def columns(self) -> dict[int, Int64Array]:
-        """Codes of this owner's persons in the order of their tokens."""
-        return SYNTHETIC.columns(self.prepared, self.work.plan, self.work.owner.id)
+        """Codes of this owner's persons by attribute, `(n_persons,)`; among groups in the order of tokens."""
+        plan, records, pinned = self.work.plan, self.prepared.records, self.prepared.pinned
+        held = records.sample(records.n_records).columns
+        order = slice(None) if plan.n_groups == 1 else pinned.token_order()
+        return {
+            number: (held[attribute.name] - attribute.lower)[order]
+            for number, attribute in enumerate(plan.attributes)
+            if self.design.home(number) == self.group
+        }
 
-    @cached_property
-    def keys(self) -> Secrets:
-        """What was stored for the messages."""
-        secrets = self.work.owner.records.rounds.secrets(*self.work.key[:2])
-        if secrets is None or not secrets.pair_key:
+    @property
+    def pair_key(self) -> bytes:
+        """This owner's key for the tables with other groups."""
+        if not self.secrets.pair_key:
             raise ProtocolError("this owner has no key for the tables of this release any more")
-        return secrets
-
-    @cached_property
-    def asked(self) -> Round:
-        """The questions of the round."""
-        asked = next_round(self.design, self.sums)
-        if isinstance(asked, RoundSums):
-            raise ProtocolError("the release has no such round")
-        return asked
+        return self.secrets.pair_key
 
     @cached_property
     def _release_key(self) -> ReleaseKey:
@@ -162,7 +145,7 @@ class Crossing:
 
     def _sealing_key(self, kind: ParcelKind, sender: str, receiver: str = "") -> bytes:
         """Return the key of a message of this round; without a receiver it is for all."""
-        about = {"sender": sender, "receiver": receiver, "opening": self.opening}
+        about = {"sender": sender, "receiver": receiver, "opening": self.document.digest}
         return self._release_key.derived(kind, SEALING_KEY_BYTES, **about)
 
     def _digest_of(self, tokens: TokenArray) -> str:
@@ -195,11 +178,11 @@ class Crossing:
         return sealed(self._rows(progress), self._sealing_key(ParcelKind.ROWS, self.work.owner.id))
 
     def _rows(self, progress: Progress) -> Generator[bytes]:
-        keys, n_persons = self.keys, self.shared.n_persons
+        n_persons = self.shared.n_persons
         progress.begin("encrypting", n_persons)
         with processes(n_persons, processors()) as pool:
             rows = encrypted_rows(
-                self.roles, self.number, self.columns, self.shared, keys.pair_key, keys.seed, pool
+                self.roles, self.number, self.columns, self.shared, self.pair_key, self.secrets.seed, pool
             )
             # The key comes first, then all persons.
             yield next(rows)
@@ -240,40 +223,45 @@ class Crossing:
                 raise _foreign(holder, error.message) from None
         keys = {holder: sums.key for holder, sums in summed.items()}
         try:
-            check_different(keys, PrivateKey(self.keys.pair_key).public)
+            check_different(keys, PrivateKey(self.pair_key).public)
         except IntegrityError as error:
             raise _foreign(str(error.details["owner"]), error.message) from None
         messages = []
         for holder, sums in summed.items():
             number = self.owners.index(holder)
-            made = noisy_sums(self.roles, number, self.number, self.shared, sums, self.keys.seed)
+            made = noisy_sums(self.roles, number, self.number, self.shared, sums, self.secrets.seed)
             key = self._sealing_key(ParcelKind.SUMS, self.work.owner.id, holder)
             message = b"".join(sealed([made], key))
             messages += [len(message).to_bytes(_SIZE_BYTES), message]
         return b"".join(messages)
 
-    def answer(self, questions: Round, sums: Mapping[str, Parcel]) -> Int64Array:
-        """Return this owner's answer to the round, `(n_numbers,)`.
+    def answer(self, sums: Mapping[str, Parcel]) -> bytes:
+        """Return this owner's answer to the round, under masks; the charge was spent before.
 
         Args:
-            questions: The round.
             sums: Of the adders, as `needed` returned them; the files are there.
         """
-        across: dict[tuple[int, ...], Int64Array] = {}
+        vector = np.zeros(0 if self.is_last else N_ZEROS, dtype=np.int64)
+        if self.questions:
+            member = Member(self.design, self.group, self.columns, self.terms, self.secrets.seed)
+            vector = self.work.product.answer(self.questions, member, self._held(sums))
+        return self.masks.answer(vector, self.document.digest)
+
+    def _held(self, sums: Mapping[str, Parcel]) -> dict[Attributes, Int64Array]:
+        """Return this owner's part of the tables that it is a holder of, by their attributes."""
+        across: dict[Attributes, Int64Array] = {}
         for group in self.roles.adding(self.number) if self.is_across else ():
             counts = [self._counts(adder, sums) for adder in self.design.members(group)]
             tables = self.roles.tables(self.group, group)
-            held = held_tables(self.roles, tables, counts, group, self.keys.seed)
+            held = held_tables(self.roles, tables, counts, group, self.secrets.seed)
             across.update({table.pair: part for table, part in zip(tables, held, strict=True)})
-        return group_answer(
-            self.design, self.group, questions, self.columns, across, self.terms, self.keys.seed
-        )
+        return across
 
     def _counts(self, adder: int, sums: Mapping[str, Parcel]) -> list[Int64Array]:
         """Return the counts of tables with an adder, with its noise."""
         name, place = self.owners[adder], self.roles.holders(adder).index(self.number)
         message = _message_of(self._file(sums, name).read_bytes(), place, name)
-        key, own = PrivateKey(self.keys.pair_key), self.work.owner.id
+        key, own = PrivateKey(self.pair_key), self.work.owner.id
         try:
             opened = unsealed([message], self._sealing_key(ParcelKind.SUMS, name, own), f"owner {name}")
             message = b"".join(opened)
@@ -309,7 +297,7 @@ class Crossing:
         """
         plan, parcels = self.work.plan, dict[str, Parcel]()
         for owner in self.senders(kind):
-            parcel = Parcel(plan.release, owner, plan.digest, self.opening, kind, "", 0)
+            parcel = Parcel(plan.release, owner, plan.digest, self.document.digest, kind, "", 0)
             path = self.received(parcel)
             parcels[owner] = replace(parcel, parcel_digest=file_digest(path), size=path.stat().st_size)
         return parcels
@@ -321,7 +309,9 @@ class Crossing:
 
     def path(self, kind: ParcelKind) -> Path:
         """Return where this owner's own parcel of a kind is, or will be."""
-        return self.work.owner.records.outbox.parcel(*self.work.key[:2], f"{kind}-{self.opening[:16]}")
+        return self.work.owner.records.outbox.parcel(
+            *self.work.key[:2], f"{kind}-{self.document.digest[:16]}"
+        )
 
     def _note(self, kind: ParcelKind, made: str, of: Mapping[str, Parcel] | None = None) -> None:
         """Record, once, what will be sent, and what of others it was made of: an auditor compares."""
@@ -332,7 +322,7 @@ class Crossing:
         plan, signer = self.work.plan, self.work.owner.signer.current_signer()
         size = path.stat().st_size
         owner = self.work.owner.id
-        parcel = Parcel(plan.release, owner, plan.digest, self.opening, kind, file_digest(path), size)
+        parcel = Parcel(plan.release, owner, plan.digest, self.document.digest, kind, file_digest(path), size)
         signature = signer.sign(Domain.PARCEL, parcel.to_bytes())
         return ParcelAnswer(path, parcel, signature, signer.chain_pem.encode())
 
@@ -347,7 +337,7 @@ class Crossing:
         if objection := work.objection_to(owner, Domain.PARCEL, *proof):
             raise _foreign(owner, objection)
         stated = (parcel.release, parcel.plan_digest, parcel.opening)
-        if stated != (work.plan.release, work.plan.digest, self.opening):
+        if stated != (work.plan.release, work.plan.digest, self.document.digest):
             raise _foreign(owner, "it is of another round or release")
         group = self.design.group_of(self.owners.index(owner))
         if not 0 < parcel.size <= largest_parcel(self.design, group, parcel.kind, self.design.n_records):

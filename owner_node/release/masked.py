@@ -5,10 +5,11 @@
 
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.arrays import Int64Array
+from common.errors import InternalError
 from common.files import file_digest
 from common.model.plan import Plan
 from common.model.task import Assignment
@@ -23,22 +24,9 @@ from owner_node.engines.sharing import TURNS
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.foreseen import Forecast
 from owner_node.masking.mask import mask_table
-from owner_node.release.product import OwnerProduct, Prepared
+from owner_node.release.product import OwnerProduct, Prepared, SealedFile
 from owner_node.risk.foresee import foresee
 from owner_node.state.outbox import Outbox
-
-
-@dataclass(frozen=True, slots=True)
-class SealedFile:
-    """A fragment under its final name."""
-
-    path: Path
-    digest: str
-    """SHA-256 of its bytes."""
-    size: int
-    """Size in bytes."""
-    n_records: int
-    """Number of records in it."""
 
 
 class Masked(OwnerProduct):
@@ -57,14 +45,7 @@ class Masked(OwnerProduct):
         prepared: Prepared,
         progress: Progress | None = None,
     ) -> SealedFile:
-        """Draw noise and write the fragment, once the charge is spent and only then.
-
-        The file of an earlier, interrupted attempt is destroyed first: its noise was never disclosed.
-        `progress` shows how far that is.
-
-        Raises:
-            OSError: If it cannot be written; no partial file stays.
-        """
+        """Mask into a fragment on disk; `progress` shows how far that is."""
         outbox.destroy(aggregator, plan.release)
         progress = progress or Progress()
         shuffle = None if has_tokens(plan) else SystemBits()
@@ -89,14 +70,7 @@ class Masked(OwnerProduct):
         workspace: Workspace,
         progress: Progress,
     ) -> str:
-        """Write a published fragment anew without its tokens, in random order, to verify the release by it.
-
-        Args:
-            sealed: The fragment as it was sealed. If the file is another one by now, it was rewritten before.
-
-        Returns:
-            The digest of the new file; empty where fragments of the plan have no tokens.
-        """
+        """Write a published fragment anew without its tokens, in random order."""
         if not has_tokens(plan):
             return ""
         if file_digest(sealed.path) == sealed.digest:
@@ -117,15 +91,14 @@ class Masked(OwnerProduct):
         *,
         tokens: bool,
     ) -> int:
-        """Return how many records of a fragment are not in a release, counted with their multiplicity.
-
-        Args:
-            released: Record batches of the release, in resolution units.
-            tokens: Whether the fragment has its tokens still, where the plan has tokens.
-        """
+        """Return how many records of a fragment are not in a release, counted with their multiplicity."""
         own = decode_batches(fragment, plan, assignment, n_records, tokens=None if tokens else False)
         names = [attribute.name for attribute in assignment.attributes]
         return count_missing(own, released, names, workspace, progress)
+
+    def answer(self, *_arguments: object, **_named: object) -> Int64Array:
+        """Refuse: owners of masked releases answer no rounds."""
+        raise InternalError("a masked release has no rounds")
 
 
 MASKED = Masked()

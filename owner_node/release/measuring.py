@@ -13,6 +13,7 @@ An answer is masked under the digest of the document that opened its round, whic
 so far: where owners got different documents, their masks do not cancel, and nobody learns anything.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,22 @@ if TYPE_CHECKING:
     from owner_node.release.opened_round import OpenedRound
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A round as the aggregator opened it."""
+
+    release: str
+    plan_digest: str
+    data: bytes
+    """The document that opens the round, with what comes with it (`common.model.rounds`)."""
+    signature: bytes
+    """The aggregator's, of the document."""
+    certificate: bytes = b""
+    """The chain that it was signed with; empty: the plan's."""
+    answers: Path | None = None
+    """What all owners answered to the round before, where `Measuring.unchecked` says that it is needed."""
+
+
 class Measuring:
     """Answers rounds for one aggregator."""
 
@@ -51,22 +68,13 @@ class Measuring:
 
     def answer(
         self,
-        release: str,
-        plan_digest: str,
-        opening: bytes,
-        signature: bytes,
-        certificate: bytes = b"",
-        answers: Path | None = None,
+        opening: Opening,
         sums_across: "Mapping[str, Parcel] | None" = None,
         partners: bytes = b"",
     ) -> RoundAnswer:
         """Answer a round; the charge is spent in the first that counts. Idempotent: nothing is drawn twice.
 
         Args:
-            opening: The document that opens the round, with what comes with it (`common.model.rounds`).
-            signature: The aggregator's signature of the document.
-            certificate: The chain that it was signed with; empty: the plan's.
-            answers: What all owners answered to the round before, where `unchecked` says that it is needed.
             sums_across: What owners of other groups sent this one, by owner.
             partners: Which of them have its persons, where `partners_size` says that they are needed.
 
@@ -77,36 +85,36 @@ class Measuring:
                 round before do not hold.
             DataChangedError: If the source changed since consent.
         """
-        work, document, attached = self._open(release, plan_digest, opening, signature, certificate)
-        before = self._owner.records.rounds.answered(self._owner.aggregator, release)
+        work, document, attached = self._open(opening)
+        before = self._owner.records.rounds.answered(*work.key[:2])
         if document.round <= len(before):
             return _repeat(work, document, before[document.round - 1])
-        from owner_node.release.opened_round import OpenedRound
+        from owner_node.release.crossing import Crossing
 
-        opened = OpenedRound(work, document, attached, before)
+        opened = Crossing(work, document, attached, before, self._appraisal)
         addendum, _ = opened.addendum, opened.masks  # what is wrong with the keys is found before the charge
-        self._settle(opened, answers)
-        if document.round >= FIRST_COUNTED and not opened.is_last:
+        self._settle(opened, opening.answers)
+        if opened.questions:
             prepared = self._appraisal.prepared(work)
             if work.plan.has_partners and document.round == FIRST_COUNTED:
                 _check_partners(work, addendum, partners)
                 with work.transaction() as tx:
                     self._owner.records.rounds.keep_partners(tx, *work.key[:2], partners)
-            spend(work, prepared, addendum, signature)
+            spend(work, prepared, addendum, opening.signature)
             if work.session.state is not SessionState.SPENT:
                 raise ProtocolError(f"a session that is {work.session.state} answers no other round")
             work.progress.begin("counting", 0)
         sums = sums_across or {}
-        return self._store(opened, opened.answer(self._appraisal, sums), sums)
+        return self._store(opened, opened.answer(sums), sums)
 
-    def partners_size(self, release: str, plan_digest: str, opening: bytes) -> int:
+    def partners_size(self, opening: Opening) -> int:
         """Return the size in bytes of what `answer` needs to know of the owners that have the same persons.
 
         It is 0 but in the first round that counts, in a release of several owners in a group.
         """
-        self._owner.resume(release, plan_digest)
-        work = self._owner.accepted(release, plan_digest)
-        if not work.plan.has_partners or _read(opening)[0].round != FIRST_COUNTED:
+        self._owner.resume(opening.release, opening.plan_digest)
+        work = self._owner.accepted(opening.release, opening.plan_digest)
+        if not work.plan.has_partners or _read(opening.data)[0].round != FIRST_COUNTED:
             return 0
         return (work.session.n_records or 0) * work.plan.n_groups
 
@@ -128,16 +136,14 @@ class Measuring:
             return None
         return document, self._owner.records.outbox.parcel(*work.key[:2], f"answers-{document.round}")
 
-    def _open(
-        self, release: str, plan_digest: str, opening: bytes, signature: bytes, certificate: bytes
-    ) -> tuple[ReleaseWork, RoundDocument, bytes]:
+    def _open(self, opening: Opening) -> tuple[ReleaseWork, RoundDocument, bytes]:
         """Return the work, and what opened a round of it, with what came with that."""
-        self._owner.resume(release, plan_digest)
-        work = self._owner.accepted(release, plan_digest)
+        self._owner.resume(opening.release, opening.plan_digest)
+        work = self._owner.accepted(opening.release, opening.plan_digest)
         if not work.plan.product.rules.in_rounds or work.session.state is SessionState.RESERVED:
             raise ProtocolError("a round was opened before the data of a synthetic release were linked")
-        document, attached = _read(opening)
-        work.check_signed(Domain.ROUND, document.to_bytes(), signature, certificate)
+        document, attached = _read(opening.data)
+        work.check_signed(Domain.ROUND, document.to_bytes(), opening.signature, opening.certificate)
         return work, document, attached
 
     def _settle(self, opened: "OpenedRound", answers: Path | None) -> None:
@@ -164,33 +170,23 @@ class Measuring:
                 "a round is answered once; start the release again under another id",
             )
 
-    def crossing(
-        self,
-        release: str,
-        plan_digest: str,
-        opening: bytes,
-        signature: bytes,
-        certificate: bytes = b"",
-        answers: Path | None = None,
-    ) -> "Crossing":
+    def crossing(self, opening: Opening) -> "Crossing":
         """Return what an owner does in a round beside answering it, for owners of other attributes.
 
-        Arguments and errors as `answer` has them.
+        Errors as `answer` has them.
         """
-        from owner_node.release.opened_round import OpenedRound
+        from owner_node.release.crossing import Crossing
 
-        work, document, attached = self._open(release, plan_digest, opening, signature, certificate)
-        answered = self._owner.records.rounds.answered(self._owner.aggregator, release)
+        work, document, attached = self._open(opening)
+        answered = self._owner.records.rounds.answered(*work.key[:2])
         before, is_answered = answered[: document.round - 1], document.round <= len(answered)
         if is_answered:
             _repeat(work, document, answered[document.round - 1])
-        opened = OpenedRound(work, document, attached, before)
-        if not opened.design.counts_across(opened.questions) or not self._owner.records.ledger.is_spent(
-            *work.key
-        ):
+        opened = Crossing(work, document, attached, before, self._appraisal, is_answered=is_answered)
+        if not opened.is_across or not self._owner.records.ledger.is_spent(*work.key):
             raise ProtocolError("this owner sends others nothing in this round")
-        self._settle(opened, answers)
-        return opened.crossing(self._appraisal, is_answered=is_answered)
+        self._settle(opened, opening.answers)
+        return opened
 
     def _store(self, opened: "OpenedRound", answer: bytes, sums: "Mapping[str, Parcel]") -> RoundAnswer:
         """Store an answer, with this owner's statement about all answers so far."""

@@ -15,10 +15,7 @@ from common.arrays import Int64Array
 from common.errors import IntegrityError, ProtocolError, UsageError
 from common.model.fragment import Addendum, FragmentStatement
 from common.model.rounds import (
-    FIRST_COUNTED,
-    N_ZEROS,
     NUMBER_BYTES,
-    Parcel,
     RoundDocument,
     SignedAnswer,
     SignedAnswers,
@@ -33,9 +30,7 @@ from common.synthesis.sums import LARGEST_SUM, Masks, add_answers, check_sums
 from common.trust.identity import fingerprint, load_certificates
 from common.trust.signing import Domain
 from owner_node.release.appraisal import Appraisal
-from owner_node.release.crossing import Crossing
 from owner_node.release.production import read_addendum
-from owner_node.release.synthetic import SYNTHETIC
 from owner_node.release.work import ReleaseWork
 from owner_node.state.rounds import AnsweredRound, Secrets
 
@@ -48,20 +43,31 @@ class OpenedRound:
         document: What opened the round.
         attached: What came with it.
         before: The rounds before.
+        appraisal: Of this owner's records.
+        is_answered: Whether this owner has answered the round.
 
     Raises:
         ProtocolError: If it is not the round after these, or asks nothing that follows from them.
     """
 
     def __init__(
-        self, work: ReleaseWork, document: RoundDocument, attached: bytes, before: Sequence[AnsweredRound]
+        self,
+        work: ReleaseWork,
+        document: RoundDocument,
+        attached: bytes,
+        before: Sequence[AnsweredRound],
+        appraisal: Appraisal,
+        *,
+        is_answered: bool = False,
     ) -> None:
         self.work, self.document, self.attached, self.before = work, document, attached, before
+        self._appraisal, self.is_answered = appraisal, is_answered
         self.addendum = _check(work, document, attached, before)
         asked, self.design, self.sums = _questions(work, self.addendum, attached, before)
         self.is_last = isinstance(asked, RoundSums)
         """True if nothing is asked: this owner signs that the sums hold."""
         self.questions: Round = () if isinstance(asked, RoundSums) else asked
+        """What is counted; nothing in the first round, of zeros."""
 
     @cached_property
     def secrets(self) -> Secrets:
@@ -74,19 +80,17 @@ class OpenedRound:
     @cached_property
     def masks(self) -> Masks:
         """This owner's masks, with keys of the others that are checked."""
+        work, key = self.work, self.work.release_key()
         first = self.before[0].document if self.before else self.document.to_bytes()
-        work, of_tokens = self.work, self.work.release_key()
-        masks = Masks(
-            work.owner.id, self.secrets.private_key, _checked_keys(work, self.addendum, first),
-            work.plan.release, b"" if of_tokens is None else of_tokens.key,
-        )  # fmt: skip
+        keys, shared = _checked_keys(work, self.addendum, first), b"" if key is None else key.key
+        masks = Masks(work.owner.id, self.secrets.private_key, keys, work.plan.release, shared)
         masks.check()
         return masks
 
-    def crossing(self, appraisal: Appraisal, *, is_answered: bool) -> Crossing:
-        """Return what this owner does in the round for owners of other attributes."""
-        digest = self.document.digest
-        return Crossing(self.work, appraisal, self.design, self.sums[1:], digest, is_answered=is_answered)
+    @property
+    def is_across(self) -> bool:
+        """Whether the round counts tables with owners of other groups."""
+        return self.design.counts_across(self.questions)
 
     def check(self, answers: Path) -> None:
         """Check that the sums of the round before are those of all owners' answers.
@@ -132,22 +136,6 @@ class OpenedRound:
             raise _unsummed(f"that of owner {owner} is not its own: {objection}", {"owner": owner})
         return answer
 
-    def answer(self, appraisal: Appraisal, sums_across: Mapping[str, Parcel]) -> bytes:
-        """Return the answer under masks; the charge was spent before.
-
-        Args:
-            appraisal: Of this owner's records.
-            sums_across: What owners of other groups sent this one, by owner.
-        """
-        if self.document.round < FIRST_COUNTED or self.is_last:
-            vector = np.zeros(0 if self.is_last else N_ZEROS, dtype=np.int64)
-        elif self.design.homes:
-            vector = self.crossing(appraisal, is_answered=False).answer(self.questions, sums_across)
-        else:
-            prepared, number = appraisal.prepared(self.work), self.document.round
-            vector = SYNTHETIC.answer(self.questions, prepared, self.work.plan, self.secrets.seed, number)
-        return self.masks.answer(vector, self.document.digest)
-
 
 def _check(
     work: ReleaseWork, document: RoundDocument, attached: bytes, before: Sequence[AnsweredRound]
@@ -184,23 +172,17 @@ def _checked_keys(work: ReleaseWork, addendum: Addendum, first: bytes) -> Mappin
             objection = work.objection_to(key.owner, Domain.SUM_KEY, *signed)
         except ValueError:
             objection = "it is malformed"
-        if not objection and proved and proved[key.owner] != (key.key, _fingerprint(key.certificate)):
-            objection = "it proved another one with the linkage key"
+        if not objection and proved:
+            (own_key, *_) = load_certificates(key.certificate.encode())
+            if proved[key.owner] != (key.key, fingerprint(own_key.public_key())):
+                objection = "it proved another one with the linkage key"
         if objection:
-            raise _foreign(key.owner, objection)
+            raise IntegrityError(
+                f"the key of owner {key.owner} for sums is not its own: {objection}",
+                "nothing was sent; ask that owner's administrator, and the aggregator's operator",
+                {"owner": key.owner},
+            )
     return public_keys
-
-
-def _fingerprint(certificate: str) -> str:
-    return fingerprint(load_certificates(certificate.encode())[0].public_key())
-
-
-def _foreign(owner: str, reason: str) -> IntegrityError:
-    return IntegrityError(
-        f"the key of owner {owner} for sums is not its own: {reason}",
-        "nothing was sent; ask that owner's administrator, and the aggregator's operator",
-        {"owner": owner},
-    )
 
 
 def _questions(
@@ -209,7 +191,11 @@ def _questions(
     attached: bytes,
     before: Sequence[AnsweredRound],
 ) -> tuple[Round | RoundSums, Design, list[Int64Array]]:
-    """Compute what a round asks from the sums before, which are untrusted input, and return these, too."""
+    """Compute what a round asks from the sums of those that counted, which are untrusted input.
+
+    Returns:
+        What is asked, what it follows from, and these sums.
+    """
     sums: list[Int64Array] = []
     # With the first document comes the addendum.
     for data in (*(data.attached for data in before[1:]), *([attached] if before else [])):
@@ -223,13 +209,14 @@ def _questions(
         check_delta(design.delta, design.n_records)
     except UsageError as problem:
         raise ProtocolError(problem.message, "nothing was spent; start the release again") from None
-    if not sums:
+    if not before:
         return (), design, sums
+    del sums[0]  # zeros
     try:
-        asked = next_round(design, sums[1:])
+        asked = next_round(design, sums)
     except ValueError as problem:
         raise ProtocolError(f"the sums are not those of this release: {problem}") from None
-    if fault := fault_of_sums(design, sums[1:], work.plan.groups):
+    if fault := fault_of_sums(design, sums, work.plan.groups):
         raise IntegrityError(fault, "nothing was published; ask these owners, and the aggregator's operator")
     return asked, design, sums
 

@@ -15,7 +15,7 @@ from common.progress import Progress
 from common.release.data_files import DATA_FILES, unit_batches
 from common.release.verification import Verified
 from common.workspace import Workspace
-from owner_node.release.masked import MASKED
+from owner_node.release.work import product_of
 from owner_node.state.rounds import AnsweredRound
 from owner_node.state.sessions import Session
 
@@ -89,7 +89,7 @@ def verify_own(
         released = unit_batches(folder / name, verified.plan, names, verified.n_records)
         progress = progress or Progress()
         progress.begin(f"comparing with {name}", stated.statement.records + verified.n_records)
-        absent = MASKED.count_absent(
+        absent = product_of(verified.plan).count_absent(
             fragment, released, verified.plan, assignment, stated.statement.records, workspace, progress,
             tokens=not kept_digest,
         )  # fmt: skip

@@ -6,17 +6,23 @@ checked as untrusted input against the digest in the signed addendum.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import Int64Array
 from common.canonical import digest
 from common.errors import DataChangedError, IntegrityError
 from common.model.plan import Plan
 from common.model.task import Assignment
 from common.progress import Progress
+from common.synthesis.binning import Attributes
+from common.synthesis.schedule import Round
 from common.workspace import Workspace
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.config.engine import EngineKind
@@ -26,6 +32,8 @@ from owner_node.ledger.budget_terms import Column
 from owner_node.masking.foreseen import Forecast
 from owner_node.masking.tasks import AttributeTask, mask_tasks
 from owner_node.release.trial import placed
+from owner_node.state.outbox import Outbox
+from owner_node.synthesis.crossed import Member
 
 
 def _size_of_bits(n_records: int) -> int:
@@ -116,12 +124,92 @@ class Prepared:
         return chosen
 
 
+@dataclass(frozen=True, slots=True)
+class SealedFile:
+    """A fragment under its final name."""
+
+    path: Path
+    digest: str
+    """SHA-256 of its bytes."""
+    size: int
+    """Size in bytes."""
+    n_records: int
+    """Number of records in it."""
+
+
 class OwnerProduct(ABC):
     """What of a release depends on what it is made of, for an owner."""
 
     @abstractmethod
     def forecast(self, prepared: Prepared, policy: PolicyConfig) -> Forecast | None:
         """Forecast what becomes of the data; None if nothing of it depends on them."""
+
+    @abstractmethod
+    def produce(
+        self,
+        outbox: Outbox,
+        aggregator: str,
+        plan: Plan,
+        assignment: Assignment,
+        prepared: Prepared,
+        progress: Progress | None = None,
+    ) -> SealedFile:
+        """Draw noise and write the fragment, once the charge is spent and only then.
+
+        The file of an earlier, interrupted attempt is destroyed first: its noise was never disclosed.
+
+        Raises:
+            OSError: If it cannot be written; no partial file stays.
+        """
+
+    @abstractmethod
+    def drop_tokens(
+        self,
+        outbox: Outbox,
+        aggregator: str,
+        plan: Plan,
+        assignment: Assignment,
+        sealed: SealedFile,
+        workspace: Workspace,
+        progress: Progress,
+    ) -> str:
+        """Write a published fragment anew without its tokens, in random order, to verify the release by it.
+
+        Args:
+            sealed: The fragment as it was sealed. If the file is another one by now, it was rewritten before.
+
+        Returns:
+            The digest of the new file; empty where fragments of the plan have no tokens.
+        """
+
+    @abstractmethod
+    def count_absent(
+        self,
+        fragment: Path,
+        released: Iterable[Any],
+        plan: Plan,
+        assignment: Assignment,
+        n_records: int,
+        workspace: Workspace,
+        progress: Progress,
+        *,
+        tokens: bool,
+    ) -> int:
+        """Return how many records of a fragment are not in a release, counted with their multiplicity.
+
+        Args:
+            released: Record batches of the release, in resolution units.
+            tokens: Whether the fragment has its tokens still, where the plan has tokens.
+        """
+
+    @abstractmethod
+    def answer(self, questions: Round, member: Member, across: Mapping[Attributes, Int64Array]) -> Int64Array:
+        """Answer a round with the owner's share of its noise, once the charge is spent, `(n_numbers,)`.
+
+        Args:
+            member: This owner.
+            across: Its part of tables with other groups, by their attributes.
+        """
 
     def prepare(
         self,

@@ -78,13 +78,15 @@ class Production:
                 "identifiers have texts such as 17.0: who is 17 at another owner counts as somebody else",
                 extra={"release": release, "count": prepared.numerals},
             )
-        pair_key = _new_pair_key(work)
+        in_rounds, pair_key, secrets = work.plan.product.rules.in_rounds, b"", None
+        if in_rounds and work.plan.n_groups > 1:
+            from owner_node.synthesis.paillier import new_key
+
+            pair_key = new_key()
         with work.transaction() as tx:
             work.advance(tx, SessionEvent.LINK, "linked", details, source_digest=source, n_records=n_records)
-            secrets = None
-            if work.plan.product.rules.in_rounds:
-                rounds = owner.records.rounds
-                secrets = rounds.make_secrets(tx, owner.aggregator, release, pair_key)
+            if in_rounds:
+                secrets = owner.records.rounds.make_secrets(tx, owner.aggregator, release, pair_key)
         return _link_answer(work, n_records, prepared.pinned.token_list(), secrets)
 
     def mask(
@@ -148,11 +150,11 @@ class Production:
         session, records = work.session, self._owner.records
         if session.addendum is None or not work.path.exists() or not work.has_plan:
             return ""
-        from owner_node.release.masked import MASKED, SealedFile
+        from owner_node.release.product import SealedFile
 
         n_records = Addendum.from_bytes(session.addendum).records[self._owner.id]
         sealed = SealedFile(work.path, session.fragment_digest, session.fragment_size or 0, n_records)
-        return MASKED.drop_tokens(
+        return work.product.drop_tokens(
             records.outbox, session.aggregator, work.plan, work.assignment, sealed,
             self._owner.config.workspace, work.progress,
         )  # fmt: skip
@@ -208,10 +210,8 @@ class Production:
 
     def _seal(self, work: ReleaseWork, prepared: "Prepared", addendum: Addendum) -> None:
         """Mask and seal; the charge is spent."""
-        from owner_node.release.masked import MASKED
-
         plan, owner = work.plan, self._owner
-        sealed = MASKED.produce(
+        sealed = work.product.produce(
             owner.records.outbox, owner.aggregator, plan, work.assignment, prepared, work.progress
         )
         statement = FragmentStatement(
@@ -229,15 +229,6 @@ class Production:
         # The key of the release's tokens is not needed any more.
         owner.records.db.forget_removed()
         self._appraisal.forget(plan.release)
-
-
-def _new_pair_key(work: ReleaseWork) -> bytes:
-    """Return a new key for tables with owners of other attributes; empty where there are none."""
-    if not work.plan.product.rules.in_rounds or work.plan.n_groups == 1:
-        return b""
-    from owner_node.synthesis.paillier import new_key
-
-    return new_key()
 
 
 def _link_answer(

@@ -16,7 +16,6 @@ from common.model.rounds import Parcel, ParcelKind, RoundDocument, chained
 from common.progress import Progress
 from owner_node.release.appraisal import Appraisal
 from owner_node.release.crossing import Crossing
-from owner_node.release.opened_round import OpenedRound
 from owner_node.release.records import DELETED
 from owner_node.release.work import Owner, ReleaseWork
 
@@ -58,13 +57,13 @@ def recompute(owner: Owner, work: ReleaseWork, progress: Progress) -> Iterator[M
         before = ""
         for place, sent in enumerate(answered):
             document = RoundDocument.from_bytes(sent.document)
-            opened, sums = OpenedRound(work, document, sent.attached, answered[:place]), dict[str, Parcel]()
-            if opened.design.counts_across(opened.questions):
-                crossing = opened.crossing(appraisal, is_answered=True)
+            crossing = Crossing(work, document, sent.attached, answered[:place], appraisal, is_answered=True)
+            sums = dict[str, Parcel]()
+            if crossing.is_across:
                 yield from _parcels(crossing, document.round, progress)
                 sums = _received(crossing, ParcelKind.SUMS)
             progress.begin(f"answering round {document.round}")
-            before = chained(before, opened.answer(appraisal, sums))
+            before = chained(before, crossing.answer(sums))
             _compare(before, sent.digest, f"its answer of round {document.round}")
             yield Message(document.round, ANSWER, before)
     except ProtocolError as problem:

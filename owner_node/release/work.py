@@ -58,6 +58,19 @@ def read(kind: type[_R], data: bytes) -> _R:
     return document
 
 
+def product_of(plan: Plan) -> "OwnerProduct":
+    """Return what makes the product of a plan; the libraries of masking are loaded with it."""
+    match plan.product:
+        case Product.MASKED:
+            from owner_node.release.masked import MASKED
+
+            return MASKED
+        case Product.SYNTHETIC:
+            from owner_node.release.synthetic import SYNTHETIC
+
+            return SYNTHETIC
+
+
 @dataclass(frozen=True, slots=True)
 class Owner:
     """This owner as one aggregator meets it: what all works for that aggregator share."""
@@ -259,16 +272,8 @@ class ReleaseWork(Work):
 
     @property
     def product(self) -> "OwnerProduct":
-        """What makes the product of its plan; the libraries of masking are loaded with it."""
-        match self.plan.product:
-            case Product.MASKED:
-                from owner_node.release.masked import MASKED
-
-                return MASKED
-            case Product.SYNTHETIC:
-                from owner_node.release.synthetic import SYNTHETIC
-
-                return SYNTHETIC
+        """What makes the product of its plan."""
+        return product_of(self.plan)
 
     @property
     def progress(self) -> Progress:

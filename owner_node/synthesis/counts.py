@@ -1,12 +1,25 @@
-"""An owner's answers to the rounds of a synthetic release: counts of its records, with its noise."""
+"""An owner's answers to the rounds of a synthetic release: counts of its records, with its noise.
 
-from collections.abc import Mapping, Sequence
+`synthesise_together` makes a whole release of owners whose records are all here.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import TypeAlias
 
 import numpy as np
 
+from common.check import Check, unchecked
 from common.synthesis.binning import Binning
-from common.synthesis.schedule import OneWay, Question
+from common.synthesis.schedule import (
+    Design,
+    OneWay,
+    Question,
+    Round,
+    SyntheticRelease,
+    run_rounds,
+    synthesise,
+)
 from owner_node.masking.arrays import BitSource, Int64Array
 from owner_node.synthesis.shares import noise_share
 
@@ -14,12 +27,14 @@ Columns: TypeAlias = Sequence[Int64Array] | Mapping[int, Int64Array]
 """Codes of an owner's records, from 0 to V - 1, `(n_records,)` by attribute, of those that it has."""
 
 
-def noisy_answer(questions: Sequence[Question], columns: Columns, bits: BitSource) -> Int64Array:
+def noisy_answer(questions: Sequence[Question], columns: Columns, bits: Iterable[BitSource]) -> Int64Array:
     """Answer a round with the owner's share of its noise, `(n_numbers,)`.
 
-    Noise is drawn anew by every call: a round is answered once.
+    Args:
+        bits: The random bits of each question's noise.
     """
-    shares = [noise_share(each.n_numbers, each.noise, bits) for each in questions]
+    drawn = zip(questions, bits, strict=False)
+    shares = [noise_share(each.n_numbers, each.noise, source) for each, source in drawn]
     return exact_answer(questions, columns) + np.concatenate(shares)
 
 
@@ -66,3 +81,22 @@ def pair_counts(one: Int64Array, other: Int64Array, shape: tuple[int, int]) -> I
         The counts, the second attribute moving fastest, `(n_cells,)`.
     """
     return np.bincount(one * shape[1] + other, minlength=shape[0] * shape[1])
+
+
+def synthesise_together(
+    design: Design, parts: Sequence[Columns], bits: Sequence[BitSource], check: Check = unchecked
+) -> SyntheticRelease:
+    """Make all rounds of a release, and its records.
+
+    Args:
+        bits: Each owner's source of random bits.
+        check: Called often while records are made; it may raise.
+    """
+
+    def answer(asked: Round) -> Int64Array:
+        drawn = zip(parts, map(repeat, bits), strict=True)
+        answers = [noisy_answer(asked, part, source) for part, source in drawn]
+        sums: Int64Array = np.sum(answers, axis=0, dtype=np.int64)
+        return sums
+
+    return synthesise(run_rounds(design, answer), check)

@@ -50,7 +50,7 @@ from common.model.rounds import CIPHERTEXT_BYTES
 from common.synthesis.binning import Attributes
 from common.synthesis.counters import MOST_PERSONS, counted_with, width_of
 from common.synthesis.roles import Roles, Shared, Terms
-from common.synthesis.schedule import Design, Question, Table, attributes_of, question_digest
+from common.synthesis.schedule import Design, Question, Table, attributes_of, question_digest, split
 from owner_node.masking.arrays import KEY_BYTES, BitSource
 from owner_node.synthesis.counts import noisy_answer
 from owner_node.synthesis.packing import Packing
@@ -88,13 +88,19 @@ def stream(seed: bytes, terms: Terms, use: str, about: str, partner: int | None 
     no second draw to average. After other rows, or to another question, all noise is another: no difference
     of two answers shows exact counts.
 
+    Where there is one group, nothing that a message says beside the question is in it: another number of
+    records, another signature of a key, the sums that other questions follow from bring no second draw. The
+    number of the round is: a partition that is counted in two rounds has two draws.
+
     Args:
         seed: 32 random bytes of this release alone, kept like the data.
         about: Digests of what is hidden, hexadecimal.
         partner: The other owner; None where there is none.
     """
-    info = canonical({**terms.document(), "use": use, "about": about, "partner": partner})
-    return BitSource(bytearray(HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=info).derive(seed)))
+    salt, info = None, canonical({**terms.document(), "use": use, "about": about, "partner": partner})
+    if not terms.persons:
+        salt, info = terms.release.encode(), f"noise|{terms.round}|{about}".encode()
+    return BitSource(bytearray(HKDF(hashes.SHA256(), KEY_BYTES, salt=salt, info=info).derive(seed)))
 
 
 def packing_of(roles: Roles, holder: int) -> Packing:
@@ -596,29 +602,36 @@ def noisy_counts(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An owner of a group, and what it answers rounds from."""
+
+    design: Design
+    group: int
+    columns: Mapping[int, Int64Array] = field(repr=False)
+    """Codes of its persons, `(n_persons,)` by attribute."""
+    terms: Terms
+    seed: bytes = field(repr=False)
+    """32 random bytes for this release alone, of the noise of all that it counts alone."""
+
+
 def group_answer(
-    design: Design,
-    group: int,
-    asked: Sequence[Question],
-    columns: Mapping[int, Int64Array],
-    across: Mapping[Attributes, Int64Array],
-    terms: Terms,
-    seed: bytes,
+    member: Member, asked: Sequence[Question], across: Mapping[Attributes, Int64Array]
 ) -> Int64Array:
     """Return the answer to a round of an owner of one group: 0 for all that others answer, `(n_numbers,)`.
 
     Args:
-        group: This owner's group.
-        columns: Codes of its persons, `(n_persons,)` by attribute.
         across: Tables that it is a holder of, as `held_tables` returned them, by their attributes.
-        seed: 32 random bytes for this release alone, for the noise of all its other answers.
     """
-    found = []
-    for question in asked:
-        attributes = attributes_of(question)
-        if {design.home(each) for each in attributes} == {group}:
-            bits = stream(seed, terms, "own", question_digest(question))
-            found.append(noisy_answer([question], columns, bits))
-        else:
-            found.append(across.get(attributes, np.zeros(question.n_numbers, dtype=np.int64)))
-    return np.concatenate(found)
+
+    def is_own(question: Question) -> bool:
+        return {member.design.home(each) for each in attributes_of(question)} == {member.group}
+
+    own = tuple(filter(is_own, asked))
+    bits = (stream(member.seed, member.terms, "own", question_digest(each)) for each in own)
+    counts = iter(split(own, noisy_answer(own, member.columns, bits)) if own else ())
+    return np.concatenate([
+        next(counts) if is_own(each)
+        else across.get(attributes_of(each), np.zeros(each.n_numbers, dtype=np.int64))
+        for each in asked
+    ])  # fmt: skip

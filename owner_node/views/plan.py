@@ -20,9 +20,9 @@ from owner_node.loading import schema_of
 from owner_node.masking.foreseen import Forecast, Reidentification
 from owner_node.masking.tasks import AttributeTask
 from owner_node.release.decisions import Decisions
-from owner_node.release.masked import MASKED
 from owner_node.release.product import Prepared
 from owner_node.release.request_view import request_view
+from owner_node.release.work import product_of
 from owner_node.risk.attacks import LINKING, WORDS
 from owner_node.risk.trials import Randomness
 from owner_node.state.database import OwnerDatabase
@@ -163,7 +163,7 @@ def _try_plan(
         return {"problem": f"it would take long with so many values: owner-node explore --dataset {dataset}"}
     progress(0, 1)
     engine = owner.engine.kind, owner.workspace
-    prepared = MASKED.prepare(owner.dataset(dataset), plan, asked, None, None, engine, loading)
+    prepared = product_of(plan).prepare(owner.dataset(dataset), plan, asked, None, None, engine, loading)
     with closing(prepared.pinned):
         records, tasks = sampled(prepared.records, prepared.tasks, most)
         earlier = _earlier(owner, owner.dataset(dataset), prepared, released, most, loading)

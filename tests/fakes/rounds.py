@@ -31,6 +31,7 @@ from common.trust.identity import fingerprint, load_certificates
 from common.trust.signing import Domain, Signer
 from owner_node.linking import linkage_key
 from owner_node.linking.tokens import ReleaseKey, release_key
+from owner_node.release.measuring import Opening
 from owner_node.state.answers import LinkAnswer, RoundAnswer
 from tests.fakes.key_proofs import proved
 from tests.fakes.offering import N_RECORDS, Offering
@@ -151,7 +152,7 @@ class Rounds:
         if unchecked is not None:
             fetched = unchecked[1]
             fetched.write_bytes(self.shown)
-        return measuring.answer("r1", self.plan.digest, opening, signature, answers=fetched)
+        return measuring.answer(Opening("r1", self.plan.digest, opening, signature, answers=fetched))
 
     @property
     def is_over(self) -> bool:

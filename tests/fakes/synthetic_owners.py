@@ -18,8 +18,9 @@ from common.synthesis.binning import StructuralZero
 from common.synthesis.roles import Roles, Shared, Terms
 from common.synthesis.schedule import Design, Round, SyntheticRelease, run_rounds, synthesise
 from owner_node.masking.arrays import BitSource
-from owner_node.synthesis.counts import Columns, exact_answer
+from owner_node.synthesis.counts import Columns, exact_answer, synthesise_together
 from owner_node.synthesis.crossed import (
+    Member,
     Sums,
     add_rows,
     encrypted_rows,
@@ -30,7 +31,6 @@ from owner_node.synthesis.crossed import (
     table_noise,
 )
 from owner_node.synthesis.paillier import PrivateKey, new_key
-from owner_node.synthesis.together import synthesise_together
 
 TERMS = Terms("flu", "ab" * 32, "cd" * 32)
 OPENING = "12" * 32
@@ -128,11 +128,12 @@ def synthesise_across(
                     counts = [counted(number, adder) for adder in design.members(later)]
                     held = held_tables(roles, tables, counts, later, owner.seed)
                     across.update({table.pair: part for table, part in zip(tables, held, strict=True)})
-            answers.append(group_answer(design, group, asked, owner.columns, across, terms, owner.seed))
+            member = Member(design, group, owner.columns, terms, owner.seed)
+            answers.append(group_answer(member, asked, across))
         sums: Int64Array = np.sum(answers, axis=0, dtype=np.int64)
         return sums
 
-    return synthesise(design, run_rounds(design, answer))
+    return synthesise(run_rounds(design, answer))
 
 
 def release_across(

@@ -15,8 +15,7 @@ from common.errors import UsageError
 from common.release.count_estimates import NoisyCounts
 from common.synthesis.schedule import Design
 from owner_node.masking.arrays import SystemBits
-from owner_node.synthesis.counts import exact_answer
-from owner_node.synthesis.together import synthesise_together
+from owner_node.synthesis.counts import exact_answer, synthesise_together
 from tests.papers.synthetic import ACCOUNTINGS, EPSILON, READERS, Records
 from tests.papers.tables import Numbers
 
@@ -29,9 +28,9 @@ def held(records: Records, delta: str) -> dict[str, list[bool]]:
     codes = [column - each.lower for each, column in zip(attributes, records.columns, strict=True)]
     design = Design(attributes, codes[0].size, Decimal(EPSILON), Decimal(delta))
     measured = synthesise_together(design, [codes], [SystemBits()]).measured
-    counts = NoisyCounts(design, measured)
+    counts = NoisyCounts(measured)
     without_noise = tuple(exact_answer(each, codes) for each in measured.rounds)
-    exact = NoisyCounts(design, replace(measured, sums=without_noise))
+    exact = NoisyCounts(replace(measured, sums=without_noise))
     named = {each.name: column for each, column in zip(attributes, records.columns, strict=True)}
     units = {each.name: 10.0**-each.decimals for each in attributes}
     found: dict[str, list[bool]] = defaultdict(list)

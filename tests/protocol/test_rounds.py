@@ -25,6 +25,7 @@ from common.synthesis.sums import LARGEST_SUM, public_key
 from common.trust.identity import fingerprint
 from common.trust.signing import Domain, Signer
 from owner_node.config import PolicyConfig
+from owner_node.release.measuring import Opening
 from owner_node.release.recovery import Recovery, StatedCharge, carry_out
 from owner_node.release.synthetic import SYNTHETIC
 from owner_node.state.answers import LinkAnswer, RoundAnswer, SpentError
@@ -417,7 +418,7 @@ def test_rounds_are_signed_by_the_aggregator(offering: SyntheticOffering, rounds
     signature = offering.hub.sign(Domain.ROUND, document.to_bytes())
     for opening in (document.to_bytes(), document.with_attached(attached + b" "), b"", b"\n" + attached):
         with pytest.raises(ProtocolError):
-            offering.node.measuring.answer("r1", rounds.plan.digest, opening, signature)
+            offering.node.measuring.answer(Opening("r1", rounds.plan.digest, opening, signature))
     assert offering.kinds() == ["reserve"]
 
 

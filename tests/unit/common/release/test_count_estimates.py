@@ -75,7 +75,7 @@ def counted(
             return exact
         return exact + np.concatenate([noise(each.noise, each.n_numbers, draw) for each in asked])
 
-    return NoisyCounts(design, run_rounds(design, answer), following)
+    return NoisyCounts(run_rounds(design, answer), following)
 
 
 def holds(lines: pd.DataFrame, true: np.ndarray) -> np.ndarray:

@@ -11,8 +11,7 @@ from common.errors import IntegrityError
 from common.model.schema import Attribute, AttributeType
 from common.release.counts import COLUMNS, COUNTS_FILE, check_drawn, counts_table, measured_in, pair_errors
 from common.synthesis.schedule import Design, OneWay, Table, run_rounds, split
-from owner_node.synthesis.counts import exact_answer
-from owner_node.synthesis.together import synthesise_together
+from owner_node.synthesis.counts import exact_answer, synthesise_together
 from tests.fakes.bits import SeededBits
 
 AGE = Attribute("age", AttributeType.INTEGER, 18, 90)
@@ -36,7 +35,7 @@ def made(delta: str = "0"):
     """Return a release of one owner: its design, its counts, and what it is."""
     design = Design(ATTRIBUTES, 20_000, Decimal(1), Decimal(delta))
     drawn = synthesise_together(design, [columns(20_000)], [SeededBits(7)])
-    return design, counts_table(design, drawn.measured), drawn
+    return design, counts_table(drawn.measured), drawn
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +87,7 @@ def test_tables_of_two_owners_say_that_both_added_noise():
     """The release follows from them all the same."""
     design = Design(ATTRIBUTES, 20_000, Decimal(1), homes=(0, 0, 1, 1))
     asked = run_rounds(design, lambda asked: exact_answer(asked, columns(20_000)))
-    table = counts_table(design, asked)
+    table = counts_table(asked)
     frame = table.to_pandas()
     deviations = frame.groupby(["kind", "first", "second"], observed=True)["standard_deviation"].first()
     alone = asked.rounds[-1][0].noise.variance(1) ** 0.5
@@ -190,7 +189,7 @@ def test_counts_of_other_records_are_refused_before_anything_is_drawn(release, m
     design, _, drawn = release
     *before, last = drawn.measured.sums
     invented = replace(drawn.measured, sums=(*before, last // 5))
-    table = counts_table(design, invented)
+    table = counts_table(invented)
     said = r"counts.parquet is implausible: the total of age and ward, counted by a, b, is [34],"
     with pytest.raises(IntegrityError, match=said):
         measured_in(design, table, [("a", "b")])

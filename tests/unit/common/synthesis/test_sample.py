@@ -108,7 +108,7 @@ def records(n_records: int, seed: int) -> list[np.ndarray]:
 
 def without_noise(design: Design, columns: list[np.ndarray]) -> SyntheticRelease:
     """Make a release of exact sums, as if their noise happened to be 0."""
-    return synthesise(design, run_rounds(design, lambda asked: exact_answer(asked, columns)))
+    return synthesise(run_rounds(design, lambda asked: exact_answer(asked, columns)))
 
 
 def check_domains(attributes: Sequence[Attribute], made: SyntheticRelease, n_records: int) -> None:
@@ -203,4 +203,4 @@ def test_sums_that_no_owners_sent_still_make_records(spread):
     """Extreme sums, forged or of loud noise, lead to values of the domain."""
     design, draw = Design(ATTRIBUTES, 300, Decimal(1)), np.random.default_rng(5)
     forged = run_rounds(design, lambda asked: draw.integers(-spread, spread + 1, n_numbers(asked)))
-    check_domains(ATTRIBUTES, synthesise(design, forged), 300)
+    check_domains(ATTRIBUTES, synthesise(forged), 300)

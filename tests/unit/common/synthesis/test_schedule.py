@@ -23,8 +23,7 @@ from common.synthesis.schedule import (
     run_rounds,
     split,
 )
-from owner_node.synthesis.counts import exact_answer
-from owner_node.synthesis.together import synthesise_together
+from owner_node.synthesis.counts import exact_answer, synthesise_together
 from tests.fakes.bits import SeededBits
 
 

@@ -23,8 +23,9 @@ from common.wire.decoding import decode
 from common.workspace import Workspace
 from owner_node.cli import application as owner_application
 from owner_node.engines.fragments import count_missing
-from owner_node.release.masked import MASKED, SealedFile
+from owner_node.release.masked import MASKED
 from owner_node.release.own_fragment import verify_own
+from owner_node.release.product import SealedFile
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.outbox import Outbox
 from owner_node.state.session import SessionEvent

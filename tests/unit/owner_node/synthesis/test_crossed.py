@@ -27,6 +27,7 @@ from owner_node.synthesis import crossed
 from owner_node.synthesis.counts import exact_answer
 from owner_node.synthesis.crossed import (
     PERSONS_AT_ONCE,
+    Member,
     Sums,
     add_rows,
     encrypted_rows,
@@ -378,7 +379,7 @@ def test_what_is_asked_again_has_the_same_noise(pair):
     for one, other in (seen, opened):
         assert [each.tolist() for each in one] == [each.tolist() for each in other]
     alone = [
-        group_answer(made.design, 0, first, made.owners[0].columns, {}, TERMS, bytes(32))
+        group_answer(Member(made.design, 0, made.owners[0].columns, TERMS, bytes(32)), first, {})
         for first in (next_round(made.design, []), next_round(replace(made.design, n_records=301), []))
         if isinstance(first, tuple)
     ]
