@@ -383,7 +383,7 @@ def run_rounds(design: Design, answer: Callable[[Round], Int64Array]) -> RoundSu
 
 def n_rounds(design: Design) -> int:
     """Return how many rounds the release has."""
-    return max(number for number, _ in _levels(design)) + bool(design.pairs)
+    return max(number for number, *_ in _levels(design)) + bool(design.pairs)
 
 
 _MOST_VALUES = 2**62
@@ -420,17 +420,18 @@ def check_design(design: Design) -> None:
 
 def one_way_noises(design: Design) -> list[Noise]:
     """Return the noise of the one-way counts of each attribute."""
-    return [noise for _, noise in _levels(design)]
+    return [noise for _, noise, _ in _levels(design)]
 
 
-def _levels(design: Design) -> list[tuple[int, Noise]]:
-    """Return in how many levels each attribute is counted, and the noise of each of them."""
+def _levels(design: Design) -> list[tuple[int, Noise, float]]:
+    """Return in how many levels each attribute is counted, and their noise with the variance of all of it."""
     by_attribute = []
     budgets = design.budgets[0].divide(attribute_weights(design.attributes))
     for place, (attribute, budget) in enumerate(zip(design.attributes, budgets, strict=True)):
         alone = design.variance(design.noise(budget, 1, (place,)), (place,))
         levels = n_levels(attribute, design.n_records, alone)
-        by_attribute.append((levels, design.noise(budget, levels, (place,))))
+        noise = design.noise(budget, levels, (place,))
+        by_attribute.append((levels, noise, design.variance(noise, (place,))))
     return by_attribute
 
 
@@ -448,19 +449,20 @@ def _binnings(design: Design) -> Generator[Round, Int64Array, tuple[Binning, ...
     """Ask for the one-way counts of all attributes, level by level, and make bins of them."""
     levels = _levels(design)
     histograms: list[Histogram | None] = [None] * len(levels)
-    for level in range(max(number for number, _ in levels)):
+    for level in range(max(number for number, *_ in levels)):
         asked = []
-        for place, (attribute, (number, noise)) in enumerate(zip(design.attributes, levels, strict=True)):
+        for place, (attribute, of_levels) in enumerate(zip(design.attributes, levels, strict=True)):
+            number, noise, variance = of_levels
             known = histograms[place]
             if known is None:
-                edges = first_edges(attribute, design.n_records, design.variance(noise, (place,)), number)
+                edges = first_edges(attribute, design.n_records, variance, number)
                 asked.append(OneWay(place, edges, noise))
             elif level < number:
                 asked.append(OneWay(place, next_edges(attribute, known), noise))
         answer = yield tuple(asked)
         for question, counts in zip(asked, split(asked, answer), strict=True):
             place, edges = question.attribute, question.edges
-            variance = design.variance(question.noise, (place,))
+            _, _, variance = levels[place]
             known, attribute = histograms[place], design.attributes[place]
             histograms[place] = (
                 histogram_of(attribute, edges, counts, design.n_records, variance)
