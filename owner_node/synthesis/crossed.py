@@ -158,7 +158,10 @@ def processes(n_persons: int, n_processors: int) -> Iterator[Executor | None]:
     if number == 1 or n_persons < _LEAST_PERSONS:
         yield None
         return
-    pool = ProcessPoolExecutor(number, get_context("spawn"), _begin_process)
+    try:
+        pool = ProcessPoolExecutor(number, get_context("spawn"), _begin_process)
+    except OSError as error:
+        raise OSError(error.errno, f"processes share semaphores in /dev/shm: {error.strerror}") from None
     try:
         yield pool
     finally:

@@ -311,6 +311,18 @@ def test_few_persons_and_one_processor_need_no_processes():
             assert pool is None
 
 
+def test_without_shared_memory_the_folder_is_named(monkeypatch):
+    """An owner retries, as with any storage error, and its log says what is missing."""
+
+    def fail(*_):
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(crossed, "ProcessPoolExecutor", fail)
+    found = pytest.raises(FileNotFoundError, match="semaphores in /dev/shm: No such file")
+    with found, processes(10**6, 2):
+        pass
+
+
 WORKING = """
 import os
 from owner_node.synthesis.crossed import processes
