@@ -4,6 +4,7 @@ The browser reaches this machine alone: every name fails to resolve. What a page
 for is listed all the same.
 """
 
+import atexit
 import base64
 import json
 import os
@@ -13,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -167,10 +169,21 @@ class Browser:
         self._reading, self._writing, self._rest, self._number = reading, writing, b"", 0
         self._pages: dict[str, Page] = {}
         self._loaded: set[str] = set()
+        self._context: dict[str, str] = {}
+
+    @contextmanager
+    def separate(self) -> Iterator[None]:
+        """Open pages without the cookies, caches and stores of the others, and close them in the end."""
+        outer, self._context = self._context, self.do("Target.createBrowserContext")
+        try:
+            yield
+        finally:
+            self.do("Target.disposeBrowserContext", **self._context)
+            self._context = outer
 
     def open(self, file: Path | str, width: int = 1100) -> Page:
         """Open a file or an address and wait until it is loaded."""
-        target = self.do("Target.createTarget", url="about:blank")["targetId"]
+        target = self.do("Target.createTarget", url="about:blank", **self._context)["targetId"]
         session = self.do("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = self._pages[session] = Page(self, session)
         for domain in ("Page", "Network", "Runtime", "Log", "Accessibility"):
@@ -220,29 +233,38 @@ class Browser:
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """Start a browser with a profile of its own, and end it."""
+    """Return the browser of this process, started if it is not running, with nothing of earlier pages."""
+    running = _started()
+    with running.separate():
+        yield running
+
+
+@cache
+def _started() -> Browser:
+    """Start a browser with a profile of its own, which ends with this process."""
     program = next(found for name in BROWSERS if (found := shutil.which(name)))
     to_browser, from_browser = os.pipe(), os.pipe()
     ours = (to_browser[1], from_browser[0])
     # The browser reads commands from descriptor 3 and answers on 4.
     connect = f'exec "$@" 3<&{to_browser[0]} 4>&{from_browser[1]}'
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        process = subprocess.Popen(
-            ["bash", "-c", connect, "bash", program, *_ARGUMENTS, f"--user-data-dir={profile}"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(to_browser[0], from_browser[1]),
-            start_new_session=True,
-        )
-        os.close(to_browser[0])
-        os.close(from_browser[1])
-        try:
-            opened = Browser(*reversed(ours))
-            yield opened
-            opened.do("Browser.close")
-        finally:
-            for each in ours:
-                os.close(each)
-            process.terminate()
-            process.wait(timeout=30)
+    profile = tempfile.mkdtemp()
+    process = subprocess.Popen(
+        ["bash", "-c", connect, "bash", program, *_ARGUMENTS, f"--user-data-dir={profile}"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(to_browser[0], from_browser[1]),
+        start_new_session=True,
+    )
+
+    def end() -> None:
+        for each in ours:
+            os.close(each)
+        process.terminate()
+        process.wait(timeout=30)
+        shutil.rmtree(profile, ignore_errors=True)
+
+    os.close(to_browser[0])
+    os.close(from_browser[1])
+    atexit.register(end)
+    return Browser(*reversed(ours))
