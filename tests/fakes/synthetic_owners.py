@@ -18,6 +18,7 @@ from common.synthesis.binning import StructuralZero
 from common.synthesis.roles import Roles, Shared, Terms
 from common.synthesis.schedule import Design, Round, SyntheticRelease, run_rounds, synthesise
 from owner_node.masking.arrays import BitSource
+from owner_node.synthesis import paillier
 from owner_node.synthesis.counts import Columns, exact_answer, synthesise_together
 from owner_node.synthesis.crossed import (
     Member,
@@ -175,9 +176,13 @@ def group_owners(design: Design, columns: Columns, seed: int | str) -> list[Grou
     return owners
 
 
-@cache
 def paillier_key(number: int) -> bytes:
     """Return one of some keys, which take a second to make."""
+    return _made_key(number, paillier.MODULUS_BITS)
+
+
+@cache
+def _made_key(number: int, n_bits: int) -> bytes:
     return new_key()
 
 

@@ -39,6 +39,7 @@ from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
 from owner_node.synthesis import paillier
 from owner_node.synthesis.packing import Packing
+from tests.fakes.small_keys import small_keys
 from tests.fakes.synthetic_owners import paillier_key
 from tests.wire.conftest import TRUST_DOMAIN
 from tests.wire.test_owner_daemon import Heard, ended, heard, running, share_key
@@ -54,7 +55,8 @@ DISCLOSING = {"sent", "answered", "spent", "sealed", "uploaded"}
 
 @pytest.fixture(autouse=True)
 def _made_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every owner's key is another one, made once for all tests."""
+    """Every owner's key is another small one, made once for all tests."""
+    small_keys(monkeypatch)
     numbers = iter(range(30, 99))
     monkeypatch.setattr(paillier, "new_key", lambda: paillier_key(next(numbers)))
 

@@ -17,6 +17,7 @@ from common.model.structural_zeros import ExcludedValues, StructuralZero
 from common.release.verification import verify_release
 from owner_node.config import OwnerConfig
 from owner_node.synthesis import paillier
+from tests.fakes.small_keys import small_keys
 from tests.fakes.synthetic_owners import paillier_key
 from tests.wire.test_owner_daemon import Heard, ended, heard, owner, running, share_key
 from tests.wire.test_synthetic import spent
@@ -68,7 +69,8 @@ def parts(folder: Path, address: str, certificates: Path) -> list[OwnerConfig]:
 
 @pytest.fixture(autouse=True)
 def _made_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Owners have keys that are made once for all tests."""
+    """Owners have small keys that are made once for all tests."""
+    small_keys(monkeypatch)
     numbers = iter(range(10))
     monkeypatch.setattr(paillier, "new_key", lambda: paillier_key(next(numbers)))
 

@@ -22,7 +22,7 @@ from aggregator.release import linking
 from common.canonical import canonical
 from common.clock import utc_now
 from common.errors import DataChangedError, IntegrityError, NotConnectedError, UsageError
-from common.model.rounds import CIPHERTEXT_BYTES, FIRST_COUNTED
+from common.model.rounds import FIRST_COUNTED
 from common.model.schema import Attribute, AttributeType
 from common.progress import Progress
 from common.release.verification import verify_release
@@ -44,6 +44,7 @@ from owner_node.state.session import SessionState
 from owner_node.synthesis import crossed, paillier
 from owner_node.synthesis.packing import Packing
 from owner_node.trust import Trust
+from tests.fakes.small_keys import CIPHERTEXT_BYTES, MODULUS_BITS, MODULUS_BYTES, small_keys
 from tests.fakes.synthetic_owners import paillier_key
 from tests.wire.test_owner_daemon import Heard, ended, heard, owner, running, share_key
 from tests.wire.test_synthetic import begin, rounds_of, session_of, spent
@@ -61,8 +62,9 @@ _PARCELS = ("rows", "sums")
 
 @pytest.fixture(autouse=True)
 def _made_keys(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every owner's key is another one, made once for all tests; one release makes its own."""
+    """Every owner's key is another small one, made once for all tests; one release makes its own in full."""
     if "names" not in request.fixturenames:
+        small_keys(monkeypatch)
         numbers = count(10)
         monkeypatch.setattr(paillier, "new_key", lambda: paillier_key(next(numbers)))
 
@@ -594,7 +596,7 @@ async def test_rows_that_come_after_the_end_are_refused(
 
 def weak(header: dict[str, Any]) -> dict[str, Any]:
     """Return a header with a number that is divisible by 3."""
-    return header | {"modulus": (3 * (2**3071 // 3 + 1)).to_bytes(384).hex()}
+    return header | {"modulus": (3 * (2 ** (MODULUS_BITS - 1) // 3 + 1)).to_bytes(MODULUS_BYTES).hex()}
 
 
 def other_persons(header: dict[str, Any]) -> dict[str, Any]:

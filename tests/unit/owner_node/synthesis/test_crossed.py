@@ -17,7 +17,7 @@ from gmpy2 import invert, mpz, powmod
 
 from common.canonical import canonical
 from common.errors import IntegrityError
-from common.model.rounds import CIPHERTEXT_BYTES, ParcelKind
+from common.model.rounds import ParcelKind
 from common.model.schema import Attribute, AttributeType
 from common.synthesis import counters
 from common.synthesis.counters import largest_parcel, traffic
@@ -41,6 +41,7 @@ from owner_node.synthesis.crossed import (
     work_through,
 )
 from owner_node.synthesis.paillier import PrivateKey
+from tests.fakes.small_keys import CIPHERTEXT_BYTES, small_keys
 from tests.fakes.synthetic_owners import (
     OPENING,
     TERMS,
@@ -143,6 +144,14 @@ class Pair:
     def tables(self):
         """The tables of both groups."""
         return self.roles.tables(*(self.design.group_of(each) for each in (self.holder, self.adder)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_keys():
+    """Keys of the size that these tests need."""
+    with pytest.MonkeyPatch.context() as patch:
+        small_keys(patch)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -539,7 +548,7 @@ def changed(message, /, **fields):
         ({"modulus": "no number"}, "has no key"),
         ({"roots": "ab"}, "has no key"),
         ({"roots": ["ab"]}, "does not come with the proof"),
-        ({"modulus": "ff" * 256}, "has 2,048 bits, not 3,072"),
+        ({"modulus": "ff" * 64}, "has 512 bits, not 1,024"),
     ],
 )
 def test_rows_of_another_form_are_refused(pair, fields, fault):
