@@ -17,7 +17,7 @@ PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-runtime opendp chart spark febrl peers demo programs test lab fuzz chaos soak bench papers notebooks screenshots lint format types imports proto check-generated docs lock dist clean
+.PHONY: help setup setup-runtime opendp chart spark febrl peers demo programs test test-long test-all lab fuzz chaos soak bench papers notebooks screenshots lint format types imports proto check-generated docs lock dist clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -76,7 +76,13 @@ demo: $(RUNTIME_STAMP) ## real owner daemons, an aggregator, three releases unde
 programs: $(DEVELOPMENT_STAMP) ## install the wheel into an environment of its own, as tests/system runs it
 	@$(RUN) -m deploy.wheel_environment
 
-test: $(DEVELOPMENT_STAMP) ## run the tests (PYTEST_ARGS="-k name" for some of them)
+test: $(DEVELOPMENT_STAMP) ## run the tests, but the long ones: eight minutes on two processors (PYTEST_ARGS="-k name" for some)
+	@$(RUN) -m pytest -m "not lab and not long" $(PYTEST_ARGS)
+
+test-long: $(DEVELOPMENT_STAMP) ## run the long tests: containers, Spark, chaos, kills, long walks through pages and commands
+	@$(RUN) -m pytest -m "long and not lab" $(PYTEST_ARGS)
+
+test-all: $(DEVELOPMENT_STAMP) ## run the tests of both targets, as .ci/run does
 	@$(RUN) -m pytest -m "not lab" $(PYTEST_ARGS)
 
 lab: $(DEVELOPMENT_STAMP) ## run the tests of the experiments, and of the tutorial with its pictures and notebooks
@@ -86,7 +92,7 @@ fuzz: $(DEVELOPMENT_STAMP) ## ten thousand mutations of every message and docume
 	@TESSERA_FUZZ=10000 $(RUN) -m pytest tests/fuzz --timeout=3600 $(PYTEST_ARGS)
 
 RUNS ?= 200
-chaos: $(DEVELOPMENT_STAMP) ## crash releases at random: RUNS=200, again with the SEED that it prints (make test runs some)
+chaos: $(DEVELOPMENT_STAMP) ## crash releases at random: RUNS=200, again with the SEED that it prints (make test-long runs some)
 	@PYTHONPATH=$(SPARK) $(RUN) -m tests.chaos --runs $(RUNS) $(if $(SEED),--seed $(SEED))
 
 MINUTES ?= 15

@@ -27,8 +27,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 # Folders of `make spark` and the like: behind everything else, so that nothing else is taken from them.
-_BUILD = Path(__file__).parents[1] / "build"
-_FOLDERS = (_BUILD / name for name in ("spark", "opendp", "chart", "bench"))
+_PROJECT = Path(__file__).parents[1]
+_FOLDERS = (_PROJECT / "build" / name for name in ("spark", "opendp", "chart", "bench"))
 sys.path += [str(folder) for folder in _FOLDERS if folder.is_dir()]
 
 pytest_plugins = ["tests.needs", "pytester"]
@@ -62,32 +62,54 @@ _LABORATORY = (
     "tests/system/test_tutorial.py::test_notebook",
     "tests/system/test_compose.py::test_built_by_the_newer",
 )
-"""Experiments, pictures and notebooks: `make lab` runs them, and `make test` does not."""
+"""Experiments, pictures and notebooks, which `make lab` alone runs."""
+_LONG = ("tests/system/", "tests/chaos/", "tests/compatibility/")
+"""Folders and tests of the second tier: real processes that are killed, watched and walked through."""
+_LONG_NEEDS = frozenset({"docker", "spark", "chart"})
+"""What a test needs that makes it one of the second tier, wherever it stands."""
+_SAMPLE = tuple(
+    f"tests/system/test_{name}.py"
+    for name in ("bad_input", "doctor", "local_cluster", "release", "synthetic_release")
+)
+"""Of the long folders, what stays in the first tier: a release of each product, refusals, and the doctor."""
 _OF_THE_WHEEL = ("tests/system/", "tests/compatibility/")
 """Folders whose tests run the programs that the wheel installs."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the marker that tells experiments from tests."""
+    """Name the markers of what `make test` leaves out."""
     # Until all tests are collected nothing is garbage, and looking for some takes a quarter of the time.
     gc.disable()
     config.addinivalue_line("markers", "lab: an experiment, picture or notebook, which `make lab` runs")
+    config.addinivalue_line("markers", "long: a test of the second tier, which `make test-long` runs")
+    if renamed := [place for place in _SAMPLE if not (_PROJECT / place).is_file()]:
+        raise pytest.UsageError(f"tests/conftest.py has {', '.join(renamed)} in _SAMPLE, which are not there")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out experiments that would not be selected: every process would import their libraries."""
-    left_out = config.option.markexpr == "not lab" and collection_path == Path(__file__).parent / "papers"
-    return True if left_out else None
+    """Leave out files that would not be selected: every process would import their libraries."""
+    selected, place = config.option.markexpr, collection_path.relative_to(_PROJECT).as_posix()
+    unread = ("not lab" in selected and place == "tests/papers") or (
+        "not long" in selected and place.endswith(".py") and _is_long(place)
+    )
+    return True if unread else None
+
+
+def _is_long(place: str) -> bool:
+    return place.startswith(_LONG) and not place.startswith(_SAMPLE)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the laboratory before pytest selects by markers; put slow files first, so that short ones are left
-    for whichever process is done before the other.
+    """Mark the laboratory and the second tier before pytest selects by markers; put slow files first, so that
+    short ones are left for whichever process is done before the other.
     """
     for item in items:
+        needs = {thing for mark in item.iter_markers("needs") for thing in mark.args}
         if item.nodeid.startswith(_LABORATORY):
             item.add_marker("lab")
+        if _is_long(item.nodeid) or needs & _LONG_NEEDS:
+            item.add_marker("long")
     items.sort(key=lambda item: next(i for i, each in enumerate(_FIRST) if item.nodeid.startswith(each)))
 
 
