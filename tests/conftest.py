@@ -40,19 +40,24 @@ with pytest.MonkeyPatch.context() as _settings:
     import grpc  # noqa: F401
 
 # A loaded machine is not a failure, so no example has a deadline. A change is checked against the same
-# examples every time it is pushed; a developer's machine searches for new ones.
+# examples every time it is pushed; a developer's machine searches for new ones, fewer at a time.
+_SAME_EXAMPLES = "TESSERA_SAME_EXAMPLES" in os.environ
 settings.register_profile(
     "tessera",
     deadline=None,
-    derandomize="TESSERA_SAME_EXAMPLES" in os.environ,
+    derandomize=_SAME_EXAMPLES,
+    max_examples=100 if _SAME_EXAMPLES else 40,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("tessera")
 
 _FIRST = (
-    *(f"tests/system/test_{name}.py" for name in ("compose", "tutorial", "kill", "lost_ledger", "demo")),
-    *("tests/system/", "tests/chaos/", "tests/wire/", "tests/"),
+    *(
+        f"tests/system/test_{name}.py"
+        for name in ("compose", "tutorial", "console_flood", "kill", "lost_ledger", "demo", "first_release")
+    ),
+    *("tests/system/", "tests/chaos/", "tests/wire/", "tests/distributions/", "tests/"),
 )
 """Files and folders of tests, the longest first."""
 _LABORATORY = (
@@ -63,15 +68,39 @@ _LABORATORY = (
     "tests/system/test_compose.py::test_built_by_the_newer",
 )
 """Experiments, pictures and notebooks, which `make lab` alone runs."""
-_LONG = ("tests/system/", "tests/chaos/", "tests/compatibility/")
-"""Folders and tests of the second tier: real processes that are killed, watched and walked through."""
-_LONG_NEEDS = frozenset({"docker", "spark", "chart"})
-"""What a test needs that makes it one of the second tier, wherever it stands."""
-_SAMPLE = tuple(
-    f"tests/system/test_{name}.py"
-    for name in ("bad_input", "doctor", "local_cluster", "release", "synthetic_release")
+_LONG = (
+    *("tests/system/", "tests/chaos/", "tests/compatibility/"),
+    *("tests/wire/test_lost_rounds.py", "tests/wire/test_networks.py"),
+    "tests/wire/test_limits.py::test_a_schema_above_the_limit",
+    "tests/wire/test_synthetic_across.py::test_a_partner_that_never_answers_ends_the_release",
+    "tests/distributions/test_forecast.py::test_forecast_has_the_rank_noise",
+    "tests/distributions/test_drawn_k.py::test_k_is_near_the_best",
+    "tests/distributions/test_attenuation.py::test_booleans_factors_and_odds_are_corrected",
+    "tests/distributions/test_attenuation.py::test_corrected_slopes_hold_the_original",
+    "tests/distributions/test_attenuation.py::test_few_counted_values_are_corrected_exactly",
+    "tests/unit/test_synthetic_experiment.py",
+    "tests/unit/common/release/test_count_estimates.py::test_intervals_hold_at_least_what_they_say",
+    "tests/unit/common/synthesis/test_swaps.py::test_a_million_records_with_a_rule",
+    "tests/unit/owner_node/console/test_console_pages.py::test_every_page_is_accessible",
+    "tests/unit/owner_node/console/test_decision_page.py::test_the_print_says",
+    "tests/unit/owner_node/engines/test_pinning.py::test_too_little_memory_for_the_clusters",
+    "tests/unit/owner_node/explore/test_target.py::test_earlier_releases_count",
+    "tests/unit/owner_node/masking/test_quantiles.py::test_counts_of_spikes_have_the_stated_noise",
+    "tests/unit/owner_node/synthesis/test_crossed.py::test_all_noise_together_has_the_stated_variance",
 )
-"""Of the long folders, what stays in the first tier: a release of each product, refusals, and the doctor."""
+"""The second tier, which `make test-long` runs: real processes, and tests of 4 to 17 s of processor time."""
+_LONG_NEEDS = frozenset({"docker", "spark", "chart"})
+"""What makes a test that needs it one of the second tier, wherever it stands."""
+_SAMPLE = tuple(
+    f"tests/system/test_{each}"
+    for each in (
+        *("release.py", "synthetic_release.py::test_a_release", "bad_input.py", "doctor.py", "metrics.py"),
+        *("kill.py::test_owner_killed[a-", "kill.py::test_aggregator_killed[", "stored_types.py"),
+        *("folder_sources.py", "publication.py", "notify.py", "log_forms.py", "compose_setup.py"),
+        *("local_cluster.py", "wheel.py"),
+    )
+)
+"""What the first tier has of these folders: a release of each product, kills, refusals, sources, wheel."""
 _OF_THE_WHEEL = ("tests/system/", "tests/compatibility/")
 """Folders whose tests run the programs that the wheel installs."""
 
@@ -82,21 +111,21 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()
     config.addinivalue_line("markers", "lab: an experiment, picture or notebook, which `make lab` runs")
     config.addinivalue_line("markers", "long: a test of the second tier, which `make test-long` runs")
-    if renamed := [place for place in _SAMPLE if not (_PROJECT / place).is_file()]:
-        raise pytest.UsageError(f"tests/conftest.py has {', '.join(renamed)} in _SAMPLE, which are not there")
+    named = {each.partition("::")[0] for each in (*_LABORATORY, *_LONG, *_SAMPLE)}
+    if lost := sorted(each for each in named if not (_PROJECT / each).exists()):
+        raise pytest.UsageError(f"tests/conftest.py names what is not there: {', '.join(lost)}")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out files that would not be selected: every process would import their libraries."""
     selected, place = config.option.markexpr, collection_path.relative_to(_PROJECT).as_posix()
     unread = ("not lab" in selected and place == "tests/papers") or (
-        "not long" in selected and place.endswith(".py") and _is_long(place)
+        "not long" in selected
+        and collection_path.suffix == ".py"
+        and place.startswith(_LONG)
+        and not any(each.startswith(place) for each in _SAMPLE)
     )
     return True if unread else None
-
-
-def _is_long(place: str) -> bool:
-    return place.startswith(_LONG) and not place.startswith(_SAMPLE)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -108,7 +137,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         needs = {thing for mark in item.iter_markers("needs") for thing in mark.args}
         if item.nodeid.startswith(_LABORATORY):
             item.add_marker("lab")
-        if _is_long(item.nodeid) or needs & _LONG_NEEDS:
+        of_folder = item.nodeid.startswith(_LONG) and not item.nodeid.startswith(_SAMPLE)
+        if of_folder or needs & _LONG_NEEDS:
             item.add_marker("long")
     items.sort(key=lambda item: next(i for i, each in enumerate(_FIRST) if item.nodeid.startswith(each)))
 

@@ -1,4 +1,4 @@
-"""The experiment with synthetic releases can be made: `make test` makes it of a few records."""
+"""The experiment with synthetic releases can be made: `make test-long` makes it of a few records."""
 
 from math import isnan
 
