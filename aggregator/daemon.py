@@ -33,9 +33,7 @@ from aggregator.store.journal import Journal
 from aggregator.store.notices import FILE_NAME as NOTICES_FILE
 from aggregator.store.notices import NoticeList
 from aggregator.store.schemas import OfferedSchemas
-from common.cli.console import web_packages
 from common.clock import utc_now
-from common.daemon.console import most_connections
 from common.daemon.delivery import Delivery, open_sinks
 from common.daemon.messengers import notice_sinks
 from common.daemon.metrics import Endpoint
@@ -155,10 +153,6 @@ class AggregatorDaemon:
             metrics = AggregatorMetrics(about, conductor, journal, presence, enrolment)
             endpoint = Endpoint(self._config.metrics.listen, metrics.families, COUNTED)
             self._stack.push_async_callback(endpoint.close)
-        if self._config.console.listen:
-            with web_packages():
-                from aggregator.console.serving import serve
-            self._stack.push_async_callback(serve(self._config).close)
         _log.info("ready", extra={"aggregator": section.name, "address": self.address})
         self._spawn(_load_for_releases(conductor, workspace.threads))
 
@@ -264,8 +258,7 @@ class AggregatorDaemon:
     async def _listen(self, service: OwnerService, credentials: Credentials) -> str:
         listen = self._config.aggregator.listen
         files = raise_file_limit(2 * KEPT_FILES + _MOST_CONNECTIONS * _FILES_PER_CONNECTION)
-        kept = KEPT_FILES + (most_connections(files) if self._config.console.listen else 0)
-        connections = max((files - kept) // _FILES_PER_CONNECTION, 1)
+        connections = max((files - KEPT_FILES) // _FILES_PER_CONNECTION, 1)
         server = grpc.aio.server(options=server_options(connections))
         add_OwnerServiceServicer_to_server(service, server)
         checks = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs leave it out

@@ -217,6 +217,21 @@ def read_secret(path: Path) -> str:
     return secret
 
 
+def is_locked(path: Path) -> bool:
+    """Whether a process holds a lock file of `exclusive_lock`."""
+    try:
+        with path.open("rb") as stream:
+            # An orderly end empties the file, so that the lock itself is seldom touched from outside.
+            if not stream.read(1):
+                return False
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
 @contextmanager
 def exclusive_lock(path: Path, holder: str) -> Iterator[None]:
     """Hold a lock file for the length of a block; the system lets go of it if the process dies.

@@ -71,6 +71,8 @@ class LocalCluster:
             name: LocalDaemon("owner-node", name, configs[name], logs / f"owner-{name}.log") for name in names
         }
         """The owners' daemons by id."""
+        self.consoles: list[LocalDaemon] = []
+        """The processes that serve pages, in the order of their start."""
         self._commands: list[subprocess.Popen[str]] = []
 
     def owner(self, name: str) -> LocalDaemon:
@@ -98,6 +100,19 @@ class LocalCluster:
         for owner in self.owners.values():
             if owner.running:
                 owner.wait_for("connected", timeout=timeout)
+
+    def serve_console(self, owner: str = "") -> LocalDaemon:
+        """Serve the pages of an owner, or of the aggregator, where its [console] says."""
+        party = self.owners[owner] if owner else self.aggregator
+        log = party.log_file.with_name(f"console-{party.name}.log")
+        console = LocalDaemon(
+            party.program, f"{party.name}'s console", party.config, log, ("console", "--serve")
+        )
+        console.programs = party.programs
+        self.consoles.append(console)
+        console.start()
+        console.wait_for("ready")
+        return console
 
     def restart(self, daemon: LocalDaemon) -> None:
         """Kill a daemon and start it again; returns when it is ready, and an owner when it is connected."""
@@ -146,16 +161,17 @@ class LocalCluster:
         return subprocess.CompletedProcess(command, process.returncode, out or "", err or "")
 
     def stop(self) -> None:
-        """End every command and daemon, owners before the aggregator; those that linger are killed."""
+        """End every command, console and daemon, the aggregator last; those that linger are killed."""
         with ignore_interrupts():
             for process in self._commands:
                 end_process(process)
             self._commands.clear()
             # A process that a test has halted handles SIGTERM only after this signal.
-            for daemon in (*self.owners.values(), self.aggregator):
+            first = (*self.consoles, *self.owners.values())
+            for daemon in (*first, self.aggregator):
                 daemon.signal(signal.SIGCONT)
-            for owner in self.owners.values():
-                owner.signal(signal.SIGTERM)
-            for daemon in (*self.owners.values(), self.aggregator):
+            for daemon in first:
+                daemon.signal(signal.SIGTERM)
+            for daemon in (*first, self.aggregator):
                 daemon.stop(_SHUTDOWN_SECONDS)
             remove_control_folder(self.aggregator.config.parent)

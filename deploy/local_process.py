@@ -142,10 +142,14 @@ class LocalDaemon:
 
     Args:
         log_file: File of its log; every start appends to it.
+        command: The command that runs; that of the program's daemon if empty.
     """
 
-    def __init__(self, program: str, name: str, config: Path, log_file: Path) -> None:
+    def __init__(
+        self, program: str, name: str, config: Path, log_file: Path, command: Sequence[str] = ()
+    ) -> None:
         self.program, self.name, self.config, self.log_file = program, name, config, log_file
+        self.command = command or ("serve" if program == "aggregator" else "run",)
         self.programs: Path | None = None
         """Folder of the programs that it runs from its next start on; None as in `program_path`."""
         self._process: subprocess.Popen[str] | None = None
@@ -178,8 +182,7 @@ class LocalDaemon:
         if self.running:
             raise LocalProcessError(f"{self.name} is running already")
         self._join()
-        verb = "serve" if self.program == "aggregator" else "run"
-        arguments: list[str | Path] = [verb, "--config", self.config]
+        arguments: list[str | Path] = [*self.command, "--config", self.config]
         process = start_program(
             self.program, arguments, self.config.parent, programs=self.programs, stderr=subprocess.STDOUT
         )

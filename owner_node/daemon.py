@@ -11,7 +11,6 @@ from operator import attrgetter
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from common import __version__
-from common.cli.console import web_packages
 from common.clock import utc_now
 from common.daemon.delivery import Delivery, open_sinks
 from common.daemon.messengers import notice_sinks
@@ -167,10 +166,6 @@ class OwnerDaemon:
                 metrics = OwnerMetrics(self._config, records, credentials)
                 endpoint = Endpoint(self._config.metrics.listen, metrics.families, [SENT_BYTES, STEP_SECONDS])
                 stack.push_async_callback(endpoint.close)
-            if self._config.console.listen:
-                with web_packages():
-                    from owner_node.console.serving import serve
-                stack.push_async_callback(serve(self._config).close)
             _log.info("ready", extra={"owner": self._config.owner.id, "version": __version__})
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(connection.run()) for connection in connections]
@@ -281,7 +276,7 @@ takes 2.5 s; with Python's 5 ms it takes 4.1 s, and 0.9 s alone (all parties in 
 
 
 _FILES = 4096
-"""Open files for pages, aggregators and what long work keeps on disk; many systems allow 1,024 by default."""
+"""Open files for aggregators and what long work keeps on disk; many systems allow 1,024 by default."""
 _SHORT_THREADS = 4
 """Threads for what is soon done, such as reading the database, while every aggregator has long work."""
 

@@ -1,13 +1,14 @@
-"""`aggregator console`: the operators' web pages, on this machine alone."""
+"""`aggregator console`: the operators' web pages, in a process of their own."""
 
 from typing import Annotated
 
 import typer
 
 from aggregator import config
-from aggregator.control.connection import is_running, os_user
+from aggregator.control.connection import os_user
 from common import log
 from common.cli import console as terminal
+from common.cli.console_process import ParentOption, ServeOption
 
 OperateOption = Annotated[
     bool,
@@ -19,31 +20,26 @@ OperateOption = Annotated[
 
 
 def console(
+    serve: ServeOption = False,
     operate: OperateOption = False,
     port: terminal.PortOption = 8442,
     opened: terminal.OpenOption = False,
     config_file: terminal.ConfigOption = None,
-    log_level: terminal.LogLevelOption = log.LogLevel.WARNING,
+    log_level: terminal.LogLevelOption = log.LogLevel.INFO,
+    parent: ParentOption = 0,
 ) -> None:
     """Show releases, owners and certificates as web pages, on this machine alone, until Ctrl-C.
 
     Prints a link that signs in the person who runs it, once and for ten minutes. Press Enter for a new link.
-    Where the daemon serves the pages ([console] in aggregator.toml), the link is for those, and the command
-    ends.
+    With --serve, the pages are served where [console] in aggregator.toml says. While they are, the command
+    without it prints a link to those pages, and ends.
     """
     with terminal.web_packages():
-        from aggregator.console.serving import Operator, application
-        from common.web.server import offer
+        from aggregator.console.serving import Operator, console_of
+        from common.web import server
     log.start(log_level)
-    settings = config.load(config_file)
-    offer(
-        f"aggregator {settings.aggregator.name}",
-        Operator(os_user()),
-        settings.console,
-        settings.aggregator.state_dir,
-        lambda doors, address: application(lambda: config.load(config_file), doors, address),
-        port,
-        by_daemon=bool(settings.console.listen) and is_running(settings),
-        opened=opened,
-        decides=operate,
-    )
+    console = console_of(config.load(config_file))
+    if serve:
+        server.serve(console, "aggregator", parent)
+    else:
+        server.offer(console, Operator(os_user()), port, opened=opened, decides=operate, parent=parent)

@@ -1,4 +1,4 @@
-"""The aggregator's pages: who may open them, and the server of a daemon. Small until a page is opened."""
+"""The aggregator's pages, and who may open them. Small until a page is opened."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from common.clock import utc_now
 from common.web.address import Address
 from common.web.doors import Doors
 from common.web.oidc import SignedIn, SignIn
-from common.web.server import PageServer, serve_section
+from common.web.server import Console
 from common.web.site import AuditEntry, Link, Site
 
 MENU = (
@@ -73,17 +73,13 @@ def person_of(found: SignedIn) -> Operator:
     return Operator(found.name)
 
 
-def serve(settings: AggregatorConfig) -> PageServer:
-    """Serve the pages that `[console]` asks for, until the server is closed.
-
-    Raises:
-        CannotListenError: If the address cannot be listened at.
-        ConfigurationError: If certificate or key cannot be used.
-    """
-    return serve_section(
+def console_of(settings: AggregatorConfig) -> Console[Operator]:
+    """Return the pages of an aggregator; each request reads the configuration again."""
+    return Console(
+        f"aggregator {settings.aggregator.name}",
         settings.console,
         settings.aggregator.state_dir,
-        lambda found: Operator(**found),
+        lambda fields: Operator(**fields),
         person_of,
         lambda *about: application(lambda: config.load(settings.path), *about),
     )

@@ -19,7 +19,7 @@ from typing import Any, cast
 import grpc
 from grpc.aio import EOF  # type: ignore[attr-defined]  # the stubs lack it
 
-from aggregator.config import AggregatorConfig, load
+from aggregator.config import load
 from aggregator.store.operator_log import USER_KEY
 from common.errors import NotConnectedError, TesseraError
 from common.files import forbidden
@@ -61,15 +61,6 @@ def daemon(config: Path | None) -> Iterator["ControlServiceStub"]:
         with interrupts_deferred():
             if calls is not None:
                 calls.close()
-
-
-def is_running(settings: AggregatorConfig) -> bool:
-    """Whether the daemon of a configuration answers."""
-    try:
-        with daemon(settings.path):
-            return True
-    except NotConnectedError:
-        return False
 
 
 def error_of_call(error: grpc.RpcError, socket: Path) -> TesseraError:

@@ -1,6 +1,6 @@
-"""The table `[console]`: web pages that a daemon serves, and who may open them.
+"""The table `[console]`: where `console --serve` serves web pages, and who may open them.
 
-This module knows the settings alone; the pages and their packages are imported by a daemon that serves them.
+This module knows the settings alone: a daemon, which reads the same file, imports nothing of the pages.
 """
 
 import re
@@ -13,14 +13,6 @@ from pydantic import AfterValidator, Field, PlainValidator
 
 from common.daemon.settings import Names, is_loopback, optional_address, parse_web_address
 from common.settings import Contradictions, FilePath, Section
-
-_MOST_CONNECTIONS = 256
-
-
-def most_connections(files: int) -> int:
-    """Return how many connections the pages have at most, in a process that may have `files` open."""
-    return min(_MOST_CONNECTIONS, files // 4)
-
 
 UNIX = "unix:"
 """What the address of a Unix socket begins with."""
@@ -105,7 +97,7 @@ class OidcSection(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSection(Section):
-    """The table `[console]`: where a daemon serves its web pages."""
+    """The table `[console]`: where a party's web pages are served."""
 
     listen: Annotated[str, PlainValidator(_listen_address)] = ""
     """"host:port", or "unix:/path" for a proxy; empty for no pages. Other machines need TLS and sign-ins."""

@@ -1,11 +1,22 @@
 """How browsers reach a console: its names, its path, and the proxies between."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
+
+
+def network_of(address: str) -> str:
+    """Return what limits count an address by: itself, or the /64 of an IPv6 address, all of one machine."""
+    with suppress(ValueError):
+        ip = ip_address(address.partition("%")[0])
+        if ip.version == 6:
+            mapped = ip.ipv4_mapped
+            return str(mapped or ip_network((ip, 64), strict=False))
+    return address
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,7 @@ cookie is sent with requests of the same site alone.
 
 import hmac
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qsl
@@ -23,15 +21,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from common.log import places
 from common.web.address import Address
-from common.web.connections import ADMIT
 from common.web.doors import Doors, Visit
 
 LONGEST_FORM = 64 * 1024
 """Largest body of a request, in bytes."""
 OPEN = ("/static/", "/enter", "/sign-in", "/signed-in")
 """Where no visit is needed."""
-MOST_OF_PERSON = 32
-"""Requests of one person that are answered at a time; a page that follows events has one of them."""
 _LONGEST_NUMBER = 15
 """Digits of a number in an address."""
 LEAVE = "/leave"
@@ -68,7 +63,6 @@ class Guard:
     ) -> None:
         self._app, self._doors, self._cookie, self._refusal = app, doors, cookie, refusal
         self._address = address
-        self._under_way: Counter[object] = Counter()
         self._headers = _HEADERS | (_OF_HTTPS if address.scheme == "https" else {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -107,8 +101,7 @@ class Guard:
                 if inside
                 else self._refusal(404, "There is no such page.")
             )
-            with self._counting(scope["state"].get("visit") if refused is None else None):
-                await (refused or self._app)(scope, receive, send_with_headers)
+            await (refused or self._app)(scope, receive, send_with_headers)
         except ClientDisconnect:
             # In the middle of a form: there is nobody to answer.
             return
@@ -116,17 +109,6 @@ class Guard:
             _log.warning("page failed", exc_info=fault)
             if not begun:
                 await self._refusal(500, fault_text(fault))(scope, receive, send_with_headers)
-
-    @contextmanager
-    def _counting(self, visit: Visit[object] | None) -> Iterator[None]:
-        """Count a request of a visit for as long as it is answered."""
-        if visit is not None:
-            self._under_way[visit.person] += 1
-        try:
-            yield
-        finally:
-            if visit is not None:
-                self._under_way[visit.person] -= 1
 
     async def _refusal_for(self, scope: Scope, receive: Receive) -> Response | None:
         headers, method = Headers(scope=scope), scope["method"]
@@ -144,10 +126,6 @@ class Guard:
             if scope["path"].startswith(OPEN) and method != "POST":
                 return None
             return self._refusal(401, "Nobody is signed in here, or 15 minutes passed without a request.")
-        if ADMIT in state:
-            state[ADMIT]()
-        if self._under_way[visit.person] >= MOST_OF_PERSON and scope["path"] != LEAVE:
-            return self._refusal(503, "Too many pages are open. Close some, and load this one again.")
         if method == "POST" and not visit.decides and scope["path"] != LEAVE:
             return self._refusal(403, "You may look at these pages, and change nothing.")
         return await self._checked_form(Request(scope, receive), visit) if method == "POST" else None

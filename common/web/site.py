@@ -24,8 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from common.errors import ConflictError, NotConnectedError, RefusedError, TesseraError, UsageError
 from common.log import on_one_line, one_line
-from common.web.address import Address
-from common.web.connections import network_of
+from common.web.address import Address, network_of
 from common.web.doors import LINK_SECONDS, MOST_BEGUN, Doors, SignInAttempts, TooManyAttemptsError, Visit
 from common.web.guard import LEAVE, Guard, cookie_of, fault_text, visit_of
 from common.web.jobs import Jobs

@@ -1,4 +1,4 @@
-"""The owner's pages: who may open them, and the server of a daemon. Small until somebody opens a page."""
+"""The owner's pages, and who may open them. Small until somebody opens a page."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ from common.clock import utc_now
 from common.web.address import Address
 from common.web.doors import Doors
 from common.web.oidc import SignedIn, SignIn
-from common.web.server import PageServer, serve_section
+from common.web.server import Console
 from common.web.site import AuditEntry, Link, Site
 from owner_node import config
 from owner_node.config import OwnerConfig
@@ -69,14 +69,10 @@ def person_of(signed_in: SignedIn) -> Person:
     return Person(signed_in.name, signed_in.subject)
 
 
-def serve(owner: OwnerConfig) -> PageServer:
-    """Serve the pages that `[console]` asks for, until the server is closed.
-
-    Raises:
-        CannotListenError: If the address cannot be listened at.
-        ConfigurationError: If certificate or key cannot be used.
-    """
-    return serve_section(
+def console_of(owner: OwnerConfig) -> Console[Person]:
+    """Return the pages of an owner; each request reads the configuration again."""
+    return Console(
+        f"owner {owner.owner.id}",
         owner.console,
         owner.owner.state_dir,
         lambda fields: Person(**fields),

@@ -15,7 +15,6 @@ a blocked event loop leaves the byte of a check in it. No file can show this: it
 
 import asyncio
 import errno
-import fcntl
 import json
 import os
 import select
@@ -28,7 +27,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from common.errors import ConfigurationError, TesseraError
-from common.files import PRIVATE_FILE, exclusive_lock, read_private, write_atomic
+from common.files import PRIVATE_FILE, exclusive_lock, is_locked, read_private, write_atomic
 from common.progress import MASKING, Progress, StepEstimate
 from owner_node.state.database import Clock, OwnerDatabase
 
@@ -93,17 +92,7 @@ def daemon_lock(state_dir: Path) -> AbstractContextManager[None]:
 
 def is_running(state_dir: Path) -> bool:
     """Whether a process holds the daemon's lock."""
-    try:
-        with (state_dir / LOCK_NAME).open("rb") as stream:
-            # An orderly end empties the file, so that the lock itself is seldom touched from outside.
-            if not stream.read(1):
-                return False
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
+    return is_locked(state_dir / LOCK_NAME)
 
 
 class DaemonPresence:

@@ -40,6 +40,8 @@ def run() -> Iterator[Result]:
                 config.write(section("[console]", {"listen": f"{HOST}:{free_port()}"}))
             with LocalCluster(Path(name)) as cluster:
                 cluster.start()
+                for party in ("", "b"):
+                    cluster.serve_console(party)
                 yield from _daemons(cluster)
     finally:
         if before is None:
@@ -61,8 +63,9 @@ def _daemons(cluster: LocalCluster) -> Iterator[Result]:
     cluster.wait_connected()
     for name, daemon, most in (
         ("owner daemon / 80 MB", owner, MEMORY_LIMIT),
-        ("owner daemon with its pages / 100 MB", cluster.owner("b"), PAGES_LIMIT),
-        ("aggregator with its pages / 100 MB", cluster.aggregator, PAGES_LIMIT),
+        ("aggregator / 80 MB", cluster.aggregator, MEMORY_LIMIT),
+        ("aggregator's console / 100 MB", cluster.consoles[0], PAGES_LIMIT),
+        ("owner's console / 100 MB", cluster.consoles[1], PAGES_LIMIT),
     ):
         resident = psutil.Process(daemon.pid).memory_info().rss
         yield Result(f"memory of an idle {name}", resident / most, 1.0, f"{resident / 1e6:.0f} MB")

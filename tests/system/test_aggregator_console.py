@@ -41,7 +41,7 @@ MANY = 1000
 
 
 def visitor(cluster: LocalCluster, *options: str) -> Visitor:
-    """Ask for a link, of the daemon's pages or of a console that the command starts, and sign in."""
+    """Ask for a link, of pages that are served or of those that the command serves, and sign in."""
     made = Visitor(link_of(cluster, "aggregator", "", *options))
     made.sign_in()
     return made
@@ -49,7 +49,7 @@ def visitor(cluster: LocalCluster, *options: str) -> Visitor:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
-    """An aggregator that is a CA and serves pages itself, and two owners; the first asks a person."""
+    """An aggregator that is a CA, its pages, and two owners; the first asks a person."""
     folder = tmp_path_factory.mktemp("console")
     for position, owner in enumerate(OWNERS):
         write(folder, owner, "patients", people(identifiers(60 * position, 60), seed=position))
@@ -61,6 +61,7 @@ def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
     share_linkage_key(folder, OWNERS)
     with LocalCluster(folder) as running:
         running.start()
+        running.serve_console()
         yield running
 
 

@@ -1,6 +1,8 @@
-"""The pages that an owner's daemon serves: over TLS, with people of a provider, for a release."""
+"""Pages in a process of their own: over TLS, with people of a provider, with and without the daemon."""
 
+import os
 import re
+import signal
 import socket
 import ssl
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from common.errors import ExitCode
 from common.files import write_atomic
 from deploy.development_ca import DevelopmentCa
 from deploy.local_cluster import LocalCluster
-from deploy.local_process import run_program
+from deploy.local_process import LocalDaemon, LocalProcessError, run_program
 from deploy.local_setup import free_port, make_setup, section, share_linkage_key
 from tests.benchmarks.daemon_memory import memory
 from tests.consoles import Visitor, link_of
@@ -95,7 +97,7 @@ def port() -> int:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory, provider, port) -> Iterator[LocalCluster]:
-    """Owner a asks three persons, and serves pages over TLS; owner b serves pages for one-time links."""
+    """Owner a asks three persons, and has pages over TLS; owner b has pages for one-time links."""
     folder = tmp_path_factory.mktemp("console")
     for position, owner in enumerate(OWNERS):
         write(folder, owner, "patients", people(identifiers(60 * position, 60), seed=position))
@@ -121,20 +123,20 @@ def cluster(tmp_path_factory, provider, port) -> Iterator[LocalCluster]:
     share_linkage_key(folder, OWNERS)
     with LocalCluster(folder) as running:
         running.start()
+        for owner in OWNERS:
+            running.serve_console(owner)
         yield running
 
 
-def test_daemons_with_consoles_stay_small(cluster):
+def test_consoles_stay_small(cluster):
     """Under 100 MB while nobody has opened a page, strangers' requests included."""
-    for owner in ("a", "b"):
-        cluster.owner(owner).wait_for("connected")
     about = cluster.owner("b").config.read_text()
     host, port = about.split('listen = "')[1].split('"')[0].split(":")
     with socket.create_connection((host, int(port)), 10) as stranger:
         stranger.sendall(f"GET / HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode())
         assert b" 401 " in stranger.makefile("rb").read()
-    for owner in ("a", "b"):
-        assert memory(cluster.owner(owner), "VmRSS") < MEMORY_LIMIT
+    for console in cluster.consoles:
+        assert memory(console, "VmRSS") < MEMORY_LIMIT
 
 
 def test_three_persons_at_two_pages_and_a_terminal(cluster, provider, port):
@@ -155,8 +157,8 @@ def test_three_persons_at_two_pages_and_a_terminal(cluster, provider, port):
     assert len(set(approved)) == 3
 
 
-def test_the_command_leads_to_the_daemons_pages(cluster, port):
-    """A link of `owner-node console` opens the daemon's pages once; with a provider it names the address."""
+def test_the_command_leads_to_the_pages_that_are_served(cluster, port):
+    """A link of `owner-node console` opens them once; with a provider the command names the address."""
     config = cluster.owner("b").config
     told = _said(cluster, "b")
     link = told.rpartition(" ")[2]
@@ -195,8 +197,23 @@ def test_a_console_for_a_network_needs_tls_and_a_provider(cluster, tmp_path, lef
     assert says in ended.stderr
 
 
-def test_work_of_a_page_ends_with_the_daemon(cluster):
-    """SIGTERM ends a daemon for whose pages a large exploration runs: it does not wait for its settings."""
+def test_pages_go_on_without_the_daemon(cluster):
+    """They say that it does not run, and show what it left; a second process does not serve them."""
+    config = cluster.owner("b").config
+    second = run_program("owner-node", ["console", "--serve", "--config", config], config.parent)
+    assert (second.returncode, "console --serve" in second.stderr) == (ExitCode.USAGE, True)
+    visitor = Visitor(link_of(cluster, "owner-node", "b"))
+    visitor.sign_in()
+    assert cluster.owner("b").kill() != ExitCode.DONE
+    assert "daemon is not running" in visitor.ask("GET", "/").body
+    assert "three" in visitor.ask("GET", "/history").body
+    cluster.owner("b").start()
+    cluster.owner("b").wait_for("connected")
+    assert "daemon is not running" not in visitor.ask("GET", "/").body
+
+
+def test_work_of_a_page_ends_with_the_console(cluster):
+    """SIGTERM ends a console in which a large exploration runs: it does not wait for its settings."""
     visitor = Visitor(link_of(cluster, "owner-node", "b"))
     visitor.sign_in()
     asked = {
@@ -206,4 +223,31 @@ def test_work_of_a_page_ends_with_the_daemon(cluster):
     assert visitor.post("/explore", **asked).status == 303
     while " of 200 are done" not in (page := visitor.ask("GET", "/explore/running").body):
         assert "<progress" in page
-    assert cluster.owner("b").stop(STOP_SECONDS) == ExitCode.DONE
+    assert cluster.consoles[-1].stop(STOP_SECONDS) == ExitCode.DONE
+
+
+@pytest.mark.parametrize("ends", ["terminate", "kill"])
+def test_one_command_for_a_person_at_a_desk(cluster, ends):
+    """`run --with-console` starts daemon and pages; the pages end with the daemon, however that ends."""
+    cluster.owner("b").stop()
+    config = cluster.owner("b").config
+    both = LocalDaemon(
+        "owner-node", "b", config, cluster.folder / "logs" / "both.log", ("run", "--with-console")
+    )
+    both.start()
+    host, port = config.read_text().split('listen = "')[1].split('"')[0].split(":")
+    try:
+        both.wait_for("connected")
+        both.wait_for("ready", address=f"{host}:{port}")
+        visitor = Visitor(link_of(cluster, "owner-node", "b"))
+        visitor.sign_in()
+        assert "daemon is not running" not in visitor.ask("GET", "/").body
+        if ends == "terminate":
+            assert both.stop(STOP_SECONDS) == ExitCode.DONE
+        else:
+            os.kill(both.pid, signal.SIGKILL)
+        # The log ends when the last process that writes it has ended.
+        with pytest.raises(LocalProcessError, match="ended before"):
+            both.wait_for("never", timeout=STOP_SECONDS)
+    finally:
+        both.kill()

@@ -23,7 +23,11 @@ UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
 PROGRAM_OF = {"aggregator": "tessera-aggregator.service", "owner-node": "tessera-owner-node.service"}
 WORST_EXPOSURE = 20
 """Tenths of systemd's measure, of which 100 is a service without any restriction."""
-EVERY_UNIT = pytest.mark.parametrize("unit", sorted(PROGRAM_OF.values()))
+CONSOLE_OF = {
+    "aggregator": "tessera-aggregator-console.service",
+    "owner-node": "tessera-owner-console.service",
+}
+EVERY_UNIT = pytest.mark.parametrize("unit", sorted([*PROGRAM_OF.values(), *CONSOLE_OF.values()]))
 
 
 @EVERY_UNIT

@@ -174,8 +174,11 @@ def test_every_value_arrives() -> None:
     found = rendered({"party": "owner-node", **FULL})
     template = found["StatefulSet"]["spec"]["template"]
     assert template["spec"]["tolerations"] == FULL["tolerations"]
-    (daemon,), (first,) = template["spec"]["containers"], template["spec"]["initContainers"]
+    (daemon, console), (first,) = template["spec"]["containers"], template["spec"]["initContainers"]
     assert [each["name"] for each in daemon["env"]] == ["DATABASE_PASSWORD", "https_proxy"]
+    assert (console["env"], console["volumeMounts"]) == (daemon["env"], daemon["volumeMounts"])
+    assert (console["args"], console["image"]) == (["console", "--serve"], daemon["image"])
+    assert [each["name"] for each in daemon["ports"] + console["ports"]] == ["metrics", "console"]
     assert first["resources"]["limits"]["memory"] == "64Mi"
     monitor, service = found["ServiceMonitor"], found["Service"]
     assert monitor["metadata"]["labels"]["release"] == "prometheus"

@@ -4,7 +4,7 @@ import re
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPResponse, HTTPSConnection
 from ipaddress import ip_network
@@ -20,7 +20,7 @@ from starlette.routing import Route
 from common.daemon.console import ConsoleSection
 from common.web.address import Address
 from common.web.doors import MOST_WRONG
-from common.web.server import serve_section
+from common.web.server import Console, section_server
 from common.web.site import Site
 from deploy.development_ca import DevelopmentCa
 from deploy.local_setup import free_port
@@ -135,6 +135,19 @@ def section(request, tmp_path, provider):
     return ConsoleSection(listen=f"127.0.0.1:{port}", **about), tls
 
 
+@contextmanager
+def running(console: Console[Any]) -> Iterator[None]:
+    """Serve pages for a block."""
+    pages, listener = section_server(console)
+    thread = threading.Thread(target=pages.run, args=([listener],))
+    thread.start()
+    try:
+        yield
+    finally:
+        pages.should_exit = True
+        thread.join()
+
+
 @pytest.fixture
 def browser(section, tmp_path) -> Iterator[Browser]:
     """A browser in front of nginx, in front of the pages of an owner whom a plan waits for."""
@@ -142,19 +155,18 @@ def browser(section, tmp_path) -> Iterator[Browser]:
     offering = Offering(tmp_path, PolicyConfig(approval="manual"))
     plan = offering.plan(offering.node.invitations.describe("r1", "cohort"), "r1", k="5", purpose="research")
     assert offering.node.invitations.consent("r1", plan.digest, offering.offer(plan)) is None
-    pages = serve_section(
-        console, tmp_path / "state", lambda found: Person(**found), person_of,
+    pages = Console(
+        "owner test", console, tmp_path / "state", lambda found: Person(**found), person_of,
         lambda doors, address, provider: application(lambda: offering.config, doors, address, provider),
     )  # fmt: skip
     port = urlsplit(console.url).port
     assert port is not None
-    try:
-        with in_front(tmp_path / "web", documented(tmp_path / "web", port, upstream)):
-            yield Browser(port, tmp_path / "web" / "ca.pem")
-    finally:
-        pages._server.should_exit = True
-        pages._thread.join()
-        offering.records.db.close()
+    with (
+        closing(offering.records.db),
+        running(pages),
+        in_front(tmp_path / "web", documented(tmp_path / "web", port, upstream)),
+    ):
+        yield Browser(port, tmp_path / "web" / "ca.pem")
 
 
 def test_people_sign_in_decide_and_sign_out(browser, provider):
@@ -214,23 +226,23 @@ def test_events_arrive_as_they_come(section, tmp_path):
         site_of["doors"] = doors
         return site.application(lambda: [Route("/live", live)], address)
 
-    pages = serve_section(console, tmp_path / "state", dict, lambda found: found, made)
+    pages = Console("owner test", console, tmp_path / "state", dict, lambda found: found, made)
     port = urlsplit(console.url).port
     assert port is not None
-    try:
-        with in_front(tmp_path / "web", documented(tmp_path / "web", port, upstream)):
-            name = f"__Host-tessera-visit-{port}-north"
-            cookies = {name: site_of["doors"].begin("vera")}
-            browser = Browser(port, tmp_path / "web" / "ca.pem", cookies=cookies)
-            with browser.opened("GET", "/north/live", Accept="text/event-stream") as stream:
-                assert stream.status == 200
-                assert stream.readline() == b"event: change\n"
-                read.set()
-                assert b"event: over" in stream.read()
-    finally:
-        read.set()
-        pages._server.should_exit = True
-        pages._thread.join()
+    with (
+        running(pages),
+        in_front(tmp_path / "web", documented(tmp_path / "web", port, upstream)),
+        ExitStack() as leaving,
+    ):
+        leaving.callback(read.set)
+        name = f"__Host-tessera-visit-{port}-north"
+        cookies = {name: site_of["doors"].begin("vera")}
+        browser = Browser(port, tmp_path / "web" / "ca.pem", cookies=cookies)
+        with browser.opened("GET", "/north/live", Accept="text/event-stream") as stream:
+            assert stream.status == 200
+            assert stream.readline() == b"event: change\n"
+            read.set()
+            assert b"event: over" in stream.read()
 
 
 @pytest.mark.parametrize(
