@@ -13,7 +13,7 @@ from deploy.local_cluster import LocalCluster
 from deploy.local_process import LocalProcessError
 from deploy.local_setup import AGGREGATOR, make_setup, share_linkage_key
 from tests.browser import Page
-from tests.fakes.owner_console import Answer
+from tests.fakes.owner_console import APPRAISING, Answer
 
 OWNERS = ("north", "harbour")
 PURPOSE = "Does length of stay depend on ward and severity? Study plan 2026-11, ethics vote 114/26"
@@ -63,7 +63,9 @@ class Visitor:
     ) -> Answer:
         """Send one request."""
         with self.sent(method, path, form, headers) as response:
-            return Answer(response.status, response.read().decode("utf-8", "replace"), response)
+            answer = Answer(response.status, response.read().decode("utf-8", "replace"), response)
+        # As a page does in a browser, while the data of a plan are loaded.
+        return self.ask("GET", path) if APPRAISING in answer.body else answer
 
     def sign_in(self) -> None:
         """Follow the one-time link."""
@@ -136,5 +138,6 @@ def decide(cluster: LocalCluster, owner: str, page: Page, release: str, refuse: 
     cluster.owner(owner).wait_for("waiting for a person", release=release)
     page.go(f"{page.evaluate('location.origin')}/plans/{AGGREGATOR}/{release}")
     action = "refuse" if refuse else "approve"
+    page.wait_for(f"document.querySelector('form[action$=\"/{action}\"]')")
     page.fill(*(("reason", refuse) if refuse else ("confirm", release)))
     page.leads_to_page(lambda: page.click(f'form[action$="/{action}"] button'))

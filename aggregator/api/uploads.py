@@ -22,7 +22,7 @@ from common.errors import (
     ProtocolError,
     TesseraError,
 )
-from common.model.fragment import Receipt
+from common.model.fragment import Receipt, n_records
 from common.model.rounds import Parcel, ParcelKind, RoundDocument
 from common.trust.signing import Domain, SignerSource
 from common.wire.chunks import data_of
@@ -279,7 +279,6 @@ def _check_parcel(release: Release, blob: Blob) -> bool:
             f"no {blob.kind} of owner {blob.owner} are expected now", "do the work that is due"
         )
     from common.planning.synthetic import design_of
-    from common.release.summary import n_records
     from common.synthesis.counters import largest_parcel
 
     # Across groups an owner is in one of them.

@@ -14,6 +14,7 @@ from aggregator.store.intake import Intake
 from common.canonical import digest
 from common.errors import IntegrityError, InternalError, UnusableDataError
 from common.files import write_atomic
+from common.model.fragment import n_records
 from common.model.rounds import N_ZEROS, RoundDocument, SignedAnswer, SignedAnswers, SignedKey, chained
 from common.trust.signing import Domain, SignerSource
 
@@ -38,7 +39,6 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
     import numpy as np
 
     from common.planning.synthetic import check_delta, design_of
-    from common.release.summary import n_records
     from common.synthesis.plausible import fault_of_sums
     from common.synthesis.sample import MOST_RECORDS
     from common.synthesis.schedule import RoundSums, check_design, n_numbers, next_round

@@ -25,7 +25,7 @@ from common.canonical import digest
 from common.errors import IntegrityError, InternalError, UsageError
 from common.files import write_atomic
 from common.model.compatibility import check_features, common_protocol, features_of
-from common.model.fragment import Addendum, Consent, KeyProof
+from common.model.fragment import Addendum, Consent, KeyProof, n_records
 from common.model.products import Product
 from common.model.rounds import FIRST_COUNTED, RoundDocument
 from common.model.schema import Schema
@@ -258,7 +258,6 @@ def publish_release(
         OSError: If the release folder or the scratch folder cannot be written.
     """
     from aggregator.release.product import Material
-    from common.release.summary import n_records
 
     plan, evidence = release.the_plan(), _evidence(release)
     product, counts = product_of(plan), evidence.addendum.records

@@ -248,6 +248,13 @@ def multiples_of(plan: Plan, addendum: Addendum) -> tuple[int, ...]:
     return addendum.multiples or (1,) * plan.n_groups
 
 
+def n_records(plan: Plan, addendum: Addendum) -> int:
+    """Return how many records a release has: those of any one group, where no person is shared."""
+    if addendum.released is not None:
+        return addendum.released
+    return sum(addendum.records[owner] for owner in plan.owners_of(0))
+
+
 def bounds_of_person(plan: Plan, addendum: Addendum) -> dict[str, Decimal | None]:
     """Return the bounds for one person given the result of linking, by name; None where there is no bound."""
     multiples = multiples_of(plan, addendum)

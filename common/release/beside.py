@@ -12,14 +12,14 @@ from common.arrays import Int64Array
 from common.canonical import digest
 from common.check import Check
 from common.errors import IntegrityError
+from common.model.fragment import n_records
 from common.model.plan import Plan
 from common.model.rounds import N_ZEROS, NUMBER_BYTES
 from common.planning.synthetic import design_of
 from common.release.counts import COUNTS_FILE, check_drawn, measured_in
+from common.release.data_files import read_counts
 from common.release.evidence import Evidence
 from common.release.step import step
-from common.release.summary import n_records
-from common.release.synthetic_table import read_counts
 from common.synthesis.schedule import check_design
 
 

@@ -15,7 +15,9 @@ from common.arrays import Int64Array
 from common.errors import IntegrityError
 from common.model.plan import Plan
 from common.model.schema import Attribute
+from common.release.counts import COLUMNS
 from common.release.page_headers import unpacked_size
+from common.release.step import step
 from common.release.table import RECORD_COLUMN, file_metadata, release_schema, to_units, with_derived_units
 
 PARQUET_FILE = "data.parquet"
@@ -273,3 +275,25 @@ def csv_tables(path: Path, released: Iterable[Attribute]) -> Iterator[pa.Table]:
             if any(column.null_count or pc.any(pc.equal(column, "")).as_py() for column in whole.columns):
                 raise ValueError("a record has fewer values than there are columns")
             yield table
+
+
+_MOST_COUNTS = 1 << 21
+"""Of all tables: labels of categories, and cells of the tables of pairs."""
+_CELL_BYTES = 100
+"""Of the text of a range of numbers."""
+
+
+def read_counts(path: Path, attributes: Sequence[Attribute]) -> pa.Table:
+    """Read a file of noisy counts; what it says is not checked yet."""
+    hint = "do not use these files; get them again from who made them"
+    with step(path.name, hint, (OSError, pa.ArrowException, ArithmeticError)):
+        with open_parquet(path) as file:
+            schema, metadata = file.schema_arrow, file.metadata
+        if (schema.names, schema.types) != (COLUMNS.names, COLUMNS.types):
+            raise IntegrityError("it has other columns")
+        if metadata.num_rows > _MOST_COUNTS:
+            raise IntegrityError("it has more counts than a release can have")
+        # Each label stands in a cell of its own, and in one of several.
+        texts = 3 * sum(label_bytes(attributes).values()) + _CELL_BYTES * metadata.num_rows + (1 << 16)
+        check_sizes(path, metadata, dict.fromkeys(COLUMNS.names, texts))
+        return pa.concat_tables(parquet_pieces(path)).unify_dictionaries()

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from common import __version__
-from common.model.fragment import Addendum, multiples_of
+from common.model.fragment import Addendum, multiples_of, n_records
 from common.model.plan import Plan
 from common.model.privacy import total, total_or_unbounded
 from common.model.rounds import FIRST_COUNTED
@@ -39,13 +39,6 @@ def summary(plan: Plan, addendum: Addendum) -> dict[str, Any]:
         },
         "schema": _schema(plan),
     }
-
-
-def n_records(plan: Plan, addendum: Addendum) -> int:
-    """Return how many records a release has: those of any one group, where no person is shared."""
-    if addendum.released is not None:
-        return addendum.released
-    return sum(addendum.records[owner] for owner in plan.owners_of(0))
 
 
 def _owner(addendum: Addendum, tasks: Sequence[Task]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from common.model.schema import (
 )
 from common.model.structural_zeros import StructuralZero
 from common.planning.synthetic import MOST_ATTRIBUTES
-from common.release.counts import COLUMNS, COUNTS_FILE, check_drawn
+from common.release.counts import COUNTS_FILE, check_drawn
 from common.release.data_files import (
     check_derived_values,
     check_sizes,
@@ -40,6 +40,7 @@ from common.release.data_files import (
     label_bytes,
     open_parquet,
     parquet_pieces,
+    read_counts,
     units_within,
 )
 from common.release.step import step
@@ -53,10 +54,6 @@ from common.words.synthetic import exclusions, invariants, promises
 
 _LARGEST_REPORT = 1 << 24
 """Bytes."""
-_MOST_COUNTS = 1 << 21
-"""Of all tables: labels of categories, and cells of the tables of pairs."""
-_CELL_BYTES = 100
-"""Of the text of a range of numbers."""
 _HINT = "do not use these files; get them again from who made them"
 _step = partial(step, hint=_HINT, others=(OSError, pa.ArrowException, ArithmeticError))
 
@@ -278,18 +275,3 @@ def _record_pieces(path: Path, released: Sequence[Attribute], n_records: int) ->
             if piece.column_names != names:
                 raise IntegrityError("its columns are not those of the report")
             yield piece
-
-
-def read_counts(path: Path, attributes: Sequence[Attribute]) -> pa.Table:
-    """Read a file of noisy counts; what it says is not checked yet."""
-    with _step(path.name):
-        with open_parquet(path) as file:
-            schema, metadata = file.schema_arrow, file.metadata
-        if (schema.names, schema.types) != (COLUMNS.names, COLUMNS.types):
-            raise IntegrityError("it has other columns")
-        if metadata.num_rows > _MOST_COUNTS:
-            raise IntegrityError("it has more counts than a release can have")
-        # Each label stands in a cell of its own, and in one of several.
-        texts = 3 * sum(label_bytes(attributes).values()) + _CELL_BYTES * metadata.num_rows + (1 << 16)
-        check_sizes(path, metadata, dict.fromkeys(COLUMNS.names, texts))
-        return pa.concat_tables(parquet_pieces(path)).unify_dictionaries()

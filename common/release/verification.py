@@ -29,7 +29,7 @@ from common import __version__
 from common.canonical import adds_to, canonical, digest, parse_json
 from common.errors import IntegrityError, UsageError, did_you_mean
 from common.files import explaining_disk
-from common.model.fragment import Addendum, bounds_of_person, contradictions
+from common.model.fragment import Addendum, bounds_of_person, contradictions, n_records
 from common.model.matches import fit
 from common.model.plan import Plan
 from common.model.rounds import RoundDocument, SumKey
@@ -47,7 +47,7 @@ from common.release.data_files import (
 )
 from common.release.evidence import Evidence, OwnerEvidence, Signed
 from common.release.step import step
-from common.release.summary import manifest_document, n_records, of_synthesis, stated_promises, summary
+from common.release.summary import manifest_document, of_synthesis, stated_promises, summary
 from common.release.table import in_pieces
 from common.trust.identity import (
     Party,

@@ -9,6 +9,7 @@ import typer
 
 from common.cli import console
 from common.cli.brief import PagePart, clip, list_items, page, text
+from common.cli.progress_bar import shown_progress
 from common.cli.sections import show as show_sections
 from common.clock import utc_now
 from common.daemon.settings import parse_duration
@@ -29,6 +30,8 @@ from owner_node.release.decisions import Decisions, this_person
 from owner_node.release.request_view import shown_records
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import DaemonPresence, notify_daemon
+from owner_node.state.sessions import Session
+from owner_node.views.appraisal import appraise
 from owner_node.views.details import charge_text, leaving_line, plan_sections, trial_sections
 from owner_node.views.plan import named, plan_document, preview_of, with_trial
 from owner_node.views.verdict import limit_text
@@ -228,8 +231,9 @@ def show(
     """Show exactly what a plan would let leave, for what, and what it would charge."""
     owner = config.load(config_file)
     with _open(owner) as (_, decisions):
+        problem = _appraised(decisions.find(release), owner, again=preview)
         session = decisions.find(release)
-        document = plan_document(session, owner, decisions)
+        document = plan_document(session, owner, decisions, problem)
         document = with_trial(document, owner, preview_of(session, owner) if preview else None)
     if as_json:
         console.print_json(document)
@@ -258,7 +262,9 @@ def approve(
     with _open(owner) as (_, decisions):
         session = decisions.awaiting(release, digest)
         # A plan that cannot be shown cannot be approved.
-        shown = plan_document(session, owner, decisions)
+        unusable = _appraised(session, owner)
+        session = decisions.awaiting(release, digest)
+        shown = plan_document(session, owner, decisions, unusable)
         if not (digest or yes):
             _require_yes({**shown, "preview": None})
         if session.forecast:
@@ -315,6 +321,14 @@ def refuse(
     console.print_line(f"release {session.release} of {session.aggregator} is refused; nothing was reserved")
     if not notified:
         console.print_line("the daemon is not running; it reports the refusal once it runs")
+
+
+def _appraised(session: Session, owner: OwnerConfig, *, again: bool = False) -> str:
+    """Appraise a plan that waits, if nobody has, or `again`; return why its data cannot be used."""
+    if session.source_digest and not again:
+        return ""
+    with shown_progress() as progress:
+        return appraise(session, owner, progress)
 
 
 @contextmanager

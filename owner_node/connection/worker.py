@@ -61,7 +61,6 @@ def _load_libraries() -> None:
     import pandas as pd  # noqa: F401
     import scipy.optimize  # noqa: F401
 
-    import owner_node.masking.forecast
     import owner_node.release.masked  # noqa: F401
 
 

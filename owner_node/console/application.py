@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import islice
@@ -34,6 +35,7 @@ from owner_node.state.history import History
 from owner_node.state.presence import notify_daemon
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
+from owner_node.views.appraisal import appraise
 from owner_node.views.budgets import balances, ledger_warnings, unrecorded
 from owner_node.views.data import config_warnings, data_document, policy_parts
 from owner_node.views.decision import decision_document
@@ -53,6 +55,10 @@ PLANS_PER_PAGE = 10
 """Waiting plans on one page: each is read and shown with what decides about it."""
 MOST_SETTINGS = 200
 """Most settings of an exploration that a page starts."""
+_KEPT_SECONDS = 60.0
+"""How old an appraisal may be when a page is opened."""
+_LOOK_SECONDS = 3.0
+"""How long a page waits for an appraisal before it is shown without."""
 _CHECK_UP = "check-up"
 _MOST_DIGITS = 16
 _EXPLORATION = "exploration"
@@ -130,18 +136,37 @@ class OwnerPages:
         """Show one plan, the verdict first."""
         return self._plan(request)
 
+    def _appraisal(self, request: Request, owner: OwnerConfig) -> Job | None:
+        """Appraise the plan of a page if it waits, at most once a minute; return the work, done or not.
+
+        A page waits for it for a moment, and is shown without it then. What a page asks for by itself begins
+        none.
+        """
+        with self._open(owner) as (_, decisions):
+            session = decisions.find(_name(request))
+        key = ("appraisal", session.aggregator, session.release, session.plan_digest)
+        if session.state is not SessionState.AWAITING_APPROVAL or "hx-request" in request.headers:
+            return self._jobs.of(key)
+        job = self._jobs.start(key, lambda job: appraise(session, owner, job.progress), _KEPT_SECONDS)
+        wait([job.future], _LOOK_SECONDS)
+        return job
+
     def _plan(self, request: Request, unheeded: TesseraError | None = None) -> Response:
         """Show a plan, and above it why a decision about it, or about what was shown earlier, is void."""
         owner = self._load()
+        appraising = self._appraisal(request, owner)
+        running = _running(appraising)
         with self._open(owner) as (_, decisions):
             session = decisions.find(_name(request))
-            document = plan_document(session, owner, decisions)
+            document = plan_document(session, owner, decisions, _why(appraising))
         waits = document["state"] == SessionState.AWAITING_APPROVAL
+        # What was stored before is shown at once.
+        first = running if waits and not session.source_digest else None
         planned = "attributes" in document
         values = {
             "plan": document, "waits": waits, "valid": list(VALID), "longest": LONGEST_REASON, "owner": owner,
             "path": f"/plans/{session.aggregator}/{session.release}", "source": session.source_digest,
-            "unheeded": unheeded, "sections": plan_sections(document),
+            "unheeded": unheeded, "running": first, "sections": plan_sections(document),
             "flow": pictures.flow(owner.owner.id, document) if planned else None,
             "cost": pictures.cost(document["balance"], document["charge"], waits=waits) if planned else [],
             "scale": pictures.risk_scale(document["verdict"]["intruder"]) if planned else None,
@@ -152,14 +177,15 @@ class OwnerPages:
     def trial(self, request: Request) -> Response:
         """Show what the attacks found when the plan was tried, or that it is being tried."""
         owner = self._load()
+        appraising = self._appraisal(request, owner)
         with self._open(owner) as (_, decisions):
             session = decisions.find(_name(request))
-            document = plan_document(session, owner, decisions)
-        job = None
+            document = plan_document(session, owner, decisions, _why(appraising))
+        loading, job = None if session.source_digest else _running(appraising), None
         key = ("trial", session.aggregator, session.release, session.plan_digest, session.source_digest)
-        if session.state is SessionState.AWAITING_APPROVAL:
+        if loading is None and session.state is SessionState.AWAITING_APPROVAL:
             job = self._jobs.start(key, lambda job: preview_of(session, owner, job.note, job.progress))
-        running = _running(job)
+        running = loading or _running(job)
         if job is not None and not running and (job.error or "problem" in (job.result or {})):
             # Next time it may succeed.
             self._jobs.forget(key)
@@ -215,10 +241,11 @@ class OwnerPages:
     def decision(self, request: Request) -> Response:
         """Show who decided what about a plan, and the plan, to print and sign."""
         owner = self._load()
+        appraising = self._appraisal(request, owner)
         with self._open(owner) as (db, decisions):
             session = decisions.find(_name(request))
             decision = decision_document(session, owner, decisions.approvals, History(db, utc_now))
-            plan = plan_document(session, owner, decisions)
+            plan = plan_document(session, owner, decisions, _why(appraising))
         signers = list(dict.fromkeys(person["by"] for person in decision["persons"]))
         values = {
             "plan": plan, "decision": decision, "owner": owner, "signers": signers, "now": utc_now(),
@@ -396,6 +423,13 @@ def _warnings(status: dict[str, Any]) -> Iterator[str]:
         if status["running"] and not aggregator["connected"]:
             reason = aggregator["reason"] or "not tried yet"
             yield f"Not connected to aggregator {aggregator['name']}: {reason}."
+
+
+def _why(appraising: Job | None) -> str:
+    """Return why the data of a plan cannot be used, as far as an appraisal says it."""
+    if (problem := _problem(appraising)) is not None:
+        return problem.message
+    return _result(appraising) or ""
 
 
 def _running(job: Job | None) -> Job | None:

@@ -1,20 +1,17 @@
-"""The data of a release: loaded once, when it is linked, and before that if a person decides.
+"""The data of a release: loaded once, when it is linked.
 
-A person decides by a forecast, which is made here. Linking pins the data, and masking uses them. They stay in
-memory for a few releases only, and not while a release waits for a person. Data that were dropped are loaded
-again, and must be the same.
+Consent needs none of them. If a person decided, they are those that the person saw
+(`owner_node.views.appraisal`); else linking pins them. Masking uses them. They stay in memory for a few
+releases only. Data that were dropped are loaded again, and must be the same.
 """
 
-import logging
 from collections import OrderedDict
 from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from common.errors import DataChangedError, DataError, RefusedError, UnusableDataError
-from common.log import on_one_line
+from common.errors import DataChangedError, DataError, UnusableDataError
 from owner_node.linking.tokens import ReleaseKey
-from owner_node.masking.foreseen import Forecast
 from owner_node.release.work import Owner, ReleaseWork
 from owner_node.state.session import SessionState
 
@@ -23,46 +20,15 @@ if TYPE_CHECKING:
 
 MOST_KEPT = 2
 """Releases of one aggregator whose original data are kept in memory at a time."""
-_log = logging.getLogger(__name__)
 
 
 class Appraisal:
-    """Loads and examines the data of one aggregator's releases."""
+    """Loads the data of one aggregator's releases."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._kept: OrderedDict[str, tuple[str, Prepared]] = OrderedDict()
         self._lock = Lock()
-
-    def appraise(self, work: ReleaseWork, key: ReleaseKey | None) -> dict[str, Any]:
-        """Load the data of an undecided release, and forecast the effect of masking them, for a person.
-
-        The forecast is drawn once: the same data under the same plan get the stored one. Data that cannot be
-        used, or that were charged to another budget, have none. No answer depends on that: a person is asked
-        all the same, and sees the reason when the plan is tried (`owner_node.views.plan`).
-
-        Returns:
-            The fields that `Sessions.foresee` stores.
-        """
-        session = work.session
-        try:
-            prepared = self._load(work, key)
-            work.check_budget(prepared.known_by)
-        except (DataError, UnusableDataError, RefusedError) as error:
-            self.forget(session.release)
-            _log.warning(
-                "the data cannot be used as planned: %s",
-                on_one_line(error.message),
-                extra={"release": session.release},
-            )
-            return {"source_digest": "", "n_records": None, "forecast": ""}
-        pinned, text = self._owner.records.own_keys.pin(prepared.source_digest), session.forecast
-        if not text or session.source_digest != pinned:
-            forecast = work.product.forecast(prepared, self._owner.config.policy)
-            text = "" if forecast is None else forecast.to_text()
-        if text:
-            _warn(session.release, Forecast.from_text(text))
-        return {"source_digest": pinned, "n_records": prepared.n_records, "forecast": text}
 
     def prepared(self, work: ReleaseWork) -> "Prepared":
         """Return the data of an accepted release, which the session's digest pins once it is linked.
@@ -118,12 +84,3 @@ class Appraisal:
         for old in dropped:
             old.pinned.close()
         return prepared
-
-
-def _warn(release: str, forecast: Forecast) -> None:
-    """Log the names of attributes no more accurate than their means; the history has the numbers."""
-    extra = {"release": release, "attributes": list(forecast.no_better_than_means)}
-    if forecast.worth_less_than_means:
-        _log.warning("the fragment is expected to be worth less than its means", extra=extra)
-    elif forecast.no_better_than_means:
-        _log.warning("attributes are expected to be worth no more than their means", extra=extra)

@@ -6,10 +6,12 @@ now. A clock that is set back therefore does not extend an approval that had exp
 written.
 """
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import attrgetter
+from typing import Any
 
 from common.daemon.console import OidcSection, comparable
 from common.errors import InternalError
@@ -53,6 +55,14 @@ class Approval:
     """Its line in the history."""
 
 
+def appraisal_of(session: Session) -> dict[str, Any]:
+    """Return what was found about a session's data for the history, since a person decides by it."""
+    if not session.forecast:
+        return {}
+    forecast = json.loads(session.forecast)
+    return {"source": session.source_digest, "records": session.n_records, "forecast": forecast}
+
+
 class Approvals:
     """The approvals of an owner."""
 
@@ -74,7 +84,8 @@ class Approvals:
             tx, aggregator=session.aggregator, release=session.release, event=APPROVED, decision="approve",
             purpose=session.purpose, epsilon=epsilon, plan_digest=session.plan_digest,
             details={
-                **person.to_document(), "until": until.isoformat(), "source": session.source_digest
+                **person.to_document(), "until": until.isoformat(), **appraisal_of(session),
+                "source": session.source_digest,
             },
         )  # fmt: skip
         line = self._newest(session)

@@ -13,7 +13,7 @@ from owner_node.release.approvals import Approval, Approvals, Person
 from owner_node.state.answers import PERSON
 from owner_node.state.database import Clock, OwnerDatabase, Transaction
 from owner_node.state.history import History
-from owner_node.state.session import CHARGED, UNDECIDED, SessionEvent, SessionState
+from owner_node.state.session import CHARGED, LONGEST_HOLD, UNDECIDED, SessionEvent, SessionState
 from owner_node.state.sessions import Session, Sessions
 
 _LOGIN_UID = Path("/proc/self/loginuid")
@@ -23,8 +23,6 @@ SHORTEST_DIGEST = 12
 """Digits of a plan digest that a person has to give at least."""
 LONGEST_REASON = 500
 """Most characters of the reason of a decision."""
-LONGEST_HOLD = timedelta(days=30)
-"""How long a reservation is held at most before a person may return it, whatever deadline was stated."""
 
 
 def checked_reason(reason: str) -> str:

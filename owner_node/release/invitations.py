@@ -18,8 +18,7 @@ from owner_node.consent.plan_rules import Request, check_texts
 from owner_node.linking import linkage_key
 from owner_node.linking.tokens import ReleaseKey
 from owner_node.loading import check_sendable, count_records, schema_of
-from owner_node.release.appraisal import Appraisal
-from owner_node.release.approvals import ACCEPTED, Approval
+from owner_node.release.approvals import ACCEPTED, Approval, appraisal_of
 from owner_node.release.work import Owner, ReleaseWork, read
 from owner_node.state.database import Transaction
 from owner_node.state.session import UNDECIDED, SessionEvent, SessionState
@@ -69,8 +68,8 @@ class Acceptance:
 class Invitations:
     """Answers invitations and plans of one aggregator."""
 
-    def __init__(self, owner: Owner, appraisal: Appraisal) -> None:
-        self._owner, self._appraisal = owner, appraisal
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
 
     def describe(self, release: str, dataset_name: str) -> bytes:
         """Open a session and return the data set's schema as canonical JSON. Idempotent.
@@ -173,46 +172,25 @@ class Invitations:
             with work.transaction() as tx:
                 self._wait(tx, work, verdict)
             return False
-        # Only a person learns about the data before linking: no answer depends on them.
-        facts = self._appraisal.appraise(work, key) if verdict.asks else None
-        waits = self._settle(work, verdict, facts, key)
-        if waits:
-            # A decision may take days. The data are loaded again afterwards, and must be the same.
-            self._appraisal.forget(release)
-        return not waits
-
-    def _settle(
-        self, work: ReleaseWork, verdict: Accept, facts: dict[str, Any] | None, key: ReleaseKey | None
-    ) -> bool:
-        """Store what is known about the data, and accept or wait; return whether a person has to decide."""
         with work.transaction() as tx:
             work.reopen()  # a person may have approved or refused in the meantime
-            # Data that could not be used have no digest: those that can be used now are others.
-            asked = work.session.state is SessionState.AWAITING_APPROVAL
-            others = facts is not None and asked and work.session.source_digest != facts["source_digest"]
-            if facts is not None:
-                work.session = self._owner.records.sessions.foresee(tx, work.session, **facts)
             approvals = self._approvals(work) if verdict.asks else ()
-            waits = bool(verdict.asks) and not approvals
-            if waits:
-                self._wait(tx, work, verdict, anew=others)
-            else:
+            accepts = not verdict.asks or bool(approvals)
+            if accepts:
                 self._accept(tx, work, verdict, approvals, key)
-        return waits
+            else:
+                self._wait(tx, work, verdict)
+        return accepts
 
-    def _wait(self, tx: Transaction, work: ReleaseWork, verdict: Accept, *, anew: bool = False) -> None:
-        """Record, once each, that a person has to decide, and that an approval expired unused.
-
-        `anew`: the data changed since the person was asked.
-        """
-        asked = work.session.state is SessionState.AWAITING_APPROVAL and not anew
-        rule = f"{verdict.asks}; the data changed while the release waited" if anew else verdict.asks
+    def _wait(self, tx: Transaction, work: ReleaseWork, verdict: Accept) -> None:
+        """Record, once each, that a person has to decide, and that an approval expired unused."""
+        asked, rule = work.session.state is SessionState.AWAITING_APPROVAL, verdict.asks
         work.advance(tx, SessionEvent.WAIT)
         expired = self._owner.records.approvals.note_expired(tx, work.session)
         if not asked:
             work.note(
                 tx, "awaiting-approval", decision="ask", rule=rule, epsilon=format(verdict.epsilon, "f"),
-                charge=verdict.charge, budget=verdict.budget, **_appraisal_of(work.session),
+                charge=verdict.charge, budget=verdict.budget,
             )  # fmt: skip
         if expired or not asked:
             extra = {"release": work.session.release, "rule": rule, "expired": expired}
@@ -236,7 +214,7 @@ class Invitations:
             tx, ACCEPTED, decision="accept", rule=verdict.asks or 'policy.approval = "auto"',
             epsilon=format(verdict.epsilon, "f"), charge=verdict.charge, budget=verdict.budget,
             rank_loss=verdict.rank_loss, **({"delta": verdict.delta} if verdict.delta else {}), **by,
-            **_appraisal_of(work.session),
+            **appraisal_of(work.session),
         )  # fmt: skip
         agreed: dict[str, Any] = {}
         if key is not None:
@@ -319,11 +297,3 @@ class Invitations:
             delta_spent=ledger.deltas(dataset.budget),
         )
         return judge(request)
-
-
-def _appraisal_of(session: Session) -> dict[str, Any]:
-    """Return what was found about a session's data for the history, since a person decides by it."""
-    if not session.forecast:
-        return {}
-    forecast = json.loads(session.forecast)
-    return {"source": session.source_digest, "records": session.n_records, "forecast": forecast}

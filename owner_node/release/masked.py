@@ -17,24 +17,16 @@ from common.progress import MASKING, Progress
 from common.wire.decoding import decode_batches
 from common.wire.encoding import has_tokens
 from common.workspace import Workspace
-from owner_node.config import PolicyConfig
 from owner_node.engines.fragments import count_missing, write_in_random_order
-from owner_node.engines.sampling import sampled
 from owner_node.engines.sharing import TURNS
 from owner_node.masking.arrays import SystemBits
-from owner_node.masking.foreseen import Forecast
 from owner_node.masking.mask import mask_table
 from owner_node.release.product import OwnerProduct, Prepared, SealedFile
-from owner_node.risk.foresee import foresee
 from owner_node.state.outbox import Outbox
 
 
 class Masked(OwnerProduct):
     """A fragment of masked records."""
-
-    def forecast(self, prepared: Prepared, policy: PolicyConfig) -> Forecast:
-        """Forecast the effect of masking, for a person who decides; a large table is sampled."""
-        return foresee(*sampled(prepared.records, prepared.tasks), policy, for_person=True)
 
     def produce(
         self,

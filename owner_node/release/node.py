@@ -19,7 +19,6 @@ from owner_node.config import OwnerConfig
 from owner_node.linking.linkage_key import NoLinkageKeyError
 from owner_node.loading import UnsendableSchemaError
 from owner_node.release.appraisal import Appraisal
-from owner_node.release.decisions import LONGEST_HOLD
 from owner_node.release.invitations import Invitations
 from owner_node.release.measuring import Measuring
 from owner_node.release.production import Production
@@ -36,7 +35,7 @@ from owner_node.state.answers import (
     SignedHead,
     SpentError,
 )
-from owner_node.state.session import CHARGED, FINAL, TRANSITIONS, SessionEvent, SessionState
+from owner_node.state.session import CHARGED, FINAL, LONGEST_HOLD, TRANSITIONS, SessionEvent, SessionState
 from owner_node.state.sessions import Session
 from owner_node.trust import Trust
 
@@ -81,7 +80,7 @@ class Node:
         self._owner = Owner(config, aggregator, records, signer, trust, clock)
         self._rejected: dict[str, set[tuple[str, str]]] = {}
         self._appraisal = Appraisal(self._owner)
-        self.invitations = Invitations(self._owner, self._appraisal)
+        self.invitations = Invitations(self._owner)
         self.production = Production(self._owner, self._appraisal)
         self.measuring = Measuring(self._owner, self._appraisal)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from common.arrays import Int64Array
 from common.errors import IntegrityError, ProtocolError, UsageError
-from common.model.fragment import Addendum, FragmentStatement
+from common.model.fragment import Addendum, FragmentStatement, n_records
 from common.model.rounds import (
     NUMBER_BYTES,
     RoundDocument,
@@ -23,7 +23,6 @@ from common.model.rounds import (
     chained,
 )
 from common.planning.synthetic import check_delta, design_of
-from common.release.summary import n_records
 from common.synthesis.plausible import fault_of_sums
 from common.synthesis.schedule import Design, Round, RoundSums, next_round
 from common.synthesis.sums import LARGEST_SUM, Masks, add_answers, check_sums

@@ -24,12 +24,11 @@ from common.progress import Progress
 from common.synthesis.binning import Attributes
 from common.synthesis.schedule import Round
 from common.workspace import Workspace
-from owner_node.config import DatasetConfig, PolicyConfig
+from owner_node.config import DatasetConfig
 from owner_node.config.engine import EngineKind
 from owner_node.engines.matched import PERSON_BYTES, MatchedRecords, pin_to_match, read_persons
 from owner_node.engines.pinned import IN_MEMORY, AnyEngine, PinnedRecords, pin
 from owner_node.ledger.budget_terms import Column
-from owner_node.masking.foreseen import Forecast
 from owner_node.masking.tasks import AttributeTask, mask_tasks
 from owner_node.release.trial import placed
 from owner_node.state.outbox import Outbox
@@ -139,10 +138,6 @@ class SealedFile:
 
 class OwnerProduct(ABC):
     """What of a release depends on what it is made of, for an owner."""
-
-    @abstractmethod
-    def forecast(self, prepared: Prepared, policy: PolicyConfig) -> Forecast | None:
-        """Forecast what becomes of the data; None if nothing of it depends on them."""
 
     @abstractmethod
     def produce(

@@ -9,18 +9,12 @@ from common.arrays import Int64Array
 from common.errors import InternalError
 from common.synthesis.binning import Attributes
 from common.synthesis.schedule import Round
-from owner_node.config import PolicyConfig
-from owner_node.masking.foreseen import Forecast
-from owner_node.release.product import OwnerProduct, Prepared, SealedFile
+from owner_node.release.product import OwnerProduct, SealedFile
 from owner_node.synthesis.crossed import Member, group_answer
 
 
 class Synthetic(OwnerProduct):
     """Answers to the rounds of a synthetic release."""
-
-    def forecast(self, _prepared: Prepared, _policy: PolicyConfig) -> Forecast | None:
-        """Return nothing: what is expected of the records follows from the plan."""
-        return None
 
     def produce(self, *_arguments: object, **_named: object) -> SealedFile:
         """Refuse: owners of synthetic releases send no records."""

@@ -9,9 +9,13 @@ table lacks is an error. `publish` is allowed from `sealed` on, because the answ
 have been lost.
 """
 
+from datetime import timedelta
 from enum import StrEnum
 
 from common.errors import ProtocolError
+
+LONGEST_HOLD = timedelta(days=30)
+"""How long a reservation is held at most before a person may return it, whatever deadline was stated."""
 
 
 class SessionState(StrEnum):

@@ -41,8 +41,14 @@ def named(session: Session) -> dict[str, Any]:
     return {**names, "plan_digest": session.plan_digest}
 
 
-def plan_document(session: Session, owner: OwnerConfig, decisions: Decisions) -> dict[str, Any]:
-    """Return everything that a person needs to decide about a plan, or what is known of one not yet made."""
+def plan_document(
+    session: Session, owner: OwnerConfig, decisions: Decisions, problem: str = ""
+) -> dict[str, Any]:
+    """Return everything that a person needs to decide about a plan, or what is known of one not yet made.
+
+    Args:
+        problem: Why its data cannot be used, as `owner_node.views.appraisal.appraise` returns it.
+    """
     approval = decisions.approvals.newest(session)
     held = decisions.approvals.held(session, owner.console.oidc)
     known: dict[str, Any] = {
@@ -67,6 +73,7 @@ def plan_document(session: Session, owner: OwnerConfig, decisions: Decisions) ->
     if configured is not None:
         (balance,) = balances(owner, decisions.ledger, [configured.budget])
     view = request_view(session, read, owner, None if balance is None else balance["remaining"])
+    view["problem"] = problem
     return {
         **view, "budget": None if configured is None else configured.budget, "balance": balance,
         "limits": limits_of(view, owner.policy), "verdict": verdict_of(view, owner.policy), **known,

@@ -1,7 +1,7 @@
 """What a plan comes down to for its owner: one document, which text, pages, the decision and `--json` show.
 
-It knows one intruder, the one that the policy expects (`known`), and one figure for it: the one that was
-stored before a person was asked (`owner_node.masking.foreseen`). Attacks by others come from a trial of the
+It knows one intruder, the one that the policy expects (`known`), and one figure for it: the one that is
+stored with the plan (`owner_node.views.appraisal`). Attacks by others come from a trial of the
 plan. They are named as others, and no limit of the policy speaks of them.
 """
 
@@ -16,12 +16,6 @@ from owner_node.config import PolicyConfig
 from owner_node.consent.data_limits import LimitLine, data_limits, reidentified_line
 from owner_node.masking.foreseen import Forecast, Reidentification
 from owner_node.risk.attacks import LINKING, WORDS
-from owner_node.state.session import SessionState
-
-_UNUSABLE = (
-    "the data could not be used as planned when the plan arrived: none of its effects is known, and linking "
-    "would end the release"
-)
 
 
 def limits_of(plan: Mapping[str, Any], policy: PolicyConfig) -> list[dict[str, Any]]:
@@ -99,6 +93,16 @@ class _Counted:
         return None if self.n is None else number_of(share, self.n)
 
 
+def unusable_text(problem: str) -> str:
+    """Return what follows for a plan that waits if its data cannot be used; empty without a problem."""
+    if not problem:
+        return ""
+    return (
+        f"the data could not be used as planned ({problem}): none of its effects on them is known, and "
+        "linking will end the release unless that passes"
+    )
+
+
 def verdict_of(
     plan: Mapping[str, Any], policy: PolicyConfig, preview: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -118,10 +122,8 @@ def verdict_of(
     forecast = _forecast_of(plan)
     limits = limits_of(plan, policy)
     names = [attribute["name"] for attribute in plan["attributes"]]
-    # A plan that waits has a forecast, unless its data could not be used.
-    unusable = forecast is None and n is None and plan["state"] == SessionState.AWAITING_APPROVAL
     return {
-        "unusable": _UNUSABLE if unusable else "",
+        "unusable": unusable_text(plan.get("problem", "")),
         "exceeded": [exceeded_text(line) for line in limits if line["kept"] is False],
         "attributes": names,
         "records": n,

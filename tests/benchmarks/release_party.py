@@ -17,9 +17,9 @@ from aggregator.release.assembly import assemble
 from aggregator.release.publication import ReleaseFolder
 from aggregator.release.records import to_release
 from common.arrays import random_order, sortable
+from common.model.fragment import n_records
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType
-from common.release.summary import n_records
 from common.wire.decoding import decode_batches
 from common.wire.encoding import TOKEN_BYTES, encode, has_tokens
 from common.workspace import Workspace

@@ -14,6 +14,7 @@ from owner_node.release.approvals import Person
 from owner_node.state.answers import Failure
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
+from owner_node.views.appraisal import appraise
 from tests.fakes.offering import Offering
 
 
@@ -52,8 +53,15 @@ def events(offering: Offering, event: str) -> list[str]:
     return [line.rule for line in offering.records.history.entries(event=event)]
 
 
+def looked_at(offering: Offering, release: str = "r1") -> str:
+    """Let a person look at a plan; return why its data cannot be used."""
+    return appraise(session(offering, release), offering.config)
+
+
 def approve(offering: Offering, release: str = "r1") -> None:
-    """Let a person agree to what a session says now."""
+    """Let a person agree to what a session says now, and look at it before if nobody has."""
+    if not session(offering, release).source_digest:
+        looked_at(offering, release)
     with offering.records.db.transaction() as tx:
         offering.records.approvals.approve(tx, session(offering, release), Person("vera"), timedelta(hours=1))
 

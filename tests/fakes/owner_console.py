@@ -22,6 +22,9 @@ from owner_node.console.serving import application, person_of
 from owner_node.release.approvals import Person
 from tests.fakes.offering import Offering
 
+APPRAISING = 'id="appraising"'
+"""What a page has as long as it waits for the data of its plan."""
+
 
 @dataclass
 class Answer:
@@ -77,7 +80,8 @@ class OwnerConsole:
         response = connection.getresponse()
         answer = Answer(response.status, response.read().decode(), response)
         connection.close()
-        return answer
+        # As a page does in a browser, while the data of a plan are loaded.
+        return self.ask("GET", path) if APPRAISING in answer.body else answer
 
     def sign_in(self, name: str = "vera") -> None:
         """Follow a one-time link."""

@@ -14,9 +14,8 @@ from aggregator.release.linking import LinkingResult, link
 from common.arrays import random_order
 from common.canonical import digest
 from common.errors import ConflictError, UnusableDataError
-from common.model.fragment import Addendum, contradictions
+from common.model.fragment import Addendum, contradictions, n_records
 from common.model.plan import Linking, Plan
-from common.release.summary import n_records
 from owner_node.release.product import read_selection
 from tests.fakes.releases import by_token, joined, make_plan, small_workspace, through_file
 

@@ -17,6 +17,7 @@ from owner_node.release.request_view import request_view
 from owner_node.state.answers import RefusedBeforeError
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
+from owner_node.views.appraisal import appraise
 from owner_node.views.plan import with_trial
 from owner_node.views.verdict import verdict_of
 from tests.fakes.offering import Offering
@@ -48,7 +49,9 @@ def asked(offering: Offering, release: str = "r1") -> Plan:
 
 
 def approve(offering: Offering, release: str = "r1", valid: timedelta = DAY) -> None:
-    """Approve as the command does."""
+    """Look at a plan and approve it, as the command does."""
+    if not session(offering, release).source_digest:
+        appraise(session(offering, release), offering.config)
     with offering.records.db.transaction() as tx:
         offering.records.approvals.approve(tx, session(offering, release), VERA, valid)
 
@@ -259,6 +262,7 @@ def test_a_request_is_one_page(offering):
     plan = offering.plan(offering.node.invitations.describe("r1", "cohort"), "r1", k="5")
     plan = replace(plan, purpose="an audit of care " * 23 + "only")
     assert offering.node.invitations.consent("r1", plan.digest, offering.offer(plan)) is None
+    assert appraise(session(offering), offering.config) == ""
     document = request_view(session(offering), plan, offering.config, Decimal("1.999999999996"))
     document |= {"budget": "cohort", "rule": 'policy.approval = "manual"', "approval": None}
     alone = {"baseline": 0.01, "control": None}

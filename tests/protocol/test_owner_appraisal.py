@@ -1,4 +1,4 @@
-"""The owner's data: foreseen for a person who decides, loaded once, and pinned when they are linked."""
+"""The owner's data: foreseen for a person who looks, loaded once, and pinned when they are linked."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +13,7 @@ from owner_node.masking.foreseen import Forecast
 from owner_node.release.appraisal import MOST_KEPT
 from owner_node.state.answers import Failure
 from owner_node.state.session import SessionState
-from tests.fakes.offered_plans import approve, consent, events, offered, session, under
+from tests.fakes.offered_plans import approve, consent, looked_at, offered, session, under
 from tests.fakes.offering import N_RECORDS, Offering
 
 POLICY = Failure.of("refused")
@@ -40,20 +40,6 @@ def test_the_owner_is_told_what_to_expect(offering: Offering) -> None:
     assert line.details["forecast"]["unchanged_values"] == format(found.unchanged_values, "f")
     assert line.details["records"] == str(N_RECORDS) == str(session(offering).n_records)
     assert offering.kinds() == ["reserve"]
-
-
-def test_what_is_worth_less_than_its_means_is_warned_of(
-    offering: Offering, caplog: pytest.LogCaptureFixture
-) -> None:
-    """With an epsilon too small for the data the log says so before consent, by name and without numbers."""
-    under(offering, approval="manual")
-    assert not consent(offering, offered(offering, epsilon="0.01"))
-    (record,) = [each for each in caplog.records if each.name == "owner_node.release.appraisal"]
-    assert record.getMessage() == "the fragment is expected to be worth less than its means"
-    assert record.__dict__["attributes"] == ["age"]
-    caplog.clear()
-    assert not consent(offering, offered(offering, "r2", epsilon="1"))
-    assert not [each for each in caplog.records if each.name == "owner_node.release.appraisal"]
 
 
 def test_data_that_changed_since_consent(offering: Offering) -> None:
@@ -134,48 +120,67 @@ def test_memory_holds_the_data_of_few_releases(offering: Offering) -> None:
     assert offering.node.production.link("r0", plans[0].digest).n_records == N_RECORDS
 
 
-def test_a_person_sees_the_forecast_before_deciding(offering: Offering) -> None:
-    """While a person is waited for the forecast is in the session, no data are in memory, and nothing that is
-    repeated loads them again; after the approval the same data keep the same forecast.
+def test_consent_loads_nothing_and_who_looks_stores_the_forecast(offering: Offering) -> None:
+    """While a person is waited for no data are loaded, however often the plan comes; who looks stores what
+    the data are in for, and the same data keep the same forecast, also if they cannot be read for a time.
     """
     under(offering, approval="manual")
     plan = offered(offering)
-    assert not consent(offering, plan)
-    told = session(offering).forecast
-    assert Forecast.from_text(told).attributes
-    assert not offering.node._appraisal._kept
     content = offering.source.read_text()
+    offering.source.unlink()
+    assert not consent(offering, plan)
+    assert session(offering).forecast == ""
+    offering.source.write_text(content)
+    assert looked_at(offering) == ""
+    forecast = session(offering).forecast
+    assert Forecast.from_text(forecast).attributes
+    assert not offering.node._appraisal._kept
     offering.source.write_text(content.replace("p1,", "p1,9999", 1))
+    assert "9999" not in looked_at(offering) != ""
     assert not consent(offering, plan)
     offering.source.write_text(content)
+    assert looked_at(offering) == ""
     approve(offering)
     offering.restart()
     assert consent(offering, plan)
-    assert session(offering).forecast == told
+    assert session(offering).forecast == forecast
     assert offering.kinds() == ["reserve"]
 
 
 @pytest.mark.parametrize("usable", [True, False])
 def test_data_that_changed_while_a_person_decided(offering: Offering, *, usable: bool) -> None:
-    """An approval is of the data that the forecast was of: other data are foreseen and approved anew, also
-    where those before could not be used.
+    """An approval is of the data that its person saw: once somebody has seen others they are approved anew,
+    also where those before could not be used.
     """
     under(offering, approval="manual")
     plan = offered(offering)
     if not usable:
         offering.source.unlink()
     consent(offering, plan)
-    before = session(offering)
-    offering.write_source(seed=2)
     approve(offering)
+    before = session(offering)
+    assert bool(before.source_digest) == usable
+    offering.write_source(seed=2)
+    assert looked_at(offering) == ""
     assert not consent(offering, plan)
     after = session(offering)
     assert (after.state, offering.kinds()) == (SessionState.AWAITING_APPROVAL, [])
     assert after.source_digest != before.source_digest
     assert after.forecast != before.forecast
-    asked = 'policy.approval = "manual"'
-    changed = f"{asked}; the data changed while the release waited"
-    assert events(offering, "awaiting-approval") == [asked, changed]
-    assert not consent(offering, plan)
     approve(offering)
     assert consent(offering, plan)
+    assert offering.node.production.link("r1", plan.digest).n_records == N_RECORDS
+
+
+def test_data_that_changed_unseen_are_not_linked(offering: Offering) -> None:
+    """Consent does not look at the data; linking finds that they are not those that were approved."""
+    under(offering, approval="manual")
+    plan = offered(offering)
+    consent(offering, plan)
+    approve(offering)
+    offering.write_source(seed=2)
+    assert consent(offering, plan)
+    with pytest.raises(DataChangedError) as caught:
+        offering.node.production.link("r1", plan.digest)
+    assert offering.node.fail("r1", caught.value).code == "data_changed"
+    assert offering.kinds() == ["reserve", "return"]

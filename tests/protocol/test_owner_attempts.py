@@ -16,11 +16,11 @@ from owner_node.config import KnownAggregator
 from owner_node.masking.foreseen import Forecast
 from owner_node.release.approvals import Person
 from owner_node.release.attempts import PERIOD, Allowance
-from owner_node.release.decisions import LONGEST_HOLD, Decisions
+from owner_node.release.decisions import Decisions
 from owner_node.release.invitations import LATEST_DEADLINE
 from owner_node.state.answers import Failure, RefusedBeforeError
-from owner_node.state.session import SessionState
-from tests.fakes.offered_plans import approve, consent, offered, session, under
+from owner_node.state.session import LONGEST_HOLD, SessionState
+from tests.fakes.offered_plans import approve, consent, looked_at, offered, session, under
 from tests.fakes.offering import N_RECORDS, Offering
 
 DAY = timedelta(days=1)
@@ -69,6 +69,7 @@ def test_a_limit_on_data_is_a_matter_of_a_person(offering: Offering, key: str) -
         release = f"r{number}"
         plan = offered(offering, release, epsilon="1")
         assert not consent(offering, plan)
+        assert looked_at(offering, release) == ""
         assert Forecast.from_text(session(offering, release).forecast).attributes
         assert session(offering, release).state is SessionState.AWAITING_APPROVAL
         approve(offering, release)

@@ -21,7 +21,7 @@ from deploy.local_setup import free_port, make_setup, section, share_linkage_key
 from tests.benchmarks.daemon_memory import memory
 from tests.consoles import Visitor, link_of
 from tests.fakes.oidc_provider import oidc_provider
-from tests.fakes.owner_console import Answer
+from tests.fakes.owner_console import APPRAISING, Answer
 from tests.system.small_owners import (
     answer_of,
     ask,
@@ -70,7 +70,8 @@ class Browser:
 
     def approve(self, path: str, release: str) -> Answer:
         """Approve the plan that a page shows, with its form."""
-        page = self.ask("GET", path).body
+        while APPRAISING in (page := self.ask("GET", path).body):
+            pass
         form = {
             name: page.split(f'name="{name}" value="')[1].split('"')[0]
             for name in ("csrf", "digest", "source")

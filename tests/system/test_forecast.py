@@ -18,7 +18,6 @@ from tests.system.small_owners import (
     declared,
     identifiers,
     ledger,
-    logs,
     people,
     policy,
     spends,
@@ -100,9 +99,11 @@ def test_within_the_limit_the_forecast_is_in_the_history(cluster: LocalCluster) 
 
 
 def test_data_without_use_are_warned_of(cluster: LocalCluster) -> None:
-    """An epsilon so small that the means would do is warned of in the owner's log, before a person agrees."""
-    command, _ = asked(cluster, "useless", attributes="income,admitted", epsilon="0.01", k="5")
-    assert "the fragment is expected to be worth less than its means" in logs(cluster)
+    """An epsilon so small that the means would do is said before a person agrees, and agreed to."""
+    command, plan = asked(cluster, "useless", attributes="income,admitted", epsilon="0.01", k="5")
+    assert plan["verdict"]["loss"]
+    assert plan["verdict"]["worthless"]
+    assert ask(cluster, "owner-node", "approve", "useless", "--yes", owner="a")[0] != ExitCode.DONE
     assert (
         ask(cluster, "owner-node", "approve", "useless", "--yes", "--anyway", owner="a")[0] == ExitCode.DONE
     )

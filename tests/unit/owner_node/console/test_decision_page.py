@@ -12,6 +12,7 @@ from common.daemon.console import ConsoleSection, OidcSection
 from owner_node.config import PolicyConfig
 from owner_node.release.approvals import Person
 from owner_node.release.decisions import Decisions
+from owner_node.views.appraisal import appraise
 from owner_node.views.decision import decision_document
 from tests.browser import browser
 from tests.fakes.offering import Offering
@@ -53,6 +54,7 @@ def test_the_print_says_who_decided_what_when_about_which_digest(tmp_path):
             Person("otto@north.example", "https://login.example 18"),
             Person("dora@north.example", "https://login.example 17"),
         )
+        assert appraise(decisions.find("r1"), console.offering.config) == ""
         for person in persons:
             decisions.approve("r1", "", person, timedelta(hours=1))
         assert node.invitations.decided("r1")
@@ -103,11 +105,16 @@ def test_the_paper_names_whose_approval_was_used(tmp_path):
         )
         return found["verdict"], [each["by"] for each in found["persons"]]
 
+    def look() -> None:
+        assert appraise(Decisions(offering.records.db, offering.now).find("r1"), offering.config) == ""
+
+    look()
     approve("early")
     offering.later = timedelta(hours=2)
     approve("vera@north.example", "https://login.example 16")
     offering.write_source(seed=2)
     approve("dora@north.example", "https://login.example 17")
+    look()
     assert invitations.consent("r1", plan.digest, offer) is None
     assert paper() == ("Not decided yet.", [])
     approve("removed", "https://login.example 18")

@@ -1,11 +1,13 @@
 """The verdict on the pages of an owner: with a worthless result, and after a refusal."""
 
 from decimal import Decimal
+from html import unescape
 
 from common.clock import utc_now
 from common.words.masked import MaskedWords
 from owner_node.cli.requests import brief, show_request
 from owner_node.release.decisions import Decisions
+from owner_node.views.appraisal import appraise
 from owner_node.views.plan import plan_document
 from tests.fakes.offering import N_RECORDS
 from tests.fakes.owner_console import owner_console
@@ -36,6 +38,7 @@ def test_a_plan_that_a_person_refused_keeps_its_verdict(tmp_path):
         console.sign_in()
         decisions = Decisions(console.offering.records.db, utc_now)
         config = console.offering.config
+        assert appraise(decisions.find("r1"), config) == ""
         before = plan_document(decisions.find("r1"), config, decisions)["verdict"]
         form = {name: text for name, text in console.approval().items() if name in ("csrf", "digest")}
         assert console.ask("POST", f"{PLAN}/refuse", form | {"reason": "no vote"}).status == 303
@@ -71,6 +74,7 @@ def test_a_limit_that_is_exceeded_is_said_first(tmp_path):
     with owner_console(tmp_path, max_reidentified=Decimal("0.0001")) as console:
         console.sign_in()
         decisions = Decisions(console.offering.records.db, utc_now)
+        assert appraise(decisions.find("r1"), console.offering.config) == ""
         document = plan_document(decisions.find("r1"), console.offering.config, decisions)
         found = document["verdict"]
         assert found["intruder"]["kept"] is False
@@ -90,10 +94,11 @@ def test_data_that_cannot_be_used_are_said_first(tmp_path):
     with owner_console(tmp_path, usable=False, max_reidentified=Decimal("0.5")) as console:
         console.sign_in()
         decisions = Decisions(console.offering.records.db, utc_now)
-        document = plan_document(decisions.find("r1"), console.offering.config, decisions)
+        problem = appraise(decisions.find("r1"), console.offering.config)
+        document = plan_document(decisions.find("r1"), console.offering.config, decisions, problem)
         said = document["verdict"]["unusable"]
         assert said.startswith("the data could not be used as planned")
         assert said[:60] in " ".join(brief(document)[1:4])
         pages = [" ".join(console.ask("GET", path).body.split()) for path in (PLAN, f"{PLAN}/decision")]
         for page in pages:
-            assert said[1:] in page[page.index("What it comes down to") :][:400]
+            assert said[1:] in unescape(page[page.index("What it comes down to") :][:600])
