@@ -218,7 +218,7 @@ def read_secret(path: Path) -> str:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds a lock file of `exclusive_lock`."""
+    """Return True if a process holds a lock file of `exclusive_lock`."""
     try:
         with path.open("rb") as stream:
             # An orderly end empties the file, so that the lock itself is seldom touched from outside.

@@ -19,6 +19,6 @@ def serve(
     log.start(log_level)
     settings = load(config)
     served = bool(settings.console.listen)
-    beside = console_beside(settings.path, served=served) if with_console else nullcontext()
-    with beside:
+    child = console_beside(settings.path, served=served) if with_console else nullcontext()
+    with child:
         process.run(daemon.serve(settings))

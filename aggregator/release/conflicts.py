@@ -189,16 +189,16 @@ def conflicts(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> tuple
     if len(request.groups) == 1 and 1 < len(request.owners) <= len(held) == n_declared:
         what = "every owner holds other attributes, and in the horizontal layout all hold the same"
         return (Conflict("", "", what, "ask for --layout vertical, or correct --dataset"),)
-    homes = groups_of_attributes(request.groups, holders(request, schemas))
+    owner_groups = groups_of_attributes(request.groups, holders(request, schemas))
     faults: list[Conflict] = []
     for group, owners in enumerate(request.groups):
-        wanted = [name for name, home in homes.items() if group in home]
+        wanted = [name for name, home in owner_groups.items() if group in home]
         faults += _within(owners, wanted, schemas)
         faults += _other_following(request, owners, wanted, schemas)
         if request.product.rules.whole_records:
             faults += _other_rules(owners, wanted, schemas)
-    faults += _between(request, homes, schemas)
-    faults += _following_elsewhere(request, homes, schemas)
+    faults += _between(request, owner_groups, schemas)
+    faults += _following_elsewhere(request, owner_groups, schemas)
     faults += _several_records(request, schemas)
     faults += [
         Conflict(owner, "", what, fix)
@@ -315,15 +315,17 @@ def _other_following(
 
 
 def _following_elsewhere(
-    request: ReleaseArguments, homes: Mapping[str, Sequence[int]], schemas: Mapping[str, Schema]
+    request: ReleaseArguments, owner_groups: Mapping[str, Sequence[int]], schemas: Mapping[str, Schema]
 ) -> list[Conflict]:
     """Return the attributes that follow others and whose names another group has, too."""
     taken: dict[str, str] = {}
     for group, owners in enumerate(request.groups):
-        taken |= {name: owners[0] for name, home in homes.items() if group in home and name not in taken}
+        taken |= {
+            name: owners[0] for name, home in owner_groups.items() if group in home and name not in taken
+        }
     faults = []
     for owners in request.groups:
-        for each in derivable(schemas[owners[0]].following, homes, request.attributes):
+        for each in derivable(schemas[owners[0]].following, owner_groups, request.attributes):
             other = taken.setdefault(each.name, owners[0])
             if other != owners[0]:
                 what = f"it follows {each.base} here, and {other} has an attribute of this name, too"
@@ -363,11 +365,11 @@ def _alike(declarations: Sequence[Attribute | None]) -> bool:
 
 
 def _between(
-    request: ReleaseArguments, homes: Mapping[str, Sequence[int]], schemas: Mapping[str, Schema]
+    request: ReleaseArguments, owner_groups: Mapping[str, Sequence[int]], schemas: Mapping[str, Schema]
 ) -> list[Conflict]:
     """Return the conflicts between groups: each attribute belongs to one, and only its owners hold it."""
     faults = []
-    for name, (first, *others) in homes.items():
+    for name, (first, *others) in owner_groups.items():
         known = request.groups[first]
         if others:
             faults += [

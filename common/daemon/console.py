@@ -81,7 +81,7 @@ class OidcSection(Section):
             raise Contradictions([("viewers", f" names {twice[0]}, who is an approver")])
 
     def decides(self, name: str, subject: str) -> bool:
-        """Whether a person who signed in may decide.
+        """Return True if a person who signed in may decide.
 
         Args:
             name: The entry that named the person when they signed in.

@@ -157,30 +157,30 @@ class Property:
     parse: Callable[[Any], Any] = bool
     """Returns the value that a document states, or raises a ValueError."""
     word: str = ""
-    """What files and documents say for True."""
+    """The word of files and documents for True."""
     fits: Callable[["Attribute"], object] = lambda _: True
-    """Whether an attribute can have its value."""
+    """True if an attribute can have its value."""
     rule: str = ""
     """Why not, as a format of the attribute."""
     alone: Callable[["Attribute"], tuple[int, ...]] = lambda _: ()
     """Returns the values, in resolution units, that are counted by themselves where it is set."""
     is_required: bool = False
-    """Whether documents state the default, too."""
+    """True if documents state the default, too."""
     summary: str = ""
-    """What an owner reads where it is set, as a format of the attribute."""
+    """Shown to an owner where it is set: a format of the attribute."""
     of_domain: str = ""
-    """What it adds to the domain where it is set, for pages, plans and codebooks, as a format."""
+    """Addition to the domain where it is set, for pages, plans and codebooks: a format."""
     feature: str = ""
     """The feature that a plan uses by it; empty for none (`common.model.compatibility`)."""
     since: str = "0.2.0"
     """The first version that knows this feature."""
     of_derived: bool = False
-    """Whether derived attributes use this feature, too."""
+    """True if derived attributes use this feature, too."""
     unplaced: str = ""
     """Values that have no place in the order of the others and can only be counted, in words."""
 
     def is_set(self, attribute: "Attribute") -> bool:
-        """Whether an attribute declares it."""
+        """Return True if an attribute declares it."""
         return attribute.type in self.types and bool(getattr(attribute, self.field) != self.default)
 
     def read(self, written: Any, _read: Mapping[str, Any]) -> Any:
@@ -240,7 +240,7 @@ class _Spikes(Property):
             return f"{len(spikes)} spikes, at most {MOST_SPIKES} are possible"
         if not (attribute.lower <= spikes[0] and spikes[-1] <= attribute.upper):
             return f"a spike is outside the domain, {attribute.min} to {attribute.max}"
-        # Between two spikes there is a value that is none.
+        # Between two spikes there is a value that has no spike.
         if any(after - before < _SPIKES_APART for before, after in pairwise(spikes)):
             return "spikes are in order, with at least one value between two"
         return None
@@ -352,7 +352,7 @@ class MalformedProperty(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Derivation(Document):
-    """A public table by which another attribute determines the values of one."""
+    """A public table by which another attribute determines values; documents have them as `attribute`."""
 
     base: str = field(metadata={"name": "follows"})
     """Name of the attribute that determines it."""
@@ -461,7 +461,7 @@ class Attribute(Document):
 
     @property
     def settings(self) -> str:
-        """What its owner declares about it, but for type and domain, in words."""
+        """Declared properties in words, without type and domain."""
         if self.derivation is not None:
             return f"follows {self.derivation.base}"
         return ", ".join(

@@ -46,8 +46,8 @@ def make_plan(
             used.
     """
     g = max(schemas[owner].max_records_per_person for owner in arguments.owners)
-    homes = groups_of_attributes(arguments.groups, holders(arguments, schemas))
-    held = [_attributes_of(arguments, group, homes, schemas) for group in range(len(arguments.groups))]
+    owner_groups = groups_of_attributes(arguments.groups, holders(arguments, schemas))
+    held = [_attributes_of(arguments, group, owner_groups, schemas) for group in range(len(arguments.groups))]
     own = {owner: schemas[owner] for owner in arguments.owners}
     zeros, stated = resolve_facts(
         arguments.facts, Held.of(tuple(chain.from_iterable(held)), own, arguments.attributes)
@@ -232,11 +232,14 @@ def _linking(arguments: ReleaseArguments, tasks: Sequence[Task], *, tokens: bool
 
 
 def _attributes_of(
-    arguments: ReleaseArguments, group: int, homes: Mapping[str, Sequence[int]], schemas: Mapping[str, Schema]
+    arguments: ReleaseArguments,
+    group: int,
+    owner_groups: Mapping[str, Sequence[int]],
+    schemas: Mapping[str, Schema],
 ) -> tuple[Attribute, ...]:
     """Return a group's attributes, in the requested order, or else as its first owner declares them."""
     held = schemas[arguments.groups[group][0]].by_name
-    return tuple(held[name] for name in arguments.attributes or held if group in homes.get(name, ()))
+    return tuple(held[name] for name in arguments.attributes or held if group in owner_groups.get(name, ()))
 
 
 def _in_order(arguments: ReleaseArguments, groups: Sequence[Sequence[Attribute]]) -> tuple[Attribute, ...]:
@@ -275,10 +278,12 @@ def groups_of_attributes(
         have been meant for, so that every conflict can be reported.
     """
     times = Counter(owner for owners in groups for owner in owners)
-    return {name: _homes(groups, set(having), times) for name, having in held_by.items()}
+    return {name: _owner_groups(groups, set(having), times) for name, having in held_by.items()}
 
 
-def _homes(groups: Sequence[Sequence[str]], having: set[str], times: Mapping[str, int]) -> tuple[int, ...]:
+def _owner_groups(
+    groups: Sequence[Sequence[str]], having: set[str], times: Mapping[str, int]
+) -> tuple[int, ...]:
     exactly = [index for index, owners in enumerate(groups) if set(owners) == having]
     if exactly:
         return (exactly[0],)

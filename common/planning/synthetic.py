@@ -70,7 +70,7 @@ def design_of(plan: Plan, n_records: int | None = None) -> Design:
         rules=tuple(rule_codes(each, plan.attributes) for each in plan.structural_zeros),
         split=synthesis.split,
         named_pairs=tuple(tuple(map(places.__getitem__, pair)) for pair in synthesis.pairs),
-        homes=tuple(group_of[each.name] for each in plan.attributes) if across else (),
+        owner_groups=tuple(group_of[each.name] for each in plan.attributes) if across else (),
     )
 
 
@@ -272,12 +272,12 @@ def epsilon_against_all(design: Design) -> Decimal:
     δ stays as it is. Of Gaussian noise one of h shares is left: ρ is h times as large, and its ε at most that
     of Bun and Steinke 2016, Proposition 1.3. Of Laplace noise the owner's own part is left (`FLOOR`).
     """
-    honest = max(map(design.honest, range(design.n_groups)))
-    if honest == 1:
+    n_honest = max(map(design.n_honest, range(design.n_groups)))
+    if n_honest == 1:
         return design.epsilon
     if not design.delta:
         return design.epsilon * FLOOR
-    rho = zcdp_rho(design.epsilon, design.delta) * honest
+    rho = zcdp_rho(design.epsilon, design.delta) * n_honest
     return plain(Context(prec=2, rounding=ROUND_CEILING).plus(_epsilon_of(rho, design.delta)))
 
 

@@ -94,7 +94,7 @@ _FEW, _LEAST_LEFT = 128, 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class MaskingParams:
     """How one owner masked an attribute."""
 
     planned: PlannedAttribute
@@ -225,7 +225,7 @@ class MaskedValues:
     def __init__(
         self,
         attribute: Attribute,
-        ways: Sequence[Way],
+        ways: Sequence[MaskingParams],
         units: Int64Array,
         labels: Sequence[int] = (),
         *,
@@ -356,7 +356,9 @@ class MaskedValues:
         shares: Float64Array = np.clip((counts + noise_of_counts) / counts.sum(), 0, 1)
         return shares
 
-    def _of_owner(self, way: Way, shapes: np.random.Generator, noise: np.random.Generator) -> DrawnLists:
+    def _of_owner(
+        self, way: MaskingParams, shapes: np.random.Generator, noise: np.random.Generator
+    ) -> DrawnLists:
         if way.planned.rules.carrier is COUNTS:
             share = way.n_records / self._counts.sum()
             counts = from_counts(self._counts * share, way.count_scale, noise)
@@ -450,7 +452,7 @@ class MaskedValues:
         found = self._neumann(self._list)
         return float(self._list @ self._expected(self._within(found)) / (self._list @ self._list))
 
-    def _average(self, of: Callable[[Way], float]) -> float:
+    def _average(self, of: Callable[[MaskingParams], float]) -> float:
         """Return the average over the records of a number of their owner."""
         return float(self._shares @ np.array([of(way) for way in self._ways]))
 
@@ -476,7 +478,7 @@ class MaskedValues:
         largest = max(_SPIKE, _SPIKE_CLUSTERS * self._cluster)
         return SPIKE if self._cluster and np.diff(self._ends).max() > largest else ""
 
-    def _noise_variance(self, way: Way) -> float:
+    def _noise_variance(self, way: MaskingParams) -> float:
         planned = way.planned
         if planned.rules.carrier is not COUNTS:
             return 2 * way.noise_scale(self._attribute, self._range) ** 2
@@ -524,7 +526,7 @@ class MaskedValues:
         """Return the share of the records that got another value."""
         same = self._values[:, None] == self._values
 
-        def moved(way: Way) -> float:
+        def moved(way: MaskingParams) -> float:
             if not way.planned.rank_noise:
                 return 0.0
             return float(1 - joint_ranks(self._list.size, way.rank_scale)[same].sum() / self._list.size)

@@ -278,9 +278,9 @@ def csv_tables(path: Path, released: Iterable[Attribute]) -> Iterator[pa.Table]:
 
 
 _MOST_COUNTS = 1 << 21
-"""Of all tables: labels of categories, and cells of the tables of pairs."""
+"""Most counts of all tables: labels of categories, and cells of the tables of pairs."""
 _CELL_BYTES = 100
-"""Of the text of a range of numbers."""
+"""Most bytes of the text of a range of numbers."""
 
 
 def read_counts(path: Path, attributes: Sequence[Attribute]) -> pa.Table:

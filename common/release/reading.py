@@ -24,7 +24,7 @@ from common.model.plan import is_trial
 from common.model.schema import Attribute
 from common.planning.synthetic import design_of
 from common.release import estimates
-from common.release.attenuation import Distortion, MaskedValues, Way
+from common.release.attenuation import Distortion, MaskedValues, MaskingParams
 from common.release.beside import beside
 from common.release.count_estimates import NoisyCounts
 from common.release.counts import measured_in
@@ -204,10 +204,10 @@ class Release:
             )
         return self._masked_values[key]
 
-    def _ways(self, attribute: Attribute) -> list[Way]:
+    def _ways(self, attribute: Attribute) -> list[MaskingParams]:
         plan, records = self.verified.plan, self.verified.addendum.records
         return [
-            Way(planned, records[task.owner], plan.max_records_per_person)
+            MaskingParams(planned, records[task.owner], plan.max_records_per_person)
             for task in plan.tasks
             for planned in task.attributes
             if planned.name == attribute.name

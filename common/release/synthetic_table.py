@@ -117,7 +117,7 @@ class VerifiedTable:
 
     @property
     def design(self) -> Design:
-        """What the table follows from, beside the noisy counts."""
+        """All that the table follows from, without the noisy counts."""
         return self.made.measured.design
 
     @property

@@ -92,18 +92,18 @@ class Noise:
     """Its distribution."""
     size: int
     """Laplace: the scale t of the whole noise. Gaussian: the variance parameter of one share."""
-    honest: int = 1
+    n_honest: int = 1
     """h: how many shares make up the whole noise."""
     floor: int = 0
     """Scale of the discrete Laplace noise that each owner adds to its share; 0 for none."""
 
-    def shared(self, honest: int) -> "Noise":
+    def shared(self, n_honest: int) -> "Noise":
         """Return what each of several owners adds, where so many shares, h, make up this whole noise."""
-        if honest == 1:
+        if n_honest == 1:
             return self
         if self.kind is Kind.LAPLACE:
-            return Noise(self.kind, self.size, honest, -(-self.size // FLOOR))
-        return Noise(self.kind, max(-(-self.size // honest), LEAST_SHARE_VARIANCE), honest)
+            return Noise(self.kind, self.size, n_honest, -(-self.size // FLOOR))
+        return Noise(self.kind, max(-(-self.size // n_honest), LEAST_SHARE_VARIANCE), n_honest)
 
     def variance(self, n_shares: int) -> float:
         """Return the variance of the sum of all shares that are added.
@@ -114,7 +114,7 @@ class Noise:
             return float(self.size * n_shares)
         with localcontext(_EXACT):
             own = _laplace_variance(self.floor) * n_shares if self.floor else 0
-            return float(_laplace_variance(self.size) * n_shares / self.honest + own)
+            return float(_laplace_variance(self.size) * n_shares / self.n_honest + own)
 
 
 def _laplace_variance(scale: int) -> Decimal:
@@ -153,7 +153,7 @@ class Budget:
         whole = sum(weights, Decimal(0))
         return tuple(Budget(self.kind, weighted_share(self.amount, weight, whole)) for weight in weights)
 
-    def noise(self, n_tables: int, honest: int = 1) -> Noise:
+    def noise(self, n_tables: int, n_honest: int = 1) -> Noise:
         """Return the noise with which a number of tables costs the budget.
 
         Args:
@@ -164,7 +164,7 @@ class Budget:
             UsageError: If the noise is too large to be drawn.
         """
         whole = Fraction(2 * n_tables if self.kind is Kind.LAPLACE else n_tables) / Fraction(self.amount)
-        noise = Noise(self.kind, ceil(whole)).shared(honest)
+        noise = Noise(self.kind, ceil(whole)).shared(n_honest)
         if noise.size > MOST_SIZE:
             raise UsageError(
                 f"the noise of this budget would have a size of {noise.size}, more than {MOST_SIZE}",

@@ -57,7 +57,7 @@ def with_determined(
 def _is_determined(
     noisy: Int64Array, determined: Int64Array, first: Int64Array, second: Int64Array, variance: int
 ) -> bool:
-    """Whether every bin of the first attribute has but one of the second; their counts are in grains."""
+    """Return True if every bin of the first attribute has but one of the second; counts are in grains."""
     others = noisy[np.arange(noisy.shape[1]) != determined[:, np.newaxis]]
     if others.size == 0:
         return False

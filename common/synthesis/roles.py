@@ -18,7 +18,7 @@ from common.synthesis.schedule import Design, Question, Table
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class MessageContext:
     """What an owner's messages and noise are about."""
 
     release: str
@@ -62,7 +62,7 @@ class Shared:
 class Roles:
     """Who encrypts and who adds, and what; a function of the plan and of the sums of one-way counts."""
 
-    terms: Terms
+    terms: MessageContext
     design: Design
     asked: Sequence[Question]
     """The round in which tables of pairs are asked for."""

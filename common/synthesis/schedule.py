@@ -94,11 +94,11 @@ class Design:
     """What one-way counts and tables get of the budget; empty: `budget_split`."""
     named_pairs: tuple[Attributes, ...] = ()
     """The pairs whose tables are counted, ascending; empty: all."""
-    homes: tuple[int, ...] = ()
+    owner_groups: tuple[int, ...] = ()
     """Which group of owners has each attribute, of the same persons; empty where there is one group."""
 
     def __post_init__(self) -> None:
-        if self.homes and len(self.homes) != len(self.attributes):
+        if self.owner_groups and len(self.owner_groups) != len(self.attributes):
             raise ValueError("every attribute has a group of owners")
         if self.owners and len(self.owners) != self.n_groups:
             raise ValueError("every group has a number of owners")
@@ -110,7 +110,7 @@ class Design:
     @cached_property
     def n_groups(self) -> int:
         """How many groups of owners hold different attributes."""
-        return 1 + max(self.homes, default=0)
+        return 1 + max(self.owner_groups, default=0)
 
     @cached_property
     def n_owners(self) -> tuple[int, ...]:
@@ -142,7 +142,7 @@ class Design:
 
     def home(self, attribute: int) -> int:
         """Return which group of owners has an attribute."""
-        return self.homes[attribute] if self.homes else 0
+        return self.owner_groups[attribute] if self.owner_groups else 0
 
     def is_across(self, attributes: Attributes) -> bool:
         """Whether two groups of owners hold a pair of attributes."""
@@ -152,7 +152,7 @@ class Design:
         """Whether a round counts tables of attributes of two groups of owners."""
         return any(self.is_across(attributes_of(question)) for question in asked)
 
-    def honest(self, group: int) -> int:
+    def n_honest(self, group: int) -> int:
         """Return h, how many owners' shares make up the whole noise of what a group counts alone.
 
         Raises:
@@ -187,12 +187,12 @@ class Design:
         Raises:
             UsageError: If the noise is too large to be drawn.
         """
-        honest = 1 if self.is_across(attributes) else self.honest(self.home(attributes[0]))
-        return budget.noise(n_tables, honest)
+        n_honest = 1 if self.is_across(attributes) else self.n_honest(self.home(attributes[0]))
+        return budget.noise(n_tables, n_honest)
 
     def held_noise(self, noise: Noise, attributes: Attributes) -> Noise:
         """Return a holder's share of the noise of a table across groups, of which adders add the whole."""
-        return noise.shared(self.honest(min(map(self.home, attributes), key=self.order.index)))
+        return noise.shared(self.n_honest(min(map(self.home, attributes), key=self.order.index)))
 
     def variance(self, noise: Noise, attributes: Attributes) -> float:
         """Return the variance of all noise in the counts of some attributes.
@@ -230,7 +230,7 @@ class Design:
     def most_bins(self) -> int:
         """The most bins of a number."""
         most = most_bins(self.n_records, self.pair_variance, len(self.pairs))
-        return min(most, MOST_BINS_ACROSS) if self.homes else most
+        return min(most, MOST_BINS_ACROSS) if self.owner_groups else most
 
     def largest_binning(self, place: int) -> int:
         """Return how many bins an attribute can have; values alone and ranges of rules begin and end bins."""
@@ -292,7 +292,7 @@ def question_digest(question: Question) -> str:
         about = (*question.pair, *(binning.n_bins for binning in question.binnings))
         arrays = [part for each in question.binnings for part in (each.histogram.edges, each.labels)]
     noise = question.noise
-    about += (str(noise.kind), noise.size, noise.honest, noise.floor, [array.size for array in arrays])
+    about += (str(noise.kind), noise.size, noise.n_honest, noise.floor, [array.size for array in arrays])
     content = sha256(f"{type(question).__name__}|{about}\n".encode())
     for array in arrays:
         content.update(array.astype("<i8").tobytes())
@@ -314,7 +314,7 @@ class RoundSums:
     """What all rounds together measured."""
 
     design: Design
-    """What was to be measured."""
+    """All that was to be measured."""
     rounds: tuple[Round, ...]
     """What was asked."""
     sums: tuple[Int64Array, ...]

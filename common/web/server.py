@@ -184,7 +184,7 @@ class Console(Generic[_T]):
 
     @property
     def served(self) -> bool:
-        """Whether a process serves them where `[console]` says."""
+        """True if a process serves them where `[console]` says."""
         return bool(self.section.listen) and is_locked(self.state_dir / _LOCK)
 
 

@@ -55,7 +55,7 @@ _PROTOCOLS = {
 }
 _SIGNED = (
     plan.Plan, plan.Linking, plan.Synthesis, task.Task, task.PlannedAttribute, task.Modelled,
-    schema.Attribute, schema.Following, schema.IdentifierRules, schema.MatchPass, fragment.Addendum,
+    schema.Attribute, schema.Derivation, schema.IdentifierRules, schema.MatchPass, fragment.Addendum,
     matches.Match, match_quality.MatchQuality, match_quality.PassQuality, fragment.Consent,
     fragment.FragmentStatement, fragment.KeyProof, rounds.RoundDocument, rounds.SignedKey,
     structural_zeros.StructuralZero, structural_zeros.ExcludedValues,
@@ -307,7 +307,9 @@ def _fields_of(document: type[Document]) -> Iterator[tuple[str, str, Any]]:
             continue
         yield each.metadata.get("name", each.name), each.name, hints[each.name]
     for name in document.derived:
-        computed = getattr(document, name)
+        computed = getattr(document, name, None)
+        if computed is None:
+            continue
         made_by = computed.func if isinstance(computed, cached_property) else computed.fget
         yield name, name, get_type_hints(made_by)["return"]
 

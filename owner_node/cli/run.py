@@ -19,6 +19,6 @@ def run(
     log.start(log_level)
     owner = load(config_file)
     served = bool(owner.console.listen)
-    beside = console_beside(owner.path, served=served) if with_console else nullcontext()
-    with beside:
+    child = console_beside(owner.path, served=served) if with_console else nullcontext()
+    with child:
         process.run(run_daemon(owner))

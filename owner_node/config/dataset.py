@@ -540,7 +540,7 @@ class DatasetConfig(DatasetSettings):
 
     @cached_property
     def origin(self) -> Source:
-        """What `source` names.
+        """The source that `source` names.
 
         Raises:
             ValueError: If it is malformed.

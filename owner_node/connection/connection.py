@@ -229,7 +229,7 @@ class Connection:
     async def _end_forgotten(self) -> None:
         """Return reservations that the aggregator, which has no work, does not know any more."""
         try:
-            forgotten = await in_thread(self._node.end_forgotten, {release for release, _ in self._tasks})
+            forgotten = await in_thread(self._node.expire_orphans, {release for release, _ in self._tasks})
         except PASSING as error:
             _log.warning("reservations not returned", extra=_why(error))
             return

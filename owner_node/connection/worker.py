@@ -378,7 +378,7 @@ class Worker:
         said, node = work.conclude, self._node_of(work.release)
         # A published fragment is rewritten. Any other end is short, and returns a reservation.
         async with self._in_turn(self._side_turn) if said.state == "published" else nullcontext():
-            await in_thread(node.conclude, work.release, said.state, said.reason, said.manifest_digest)
+            await in_thread(node.close, work.release, said.state, said.reason, said.manifest_digest)
         _log.info("concluded", extra={"release": work.release, "state": said.state})
         keeps = await in_thread(node.is_resumable, work.release)
         return wire.AnswerRequest(acknowledged=wire.Acknowledged(keeps=keeps))

@@ -19,7 +19,7 @@ from owner_node.engines.choice import TABLES_IN_MEMORY
 from owner_node.engines.sharing import TURNS
 from owner_node.engines.snapshot import count_progress, write_shuffled
 from owner_node.engines.sorting import RunSums, Sorter
-from owner_node.engines.streamed import Desk
+from owner_node.engines.streamed import SortingFolder
 from owner_node.masking.arrays import Purpose, SystemBits
 
 
@@ -46,7 +46,7 @@ def write_in_random_order(
             encode(stream, assignment, columns, order_of(shuffle.of(Purpose.SHUFFLE).words(n_records)))
         return
     with workspace.folder("fragment") as folder:
-        desk = Desk.at(folder, workspace, progress=progress)
+        desk = SortingFolder.at(folder, workspace, progress=progress)
         writers = [desk.column(pa.int64(), distinct=True) for _ in names]
         for batch in batches:
             for writer, name in zip(writers, names, strict=True):

@@ -27,7 +27,7 @@ from common.workspace import Workspace
 from owner_node.engines.column_files import ColumnFile, integers_between
 from owner_node.engines.sorting import RunSums, numbered, together
 from owner_node.engines.spark import Cluster, SparkEngine
-from owner_node.engines.streamed import Desk, DiskEngine, filter_column
+from owner_node.engines.streamed import DiskEngine, SortingFolder, filter_column
 from owner_node.ledger.budget_terms import Column
 from owner_node.ledger.columns import streamed_columns_of
 from owner_node.linking.tokens import KEY_SIZE, tokens
@@ -119,7 +119,11 @@ class SnapshotRecords:
 
 
 def write_shuffled(
-    stream: BinaryIO, assignment: Assignment, columns: Sequence[ColumnFile], desk: Desk, shuffle: BitSource
+    stream: BinaryIO,
+    assignment: Assignment,
+    columns: Sequence[ColumnFile],
+    desk: SortingFolder,
+    shuffle: BitSource,
 ) -> None:
     """Write a fragment of masked columns in a random order.
 
@@ -133,7 +137,7 @@ def _write(
     stream: BinaryIO,
     assignment: Assignment,
     columns: Sequence[ColumnFile],
-    desk: Desk,
+    desk: SortingFolder,
     names: tuple[str, str],
     keys: Sequence[Iterable[Any]],
 ) -> None:
@@ -195,7 +199,7 @@ def token_bytes(first: Any, second: Any) -> TokenArray:
 
 
 def sorted_tokens(
-    desk: Desk, halves: tuple[ColumnFile, ColumnFile], runs: "_Runs | None" = None
+    desk: SortingFolder, halves: tuple[ColumnFile, ColumnFile], runs: "_Runs | None" = None
 ) -> TokenFiles:
     """Sort tokens, and write them and the order of their records.
 
@@ -302,7 +306,7 @@ class SnapshotWriter:
         self._key = release_key or os.urandom(KEY_SIZE)
         with ExitStack() as removing:
             folder = removing.enter_context(workspace.folder(FOLDER))
-            self._desk = Desk.at(folder, workspace, batch_records, progress)
+            self._desk = SortingFolder.at(folder, workspace, batch_records, progress)
             removing.callback(self._desk.sorter.close)
             if spark is None:
                 self._engine_of = partial(DiskEngine, self._desk)

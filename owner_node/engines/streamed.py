@@ -50,7 +50,7 @@ STATISTICS_FACTOR = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class SortingFolder:
     """Where the files of one data set lie, and what sorts its records."""
 
     folder: Path
@@ -70,7 +70,7 @@ class Desk:
         workspace: Workspace,
         batch_records: int = BATCH_RECORDS,
         progress: Progress | None = None,
-    ) -> "Desk":
+    ) -> "SortingFolder":
         """Start a sorter for the files of a folder."""
         sorter = Sorter(workspace, batch_records)
         return cls(folder, sorter, workspace.memory, batch_records, progress or Progress())
@@ -92,7 +92,7 @@ class Desk:
 class StreamedEngine:
     """Records as column files, whatever sorts them: what does not depend on that."""
 
-    desk: Desk
+    desk: SortingFolder
     columns: Mapping[str, ColumnFile]
     """Original values in resolution units by attribute, by record number."""
 
@@ -332,7 +332,7 @@ def _statistics_bytes(n_records: int, task: AttributeTask) -> int:
     return 8 * (2 * depth + 1 + STATISTICS_FACTOR) * n_clusters
 
 
-def filter_column(desk: Desk, column: ColumnFile, chosen: Any) -> ColumnFile:
+def filter_column(desk: SortingFolder, column: ColumnFile, chosen: Any) -> ColumnFile:
     """Write the chosen values of a column, `(n_records,)` booleans by record number."""
 
     def chosen_values() -> Iterator[Any]:

@@ -22,7 +22,7 @@ from owner_node.explore.models import Propensity, f_measures, propensity, split
 from owner_node.explore.results import AttributeResult, CellResult, ClassResult
 from owner_node.masking.arrays import Float64Array, Int64Array
 from owner_node.masking.tasks import AttributeTask, mask_tasks
-from owner_node.risk.trials import Aims, People, Randomness, people_of, risks_of, sorted_records
+from owner_node.risk.trials import AttackPlan, Population, Randomness, people_of, risks_of, sorted_records
 from owner_node.risk.utility import (
     CORRELATION,
     DIVERGENCE,
@@ -137,7 +137,7 @@ MOST_MODELLED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Outputs:
     """The requested results for each setting."""
 
     repetitions: int
@@ -146,32 +146,32 @@ class Wanted:
     """Draws that models are trained on."""
     measures: tuple[str, ...]
     """Of `ALL_MEASURES`."""
-    aims: Aims
+    aims: AttackPlan
     """What is attacked."""
     class_number: int | None = None
     """Number of the class attribute of the F-measure."""
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class Assessment:
     """The records, with everything that all settings share."""
 
     whole: OriginalRecords
     """All records."""
-    people: People | None
+    people: Population | None
     """The people of the attacked releases; None without attacks."""
     f_measures: Float64Array | None
     """F-measures of a model of the original records, `(n_classes,)`; None without a class attribute."""
-    wanted: Wanted
+    wanted: Outputs
 
 
 def subject_of(
     columns: Mapping[str, Int64Array],
     tasks: Sequence[AttributeTask],
-    wanted: Wanted,
+    wanted: Outputs,
     randomness: Randomness,
     fewest_members: int,
-) -> Subject:
+) -> Assessment:
     """Sort all attributes once, and once more without the people who are left out for the attacks.
 
     Args:
@@ -189,12 +189,12 @@ def subject_of(
     if wanted.class_number is not None and F_MEASURE in wanted.measures:
         originals = _f_measures(whole, whole.places, wanted, seed)
     people = people_of(columns, tasks, randomness, fewest_members) if wanted.aims.attacks else None
-    return Subject(whole, people, originals, wanted)
+    return Assessment(whole, people, originals, wanted)
 
 
 def assess(
     cell: Cell,
-    subject: Subject,
+    subject: Assessment,
     randomness: Randomness,
     utility: Utility | None = None,
     check: Check = unchecked,
@@ -253,7 +253,7 @@ def result_of(cell: Cell) -> CellResult:
 # --- models --------------------------------------------------------------------------------------------
 
 
-def _model_results(cell: Cell, subject: Subject, randomness: Randomness, check: Check) -> dict[str, Any]:
+def _model_results(cell: Cell, subject: Assessment, randomness: Randomness, check: Check) -> dict[str, Any]:
     """Return the fields of a result that come from models."""
     whole, wanted = subject.whole, subject.wanted
     wants_pmse = PMSE in wanted.measures
@@ -282,7 +282,7 @@ def _model_results(cell: Cell, subject: Subject, randomness: Randomness, check: 
 
 
 def _by_class(
-    subject: Subject, originals: Float64Array, recognised: Sequence[Float64Array]
+    subject: Assessment, originals: Float64Array, recognised: Sequence[Float64Array]
 ) -> tuple[ClassResult, ...]:
     attribute = subject.whole.attributes[subject.wanted.class_number or 0].scale.attribute
     labels = map(attribute.text, range(attribute.lower, attribute.highest + 1))
@@ -293,7 +293,7 @@ def _by_class(
     )
 
 
-def _f_measures(whole: OriginalRecords, masked: Float64Array, wanted: Wanted, seed: int) -> Float64Array:
+def _f_measures(whole: OriginalRecords, masked: Float64Array, wanted: Outputs, seed: int) -> Float64Array:
     """Train on the first masked records, and test on the original records after them."""
     number = wanted.class_number or 0
     n_training = split(whole.n_records)

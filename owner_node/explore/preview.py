@@ -19,7 +19,7 @@ from owner_node.masking.tasks import AttributeTask
 from owner_node.risk.attacks import ATTACKS
 from owner_node.risk.measures import mean_sse_of_means
 from owner_node.risk.trials import (
-    Aims,
+    AttackPlan,
     Knowledge,
     Randomness,
     knowledge_of,
@@ -63,7 +63,7 @@ def most_records(attributes: Iterable[tuple[Attribute, str]]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class PriorReleases:
     """What was released from the same data set before."""
 
     records: MemoryEngine
@@ -76,7 +76,7 @@ def preview(
     records: MemoryEngine,
     tasks: Sequence[AttributeTask],
     randomness: Randomness,
-    earlier: Earlier | None = None,
+    earlier: PriorReleases | None = None,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
     known: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def preview(
     inferred = np.sort(randomness.choices.permutation(len(tasks))[:MOST_INFERRED])
     masked = [task.attribute.name for task in tasks]
     intruders = _intruders(masked, known)
-    aims = Aims(ATTACKS, intruders, inferred)
+    aims = AttackPlan(ATTACKS, intruders, inferred)
     people = people_of(records.columns, tasks, randomness, max(task.k or 1 for task in tasks))
     whole = sorted_records(records.columns, tasks, randomness.bits)
 
@@ -143,7 +143,7 @@ def _intruders(names: Sequence[str], known: Sequence[str]) -> tuple[Knowledge, .
 
 
 def _with_earlier(
-    earlier: Earlier, known: Sequence[str], randomness: Randomness, check: Check
+    earlier: PriorReleases, known: Sequence[str], randomness: Randomness, check: Check
 ) -> list[dict[str, Any]]:
     """Attack the plan together with the earlier releases, by the expected intruder and one who knows all."""
     by_name = {task.attribute.name: task for release in reversed(earlier.releases) for task in release}

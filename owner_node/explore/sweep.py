@@ -21,10 +21,10 @@ from owner_node.explore.assessment import (
     CHOSEN,
     F_MEASURE,
     PMSE,
+    Assessment,
     Cell,
     Grid,
-    Subject,
-    Wanted,
+    Outputs,
     assess,
     plan_cell,
     result_of,
@@ -38,7 +38,7 @@ from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.tasks import check_domain, check_setting
 from owner_node.risk.attacks import ATTACKS
 from owner_node.risk.measures import distribution, mean_sse_of_means
-from owner_node.risk.trials import DRAWS, Aims, Randomness, knowledge_of
+from owner_node.risk.trials import DRAWS, AttackPlan, Randomness, knowledge_of
 from owner_node.risk.utility import OriginalRecords, Utility, measure_errors, measures_errors_alone
 from owner_node.values.taxonomy import Taxonomy
 
@@ -145,7 +145,7 @@ def check_known(table: ExploredTable, known: Sequence[str]) -> None:
     _numbers(table.schema.names, known)
 
 
-def _wanted_results(table: ExploredTable, question: ExploreRequest) -> Wanted:
+def _wanted_results(table: ExploredTable, question: ExploreRequest) -> Outputs:
     names = table.schema.names
     known = _numbers(names, question.known or names)
     intruders = knowledge_of(names, question.known)
@@ -164,11 +164,13 @@ def _wanted_results(table: ExploredTable, question: ExploreRequest) -> Wanted:
         measures = tuple(name for name in measures if name != F_MEASURE)
     check_question(question)
     unknown = np.setdiff1d(np.arange(len(names)), known)
-    return Wanted(
+    return Outputs(
         question.repetitions,
         question.deep_repetitions,
         measures,
-        Aims(question.attacks, intruders, unknown if unknown.size else known, question.deep_repetitions),
+        AttackPlan(
+            question.attacks, intruders, unknown if unknown.size else known, question.deep_repetitions
+        ),
         number,
     )
 
@@ -210,7 +212,7 @@ def _check_cell(cell: Cell, n_records: int, n_fewest: int) -> Cell:
 
 
 def _assess_cells(
-    cells: Sequence[Cell], subject: Subject, randomness: Randomness, progress: Progress, n_threads: int
+    cells: Sequence[Cell], subject: Assessment, randomness: Randomness, progress: Progress, n_threads: int
 ) -> list[CellResult]:
     """Assess every cell, several in parallel."""
     wanted, stopped = subject.wanted, Event()

@@ -59,7 +59,7 @@ class LoadedData:
     (n_records,). Missing values are errors in an identifier, and empty in a column of match keys."""
     n_records: int
     counts: LoadCounts
-    """What loading rounded, clamped and dropped."""
+    """Values that loading rounded, clamped and dropped."""
     digest: str
     """SHA-256 over attributes and identifiers, the same for any encoding of the same data; in record order,
     or independent of it if the source has none. It must not be stored: values could be guessed and tested

@@ -101,7 +101,7 @@ class Reading:
 
     @property
     def counts(self) -> LoadCounts:
-        """What was rounded, clamped and dropped so far."""
+        """Values that were rounded, clamped and dropped so far."""
         return LoadCounts(self._rounded, self._clamped, self._dropped, self._numerals)
 
     def present(self) -> tuple[list[str], list[str]]:

@@ -124,7 +124,7 @@ def units_of(attribute: Attribute, text: str) -> int:
         accepted = ", ".join(attribute.labels) or f"{attribute.min} to {attribute.max}"
         steps = f", in steps of {attribute.resolution}" if attribute.unit != 1 else ""
         raise UsageError(
-            f"{text!r} is no value of attribute {attribute.name!r}", f"accepted: {accepted}{steps}"
+            f"{text!r} is outside the domain of attribute {attribute.name!r}", f"accepted: {accepted}{steps}"
         ) from None
 
 

@@ -23,7 +23,7 @@ from common.progress import Progress
 from common.synthesis.binning import Attributes
 from common.synthesis.counters import largest_parcel
 from common.synthesis.plausible import fault_of_tables
-from common.synthesis.roles import Roles, Shared, Terms
+from common.synthesis.roles import MessageContext, Roles, Shared
 from common.trust.signing import Domain
 from common.workspace import processors
 from owner_node.linking.tokens import ReleaseKey
@@ -56,7 +56,7 @@ class Crossing(OpenedRound):
     @cached_property
     def prepared(self) -> Prepared:
         """This owner's records, which a round that is answered does not need."""
-        return self._appraisal.prepared(self.work)
+        return self._original_data.prepared(self.work)
 
     @cached_property
     def number(self) -> int:
@@ -85,12 +85,12 @@ class Crossing(OpenedRound):
         return data.reshape(self.prepared.n_records, -1)
 
     @cached_property
-    def terms(self) -> Terms:
+    def terms(self) -> MessageContext:
         """What this owner's messages and noise are about."""
         plan = self.work.plan
         if plan.n_groups == 1:
-            return Terms(plan.release, plan.digest, round=self.document.round)
-        return Terms(plan.release, plan.digest, self._digest_of(self.tokens))
+            return MessageContext(plan.release, plan.digest, round=self.document.round)
+        return MessageContext(plan.release, plan.digest, self._digest_of(self.tokens))
 
     @cached_property
     def shared(self) -> Shared:

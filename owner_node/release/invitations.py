@@ -130,7 +130,7 @@ class Invitations:
         plan = self._read_plan(work.session, plan_digest, offer)
         work = ReleaseWork(self._owner, work.session, plan)
         with work.transaction() as tx:
-            work.learn(
+            work.update(
                 tx, plan_digest=plan_digest, plan_signature=offer.signature,
                 aggregator_certificate=offer.certificate, purpose=plan.purpose, deadline=offer.deadline,
                 epsilon=format(work.assignment.epsilon_at(plan.most_multiples), "f"),
@@ -237,7 +237,7 @@ class Invitations:
         schema = canonical(described.to_document())
         with work.transaction() as tx:
             # If another thread was faster, its schema stays.
-            work.learn(tx, schema=schema)
+            work.update(tx, schema=schema)
         return work.session.schema or schema
 
     def _schema(self, dataset: DatasetConfig, n_records: int) -> Schema:

@@ -62,7 +62,7 @@ class Masked(OwnerProduct):
         workspace: Workspace,
         progress: Progress,
     ) -> str:
-        """Write a published fragment anew without its tokens, in random order."""
+        """Write a published fragment again without its tokens, in random order."""
         if not has_tokens(plan):
             return ""
         if file_digest(sealed.path) == sealed.digest:

@@ -30,7 +30,7 @@ from common.model.rounds import (
     read_round,
 )
 from common.trust.signing import Domain
-from owner_node.release.appraisal import Appraisal
+from owner_node.release.original_data import OriginalData
 from owner_node.release.production import spend
 from owner_node.release.work import Owner, ReleaseWork
 from owner_node.state.answers import RoundAnswer, digests_of
@@ -57,14 +57,14 @@ class Opening:
     certificate: bytes = b""
     """The chain that it was signed with; empty: the plan's."""
     answers: Path | None = None
-    """What all owners answered to the round before, where `Measuring.unchecked` says that it is needed."""
+    """Answers of all owners to the round before, where `Measuring.unchecked` says that it is needed."""
 
 
 class Measuring:
     """Answers rounds for one aggregator."""
 
-    def __init__(self, owner: Owner, appraisal: Appraisal) -> None:
-        self._owner, self._appraisal = owner, appraisal
+    def __init__(self, owner: Owner, original_data: OriginalData) -> None:
+        self._owner, self._original_data = owner, original_data
 
     def answer(
         self,
@@ -91,11 +91,11 @@ class Measuring:
             return _repeat(work, document, before[document.round - 1])
         from owner_node.release.crossing import Crossing
 
-        opened = Crossing(work, document, attached, before, self._appraisal)
+        opened = Crossing(work, document, attached, before, self._original_data)
         addendum, _ = opened.addendum, opened.masks  # what is wrong with the keys is found before the charge
         self._settle(opened, opening.answers)
         if opened.questions:
-            prepared = self._appraisal.prepared(work)
+            prepared = self._original_data.prepared(work)
             if work.plan.has_partners and document.round == FIRST_COUNTED:
                 _check_partners(work, addendum, partners)
                 with work.transaction() as tx:
@@ -182,7 +182,7 @@ class Measuring:
         before, is_answered = answered[: document.round - 1], document.round <= len(answered)
         if is_answered:
             _repeat(work, document, answered[document.round - 1])
-        opened = Crossing(work, document, attached, before, self._appraisal, is_answered=is_answered)
+        opened = Crossing(work, document, attached, before, self._original_data, is_answered=is_answered)
         if not opened.is_across or not self._owner.records.ledger.is_spent(*work.key):
             raise ProtocolError("this owner sends others nothing in this round")
         self._settle(opened, opening.answers)
@@ -214,7 +214,7 @@ class Measuring:
                     fragment_certificate=chain,
                 )  # fmt: skip
         if last:
-            self._appraisal.forget(plan.release)
+            self._original_data.forget(plan.release)
         return _round_answer(work, answered)
 
 

@@ -18,9 +18,9 @@ from common.trust.signing import Domain, SignerSource
 from owner_node.config import OwnerConfig
 from owner_node.linking.linkage_key import NoLinkageKeyError
 from owner_node.loading import UnsendableSchemaError
-from owner_node.release.appraisal import Appraisal
 from owner_node.release.invitations import Invitations
 from owner_node.release.measuring import Measuring
+from owner_node.release.original_data import OriginalData
 from owner_node.release.production import Production
 from owner_node.release.records import Records
 from owner_node.release.work import Owner
@@ -79,10 +79,10 @@ class Node:
         self.aggregator = aggregator
         self._owner = Owner(config, aggregator, records, signer, trust, clock)
         self._rejected: dict[str, set[tuple[str, str]]] = {}
-        self._appraisal = Appraisal(self._owner)
+        self._original_data = OriginalData(self._owner)
         self.invitations = Invitations(self._owner)
-        self.production = Production(self._owner, self._appraisal)
-        self.measuring = Measuring(self._owner, self._appraisal)
+        self.production = Production(self._owner, self._original_data)
+        self.measuring = Measuring(self._owner, self._original_data)
 
     def progress(self, release: str) -> Progress:
         """Return what shows how far the work for a release is."""
@@ -94,7 +94,7 @@ class Node:
         What is stored stays: a step that is done again continues from there.
         """
         self._owner.records.presence.stop(self.aggregator, release)
-        self._appraisal.forget(release)
+        self._original_data.forget(release)
 
     def head(self) -> SignedHead:
         """Sign the ledger head and return it."""
@@ -106,7 +106,7 @@ class Node:
         signature = signer.sign(Domain.LEDGER_HEAD, statement.to_bytes())
         return SignedHead(statement, signature, signer.chain_pem.encode())
 
-    def conclude(self, release: str, state: str, reason: str, manifest_digest: str) -> None:
+    def close(self, release: str, state: str, reason: str, manifest_digest: str) -> None:
         """Close the session as published or ended; a reservation is returned, a spend never is.
 
         Raises:
@@ -115,7 +115,7 @@ class Node:
         if state not in ENDS or not (_DIGEST.fullmatch(manifest_digest) or state != "published"):
             raise ProtocolError("a release does not end like that", "both sides must run compatible versions")
         work = self._owner.work(release)
-        self._appraisal.forget(release)
+        self._original_data.forget(release)
         if work is None or work.session.state in FINAL:
             return
         if state == "published" and SessionEvent.PUBLISH in TRANSITIONS[work.session.state]:
@@ -144,7 +144,7 @@ class Node:
         work = self._owner.work(release)
         return work is not None and work.is_resumable
 
-    def end_forgotten(self, busy: Collection[str]) -> tuple[str, ...]:
+    def expire_orphans(self, busy: Collection[str]) -> tuple[str, ...]:
         """End the releases that an aggregator has forgotten since its backup was put back; return their ids.
 
         For an aggregator that is connected and has no work at all. A release that it knows has work, or an
@@ -159,7 +159,7 @@ class Node:
             if session.release not in busy and self._owner.clock() > self._kept_until(session)
         ]
         for release in forgotten:
-            self.conclude(release, "expired", "the aggregator does not know the release any more", "")
+            self.close(release, "expired", "the aggregator does not know the release any more", "")
         return tuple(forgotten)
 
     def _kept_until(self, session: Session) -> datetime:
@@ -182,7 +182,7 @@ class Node:
         work, records = self._owner.work(release), self._owner.records
         session = None if work is None else work.session
         if session is not None and session.state is SessionState.SPENT and error.code in SURROUNDINGS:
-            self._appraisal.forget(release)
+            self._original_data.forget(release)
             hint = error.hint or "remove the cause: the charge is spent, and the step is tried again"
             raise SpentError(error.message, hint=hint)
         rules = error.details.get("rules", [])
@@ -205,7 +205,7 @@ class Node:
                 work.advance(tx, event, reason=error.message[:_LONGEST_REASON], refusal=reported)
         if work is not None and stopped:
             records.db.forget_removed()
-            self._appraisal.forget(release)
+            self._original_data.forget(release)
             work.drop_fragment()
         named = error.details.get("owner", "") if isinstance(error, IntegrityError) else ""
         return Failure.of(reported, named if work is not None and named in work.plan.owners else "")

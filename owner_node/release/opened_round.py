@@ -28,7 +28,7 @@ from common.synthesis.schedule import Design, Round, RoundSums, next_round
 from common.synthesis.sums import LARGEST_SUM, Masks, add_answers, check_sums
 from common.trust.identity import fingerprint, load_certificates
 from common.trust.signing import Domain
-from owner_node.release.appraisal import Appraisal
+from owner_node.release.original_data import OriginalData
 from owner_node.release.production import read_addendum
 from owner_node.release.work import ReleaseWork
 from owner_node.state.rounds import AnsweredRound, Secrets
@@ -42,7 +42,7 @@ class OpenedRound:
         document: What opened the round.
         attached: What came with it.
         before: The rounds before.
-        appraisal: Of this owner's records.
+        original_data: Of this owner's records.
         is_answered: Whether this owner has answered the round.
 
     Raises:
@@ -55,18 +55,18 @@ class OpenedRound:
         document: RoundDocument,
         attached: bytes,
         before: Sequence[AnsweredRound],
-        appraisal: Appraisal,
+        original_data: OriginalData,
         *,
         is_answered: bool = False,
     ) -> None:
         self.work, self.document, self.attached, self.before = work, document, attached, before
-        self._appraisal, self.is_answered = appraisal, is_answered
+        self._original_data, self.is_answered = original_data, is_answered
         self.addendum = _check(work, document, attached, before)
         asked, self.design, self.sums = _questions(work, self.addendum, attached, before)
         self.is_last = isinstance(asked, RoundSums)
         """True if nothing is asked: this owner signs that the sums hold."""
         self.questions: Round = () if isinstance(asked, RoundSums) else asked
-        """What is counted; nothing in the first round, of zeros."""
+        """The counts that are asked for; none in the first round, of zeros."""
 
     @cached_property
     def secrets(self) -> Secrets:
@@ -88,7 +88,7 @@ class OpenedRound:
 
     @property
     def is_across(self) -> bool:
-        """Whether the round counts tables with owners of other groups."""
+        """True if the round counts tables with owners of other groups."""
         return self.design.counts_across(self.questions)
 
     def check(self, answers: Path) -> None:

@@ -48,7 +48,7 @@ def check_announced(session: Session, verified: Verified) -> None:
         raise IntegrityError(
             "the aggregator announced another manifest to this owner",
             "ask the aggregator's operator why there are two",
-            {"told": session.manifest_digest, "manifest": verified.manifest_digest},
+            {"reported": session.manifest_digest, "manifest": verified.manifest_digest},
         )
 
 

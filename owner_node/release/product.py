@@ -83,7 +83,7 @@ class Prepared:
     tasks: tuple[AttributeTask, ...]
     """How each attribute is masked."""
     source_digest: str
-    """Digest of the loaded data; owners store a keyed form of it (`owner_node.release.appraisal`)."""
+    """Digest of the loaded data; owners store a keyed form of it (`owner_node.release.original_data`)."""
     known_by: tuple[Column, ...] = ()
     """Digests that identify all declared columns, including the identifiers."""
     dropped: int = 0
@@ -168,7 +168,7 @@ class OwnerProduct(ABC):
         workspace: Workspace,
         progress: Progress,
     ) -> str:
-        """Write a published fragment anew without its tokens, in random order, to verify the release by it.
+        """Write a published fragment again without its tokens, in random order, to verify the release by it.
 
         Args:
             sealed: The fragment as it was sealed. If the file is another one by now, it was rewritten before.

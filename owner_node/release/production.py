@@ -20,8 +20,8 @@ from common.model.rounds import SumKey
 from common.trust.identity import fingerprint
 from common.trust.signing import Domain
 from owner_node.ledger.entry import Part
-from owner_node.release.appraisal import Appraisal
 from owner_node.release.co_owners import CoOwner, check_co_owners
+from owner_node.release.original_data import OriginalData
 from owner_node.release.work import Owner, ReleaseWork, read
 from owner_node.state.answers import Fragment, LinkAnswer, SealAnswer
 from owner_node.state.session import CHARGED, SessionEvent, SessionState
@@ -36,8 +36,8 @@ _log = logging.getLogger(__name__)
 class Production:
     """Makes fragments for one aggregator."""
 
-    def __init__(self, owner: Owner, appraisal: Appraisal) -> None:
-        self._owner, self._appraisal = owner, appraisal
+    def __init__(self, owner: Owner, original_data: OriginalData) -> None:
+        self._owner, self._original_data = owner, original_data
 
     @property
     def checks_co_owners(self) -> bool:
@@ -65,7 +65,7 @@ class Production:
         if first:
             with work.transaction() as tx:
                 work.session = owner.records.attempts.begin(tx, owner.config, work.session)
-        prepared = self._appraisal.prepared(work)
+        prepared = self._original_data.prepared(work)
         if first:
             work.check_budget(prepared.known_by)
         source, n_records = prepared.source_digest, prepared.n_records
@@ -124,7 +124,7 @@ class Production:
         linked = read_addendum(work, addendum)
         work.check_signed(Domain.ADDENDUM, addendum, signature, certificate)
         if work.session.state in (SessionState.LINKED, SessionState.SPENT):
-            prepared = self._appraisal.prepared(work)
+            prepared = self._original_data.prepared(work)
             if linked.selections:
                 expected = linked.records[self._owner.id], linked.selections[self._owner.id]
                 prepared = prepared.selected(selection, *expected)
@@ -228,7 +228,7 @@ class Production:
             )  # fmt: skip
         # The key of the release's tokens is not needed any more.
         owner.records.db.forget_removed()
-        self._appraisal.forget(plan.release)
+        self._original_data.forget(plan.release)
 
 
 def _link_answer(

@@ -14,8 +14,8 @@ from common.errors import IntegrityError, ProtocolError, UsageError
 from common.files import file_digest
 from common.model.rounds import Parcel, ParcelKind, RoundDocument, chained
 from common.progress import Progress
-from owner_node.release.appraisal import Appraisal
 from owner_node.release.crossing import Crossing
+from owner_node.release.original_data import OriginalData
 from owner_node.release.records import DELETED
 from owner_node.release.work import Owner, ReleaseWork
 
@@ -43,7 +43,7 @@ def recompute(owner: Owner, work: ReleaseWork, progress: Progress) -> Iterator[M
         IntegrityError: If something comes out otherwise than it was sent.
     """
     names, release = work.key[:2], work.session.release
-    answered, appraisal = owner.records.rounds.answered(*names), Appraisal(owner)
+    answered, data = owner.records.rounds.answered(*names), OriginalData(owner)
     if not owner.records.rounds.may_continue(*names) or not all(each.attached for each in answered):
         deleted = [line.time[:_DAY] for line in owner.records.history.entries(*names, DELETED)]
         raise UsageError(
@@ -57,7 +57,7 @@ def recompute(owner: Owner, work: ReleaseWork, progress: Progress) -> Iterator[M
         before = ""
         for place, sent in enumerate(answered):
             document = RoundDocument.from_bytes(sent.document)
-            crossing = Crossing(work, document, sent.attached, answered[:place], appraisal, is_answered=True)
+            crossing = Crossing(work, document, sent.attached, answered[:place], data, is_answered=True)
             sums = dict[str, Parcel]()
             if crossing.is_across:
                 yield from _parcels(crossing, document.round, progress)
@@ -69,7 +69,7 @@ def recompute(owner: Owner, work: ReleaseWork, progress: Progress) -> Iterator[M
     except ProtocolError as problem:
         raise IntegrityError(f"the rounds that are stored do not fit together: {problem.message}") from None
     finally:
-        appraisal.forget(work.session.release)
+        data.forget(work.session.release)
 
 
 def _parcels(crossing: Crossing, number: int, progress: Progress) -> Iterator[Message]:

@@ -35,7 +35,10 @@ def request_view(
     return {
         **_about(session, plan),
         "dataset": assignment.dataset,
-        "records": {"told": assignment.records_rounded, "at_most": most_records(assignment.records_rounded)}
+        "records": {
+            "rounded": assignment.records_rounded,
+            "at_most": most_records(assignment.records_rounded),
+        }
         | ({} if session.n_records is None else {"exact": session.n_records}),
         "epsilon": assignment.epsilon,
         "epsilon_joint": assignment.epsilon_joint,
@@ -131,7 +134,7 @@ def _co_owner(plan: Plan, assignment: Assignment, policy: PolicyConfig) -> dict[
     return {
         "id": assignment.owner,
         "attributes": list(assignment.names),
-        "records_told": assignment.records_rounded,
+        "records_rounded": assignment.records_rounded,
         "known": known,
     }
 
@@ -140,4 +143,4 @@ def shown_records(records: Mapping[str, int]) -> str:
     """Return the numbers of records as a person reads them."""
     if "exact" in records:
         return f"{records['exact']:,}"
-    return f"{records['told']:,} to {records['at_most']:,}"
+    return f"{records['rounded']:,} to {records['at_most']:,}"

@@ -272,7 +272,7 @@ class ReleaseWork(Work):
 
     @property
     def product(self) -> "OwnerProduct":
-        """What makes the product of its plan."""
+        """The object of the plan's product."""
         return product_of(self.plan)
 
     @property
@@ -352,9 +352,9 @@ class ReleaseWork(Work):
         """
         self.session = self.owner.open(self.session.release, self.session.plan_digest or None).session
 
-    def learn(self, tx: Transaction, **facts: Any) -> None:
-        """Store new facts, as `Sessions.learn` does."""
-        self.session = self.records.sessions.learn(tx, self.session, **facts)
+    def update(self, tx: Transaction, **facts: Any) -> None:
+        """Store new facts, as `Sessions.update` does."""
+        self.session = self.records.sessions.update(tx, self.session, **facts)
 
     def advance(
         self,

@@ -98,7 +98,7 @@ def knowledge_of(names: Sequence[str], known: Sequence[str]) -> tuple[Knowledge,
 
 
 @dataclass(frozen=True, slots=True)
-class Aims:
+class AttackPlan:
     """What is attacked."""
 
     attacks: tuple[str, ...]
@@ -112,7 +112,7 @@ class Aims:
 
 
 @dataclass(frozen=True, slots=True)
-class People:
+class Population:
     """The people of the attacked releases, and those who were left out."""
 
     members: OriginalRecords
@@ -126,7 +126,7 @@ def people_of(
     tasks: Sequence[AttributeTask],
     randomness: Randomness,
     fewest_members: int = 0,
-) -> People:
+) -> Population:
     """Leave some people out, and sort the records of the others.
 
     Args:
@@ -145,7 +145,7 @@ def people_of(
     left_out[randomness.choices.choice(n_records, n_outside, replace=False)] = True
     inside = {name: column[~left_out] for name, column in columns.items()}
     members = sorted_records(inside, tasks, randomness.bits)
-    return People(members, crowd_of(members, [columns[task.attribute.name][left_out] for task in tasks]))
+    return Population(members, crowd_of(members, [columns[task.attribute.name][left_out] for task in tasks]))
 
 
 def sorted_records(
@@ -167,8 +167,8 @@ def crowd_of(members: OriginalRecords, outside: Sequence[Int64Array]) -> Crowd:
 
 def risks_of(
     tasks: Sequence[AttributeTask],
-    people: People,
-    aims: Aims,
+    people: Population,
+    aims: AttackPlan,
     randomness: Randomness,
     check: Check = unchecked,
 ) -> tuple[Risk, ...]:
@@ -189,7 +189,7 @@ def risks_of(
 
 def attacked_share(
     tasks: Sequence[AttributeTask],
-    people: People,
+    people: Population,
     known: Collection[str],
     randomness: Randomness,
     check: Check = unchecked,
@@ -201,7 +201,7 @@ def attacked_share(
 
 def best_linking(
     tasks: Sequence[AttributeTask],
-    people: People,
+    people: Population,
     known: Collection[str],
     randomness: Randomness,
     check: Check = unchecked,
@@ -217,12 +217,12 @@ def best_linking(
     if known and not intersection:
         return None
     (intruder, *_) = knowledge_of(names, intersection)
-    aims = Aims(LINKING, (intruder,), np.empty(0, dtype=np.int64), 2 * DRAWS)
+    aims = AttackPlan(LINKING, (intruder,), np.empty(0, dtype=np.int64), 2 * DRAWS)
     return reidentified(risks_of(tasks, people, aims, randomness, check))
 
 
 def attacks_on(
-    release: MaskedRecords, people: People, aims: Aims, randomness: Randomness
+    release: MaskedRecords, people: Population, aims: AttackPlan, randomness: Randomness
 ) -> Iterator[tuple[str, AttackResult]]:
     """Attack one draw; yields what the intruder knows, for attacks that re-identify, and the result."""
     for number, known in enumerate(aims.known):
@@ -253,7 +253,7 @@ def carrier_of(task: AttributeTask, n_records: int) -> Ascending | None:
     return Ascending(task.rank_noise, as_declared, shuffled)
 
 
-def _intruder(known: Knowledge, aims: Aims, people: People, randomness: Randomness) -> Intruder:
+def _intruder(known: Knowledge, aims: AttackPlan, people: Population, randomness: Randomness) -> Intruder:
     choices, n_records = randomness.choices, people.members.n_records
     attributes = known.attributes
     if known.n_chosen:
@@ -269,7 +269,7 @@ def _intruder(known: Knowledge, aims: Aims, people: People, randomness: Randomne
 
 def risk_across(
     releases: Sequence[Sequence[AttributeTask]],
-    people: People,
+    people: Population,
     known: Knowledge,
     randomness: Randomness,
     draws: int = DRAWS,

@@ -18,7 +18,7 @@ _LEFT_OUT = ("_", ".")
 _RULE = 'names that begin with "_" or "." are left out'
 NOT_PARQUET = "not readable as Parquet"
 UNREADABLE = f"write them again, each file has to be complete; move other files out of the folder; {_RULE}"
-"""What to do about files of a folder that are not readable as Parquet."""
+"""Hint for files of a folder that are not readable as Parquet."""
 
 
 def first_bytes(path: Path, findings: Findings) -> bytes | None:

@@ -22,9 +22,9 @@ class RefusedFormat:
     """A format that is not read."""
 
     name: str
-    """What it is, as in "this is …"."""
+    """Its name, as in "this is …"."""
     hint: str
-    """What to do with it."""
+    """Hint what to do with it."""
 
 
 def _packing(name: str, program: str) -> RefusedFormat:

@@ -35,7 +35,7 @@ class Source(ABC):
     refused: ClassVar[Mapping[str, str]]
     """Keys of `[[dataset]]` that do not go with the kind, each with the reason."""
     needs_spark: ClassVar[bool] = False
-    """Whether it is read by the Spark session, which starts slowly."""
+    """True if it is read by the Spark session, which starts slowly."""
 
     def __init__(
         self, dataset: str, address: str, options: SourceOptions, spark: SparkSettings | None = None
@@ -105,9 +105,9 @@ class Reader(ABC):
     names: Sequence[str]
     """Names of all columns, in their order; a name may occur twice."""
     ordered: bool = True
-    """Whether unchanged data always have the same order of records."""
+    """True if unchanged data always have the same order of records."""
     is_text: bool = False
-    """Whether its values are texts as `CsvOptions` describes them."""
+    """True if its values are texts as `CsvOptions` describes them."""
 
     @abstractmethod
     def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:

@@ -1,4 +1,4 @@
-"""What Spark reads as `source`: Parquet files, a table of a catalogue, or any other format that it knows.
+"""Sources that Spark reads: Parquet files, a table of a catalogue, or any other format that it knows.
 
     spark:parquet:PATH              a file or folder, or the address of one, such as s3a://bucket/folder
     spark:table:CATALOG.DB.TABLE    a table of a catalogue that `[engine] conf` declares
@@ -88,7 +88,7 @@ class SparkSource(Source):
 
     @property
     def place(self) -> str:
-        """What is read, in one form (see `Source`)."""
+        """The address, in one form (see `Source`)."""
         if self.name:
             return f"{_SPARK}{self.form}:{self.name}"
         written = urlencode(sorted(self.format_options.items()), safe="/:,*")

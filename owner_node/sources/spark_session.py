@@ -87,12 +87,12 @@ class SparkSettings:
 
     @property
     def is_local(self) -> bool:
-        """Whether the driver does all the work in its own process."""
+        """True if the driver does all the work in its own process."""
         return self.master.startswith("local")
 
     @property
     def is_protected(self) -> bool:
-        """Whether Spark encrypts what its processes send: a standalone cluster needs a secret for that."""
+        """True if Spark encrypts what its processes send: a standalone cluster needs a secret for that."""
         return not self.master.startswith("spark://") or "spark.authenticate.secret" in self.conf
 
 

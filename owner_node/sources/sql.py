@@ -347,7 +347,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class _Advice:
-    """What to do with one kind of database."""
+    """Verbs of one kind of database."""
 
     away: str
     rights: str

@@ -42,7 +42,7 @@ class Secrets:
     private_key: bytes = field(repr=False)
     """For the masks of its answers, 32 random bytes (`common.synthesis.sums`)."""
     seed: bytes = field(repr=False)
-    """Of its noise, 32 random bytes (`owner_node.synthesis.crossed.stream`)."""
+    """Seed of its noise, 32 random bytes (`owner_node.synthesis.crossed.stream`)."""
     pair_key: bytes = field(default=b"", repr=False)
     """For tables with owners of other attributes (`owner_node.synthesis.paillier.new_key`); empty without."""
 

@@ -172,7 +172,7 @@ class Sessions:
             (*over, PERSON, *over, MOST_REFUSED_PLANS),
         )
 
-    def learn(self, tx: Transaction, session: Session, **facts: Any) -> Session:
+    def update(self, tx: Transaction, session: Session, **facts: Any) -> Session:
         """Store new facts about a session without an event; facts that are known already must be equal.
 
         Returns:

@@ -10,8 +10,8 @@ Each holder counts with each adder the persons that both have.
 4. The holder decrypts noisy counts (`noisy_counts`). It adds up those of all adders of a group, and adds its
    share of the noise (`held_tables`). The sums of all holders are the tables.
 
-So the holder sees counts with the adder's noise, and uniform numbers. The adder sees ciphertexts, and whoever
-sees the messages in between sees ciphertexts. Everybody else sees the sums of all holders, with all noise
+So the holder sees counts with the adder's noise, and uniform numbers. The adder sees ciphertexts, and so does
+anyone who sees the messages in between. Everybody else sees the sums of all holders, with all noise
 (`common.synthesis.accounting`).
 
 Every message is a function of the plan, of the sums of earlier rounds, of the owner's pinned records and of
@@ -49,7 +49,7 @@ from common.canonical import canonical, digest, document_digest, parse_json
 from common.model.rounds import CIPHERTEXT_BYTES
 from common.synthesis.binning import Attributes
 from common.synthesis.counters import MOST_PERSONS, counted_with, width_of
-from common.synthesis.roles import Roles, Shared, Terms
+from common.synthesis.roles import MessageContext, Roles, Shared
 from common.synthesis.schedule import Design, Question, Table, attributes_of, question_digest, split
 from owner_node.masking.arrays import KEY_BYTES, BitSource
 from owner_node.synthesis.counts import noisy_answer
@@ -80,7 +80,7 @@ _Piece = TypeVar("_Piece")
 _Done = TypeVar("_Done")
 
 
-def stream(seed: bytes, terms: Terms, use: str, about: str, partner: int | None = None) -> BitSource:
+def stream(seed: bytes, terms: MessageContext, use: str, about: str, partner: int | None = None) -> BitSource:
     """Return the random bits of one use, from an owner's seed.
 
     Bits follow from all that the number depends on that they hide. Whoever got an owner to answer a round
@@ -613,7 +613,7 @@ class Member:
     group: int
     columns: Mapping[int, Int64Array] = field(repr=False)
     """Codes of its persons, `(n_persons,)` by attribute."""
-    terms: Terms
+    terms: MessageContext
     seed: bytes = field(repr=False)
     """32 random bytes for this release alone, of the noise of all that it counts alone."""
 

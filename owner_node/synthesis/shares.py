@@ -38,11 +38,11 @@ def noise_share(n_numbers: int, noise: Noise, bits: BitSource) -> Int64Array:
     """Draw one owner's share of the noise of an answer, `(n_numbers,)`, in the answer's units."""
     if noise.kind is Kind.GAUSSIAN:
         return discrete_gaussian(n_numbers, noise.size, bits)
-    if noise.honest == 1:
+    if noise.n_honest == 1:
         share = discrete_laplace(np.full(n_numbers, noise.size), bits)
     else:
-        share = negative_binomial(n_numbers, noise.size, noise.honest, bits)
-        share -= negative_binomial(n_numbers, noise.size, noise.honest, bits)
+        share = negative_binomial(n_numbers, noise.size, noise.n_honest, bits)
+        share -= negative_binomial(n_numbers, noise.size, noise.n_honest, bits)
     return share + discrete_laplace(np.full(n_numbers, noise.floor), bits) if noise.floor else share
 
 

@@ -1,4 +1,4 @@
-"""What masking would do to the data of a plan that waits: found by who looks, and stored for the decision.
+"""Effects of masking on the data of a plan that waits, computed by who looks and stored for the decision.
 
 The daemon consents by public numbers alone and loads no data before they are linked. A page, `owner-node
 show` and `owner-node approve` load them with this owner's configuration: a database may need its password.
@@ -15,12 +15,11 @@ from common.log import on_one_line
 from common.model.plan import Plan
 from common.progress import Progress
 from owner_node.config import OwnerConfig
-from owner_node.config.database import place_of
 from owner_node.engines.sampling import sampled
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
 from owner_node.linking.tokens import release_key
-from owner_node.release.masked import MASKED
+from owner_node.release.work import product_of
 from owner_node.risk.foresee import foresee
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.own_keys import OwnKeys
@@ -69,14 +68,13 @@ def _found(
     dataset, keys, key = owner.dataset(session.dataset), OwnKeys(db, utc_now), None
     if plan.linking.tokens:
         key = release_key(linkage_key.load(owner.owner.state_dir).key, plan.release, plan.digest)
-    # Every product loads its data in the same way.
-    prepared = MASKED.prepare(
+    prepared = product_of(plan).prepare(
         dataset, plan, plan.assignment_of(owner.owner.id), key, keys.source_key(),
         (owner.engine.kind, owner.workspace), progress,
     )  # fmt: skip
     with closing(prepared.pinned):
         Ledger(db, utc_now).check_budget(
-            dataset.budget, dataset.total_epsilon, place_of(dataset), prepared.known_by
+            dataset.budget, dataset.total_epsilon, dataset.origin.place, prepared.known_by
         )
         pinned, text = keys.pin(prepared.source_digest), session.forecast
         if plan.product.rules.by_record and not (text and session.source_digest == pinned):

@@ -66,7 +66,7 @@ def _decision(document: Mapping[str, Any]) -> dict[str, object]:
 def _facts(document: Mapping[str, Any], bounds: Mapping[str, object]) -> dict[str, object]:
     return {
         "records": shown_records(document["records"]),
-        "others see": f"at least {document['records']['told']:,}",
+        "others see": f"at least {document['records']['rounded']:,}",
         "records of one person, at most": document["max_records_per_person"],
         "layout": document["layout"],
         "asked by the aggregator on": moment_text(document["created"]),
@@ -98,7 +98,7 @@ def _own(document: Mapping[str, Any]) -> Any:
 
 def _co_owners(document: Mapping[str, Any]) -> Section:
     rows = [
-        (owner["id"], ", ".join(owner["attributes"]), f"≥ {owner['records_told']:,}", owner["known"])
+        (owner["id"], ", ".join(owner["attributes"]), f"≥ {owner['records_rounded']:,}", owner["known"])
         for owner in document["co_owners"]
     ]
     if not rows:

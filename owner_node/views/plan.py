@@ -15,7 +15,7 @@ from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.engines.pinned import pin
 from owner_node.engines.sampling import sample_text, sampled
 from owner_node.explore.distortion import distortions
-from owner_node.explore.preview import FEWEST_TRIED, Earlier, most_records, preview
+from owner_node.explore.preview import FEWEST_TRIED, PriorReleases, most_records, preview
 from owner_node.loading import schema_of
 from owner_node.masking.foreseen import Forecast, Reidentification
 from owner_node.masking.tasks import AttributeTask
@@ -192,7 +192,7 @@ def _earlier(
     released: Sequence[Plan],
     most: int,
     loading: Progress | None,
-) -> Earlier | None:
+) -> PriorReleases | None:
     """Return how earlier releases would mask today's records, without attributes declared otherwise now.
 
     Their records are loaded for all attributes together, which can drop others for missing values.
@@ -210,7 +210,7 @@ def _earlier(
         in_turn = (prepared.tasks, *fitting)
         records, scaled = sampled(data.records.engine, list(chain(*in_turn)), most)
     tasks = iter(scaled)
-    return Earlier(records, tuple(tuple(islice(tasks, len(release))) for release in in_turn))
+    return PriorReleases(records, tuple(tuple(islice(tasks, len(release))) for release in in_turn))
 
 
 def _largest_k(tasks: Sequence[AttributeTask]) -> int:

@@ -1,4 +1,4 @@
-"""What a plan comes down to for its owner: one document, which text, pages, the decision and `--json` show.
+"""The verdict on a plan for its owner: one document, which text, pages, the decision and `--json` show.
 
 It knows one intruder, the one that the policy expects (`known`), and one figure for it: the one that is
 stored with the plan (`owner_node.views.appraisal`). Attacks by others come from a trial of the

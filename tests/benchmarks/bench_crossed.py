@@ -81,7 +81,7 @@ def _owners(n_persons: int) -> tuple[Roles, list[GroupOwner]]:
         Attribute(f"a{i}", AttributeType.INTEGER, 0, N_VALUES - 1) for i in range(N_ATTRIBUTES)
     )
     delta = Decimal(1) / (10 * n_persons)
-    design = Design(attributes, n_persons, Decimal(1), delta, homes=(0,) * half + (1,) * half)
+    design = Design(attributes, n_persons, Decimal(1), delta, owner_groups=(0,) * half + (1,) * half)
     base = draw.integers(0, N_VALUES, n_persons)
     columns = [(base + draw.integers(0, 4 + i, n_persons)) % N_VALUES for i in range(N_ATTRIBUTES)]
     sums: list[np.ndarray] = []
@@ -90,7 +90,7 @@ def _owners(n_persons: int) -> tuple[Roles, list[GroupOwner]]:
     assert isinstance(asked, tuple)
     owners = [
         GroupOwner(
-            {i: columns[i][:N_PERSONS] for i in range(N_ATTRIBUTES) if design.homes[i] == number},
+            {i: columns[i][:N_PERSONS] for i in range(N_ATTRIBUTES) if design.owner_groups[i] == number},
             Shared.everybody(N_PERSONS, 2, TERMS.persons),
             os.urandom(32),
             new_key(),

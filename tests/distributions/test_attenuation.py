@@ -11,7 +11,7 @@ import pytest
 from common.errors import UsageError
 from common.model.ranks import joint_ranks
 from common.model.schema import Attribute, AttributeType
-from common.release.attenuation import MaskedValues, Way
+from common.release.attenuation import MaskedValues, MaskingParams
 from tests.fakes.masked_releases import draws, masked, plan_of
 from tests.papers.data_sets import wine
 
@@ -63,7 +63,7 @@ def test_attenuation_is_that_of_masking(mechanism, rank_noise):
         released = masked(plan, columns, seed)
         for planned in task.attributes:
             values = MaskedValues(
-                plan.attribute(planned.name), [Way(planned, N_RECORDS, 1)], released[planned.name]
+                plan.attribute(planned.name), [MaskingParams(planned, N_RECORDS, 1)], released[planned.name]
             )
             distortion = values.distortion
             assert distortion.attenuation is not None

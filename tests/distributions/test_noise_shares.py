@@ -37,7 +37,7 @@ def share_probabilities(noise: Noise) -> np.ndarray:
     if noise.kind is Kind.GAUSSIAN:
         weights = np.exp(-(x**2) / (2 * noise.size))
         return weights / weights.sum()
-    one = negative_binomial_probabilities(noise.size, noise.honest)
+    one = negative_binomial_probabilities(noise.size, noise.n_honest)
     share = together(np.concatenate([np.zeros(REACH), one]), np.concatenate([one[::-1], np.zeros(REACH)]))
     return together(share, laplace(noise.floor)) if noise.floor else share
 
@@ -70,7 +70,7 @@ def drawn(noise: Noise, n_shares: int, seed: int) -> list[np.ndarray]:
 
 
 NOISES = [
-    *(Noise(Kind.LAPLACE, scale, honest) for scale in (1, 7, 60) for honest in (1, 2, 3, 9)),
+    *(Noise(Kind.LAPLACE, scale, n_honest) for scale in (1, 7, 60) for n_honest in (1, 2, 3, 9)),
     Noise(Kind.LAPLACE, 30, 3, floor=10),
     *(Noise(Kind.GAUSSIAN, variance, 2) for variance in (1, 2, 25, 900, 10_001)),
 ]
@@ -81,7 +81,7 @@ def test_a_share_has_its_distribution(noise):
     """One share against exact probabilities; a scale that is a tenth off would be seen."""
     share = noise_share(N_DRAWS, noise, SeededBits(100))
     assert p_value(share, share_probabilities(noise)) > BAD
-    wrong = Noise(noise.kind, -(-noise.size * 11 // 10), noise.honest, noise.floor)
+    wrong = Noise(noise.kind, -(-noise.size * 11 // 10), noise.n_honest, noise.floor)
     assert p_value(share, share_probabilities(wrong)) < HOPELESS
 
 
@@ -94,21 +94,21 @@ def test_negative_binomial_numbers(monkeypatch, parts, at_once):
     assert p_value(one, exact) > BAD
 
 
-@pytest.mark.parametrize("honest", [2, 3, 9])
-def test_shares_make_up_discrete_laplace_noise(honest):
+@pytest.mark.parametrize("n_honest", [2, 3, 9])
+def test_shares_make_up_discrete_laplace_noise(n_honest):
     """The sum of h shares is the whole noise; with a share lost, or one counted twice, it is not."""
-    shares = drawn(Noise(Kind.LAPLACE, 20, honest), honest, 5)
+    shares = drawn(Noise(Kind.LAPLACE, 20, n_honest), n_honest, 5)
     whole = laplace(20)
     assert p_value(np.sum(shares, axis=0), whole) > BAD
     assert p_value(np.sum(shares[1:], axis=0), whole) < HOPELESS
     assert p_value(np.sum([*shares[1:], shares[1]], axis=0), whole) < HOPELESS
 
 
-@pytest.mark.parametrize("honest", [2, 3, 9])
-def test_shares_make_up_discrete_gaussian_noise(honest):
+@pytest.mark.parametrize("n_honest", [2, 3, 9])
+def test_shares_make_up_discrete_gaussian_noise(n_honest):
     """The same for sums of discrete Gaussians."""
-    shares = drawn(Noise(Kind.GAUSSIAN, 40, honest), honest, 6)
-    whole = share_probabilities(Noise(Kind.GAUSSIAN, 40 * honest))
+    shares = drawn(Noise(Kind.GAUSSIAN, 40, n_honest), n_honest, 6)
+    whole = share_probabilities(Noise(Kind.GAUSSIAN, 40 * n_honest))
     assert p_value(np.sum(shares, axis=0), whole) > BAD
     assert p_value(np.sum(shares[1:], axis=0), whole) < HOPELESS
     assert p_value(np.sum([*shares[1:], shares[1]], axis=0), whole) < HOPELESS

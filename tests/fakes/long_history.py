@@ -36,7 +36,7 @@ def add_published(records: Records, number: int) -> None:
             digest = hashlib.sha256(release.encode()).hexdigest()
             records.sessions.keep_plan(tx, digest, plan)
             session = records.sessions.open(tx, "hub", release, like.dataset)
-            session = records.sessions.learn(tx, session, plan_digest=digest, **known)
+            session = records.sessions.update(tx, session, plan_digest=digest, **known)
             for step in _STEPS:
                 session = records.sessions.advance(tx, session, step)
             assert session.state is SessionState.PUBLISHED

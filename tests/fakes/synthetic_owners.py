@@ -15,7 +15,7 @@ from common.arrays import Int64Array
 from common.model.schema import Attribute
 from common.synthesis.accounting import default_colluding
 from common.synthesis.binning import StructuralZero
-from common.synthesis.roles import Roles, Shared, Terms
+from common.synthesis.roles import MessageContext, Roles, Shared
 from common.synthesis.schedule import Design, Round, SyntheticRelease, run_rounds, synthesise
 from owner_node.masking.arrays import BitSource
 from owner_node.synthesis import paillier
@@ -33,7 +33,7 @@ from owner_node.synthesis.crossed import (
 )
 from owner_node.synthesis.paillier import PrivateKey, new_key
 
-TERMS = Terms("flu", "ab" * 32, "cd" * 32)
+TERMS = MessageContext("flu", "ab" * 32, "cd" * 32)
 OPENING = "12" * 32
 """What opened a round."""
 
@@ -58,10 +58,10 @@ def across_design(
     attributes: Sequence[Attribute], n_records: int, owners: Sequence[int], epsilon: str, delta: str
 ) -> Design:
     """Return the design of a release of groups of so many owners that have neighbouring attributes."""
-    homes = tuple(place * len(owners) // len(attributes) for place in range(len(attributes)))
+    owner_groups = tuple(place * len(owners) // len(attributes) for place in range(len(attributes)))
     return Design(
         tuple(attributes), n_records, Decimal(epsilon), Decimal(delta), tuple(owners),
-        default_colluding(max(owners)), homes=homes,
+        default_colluding(max(owners)), owner_groups=owner_groups,
     )  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def encrypted_counting(roles: Roles, owners: Sequence[GroupOwner], pool: Executo
 
 
 def synthesise_across(
-    terms: Terms,
+    terms: MessageContext,
     design: Design,
     owners: Sequence[GroupOwner],
     counting: Callable[[Roles, Sequence[GroupOwner]], Counting] = encrypted_counting,

@@ -17,7 +17,15 @@ from owner_node.masking.arrays import SystemBits
 from owner_node.masking.tasks import AttributeTask
 from owner_node.risk.attacks import Intruder, known_attributes, related_attributes
 from owner_node.risk.likelihood import linked_by_likelihood
-from owner_node.risk.trials import MOST_PERSONS, Knowledge, People, Randomness, masked, people_of, risk_across
+from owner_node.risk.trials import (
+    MOST_PERSONS,
+    Knowledge,
+    Population,
+    Randomness,
+    masked,
+    people_of,
+    risk_across,
+)
 from tests.papers import risk_data
 from tests.papers.data_sets import DataSet
 from tests.papers.tables import Numbers
@@ -28,7 +36,7 @@ HEADS = ("data, attributes known", "known attributes alone", "with relations", "
 
 
 def found_by(
-    tasks: list[AttributeTask], people: People, n_known: int, randomness: Randomness
+    tasks: list[AttributeTask], people: Population, n_known: int, randomness: Randomness
 ) -> tuple[float, float, float]:
     """Return the shares of persons that are linked: by known attributes, with relations, in two releases."""
     known = np.sort(randomness.choices.choice(len(tasks), n_known, replace=False))

@@ -34,7 +34,7 @@ from owner_node.risk.attacks import (
 from owner_node.risk.measures import attribute_sse, correlation_error, correlations, mean_sse, scale_of
 from owner_node.risk.scales import LISTS, distinguished_by_scales
 from owner_node.risk.total_variation import Distributions
-from owner_node.risk.trials import Aims, Randomness, attacks_on, knowledge_of, masked
+from owner_node.risk.trials import AttackPlan, Randomness, attacks_on, knowledge_of, masked
 from owner_node.risk.utility import Estimate, estimate, share
 from tests.papers import risk_data
 from tests.papers.data_sets import DataSet
@@ -190,7 +190,7 @@ def _attacked_part(
 ) -> Iterator[tuple[str, Seen]]:
     people, randomness = part.people, Randomness(SystemBits(), random)
     names = part.schema.names
-    aims = Aims(ATTACKS, knowledge_of(names, ()), np.arange(len(names)))
+    aims = AttackPlan(ATTACKS, knowledge_of(names, ()), np.arange(len(names)))
     if setting is None:
         columns = people.crowd.columns
         release = MaskedRecords(

@@ -23,7 +23,7 @@ from owner_node.loading import load
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.tasks import AttributeTask
 from owner_node.risk.draws import SortedAttribute
-from owner_node.risk.trials import CONTROL_SHARE, People, crowd_of
+from owner_node.risk.trials import CONTROL_SHARE, Population, crowd_of
 from owner_node.risk.utility import OriginalRecords
 from tests.papers import data_sets
 from tests.papers.data_sets import DataSet
@@ -85,7 +85,7 @@ class OwnerPart:
     """What the owner says about them."""
     whole: OriginalRecords
     """All of them."""
-    people: People
+    people: Population
     """Those of the releases that are attacked, and those who were left out."""
     share: float
     """Share of all owners' records."""
@@ -128,5 +128,5 @@ def _part(data: DataSet, own: slice, random: np.random.Generator) -> OwnerPart:
         return OriginalRecords.of([SortedAttribute.of(column[chosen], task, bits) for column, task in pairs])
 
     members = ready(~left_out)
-    people = People(members, crowd_of(members, [column[left_out] for column in columns]))
+    people = Population(members, crowd_of(members, [column[left_out] for column in columns]))
     return OwnerPart(schema, ready(np.ones(n_records, dtype=np.bool_)), people, share)

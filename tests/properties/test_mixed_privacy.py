@@ -26,8 +26,16 @@ Probabilities = np.ndarray
 def design(sizes: Sequence[int], delta: str) -> Design:
     """A release of two attributes."""
     colluding = int(max(sizes) > 1)
-    homes = (0, 1)
-    return Design((YES_OR_NO,) * 2, 9, Decimal("0.5"), Decimal(delta), tuple(sizes), colluding, homes=homes)
+    owner_groups = (0, 1)
+    return Design(
+        (YES_OR_NO,) * 2,
+        9,
+        Decimal("0.5"),
+        Decimal(delta),
+        tuple(sizes),
+        colluding,
+        owner_groups=owner_groups,
+    )
 
 
 def probabilities(noise: Noise) -> Probabilities:
@@ -38,7 +46,7 @@ def probabilities(noise: Noise) -> Probabilities:
     else:
         x = np.arange(40 * noise.size)
         q = np.exp(-1 / noise.size)
-        one = np.concatenate([[1.0], np.cumprod(q * (x[:-1] + 1 / noise.honest) / (x[:-1] + 1))])
+        one = np.concatenate([[1.0], np.cumprod(q * (x[:-1] + 1 / noise.n_honest) / (x[:-1] + 1))])
         shares = np.convolve(one, one[::-1])
     return shares / shares.sum()
 

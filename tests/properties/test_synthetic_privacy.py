@@ -46,15 +46,15 @@ def share(noise: Noise) -> np.ndarray:
         return weights / weights.sum()
     x = np.arange(40 * noise.size)
     q = np.exp(-1 / noise.size)
-    ratios = q * (x[:-1] + 1 / noise.honest) / (x[:-1] + 1)
-    one = (1 - q) ** (1 / noise.honest) * np.concatenate([[1.0], np.cumprod(ratios)])
+    ratios = q * (x[:-1] + 1 / noise.n_honest) / (x[:-1] + 1)
+    one = (1 - q) ** (1 / noise.n_honest) * np.concatenate([[1.0], np.cumprod(ratios)])
     return np.convolve(one, one[::-1])
 
 
 @cache
 def epsilon_of(moved: int, noise: Noise, *, left: int | None = None) -> float:
     """Return the largest loss of a sum of shares, h unless so many are left, over all likely values."""
-    summed = reduce(np.convolve, [share(noise)] * (noise.honest if left is None else left))
+    summed = reduce(np.convolve, [share(noise)] * (noise.n_honest if left is None else left))
     middle, reach = summed.size // 2, 5 * noise.size
     near = np.log(summed[middle - reach - moved : middle + reach + moved + 1])
     return float(np.abs(near[moved:] - near[: near.size - moved]).max())
@@ -63,7 +63,7 @@ def epsilon_of(moved: int, noise: Noise, *, left: int | None = None) -> float:
 @cache
 def rho_of(moved: int, noise: Noise) -> float:
     """Return the largest Rényi divergence of the sum of h shares, by its order."""
-    summed = reduce(np.convolve, [share(noise)] * noise.honest)
+    summed = reduce(np.convolve, [share(noise)] * noise.n_honest)
     p, shifted = summed[moved:], summed[: summed.size - moved]
     kept = (p > 1e-200) & (shifted > 1e-200)
     p, ratio = p[kept], p[kept] / shifted[kept]

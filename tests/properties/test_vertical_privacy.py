@@ -21,7 +21,7 @@ from owner_node.synthesis.counts import one_way_counts, pair_counts
 
 YES_OR_NO = Attribute("x", AttributeType.BOOLEAN, 0, 1)
 N_PERSONS = 3
-DESIGN = Design((YES_OR_NO, YES_OR_NO), N_PERSONS, Decimal("0.2"), homes=(0, 1))
+DESIGN = Design((YES_OR_NO, YES_OR_NO), N_PERSONS, Decimal("0.2"), owner_groups=(0, 1))
 VIEWERS = ("holder", "adder", "aggregator", "aggregator and holder", "aggregator and adder")
 Rows = tuple[int, ...]
 Noises = tuple[Noise, ...]

@@ -193,7 +193,7 @@ def test_a_certificate_that_ends_while_a_person_decides(offering: Offering) -> N
 def test_an_end_while_waiting(offering: Offering) -> None:
     """A deadline or a cancellation ends the wait; an approval afterwards has nothing to accept."""
     plan = asked(offering)
-    offering.node.conclude("r1", "expired", "the deadline passed", "")
+    offering.node.close("r1", "expired", "the deadline passed", "")
     assert offering.node.invitations.decided("r1")
     assert session(offering).state is SessionState.ENDED
     with pytest.raises(ProtocolError, match="no open session"):
@@ -248,7 +248,7 @@ def test_names_in_a_plan_are_names(offering: Offering) -> None:
 def test_the_reason_of_an_end_is_one_line(offering: Offering, capsys: pytest.CaptureFixture[str]) -> None:
     """What an aggregator says of an end cannot forge a line of what a person is shown."""
     plan = asked(offering)
-    offering.node.conclude("r1", "cancelled", "because\nWhat is promised\n- all", "")
+    offering.node.close("r1", "cancelled", "because\nWhat is promised\n- all", "")
     view = request_view(session(offering), plan, offering.config, None)
     view |= {"verdict": verdict_of(view, offering.config.policy)}
     show_request({**view, "budget": "cohort", "rule": "", "approval": None, "approvers": 1}, details=True)

@@ -84,7 +84,7 @@ def test_with_what_was_released_before(offering, capsys):
     with offering.records.db.transaction() as tx:
         for release, digest in (("r2", ""), ("r3", "ab"), ("r4", "cd")):
             opened = offering.records.sessions.open(tx, "hub", release, "cohort")
-            offering.records.sessions.learn(tx, opened, plan_digest=now.plan_digest, fragment_digest=digest)
+            offering.records.sessions.update(tx, opened, plan_digest=now.plan_digest, fragment_digest=digest)
     found = preview_of(now, offering.config)
     assert found is not None
     (earlier,) = found["risks_with_earlier"]
@@ -132,7 +132,7 @@ def test_of_a_vertical_plan_it_is_this_owners_part(tmp_path, capsys):
 
 def test_only_what_waits_is_tried(offering):
     """A release that has ended is shown without."""
-    offering.node.conclude("r1", "cancelled", "", "")
+    offering.node.close("r1", "cancelled", "", "")
     assert preview_of(session(offering), offering.config) is None
 
 
@@ -264,7 +264,7 @@ def test_a_sample_is_said(tmp_path, capsys, monkeypatch, kind):
     now, tried = session(made), N_RECORDS // 2
     with made.records.db.transaction() as tx:
         opened = made.records.sessions.open(tx, "hub", "r2", "cohort")
-        made.records.sessions.learn(tx, opened, plan_digest=now.plan_digest, fragment_digest="ab")
+        made.records.sessions.update(tx, opened, plan_digest=now.plan_digest, fragment_digest="ab")
     monkeypatch.setattr("owner_node.views.plan.most_records", lambda _: tried)
     monkeypatch.setattr("owner_node.views.plan.FEWEST_TRIED", tried)
     attacked = []

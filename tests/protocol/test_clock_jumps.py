@@ -40,7 +40,7 @@ def test_a_release_goes_on_whatever_the_clock_says(
     assert offering.node.production.mask("r1", plan.digest, *offering.addendum(plan)) == sealed
     receipt = offering.receipt(plan, sealed.fragment_digest)
     offering.node.production.receive_receipt("r1", plan.digest, *receipt)
-    offering.node.conclude("r1", "published", "", "0" * 64)
+    offering.node.close("r1", "published", "", "0" * 64)
     assert offering.kinds() == ["reserve", "spend"]
     offering.records.ledger.verify()
     offering.records.history.verify()

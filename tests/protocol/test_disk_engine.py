@@ -135,7 +135,7 @@ def test_a_cancelled_release_leaves_nothing_in_scratch(offering: Offering) -> No
     plan = agreed(offering, "horizontal")
     offering.node.production.link("r1", plan.digest)
     assert scratch(offering)
-    offering.node.conclude("r1", "cancelled", "", "")
+    offering.node.close("r1", "cancelled", "", "")
     assert not scratch(offering)
 
 
@@ -159,7 +159,7 @@ def test_cancelling_ends_a_query_that_runs(offering: Offering, monkeypatch: pyte
         offering.node.interrupt("r1")
         with pytest.raises((StepStoppedError, CancelledError, OSError)):
             masking.result(30)
-    offering.node.conclude("r1", "cancelled", "", "")
+    offering.node.close("r1", "cancelled", "", "")
     assert offering.kinds() == ["reserve", "spend"]
     assert not scratch(offering)
 

@@ -45,12 +45,12 @@ def test_a_reservation_is_returned_after_its_deadline(
     """Not before, not while work is done for it, and once; an aggregator that asks later gets nothing."""
     plan = consented(offering, allowed)
     offering.later = kept
-    assert offering.node.end_forgotten(()) == ()
+    assert offering.node.expire_orphans(()) == ()
     offering.later = kept + 2 * DAY
-    assert offering.node.end_forgotten({"r1"}) == ()
+    assert offering.node.expire_orphans({"r1"}) == ()
     assert state(offering) is SessionState.RESERVED
-    assert offering.node.end_forgotten({"r2"}) == ("r1",)
-    assert offering.node.end_forgotten(()) == ()
+    assert offering.node.expire_orphans({"r2"}) == ("r1",)
+    assert offering.node.expire_orphans(()) == ()
     assert state(offering) is SessionState.ENDED
     assert offering.kinds() == ["reserve", "return"]
     assert offering.records.history.entries("hub", "r1")[-1].event == "ended"
@@ -64,9 +64,9 @@ def test_a_release_that_was_linked_waits_for_others(offering: Offering) -> None:
     plan = consented(offering)
     offering.node.production.link("r1", plan.digest)
     offering.later = 2 * DAY
-    assert offering.node.end_forgotten(()) == ()
+    assert offering.node.expire_orphans(()) == ()
     offering.later = 31 * DAY
-    assert offering.node.end_forgotten(()) == ("r1",)
+    assert offering.node.expire_orphans(()) == ("r1",)
     assert offering.kinds() == ["reserve", "return"]
 
 
@@ -76,6 +76,6 @@ def test_what_was_spent_is_never_returned(offering: Offering) -> None:
     offering.node.production.link("r1", plan.digest)
     offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
     offering.later = 365 * DAY
-    assert offering.node.end_forgotten(()) == ()
+    assert offering.node.expire_orphans(()) == ()
     assert state(offering) is SessionState.SEALED
     assert offering.kinds() == ["reserve", "spend"]

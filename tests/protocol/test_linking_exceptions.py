@@ -103,7 +103,7 @@ def test_the_multiple_is_spent_and_the_rest_returned(
         offering.restart()
     assert len(answers) == 1
     assert offering.kinds() == kinds
-    offering.node.conclude("r1", "published", "", "ab" * 32)
+    offering.node.close("r1", "published", "", "ab" * 32)
     ledger = offering.records.ledger
     balance = ledger.balance("cohort", Decimal(3))
     assert tuple(map(int, (balance.reserved, balance.spent, balance.remaining))) == (
@@ -120,7 +120,7 @@ def test_the_multiple_is_spent_and_the_rest_returned(
 def test_an_end_returns_the_whole_reservation(offering: Offering, end: str) -> None:
     """A release that ends before anything is spent takes nothing, however much was reserved for it."""
     linked(offering, max_overlap="2")
-    offering.node.conclude("r1", end, "", "")
+    offering.node.close("r1", end, "", "")
     assert offering.kinds() == ["reserve", "return"]
     assert offering.records.ledger.balance("cohort", Decimal(3)).remaining == 3
 

@@ -10,7 +10,7 @@ from common.errors import DataChangedError, RefusedError
 from owner_node.config import PolicyConfig
 from owner_node.loading import load
 from owner_node.masking.foreseen import Forecast
-from owner_node.release.appraisal import MOST_KEPT
+from owner_node.release.original_data import MOST_KEPT
 from owner_node.state.answers import Failure
 from owner_node.state.session import SessionState
 from tests.fakes.offered_plans import approve, consent, looked_at, offered, session, under
@@ -113,10 +113,10 @@ def test_memory_holds_the_data_of_few_releases(offering: Offering) -> None:
     plans = [offered(offering, f"r{index}", epsilon="0.1") for index in range(MOST_KEPT + 3)]
     for plan in plans:
         consent(offering, plan)
-    assert not offering.node._appraisal._kept
+    assert not offering.node._original_data._kept
     for plan in plans:
         offering.node.production.link(plan.release, plan.digest)
-    assert len(offering.node._appraisal._kept) == MOST_KEPT
+    assert len(offering.node._original_data._kept) == MOST_KEPT
     assert offering.node.production.link("r0", plans[0].digest).n_records == N_RECORDS
 
 
@@ -134,7 +134,7 @@ def test_consent_loads_nothing_and_who_looks_stores_the_forecast(offering: Offer
     assert looked_at(offering) == ""
     forecast = session(offering).forecast
     assert Forecast.from_text(forecast).attributes
-    assert not offering.node._appraisal._kept
+    assert not offering.node._original_data._kept
     offering.source.write_text(content.replace("p1,", "p1,9999", 1))
     assert "9999" not in looked_at(offering) != ""
     assert not consent(offering, plan)

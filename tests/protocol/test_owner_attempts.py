@@ -138,7 +138,7 @@ def test_uncharged_linkings_are_limited(offering: Offering) -> None:
         offering.later += DAY / 2
         link(offering, f"r{index}")
         if index % 2:
-            offering.node.conclude(f"r{index}", "cancelled", "", "")
+            offering.node.close(f"r{index}", "cancelled", "", "")
     # What loading would find is not found: nothing is loaded any more.
     content = offering.source.read_text()
     offering.source.write_text("person,age\n" + "".join(f"p{i},500\n" for i in range(N_RECORDS)))
@@ -158,7 +158,7 @@ def test_uncharged_linkings_are_limited(offering: Offering) -> None:
     assert unlinked(offering, "again")[1] == POLICY
     plan = Plan.from_bytes(offering.records.sessions.plan(session(offering, "r0")) or b"")
     for release in ("more", "r2"):
-        offering.node.conclude(release, "cancelled", "", "")
+        offering.node.close(release, "cancelled", "", "")
     offering.node.production.mask("r0", plan.digest, *offering.addendum(plan))
     assert allowance(offering).used == MOST
     offering.later += PERIOD + DAY
@@ -173,7 +173,7 @@ def test_one_aggregator_does_not_lock_out_another(offering: Offering) -> None:
     offering.restart()
     for index in range(MOST // 2):
         link(offering, f"r{index}")
-        offering.node.conclude(f"r{index}", "cancelled", "", "")
+        offering.node.close(f"r{index}", "cancelled", "", "")
     unlinked(offering, "last")
     hub, free = offering.records.attempts.allowances(offering.config)
     assert (hub.used, hub.limit, hub.blocked) == (5, 5, True)
@@ -208,7 +208,7 @@ def test_a_person_returns_a_reservation_after_its_deadline(offering: Offering, *
     ):
         with pytest.raises(RefusedBeforeError):
             late()
-    offering.node.conclude("r1", "cancelled", "", "")
+    offering.node.close("r1", "cancelled", "", "")
     assert offering.kinds() == ["reserve", "return"]
     assert allowance(offering).used == linked
 
@@ -264,7 +264,7 @@ def test_a_charge_of_next_to_nothing_buys_no_linking(offering: Offering) -> None
         if index % 2:
             receipt = offering.receipt(plan, sealed.fragment_digest)
             offering.node.production.receive_receipt(f"r{index}", plan.digest, *receipt)
-            offering.node.conclude(f"r{index}", "published", "", "0" * 64)
+            offering.node.close(f"r{index}", "published", "", "0" * 64)
     found = allowance(offering)
     assert (found.used, found.n_open) == (MOST, MOST // 2)
     assert unlinked(offering, "last")[1] == POLICY
@@ -282,13 +282,13 @@ def test_linkings_that_came_to_nothing_are_counted(offering: Offering, end: str)
     it, or after the charge was spent, does not.
     """
     consent(offering, offered(offering))
-    offering.node.conclude("r1", end, "", "")
+    offering.node.close("r1", end, "", "")
     assert allowance(offering).used == 0
     link(offering, "r2")
     for _ in range(2):
-        offering.node.conclude("r2", end, "", "")
+        offering.node.close("r2", end, "", "")
     assert allowance(offering).used == 1
     third = link(offering, "r3")
     offering.node.production.mask("r3", third.digest, *offering.addendum(third))
-    offering.node.conclude("r3", end, "", "")
+    offering.node.close("r3", end, "", "")
     assert allowance(offering).used == 1

@@ -51,7 +51,7 @@ def test_open_releases_are_few(offering):
     with pytest.raises(RefusedError, match="max_open_releases = 3: hub"):
         offering.node.invitations.describe("r3", "cohort")
     offering.node.invitations.describe("r1", "cohort")
-    offering.node.conclude("r0", "cancelled", "", "")
+    offering.node.close("r0", "cancelled", "", "")
     offering.node.invitations.describe("r3", "cohort")
     assert len(offering.records.sessions.all()) == 4
 
@@ -61,7 +61,7 @@ def test_releases_are_begun_slowly(offering, monkeypatch):
     monkeypatch.setattr("owner_node.release.invitations._MOST_NEW", 3)
     for number in range(3):
         offering.node.invitations.describe(f"r{number}", "cohort")
-        offering.node.conclude(f"r{number}", "cancelled", "", "")
+        offering.node.close(f"r{number}", "cancelled", "", "")
     with pytest.raises(RefusedError, match="3 new releases of hub per hour"):
         offering.node.invitations.describe("r3", "cohort")
     offering.restart()
@@ -132,7 +132,7 @@ def test_a_plan_is_stored_once_and_small_and_stays_with_its_refusal(offering, mo
     for release in ("r2", "r3", "r4", "r5"):
         others[release] = offered(offering, release)
         assert not consent(offering, others[release])
-        offering.node.conclude(release, "cancelled", "", "")
+        offering.node.close(release, "cancelled", "", "")
     kept = [session(offering, each) for each in ("r1", *others)]
     assert [each.plan_digest for each in kept] == [plan.digest, *(each.digest for each in others.values())]
     shown = [offering.records.sessions.plan(each) is not None for each in kept]
@@ -200,7 +200,7 @@ def test_an_end_is_one_of_few(offering, state, manifest):
     """What an aggregator says about the end goes into the history, so it is bounded."""
     offered(offering)
     with pytest.raises(ProtocolError, match="does not end like that"):
-        offering.node.conclude("r1", state, "", manifest)
+        offering.node.close("r1", state, "", manifest)
 
 
 def _messages(message, path=()):

@@ -68,7 +68,7 @@ def test_every_message_repeated(offering: Offering, between: str, repeats: int) 
     assert hashlib.sha256(fragment.path.read_bytes()).hexdigest() == digest == fragment.digest
     receipt = offering.receipt(plan, digest)
     again(lambda: offering.node.production.receive_receipt("r1", plan.digest, *receipt))
-    again(lambda: offering.node.conclude("r1", "published", "", "ab" * 32))
+    again(lambda: offering.node.close("r1", "published", "", "ab" * 32))
     assert offering.kinds() == ["reserve", "spend"]
     assert state(offering) is SessionState.PUBLISHED
     assert offering.records.ledger.balance("cohort", Decimal(3)).remaining == 2
@@ -92,7 +92,7 @@ def test_an_end_at_every_step(offering: Offering, after: str, end: str) -> None:
             offering.node.production.receive_receipt("r1", plan.digest, *receipt)
     offering.restart()
     for _ in range(2):
-        offering.node.conclude("r1", end, "another owner", "")
+        offering.node.close("r1", end, "another owner", "")
     expected = {"describe": [], "consent": ["reserve", "return"], "link": ["reserve", "return"]}
     assert offering.kinds() == expected.get(after, ["reserve", "spend"])
     assert state(offering) is SessionState.ENDED
@@ -117,7 +117,7 @@ def test_a_release_goes_on_with_the_same_fragment(offering: Offering) -> None:
     content = offering.records.outbox.path("hub", "r1").read_bytes()
     receipt = offering.receipt(plan, first.fragment_digest)
     offering.node.production.receive_receipt("r1", plan.digest, *receipt)
-    offering.node.conclude("r1", "expired", "b did not upload", "")
+    offering.node.close("r1", "expired", "b did not upload", "")
     assert state(offering) is SessionState.ENDED
     offering.restart()
     offering.records.clean_outbox()
@@ -126,7 +126,7 @@ def test_a_release_goes_on_with_the_same_fragment(offering: Offering) -> None:
     assert (again, fragment.path.read_bytes()) == (first, content)
     receipt = offering.receipt(plan, again.fragment_digest)
     offering.node.production.receive_receipt("r1", plan.digest, *receipt)
-    offering.node.conclude("r1", "published", "", "ab" * 32)
+    offering.node.close("r1", "published", "", "ab" * 32)
     assert (state(offering), offering.kinds()) == (SessionState.PUBLISHED, ["reserve", "spend"])
     assert offering.records.history.entries(event="resumed")
 
@@ -141,7 +141,7 @@ def test_what_was_spent_and_not_sealed_is_never_drawn_after_the_end(
         patched.setattr("owner_node.engines.pinned.encode", _full_disk)
         with pytest.raises(OSError, match="No space left"):
             offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
-    offering.node.conclude("r1", "expired", "b did not upload", "")
+    offering.node.close("r1", "expired", "b did not upload", "")
     assert (state(offering), offering.kinds()) == (SessionState.ENDED, ["reserve", "spend"])
     assert not offering.node.is_resumable("r1")
     offering.restart()
@@ -204,7 +204,7 @@ def test_a_start_deletes_what_no_session_will_send(offering: Offering) -> None:
     kept = offering.records.outbox.path("hub", "r1")
     ended = offering.records.outbox.path("hub", "r2")
     accepted(offering, release="r2")
-    offering.node.conclude("r2", "failed", "", "")
+    offering.node.close("r2", "failed", "", "")
     ended.write_bytes(b"left over")
     partial = ended.with_name(f".{ended.name}.x.partial")
     partial.write_bytes(b"half")
@@ -238,11 +238,11 @@ def test_a_running_node_masks_what_it_linked(offering: Offering) -> None:
 def test_nothing_destroys_the_fragment_of_a_published_release(offering: Offering) -> None:
     """Whatever an aggregator asks after publication, the owner keeps the proof of what it sealed."""
     plan, digest = sealed(offering)
-    offering.node.conclude("r1", "published", "", "ab" * 32)
+    offering.node.close("r1", "published", "", "ab" * 32)
     with pytest.raises(UsageError) as caught:
         offering.node.invitations.describe("r1", "nonesuch")
     offering.node.fail("r1", caught.value)
-    offering.node.conclude("r1", "failed", "", "")
+    offering.node.close("r1", "failed", "", "")
     path = offering.records.outbox.path("hub", plan.release)
     assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
     assert state(offering) is SessionState.PUBLISHED
@@ -284,7 +284,7 @@ def test_a_fragment_does_not_show_the_order_of_the_records(offering: Offering) -
 def test_published_before_sealing_is_an_end(offering: Offering) -> None:
     """A release cannot have been published without this owner's fragment: the reservation comes back."""
     accepted(offering)
-    offering.node.conclude("r1", "published", "", "ab" * 32)
+    offering.node.close("r1", "published", "", "ab" * 32)
     assert (state(offering), offering.kinds()) == (SessionState.ENDED, ["reserve", "return"])
 
 
@@ -390,5 +390,5 @@ def test_the_key_of_a_release_is_gone_from_the_disk(offering: Offering, end: str
     if end == "sealed":
         offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
     else:
-        offering.node.conclude("r1", end, "", "")
+        offering.node.close("r1", end, "", "")
     assert not any(key in path.read_bytes() for path in files)

@@ -236,7 +236,7 @@ def test_every_choice_of_attributes_is_accepted(tmp_path: Path, mechanism: str) 
         with leaving_out(tmp_path / str(number), *counts) as offering:
             plans = [of_attributes(offering, f"r{i}", names, **arguments) for i, names in enumerate(CHOICES)]
             heard.append([answer(offering, plan) for plan in plans])
-            offering.node.conclude("r0", "cancelled", "", "")
+            offering.node.close("r0", "cancelled", "", "")
             n_linked = [
                 offering.node.production.link(plan.release, plan.digest).n_records for plan in plans[1:]
             ]
@@ -255,7 +255,7 @@ def test_bounds_that_count_clusters_are_a_question_that_counts(tmp_path: Path) -
                 said = linked(offering, of_attributes(offering, release, names, mechanism="idp-cbls", k="3"))
                 fits = counts[index] <= most_records(40)
                 assert said == ("linked" if fits else f"{UNUSABLE.code}: {UNUSABLE.message}")
-                offering.node.conclude(release, "cancelled", "", "")
+                offering.node.close(release, "cancelled", "", "")
                 assert used(offering) == index + 1
 
 

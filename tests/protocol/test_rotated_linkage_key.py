@@ -116,7 +116,7 @@ def test_a_release_key_is_kept_no_longer_than_needed(offering: Offering, end: st
         offering.node.production.link("r1", plan.digest)
         offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
     else:
-        offering.node.conclude("r1", end, "", "")
+        offering.node.close("r1", end, "", "")
     assert session(offering).release_key is None
     assert session(offering).key_generation == 1
     lines = offering.records.history.entries("hub", "r1")

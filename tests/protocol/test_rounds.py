@@ -95,7 +95,7 @@ def test_published_and_nothing_secret_stays(offering: SyntheticOffering, rounds:
     """After publication neither key nor answers are kept, and what opened the rounds is."""
     while rounds.next():
         pass
-    offering.node.conclude("r1", "published", "", "ab" * 32)
+    offering.node.close("r1", "published", "", "ab" * 32)
     assert state(offering) is SessionState.PUBLISHED
     kept = offering.records.rounds.answered("hub", "r1")
     assert [each.number for each in kept] == [1, 2, 3, 4]
@@ -521,7 +521,7 @@ def test_another_opening_brings_no_second_draw(
 def test_a_release_that_ended_goes_on(offering: SyntheticOffering, rounds: Rounds, answered: int) -> None:
     """For thirty days the same bytes are sent again, and the rounds that follow are answered."""
     answers = [rounds.next() for _ in range(answered)]
-    offering.node.conclude("r1", "failed", "a partner stayed away", "")
+    offering.node.close("r1", "failed", "a partner stayed away", "")
     assert state(offering) is SessionState.ENDED
     offering.restart()
     offering.records.clean_outbox()
@@ -537,7 +537,7 @@ def test_a_release_that_ended_goes_on(offering: SyntheticOffering, rounds: Round
 def test_it_does_not_go_on_for_ever(offering: SyntheticOffering, rounds: Rounds) -> None:
     """After thirty days keys and answers are gone, and so is the way to go on."""
     rounds.next()
-    offering.node.conclude("r1", "failed", "", "")
+    offering.node.close("r1", "failed", "", "")
     offering.later = timedelta(days=31)
     offering.records.clean_outbox()
     assert not offering.node.is_resumable("r1")
@@ -549,7 +549,7 @@ def test_it_does_not_go_on_for_ever(offering: SyntheticOffering, rounds: Rounds)
 
 def test_an_unanswered_release_keeps_no_key(offering: SyntheticOffering, rounds: Rounds) -> None:
     """Whoever answered zeros alone has nothing to send again."""
-    offering.node.conclude("r1", "cancelled", "", "")
+    offering.node.close("r1", "cancelled", "", "")
     assert not offering.node.is_resumable("r1")
     assert offering.records.rounds.secrets("hub", "r1") is None
     assert offering.kinds() == ["reserve", "return"]

@@ -27,7 +27,7 @@ def plan(forecast: Forecast | None = FORECAST, **other):
     """Return a plan as `request_view` does, reduced to what a verdict reads."""
     return {
         "state": "awaiting_approval",
-        "records": {"told": 10_000, "at_most": 19_999, "exact": 18_000},
+        "records": {"rounded": 10_000, "at_most": 19_999, "exact": 18_000},
         "max_records_per_person": 1,
         "product": "masked",
         "forecast": None if forecast is None else json.loads(forecast.to_text()),

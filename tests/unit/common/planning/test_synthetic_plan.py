@@ -206,7 +206,7 @@ def test_epsilon_is_not_divided_among_owners_of_different_attributes():
     check_limits(plan, dict.fromkeys(plan.owners, schema(limits=Limits(min_colluding=1))))
     assert [each.names for each in plan.assignments.values()] == [("of0",), ("of1",)]
     design = design_of(plan)
-    assert (design.homes, design.n_owners, design.colluding) == ((0, 1), (1, 1), 0)
+    assert (design.owner_groups, design.n_owners, design.colluding) == ((0, 1), (1, 1), 0)
     assert design.n_records == 20_000
     assert "counted under encryption" in collusion(plan)
 
@@ -217,8 +217,8 @@ def test_groups_of_owners_share_noise_within_and_count_across():
     assert plan.has_partners
     assert [each.epsilon for each in plan.assignments.values()] == [1] * 5
     design = design_of(plan)
-    assert (design.homes, design.n_owners, design.colluding) == ((0, 1), (3, 2), 1)
-    assert [design.honest(group) for group in (0, 1)] == [2, 1]
+    assert (design.owner_groups, design.n_owners, design.colluding) == ((0, 1), (3, 2), 1)
+    assert [design.n_honest(group) for group in (0, 1)] == [2, 1]
     assert design.n_records == 20_000
     said = " ".join(promises(plan))
     for each in (
@@ -334,10 +334,12 @@ def test_a_plan_says_what_owners_of_different_attributes_send_each_other():
     assert (cost.n_bytes, cost.passed_on) == (768 * 20_000, 768 * 20_000)
     assert "up to 23 MB of encrypted bins, and it sends them on (23 MB)" in questions(across())
     attributes = tuple(replace(design.attributes[0], name=name) for name in "abcd")
-    four = traffic(replace(design, attributes=attributes, owners=(), homes=(0, 1, 2, 3)))
+    four = traffic(replace(design, attributes=attributes, owners=(), owner_groups=(0, 1, 2, 3)))
     assert (four.n_bytes, four.passed_on) == (3 * 768 * 20_000, 6 * 768 * 20_000)
     many = tuple(replace(design.attributes[0], name=f"a{each}") for each in range(30))
-    halves = replace(design, epsilon=Decimal(1000), attributes=many, owners=(), homes=(0,) * 15 + (1,) * 15)
+    halves = replace(
+        design, epsilon=Decimal(1000), attributes=many, owners=(), owner_groups=(0,) * 15 + (1,) * 15
+    )
     assert traffic(halves).n_bytes > cost.n_bytes
 
 
@@ -402,8 +404,8 @@ def test_what_is_left_if_all_others_collude():
     assert 2 < left < 3
     # The share of one owner alone, of every answer.
     rho = zcdp_rho(Decimal(1), delta)
-    noise = Budget.of(Decimal(1), delta).noise(1, design.honest(0))
-    assert rho < 1 / Decimal(noise.size) <= design.honest(0) * rho <= zcdp_rho(left, delta)
+    noise = Budget.of(Decimal(1), delta).noise(1, design.n_honest(0))
+    assert rho < 1 / Decimal(noise.size) <= design.n_honest(0) * rho <= zcdp_rho(left, delta)
 
 
 @pytest.mark.parametrize(

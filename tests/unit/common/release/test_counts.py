@@ -85,7 +85,7 @@ def test_every_noisy_number_is_published_with_its_cell_and_noise(delta):
 
 def test_tables_of_two_owners_say_that_both_added_noise():
     """The release follows from them all the same."""
-    design = Design(ATTRIBUTES, 20_000, Decimal(1), homes=(0, 0, 1, 1))
+    design = Design(ATTRIBUTES, 20_000, Decimal(1), owner_groups=(0, 0, 1, 1))
     asked = run_rounds(design, lambda asked: exact_answer(asked, columns(20_000)))
     table = counts_table(asked)
     frame = table.to_pandas()

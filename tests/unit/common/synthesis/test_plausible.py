@@ -24,10 +24,12 @@ RULES = ({0: [(0, 17)], 2: [(100, 150_001)]}, {2: [(3, 7)], 3: [(1, 1), (4, 4)]}
 OWNERS = [((), ()), ((3,), ()), ((1, 1), (0, 1, 0, 1)), ((2, 3), (0, 1, 0, 1)), ((1, 5, 1), (0, 1, 2, 1))]
 
 
-def design(n, epsilon="1", delta="0.000001", owners=(), homes=(), rules=()):
+def design(n, epsilon="1", delta="0.000001", owners=(), owner_groups=(), rules=()):
     """A release."""
     colluding = int(max(owners, default=1) > 1)
-    return Design(ATTRIBUTES, n, Decimal(epsilon), Decimal(delta), owners, colluding, rules, homes=homes)
+    return Design(
+        ATTRIBUTES, n, Decimal(epsilon), Decimal(delta), owners, colluding, rules, owner_groups=owner_groups
+    )
 
 
 def columns_of(n, draw):
@@ -41,7 +43,7 @@ def drawn(noise, n_shares, size, draw):
     """Draw the sum of owners' shares as fast as numpy does."""
     if noise.kind is Kind.GAUSSIAN:
         return np.rint(draw.normal(0, (noise.size * n_shares) ** 0.5, size)).astype(np.int64)
-    parts = [(noise.size, n_shares / noise.honest), *([(noise.floor, n_shares)] if noise.floor else [])]
+    parts = [(noise.size, n_shares / noise.n_honest), *([(noise.floor, n_shares)] if noise.floor else [])]
     sides = [[draw.negative_binomial(r, 1 - exp(-1 / t), size) for t, r in parts] for _ in range(2)]
     return np.sum(sides[0], axis=0) - np.sum(sides[1], axis=0)
 
@@ -67,13 +69,13 @@ def measured(made, draw, *, noisy=True):
     return sums
 
 
-@pytest.mark.parametrize(("owners", "homes"), OWNERS)
+@pytest.mark.parametrize(("owners", "owner_groups"), OWNERS)
 @pytest.mark.parametrize("delta", ["0", "0.000001"])
-def test_honest_counts_are_never_refused(owners, homes, delta):
+def test_honest_counts_are_never_refused(owners, owner_groups, delta):
     """With few records and much noise, of one owner and several, with rules and without."""
     draw = np.random.default_rng(3)
     for n, rules, _ in product((2, 30, 3_000), ((), RULES), range(4)):
-        made = design(n, "0.1", delta, owners, homes, rules)
+        made = design(n, "0.1", delta, owners, owner_groups, rules)
         assert fault_of_sums(made, measured(made, draw)) == ""
 
 
@@ -144,7 +146,7 @@ def weighted(counts, _):
 )
 def test_a_table_that_is_none_of_the_records_is_named(change, said):
     """Persons left out or counted several times, a count beyond reach, and bins that others are in."""
-    made = design(20_000, owners=(1, 1), homes=(0, 1, 0, 1))
+    made = design(20_000, owners=(1, 1), owner_groups=(0, 1, 0, 1))
     *before, last = measured(made, np.random.default_rng(1))
     asked = next_round(made, before)
     assert isinstance(asked, tuple)

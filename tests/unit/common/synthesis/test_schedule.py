@@ -43,14 +43,24 @@ DESIGNS = (
 )
 
 VERTICAL = (
-    Design((NARROW, LABELLED), 5_000, Decimal(1), homes=(0, 1)),
-    Design((WIDEST, LABELLED, NARROW), 50_000, Decimal(1), homes=(1, 0, 1)),
-    Design((NARROW, WIDE, LABELLED), 2_000, Decimal(1), Decimal("0.000001"), homes=(0, 1, 2)),
-    Design((NARROW, WIDE, WIDEST, LABELLED), 30_000, Decimal(1), Decimal("0.000001"), homes=(0, 0, 1, 1)),
+    Design((NARROW, LABELLED), 5_000, Decimal(1), owner_groups=(0, 1)),
+    Design((WIDEST, LABELLED, NARROW), 50_000, Decimal(1), owner_groups=(1, 0, 1)),
+    Design((NARROW, WIDE, LABELLED), 2_000, Decimal(1), Decimal("0.000001"), owner_groups=(0, 1, 2)),
+    Design(
+        (NARROW, WIDE, WIDEST, LABELLED), 30_000, Decimal(1), Decimal("0.000001"), owner_groups=(0, 0, 1, 1)
+    ),
 )
 MIXED = (
-    Design((NARROW, LABELLED, WIDE), 5_000, Decimal(1), owners=(2, 3), colluding=1, homes=(0, 1, 0)),
-    Design((NARROW, WIDE, LABELLED), 20_000, Decimal(1), Decimal("0.000001"), (4, 1, 2), 1, homes=(0, 1, 2)),
+    Design((NARROW, LABELLED, WIDE), 5_000, Decimal(1), owners=(2, 3), colluding=1, owner_groups=(0, 1, 0)),
+    Design(
+        (NARROW, WIDE, LABELLED),
+        20_000,
+        Decimal(1),
+        Decimal("0.000001"),
+        (4, 1, 2),
+        1,
+        owner_groups=(0, 1, 2),
+    ),
 )
 
 
@@ -94,8 +104,8 @@ def losses(design: Design, seed: int) -> Fraction:
         attributes = attributes_of(question)
         if not design.is_across(attributes):
             n_owners = design.n_owners[design.home(attributes[0])]
-            assert question.noise.honest == max(n_owners - design.colluding, 1)
-        spent += Fraction(2, size) if kind is Kind.LAPLACE else Fraction(1, size * question.noise.honest)
+            assert question.noise.n_honest == max(n_owners - design.colluding, 1)
+        spent += Fraction(2, size) if kind is Kind.LAPLACE else Fraction(1, size * question.noise.n_honest)
     return spent
 
 
@@ -142,8 +152,8 @@ def test_the_split_follows_from_public_numbers():
 def test_every_attribute_has_a_group_and_every_group_owners():
     """Other designs raise an error."""
     for wrong, said in (
-        ({"homes": (0,)}, "attribute has a group"),
-        ({"homes": (0, 1), "owners": (2,)}, "group has a number"),
+        ({"owner_groups": (0,)}, "attribute has a group"),
+        ({"owner_groups": (0, 1), "owners": (2,)}, "group has a number"),
     ):
         with pytest.raises(ValueError, match=said):
             Design((NARROW, LABELLED), 5_000, Decimal(1), **wrong)
@@ -154,7 +164,7 @@ def test_noise_across_groups_is_whole_for_everybody(design):
     """An adder's is the whole, whatever its group; a holder's is the share of its group's tables."""
     noise = design.table_noise((0, 1))
     group = min(design.home(0), design.home(1), key=design.order.index)
-    within = design.budgets[1].noise(len(design.pairs), design.honest(group))
+    within = design.budgets[1].noise(len(design.pairs), design.n_honest(group))
     assert noise == design.budgets[1].noise(len(design.pairs))
     assert design.held_noise(noise, (0, 1)) == within
     assert design.variance(noise, (0, 1)) > noise.variance(design.n_owners[0] * design.n_owners[1])

@@ -114,16 +114,16 @@ def test_the_masks_of_two_rounds_have_nothing_in_common() -> None:
 def test_a_copied_key_uncovers_nobody(flip: int) -> None:
     """An owner with another's key, or that key with the bit that X25519 ignores, cancels no masks."""
     owners = masks(3)
-    honest = owners["owner1"]
-    copied = bytearray(honest.public_keys["owner2"])
+    n_honest = owners["owner1"]
+    copied = bytearray(n_honest.public_keys["owner2"])
     copied[31] ^= flip
-    keys = {**honest.public_keys, "owner0": bytes(copied)}
+    keys = {**n_honest.public_keys, "owner0": bytes(copied)}
     zero = np.zeros(50, dtype=np.int64)
     if not flip:
         with pytest.raises(IntegrityError, match="the key of owner owner2 for sums is also that of owner0"):
-            replace(honest, public_keys=keys)
+            replace(n_honest, public_keys=keys)
         return
-    answer = np.frombuffer(replace(honest, public_keys=keys).answer(zero, ROUNDS[0]), "<u8")
+    answer = np.frombuffer(replace(n_honest, public_keys=keys).answer(zero, ROUNDS[0]), "<u8")
     assert np.count_nonzero(answer) == 50
 
 

@@ -394,7 +394,7 @@ def test_requests_lists_a_plan_that_waits(folder: Path, capsys) -> None:
         sessions = Sessions(db, _now)
         session = sessions.open(tx, "hub", "r1", "patients")
         sessions.open(tx, "hub", "r2", "patients")
-        session = sessions.learn(tx, session, plan_digest="ab" * 32, purpose="study")
+        session = sessions.update(tx, session, plan_digest="ab" * 32, purpose="study")
         sessions.advance(tx, session, SessionEvent.WAIT)
         History(db, _now).record(
             tx, aggregator="hub", release="r1", event="awaiting-approval", decision="ask",
@@ -439,7 +439,7 @@ def test_approve_asks_unless_a_digest_is_named(used: Path, capsys) -> None:
         sessions = Sessions(db, _now)
         with db.transaction() as tx:
             session = sessions.open(tx, "hub", "r9", "patients")
-            session = sessions.learn(tx, session, plan_digest="ab" * 32, purpose="study")
+            session = sessions.update(tx, session, plan_digest="ab" * 32, purpose="study")
             sessions.advance(tx, session, SessionEvent.WAIT)
         code, _, err = _run(capsys, "approve", "r9")
         assert (code, "no terminal" in err) == (2, True)

@@ -34,7 +34,7 @@ def db(tmp_path: Path) -> Iterator[OwnerDatabase]:
                 session = sessions.open(tx, aggregator, release, "patients")
                 if release == "new":
                     continue
-                session = sessions.learn(tx, session, plan_digest=DIGEST, purpose="study")
+                session = sessions.update(tx, session, plan_digest=DIGEST, purpose="study")
                 sessions.advance(tx, session, SessionEvent.WAIT)
                 history.record(
                     tx, aggregator=aggregator, release=release, event="awaiting-approval", decision="ask",

@@ -296,7 +296,7 @@ def test_a_reservation_that_nobody_shows(offering: Offering) -> None:
 def test_a_return_settles_nothing_that_was_sealed(offering: Offering) -> None:
     """Where one copy of a state directory returned what another spent, the spend is charged, and once."""
     plan = accept(offering, "r1")
-    offering.node.conclude("r1", "cancelled", "", "")
+    offering.node.close("r1", "cancelled", "", "")
     assert remaining(offering) == 3
     found = assessed(offering, head(4), shown(plan))
     assert recover(offering, found) == [
@@ -315,7 +315,7 @@ def test_a_return_settles_nothing_that_was_sealed(offering: Offering) -> None:
 def test_a_return_stays_where_nothing_was_sealed(offering: Offering) -> None:
     """A release that was cancelled before anything was sealed stays without a charge."""
     plan = accept(offering, "r1")
-    offering.node.conclude("r1", "cancelled", "", "")
+    offering.node.close("r1", "cancelled", "", "")
     assert assessed(offering, head(4), shown(plan, sealed=False)).charges == ()
 
 

@@ -10,7 +10,7 @@ import pytest
 from common.canonical import digest
 from common.model.schema import Attribute, AttributeType
 from common.synthesis.accounting import Noise
-from common.synthesis.roles import Terms
+from common.synthesis.roles import MessageContext
 from common.synthesis.schedule import Design, Question, RoundSums, next_round, question_digest
 from owner_node.masking.arrays import SystemBits
 from owner_node.synthesis.counts import noisy_answer
@@ -24,7 +24,7 @@ ATTRIBUTES = (
     Attribute("pay", AttributeType.INTEGER, 0, 10**6),
 )
 ALONE = Design(ATTRIBUTES, 50_000, Decimal(1))
-ACROSS = Design(ATTRIBUTES, 50_000, Decimal(1), homes=(0, 1, 0))
+ACROSS = Design(ATTRIBUTES, 50_000, Decimal(1), owner_groups=(0, 1, 0))
 
 
 def rounds_of(design: Design, false: int = 0) -> list[tuple[Question, ...]]:
@@ -46,7 +46,7 @@ def rounds_of(design: Design, false: int = 0) -> list[tuple[Question, ...]]:
 
 def noise_of(question: Question, seed: bytes, release: str, number: int) -> np.ndarray:
     """Return the noise of a question in a round of a release of one group."""
-    bits = stream(seed, Terms(release, "ab" * 32, round=number), "own", question_digest(question))
+    bits = stream(seed, MessageContext(release, "ab" * 32, round=number), "own", question_digest(question))
     return noise_share(question.n_numbers, question.noise, bits)
 
 

@@ -22,7 +22,7 @@ from owner_node.risk.likelihood import (
     linked_by_likelihood,
     propagate,
 )
-from owner_node.risk.trials import Aims, Randomness, knowledge_of, people_of, risks_of
+from owner_node.risk.trials import AttackPlan, Randomness, knowledge_of, people_of, risks_of
 from tests.fakes.bits import SeededBits
 from tests.oracles import explore as oracle
 
@@ -227,7 +227,7 @@ def attacked(mechanism, rank_noise, attributes, names=(LINKAGE, LIKELIHOOD)):
         AttributeTask(each, Decimal(50), k, mechanism, 1, None, Decimal(rank_noise)) for each in attributes
     ]
     everything, randomness = np.arange(len(tasks)), Randomness(SeededBits(1), np.random.default_rng(2))
-    aims = Aims(names, knowledge_of([each.name for each in attributes], ())[:1], everything, 2)
+    aims = AttackPlan(names, knowledge_of([each.name for each in attributes], ())[:1], everything, 2)
     people = people_of({each.name: columns[each.name] for each in attributes}, tasks, randomness)
     return {risk.attack: risk for risk in risks_of(tasks, people, aims, randomness)}
 

@@ -19,7 +19,7 @@ from owner_node.risk.attacks import (
 from owner_node.risk.likelihood import linked_by_likelihood
 from owner_node.risk.scales import distinguished_by_scales
 from owner_node.risk.trials import (
-    Aims,
+    AttackPlan,
     Randomness,
     knowledge_of,
     masked,
@@ -58,7 +58,7 @@ def risks(tasks, known=(), attacks=(LIKELIHOOD, MEMBERSHIP, EXTREMES)):
     """What is found, by attack and knowledge."""
     chance = randomness()
     people = people_of(columns(), tasks, chance)
-    aims = Aims(attacks, knowledge_of(NAMES, known), np.arange(6), 3)
+    aims = AttackPlan(attacks, knowledge_of(NAMES, known), np.arange(6), 3)
     return {(each.attack, each.knows): each for each in risks_of(tasks, people, aims, chance)}
 
 
@@ -72,7 +72,7 @@ def test_attacks_can_be_stopped_one_by_one():
             raise StepStoppedError
 
     tasks, chance = tasks_with("idp-joint", "0.1"), randomness()
-    aims = Aims((LIKELIHOOD,), knowledge_of(NAMES, ()), np.arange(6), 3)
+    aims = AttackPlan((LIKELIHOOD,), knowledge_of(NAMES, ()), np.arange(6), 3)
     with pytest.raises(StepStoppedError):
         risks_of(tasks, people_of(columns(), tasks, chance), aims, chance, check)
 

@@ -62,11 +62,18 @@ ATTRIBUTES = (
 )
 
 
-def design(n, homes=(0, 1, 0, 1), delta="0", owners=(), pairs=()):
+def design(n, owner_groups=(0, 1, 0, 1), delta="0", owners=(), pairs=()):
     """A release; groups' attributes alternate."""
     colluding = int(max(owners, default=1) > 1)
     return Design(
-        ATTRIBUTES, n, Decimal(20), Decimal(delta), owners, colluding, named_pairs=pairs, homes=homes
+        ATTRIBUTES,
+        n,
+        Decimal(20),
+        Decimal(delta),
+        owners,
+        colluding,
+        named_pairs=pairs,
+        owner_groups=owner_groups,
     )
 
 
@@ -90,9 +97,9 @@ class Pair:
     adder: int
 
     @classmethod
-    def of(cls, n, *, columns=None, homes=(0, 1, 0, 1), owners=(), pairs=(), seed=1):
+    def of(cls, n, *, columns=None, owner_groups=(0, 1, 0, 1), owners=(), pairs=(), seed=1):
         """Make owners of so many persons; one-way counts are exact here."""
-        made = design(n, homes, owners=owners, pairs=pairs)
+        made = design(n, owner_groups, owners=owners, pairs=pairs)
         columns = columns_of(n) if columns is None else columns
         sums, asked = [], next_round(made, [])
         while isinstance(asked, tuple) and isinstance(asked[0], OneWay):
@@ -171,10 +178,10 @@ def test_rows_are_no_more_than_public_numbers_say(pairs):
     assert expected <= traffic(made.design).n_bytes <= 2 * expected
 
 
-@pytest.mark.parametrize("homes", [(0, 1, 0, 1), (0, 1, 1, 1), (1, 0, 0, 0)])
-def test_parcels_are_no_larger_than_public_numbers_say(homes):
+@pytest.mark.parametrize("owner_groups", [(0, 1, 0, 1), (0, 1, 1, 1), (1, 0, 0, 0)])
+def test_parcels_are_no_larger_than_public_numbers_say(owner_groups):
     """Of every group, also of many persons: rows have a byte for each group and their seal, both a header."""
-    made = Pair.of(300, homes=homes)
+    made = Pair.of(300, owner_groups=owner_groups)
     rows = made.rows()
     for size, owner, kind in (
         (len(rows), made.holder, ParcelKind.ROWS),
@@ -193,7 +200,7 @@ NAMED = (0, 1), (0, 2), (1, 2), (2, 3)
 
 
 @pytest.mark.parametrize(
-    ("n", "homes", "owners", "pairs", "capacity", "n_numbers"),
+    ("n", "owner_groups", "owners", "pairs", "capacity", "n_numbers"),
     [
         (1, (0, 1, 0, 1), (), (), None, 1),
         (37, (1, 1, 0, 1), (), (), None, 1),
@@ -208,14 +215,14 @@ NAMED = (0, 1), (0, 2), (1, 2), (2, 3)
     ],
 )
 def test_tables_are_those_of_a_joined_table_with_noise(
-    n, homes, owners, pairs, capacity, n_numbers, monkeypatch
+    n, owner_groups, owners, pairs, capacity, n_numbers, monkeypatch
 ):
     """Attributes in any order, persons of one number or several, bins without persons, all persons of two
     owners or some, all pairs or named ones: the counts of a joined table and the adder's noise.
     """
     if capacity:
         monkeypatch.setattr(counters, "CAPACITY", capacity)
-    made = Pair.of(n, homes=homes, owners=owners, pairs=pairs)
+    made = Pair.of(n, owner_groups=owner_groups, owners=owners, pairs=pairs)
     assert packing_of(made.roles, made.holder).n_numbers == n_numbers
     sums = made.added(made.rows())
     decrypted = made.counts(made.answer(sums))
@@ -229,7 +236,7 @@ def test_tables_are_those_of_a_joined_table_with_noise(
 
 
 @pytest.mark.parametrize(
-    ("homes", "owners", "pairs"),
+    ("owner_groups", "owners", "pairs"),
     [
         ((0, 1, 0, 1), (), ()),
         ((0, 1, 2, 2), (), ()),
@@ -242,11 +249,11 @@ def test_tables_are_those_of_a_joined_table_with_noise(
         ((0, 1, 0, 1), (), ((0, 2),)),
     ],
 )
-def test_without_noise_counts_are_those_of_numpy(homes, owners, pairs, monkeypatch):
+def test_without_noise_counts_are_those_of_numpy(owner_groups, owners, pairs, monkeypatch):
     """Two groups, three, and groups of several owners; all pairs and named ones."""
     monkeypatch.setattr(crossed, "noise_share", lambda size, *_: np.zeros(size, dtype=np.int64))
     monkeypatch.setattr(crossed, "noisy_answer", lambda asked, columns, _: exact_answer(asked, columns))
-    made, columns = design(100, homes, owners=owners, pairs=pairs), columns_of(100)
+    made, columns = design(100, owner_groups, owners=owners, pairs=pairs), columns_of(100)
     measured = synthesise_across(TERMS, made, group_owners(made, columns, 1)).measured
     assert [table.pair for table, _ in measured.tables] == list(made.pairs)
     for table, counts in measured.tables:
@@ -258,18 +265,18 @@ def test_without_noise_counts_are_those_of_numpy(homes, owners, pairs, monkeypat
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("homes", "owners", "delta"),
+    ("owner_groups", "owners", "delta"),
     [
         ((0, 1, 0, 1), (), "0"),
         ((0, 1, 0, 2), (1, 2, 1), "0.00001"),
     ],
 )
-def test_a_release_is_the_same_with_plain_integers(homes, owners, delta, monkeypatch):
+def test_a_release_is_the_same_with_plain_integers(owner_groups, owners, delta, monkeypatch):
     """Groups of one owner and of several, both accountings: what experiments do without encryption is what it
     does, but for noise that depends on ciphertexts, which experiments do not have.
     """
     monkeypatch.setattr(Sums, "basis", "")
-    made, columns = design(60, homes, delta, owners), columns_of(60)
+    made, columns = design(60, owner_groups, delta, owners), columns_of(60)
     owners = group_owners(made, columns, 3)
     encrypted, plain = (
         synthesise_across(TERMS, made, owners, counting) for counting in (encrypted_counting, plain_counting)
@@ -651,7 +658,7 @@ def test_rows_of_more_or_fewer_common_persons_are_refused():
 def test_roles_follow_from_the_values(pair):
     """Owners that can have fewer bins encrypt, of equal ones the first group; every two have one order."""
     made, *_ = pair
-    few = Pair.of(50, homes=(0, 1, 0, 0), owners=(1, 2))
+    few = Pair.of(50, owner_groups=(0, 1, 0, 0), owners=(1, 2))
     assert few.design.order == (1, 0)
     assert few.roles.adders(1) == few.roles.adders(2) == (0,)
     assert few.roles.adders(0) == few.roles.holders(1) == ()

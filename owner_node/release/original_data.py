@@ -22,7 +22,7 @@ MOST_KEPT = 2
 """Releases of one aggregator whose original data are kept in memory at a time."""
 
 
-class Appraisal:
+class OriginalData:
     """Loads the data of one aggregator's releases."""
 
     def __init__(self, owner: Owner) -> None:
