@@ -32,6 +32,7 @@ from common.synthesis.binning import (
     MOST_BINS_ACROSS,
     Attributes,
     Binning,
+    Excluded,
     StructuralZero,
     all_pairs,
     binning_of,
@@ -495,18 +496,27 @@ class SyntheticRelease:
     measured: RoundSums
 
 
-def synthesise(measured: RoundSums, check: Check = unchecked) -> SyntheticRelease:
-    """Make the records from what was measured: the same bytes for everybody."""
-    design = measured.design
-    tables = [
-        NoisyTable(table.pair, counts, round(design.variance(table.noise, table.pair)))
+def noisy_tables(measured: RoundSums) -> list[NoisyTable]:
+    """Return the tables of pairs with the variance of their noise."""
+    return [
+        NoisyTable(table.pair, counts, round(measured.design.variance(table.noise, table.pair)))
         for table, counts in measured.tables
     ]
+
+
+def excluded(measured: RoundSums, tables: Sequence[NoisyTable]) -> list[Excluded]:
+    """Return the bins that no record has together: by declared rules, and as the tables show."""
+    categories = [attribute.is_categorical for attribute in measured.design.attributes]
+    declared = excluded_bins(measured.binnings, measured.design.rules)
+    return with_determined(declared, measured.binnings, categories, tables)
+
+
+def synthesise(measured: RoundSums, check: Check = unchecked) -> SyntheticRelease:
+    """Make the records from what was measured: the same bytes for everybody."""
+    design, tables = measured.design, noisy_tables(measured)
     binnings, stream = measured.binnings, Keystream(measured.seed)
     start = [start_bins(binning, design.n_records, stream) for binning in binnings]
     sizes = [binning.n_bins for binning in binnings]
-    categories = [attribute.is_categorical for attribute in design.attributes]
-    rules = with_determined(excluded_bins(binnings, design.rules), binnings, categories, tables)
-    bins = swapped(start, sizes, tables, rules, stream, check)
+    bins = swapped(start, sizes, tables, excluded(measured, tables), stream, check)
     codes = [draw_values(binning, own, stream) for binning, own in zip(binnings, bins, strict=True)]
     return SyntheticRelease(codes, measured)
