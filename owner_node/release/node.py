@@ -208,7 +208,8 @@ class Node:
             self._original_data.forget(release)
             work.drop_fragment()
         named = error.details.get("owner", "") if isinstance(error, IntegrityError) else ""
-        return Failure.of(reported, named if work is not None and named in work.plan.owners else "")
+        is_known = work is not None and work.has_plan and named in work.plan.owners
+        return Failure.of(reported, named if is_known else "")
 
     def _is_news(self, release: str, error: TesseraError) -> bool:
         """Whether to record an invalid message in the history: each message once, at a limited rate per day.
