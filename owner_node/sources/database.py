@@ -19,7 +19,7 @@ _FORM = re.compile(
 )
 SECRET = re.compile(r"passw|pwd|secret|token|credential|odbc_connect", re.IGNORECASE)
 """Recognises options that are secrets."""
-SQLITE, POSTGRESQL = "sqlite", "postgresql"
+SQLITE, POSTGRESQL, DUCKDB = "sqlite", "postgresql", "duckdb"
 
 
 class Database(Source):
@@ -34,7 +34,7 @@ class Database(Source):
     port: int | None = None
     """Port; the default of the dialect if the URL has none; None if neither is known."""
     database: str
-    """Name of the database; for SQLite, the only dialect whose databases are files, the path of its file."""
+    """Name of the database; of one that is a file, its path."""
 
     def parse(self) -> None:
         """Take the address apart (see `Source`)."""
@@ -67,8 +67,8 @@ class Database(Source):
     @property
     def shown(self) -> str:
         """Its address without user, driver and options (see `Source`)."""
-        if self.dialect == SQLITE:
-            return f"{SQLITE}:///{self.database}"
+        if self.files:
+            return f"{self.dialect}:///{self.database}"
         port = "" if self.port is None or self.host.startswith("/") else f":{self.port}"
         return f"{self.dialect}://{self.host.lower()}{port}/{self.database}"
 
@@ -76,10 +76,15 @@ class Database(Source):
     def place(self) -> str:
         """Its address, with links resolved, and a digest of its query (see `Source`)."""
         query = digest(" ".join((self.options.query or "").split()).encode())[:16]
-        at = f"{SQLITE}:{self.files[0].resolve()}" if self.files else self.shown
+        at = f"{self.dialect}:{self.files[0].resolve()}" if self.files else self.shown
         return f"{at}#{query}"
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The file of a SQLite database (see `Source`)."""
-        return (Path(self.database),) if self.dialect == SQLITE else ()
+        """The file of a database without a server (see `Source`).
+
+        Of dialects that are not known, a path from the root is one.
+        """
+        known = self.dialect in (SQLITE, DUCKDB)
+        path = not self.host and self.dialect not in _PORTS and self.database.startswith("/")
+        return (Path(self.database),) if known or path else ()

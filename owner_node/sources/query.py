@@ -21,9 +21,13 @@ class Query(Database):
 
     @classmethod
     def normal(cls, address: str, full: Callable[[str], Path]) -> str:
-        """Make the path of SQLite's file absolute (see `Source`)."""
+        """Make the path of a database's file absolute (see `Source`)."""
         parsed = cls("", address, SourceOptions())
-        return f"{SQLITE}:///{full(parsed.database)}" if parsed.dialect == SQLITE else address
+        if not parsed.files:
+            return address
+        scheme, _, rest = address.partition("://")
+        _, mark, options = rest.partition("?") if parsed.dialect != SQLITE else ("", "", "")
+        return f"{scheme}:///{full(parsed.database)}{mark}{options}"
 
     @classmethod
     def contradictions(cls, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -30,7 +30,7 @@ import sqlalchemy as sa
 
 from common.errors import ConfigurationError, SourceUnreachableError, TesseraError, check_resources
 from common.files import read_secret
-from owner_node.sources.database import POSTGRESQL, SQLITE, Database
+from owner_node.sources.database import DUCKDB, POSTGRESQL, SQLITE, Database
 from owner_node.sources.findings import Findings
 from owner_node.sources.source import Reader, Tally
 from owner_node.sources.sql_values import arrow
@@ -45,7 +45,12 @@ _TIME_LIMIT = "time_limit_of_tessera"
 """Key in `Connection.info` of how long a statement may take, where that is not `query_timeout`."""
 _SQLITE_STEPS = 100_000
 """Steps of SQLite's virtual machine between two checks of the time-out."""
-# libpq passes on no SQLSTATE of a connection that is not made: these are recognised by their English text.
+_WAL_HEADER = b"\2\2"
+"""Bytes 18 and 19 of a SQLite file whose changes are first written beside it."""
+_ALONE = "state_of_tessera"
+"""Key in `Connection.info` of the state of a file that must not change while it is read."""
+# Without SQLSTATE of a connection that is not made, these are recognised by their English text.
+_LOCKED = ("lock",)
 _FULL = ("too many clients", "too many connections", "remaining connection slots")
 # The connection counts as broken 60 s after the last sign of the other side.
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
@@ -65,6 +70,7 @@ class SqlReader(Reader):
         self.names: Sequence[str] = ()
         self._database = database
         self._connection = connection
+        self._alone = connection.info.get(_ALONE)
         self._time_limit = connection.info.get(_TIME_LIMIT, database.options.query_timeout)
         # SQLAlchemy interprets ":name" as a parameter, unless it is escaped by a backslash.
         query = (database.options.query or "").replace(":", "\\:")
@@ -131,10 +137,15 @@ class SqlReader(Reader):
 
     def _try(self, action: Callable[[], _T], findings: Findings) -> _T | None:
         """Call `action`; an error becomes a finding, unless the database is unavailable."""
+        fault: Fault | SourceUnreachableError | None = None
         try:
-            return action()
+            result = action()
         except Exception as error:  # noqa: BLE001 - a driver's error can be of any class, and quote a value
             fault = explain(error, self._database, self._time_limit)
+        if self._alone is not None and self._alone != _file_state(self._database.files[0]):
+            fault = _unreachable(self._database, "it was changed while it was read")
+        if fault is None:
+            return result
         if isinstance(fault, Fault):
             findings.fail(fault.problem, fault.hint)
             return None
@@ -179,7 +190,7 @@ def _engine(database: Database) -> sa.Engine:
             url = url.set(drivername=f"{POSTGRESQL}+psycopg")
         if (password := _password(database)) is not None:
             url = url.set(password=password)
-        arguments: dict[str, Any] = {}
+        arguments: dict[str, Any] = {"read_only": True} if database.dialect == DUCKDB else {}
         if url.drivername == f"{POSTGRESQL}+psycopg":
             arguments = {"connect_timeout": CONNECT_SECONDS, "client_encoding": "utf8"} | _KEEPALIVES
             arguments = {key: value for key, value in arguments.items() if key not in url.query}
@@ -196,13 +207,53 @@ def _engine(database: Database) -> sa.Engine:
 
 def _sqlite(database: Database) -> sa.Engine:
     def open_database() -> sqlite3.Connection:
-        path = f"file:{quote(database.database)}?mode=ro"
-        connection = sqlite3.connect(path, uri=True, timeout=CONNECT_SECONDS)
+        path = Path(database.database)
+        state, way = (_file_state(path), "&immutable=1") if _is_alone(path, database) else (None, "")
+        connection = sqlite3.connect(
+            f"file:{quote(database.database)}?mode=ro{way}",
+            uri=True, timeout=CONNECT_SECONDS, factory=_SqliteConnection,
+        )  # fmt: skip
+        connection.alone = state
         # Bytes that are not UTF-8 become lone surrogates, which are counted by column later.
         connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
         return connection
 
     return sa.create_engine("sqlite+pysqlite://", creator=open_database, poolclass=sa.NullPool)
+
+
+class _SqliteConnection(sqlite3.Connection):
+    alone: tuple[int, ...] | None = None
+    """State of a file that is read as one that does not change; None for others."""
+
+
+def _is_alone(path: Path, database: Database) -> bool:
+    """Return whether a file is in WAL mode, and no program has it open or left changes in FILE-wal.
+
+    SQLite would make two files beside it to read it. It cannot where the folder may not be written, and leaves
+    them behind elsewhere.
+    """
+    with path.open("rb") as file:
+        if file.read(20)[18:] != _WAL_HEADER:
+            return False
+    log, index = (path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))
+    has_changes = log.exists() and log.stat().st_size > 0
+    if has_changes and not index.exists():
+        raise ConfigurationError(
+            f"data set {database.dataset!r} cannot be read: {database.shown}: its last changes are only in "
+            f"{log.name}, and no program has it open that shares them",
+            hint="close the program that writes to it; if none runs, open the file once with the program "
+            "sqlite3, as a user who may write, and read a table: that takes the changes over",
+        )
+    return not (log.exists() and index.exists())
+
+
+def _file_state(path: Path) -> tuple[int, ...]:
+    """Return what changes whenever a file is changed; nothing if it is not there any more."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _password(database: Database) -> str | None:
@@ -224,6 +275,7 @@ def _prepare(connection: sa.Connection, database: Database) -> sa.Connection:
     driver: Any = connection.connection.driver_connection
     milliseconds = int(database.options.query_timeout.total_seconds() * 1000)
     if database.dialect == SQLITE:
+        connection.info[_ALONE] = driver.alone
         stop = time.monotonic() + milliseconds / 1000
         driver.set_progress_handler(lambda: time.monotonic() > stop, _SQLITE_STEPS)
     elif database.dialect == POSTGRESQL:
@@ -253,6 +305,8 @@ def _refusal(engine: sa.Engine, database: Database, fault: Exception) -> Tessera
         problem, hint = "the connection cannot be made", "correct the options in the URL of source"
     elif not _runs(engine, database):
         return _unreachable(database, "there is no answer")
+    elif database.files and any(sign in str(original) for sign in _LOCKED):
+        return _unreachable(database, "another program has locked it")
     elif any(sign in str(original) for sign in _FULL):
         return _unreachable(database, "it has no connection left")
     elif getattr(getattr(original, "pgconn", None), "needs_password", False):
@@ -260,7 +314,7 @@ def _refusal(engine: sa.Engine, database: Database, fault: Exception) -> Tessera
     else:
         problem = "it does not let the owner node in"
         hint = "check who may read the file that source names, and enter its folders"
-        if database.dialect != SQLITE:
+        if not database.files:
             hint = "check user, password, database and TLS options, and whom it lets in from here"
     return ConfigurationError(
         f"data set {database.dataset!r} cannot be read: {database.shown}: {problem}", hint=hint
@@ -269,12 +323,12 @@ def _refusal(engine: sa.Engine, database: Database, fault: Exception) -> Tessera
 
 def _runs(engine: sa.Engine, database: Database) -> bool:
     """Return whether the server is up and accepts connections from anybody."""
-    if database.dialect == SQLITE:
+    for path in database.files:
         try:
-            Path(database.database).open("rb").close()
+            path.open("rb").close()
         except OSError as fault:
             check_resources(fault)
-        return Path(database.database).exists()
+        return path.exists()
     if engine.dialect.driver == "psycopg":
         from psycopg.conninfo import make_conninfo
         from psycopg.pq import PGconn, Ping
@@ -363,13 +417,16 @@ _OF_SERVERS = _Advice(
     "convert them in the query",
     "cast what is unusual to numbers, texts or dates in the query; the database's log may say more",
 )
+_OF_FILES = _Advice(
+    "check the file that source names and its disk, and which other program writes to it",
+    "let the user of the owner node read the file that source names",
+    "try the query with the database's own tools, on the file that source names",
+    "convert them in the query",
+    "cast what is unusual to numbers, texts or dates in the query",
+)
 _ADVICE = {
-    SQLITE: _Advice(
-        "check the file that source names and its disk, and which other program writes to it",
-        "let the user of the owner node read the file that source names",
-        "try the query with the program sqlite3, on the file that source names",
-        "convert them in the query",
-        "cast what is unusual to numbers, texts or dates in the query",
+    SQLITE: replace(
+        _OF_FILES, query="try the query with the program sqlite3, on the file that source names"
     ),
     POSTGRESQL: replace(
         _OF_SERVERS,
@@ -378,12 +435,24 @@ _ADVICE = {
 }
 
 
+def _advice(database: Database) -> _Advice:
+    return _ADVICE.get(database.dialect, _OF_FILES if database.files else _OF_SERVERS)
+
+
 _FAULTS: dict[tuple[str, ...], Callable[[_Advice], Fault]] = {
     ("25006", "SQLITE_READONLY"): lambda _: Fault(
         "the query tries to change the database", "name one SELECT that changes nothing"
     ),
     ("42501", "SQLITE_AUTH", "SQLITE_PERM"): lambda advice: Fault(
         "the database does not let this user read what the query names", advice.rights
+    ),
+    ("SQLITE_READONLY_ROLLBACK", "SQLITE_READONLY_RECOVERY"): lambda _: Fault(
+        "a program ended in the middle of a change, which has to be taken back first",
+        "open the file once with the program sqlite3, as a user who may write, and read a table",
+    ),
+    ("SQLITE_CANTOPEN", "SQLITE_READONLY_CANTINIT", "SQLITE_READONLY_DIRECTORY"): lambda _: Fault(
+        "a file that SQLite keeps beside the database (-wal, -shm, -journal) cannot be opened",
+        "let the user of the owner node read these files and enter their folder",
     ),
     ("SQLITE_NOTADB", "SQLITE_CORRUPT"): lambda _: Fault(
         "not a SQLite database, or a damaged one", "check the path in source"
@@ -416,7 +485,7 @@ def explain(error: Any, database: Database, limit: timedelta) -> Fault | SourceU
             return Fault(stopped, "make it faster, or raise query_timeout")
         hint = "make it faster, or raise statement_timeout of the role, the database or the URL in source"
         return Fault(f"{stopped}, by the database's own statement_timeout", hint)
-    advice = _ADVICE.get(database.dialect, _OF_SERVERS)
+    advice = _advice(database)
     for states, fault in _FAULTS.items():
         if state in states:
             return fault(advice)
@@ -433,7 +502,7 @@ def _unreachable(database: Database, problem: str) -> SourceUnreachableError:
     """Return the error of a database that cannot be used now, but possibly later."""
     return SourceUnreachableError(
         f"data set {database.dataset!r} cannot be read now: {database.shown}: {problem}",
-        _ADVICE.get(database.dialect, _OF_SERVERS).away,
+        _advice(database).away,
         {"dataset": database.dataset, "source": database.shown},
     )
 

@@ -1,0 +1,199 @@
+"""Databases that are files, through `owner-node check`: none is made or changed, and no file is left beside it."""
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects import registry
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+
+from common.cli import console
+from common.errors import SourceUnreachableError
+from owner_node import config
+from owner_node.cli import application
+from owner_node.loading import load
+from owner_node.sources import sql
+from tests.unit.owner_node.cli.test_check import OWNER
+
+DATASET = """
+[[dataset]]
+name = "patients"
+source = "{source}"
+query = "select age from people"
+total_epsilon = 1
+[dataset.attributes.age]
+type = "integer"
+min = 0
+max = 120
+"""
+
+
+class FileDialect(SQLiteDialect_pysqlite):
+    """Stands for the driver of another kind of files; like many, it makes a file that is not there."""
+
+    supports_statement_cache = True
+
+    def create_connect_args(self, url: sa.URL) -> Any:
+        """Open what the URL names, and wait for no lock."""
+        return [url.database], {"timeout": 0}
+
+    def connect(self, *args: Any, **options: Any) -> Any:
+        """Hold it as a program that reads does, which a lock refuses."""
+        options.pop("read_only", None)
+        connection = super().connect(*args, **options)
+        connection.execute("select * from sqlite_schema").fetchall()
+        return connection
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for the configuration, in which the command is run, with drivers for two dialects of files."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sql, "CONNECT_SECONDS", 0)
+    for dialect in ("duckdb", "otherfile"):
+        registry.register(dialect, __name__, "FileDialect")
+    return tmp_path
+
+
+def check(folder: Path, source: str) -> int:
+    """Run the command on a source and return its exit code."""
+    owner = OWNER[: OWNER.index("[[dataset]]")] + DATASET.format(source=source)
+    (folder / "owner.toml").write_text(owner)
+    return console.run(application(), "owner-node", ["check"])
+
+
+def fill(path: Path, mode: str = "delete", held: ExitStack | None = None) -> sqlite3.Connection:
+    """Make a database of one person; `held` keeps it open."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(f"pragma journal_mode = {mode}")
+    connection.execute("create table people (age, note)")
+    connection.execute("insert into people values (34, 'Zq7Qz')")
+    (held or ExitStack()).enter_context(closing(connection))
+    if held is None:
+        connection.close()
+    return connection
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["sqlite:///data/absent.db", "duckdb:///data/absent.db", "duckdb:///{}/absent.db", "otherfile:///{}/absent.db"],
+)
+def test_no_file_is_made(folder, capsys, source):
+    """A driver that makes a missing file is not asked; the folder stays as it was."""
+    (folder / "data").mkdir()
+    assert check(folder, source.format(folder / "data")) == 2
+    assert "there is no such file" in capsys.readouterr().err
+    assert list((folder / "data").iterdir()) == []
+
+
+def plain(path: Path, held: ExitStack) -> None:
+    """A file that no program has open."""
+    fill(path)
+
+
+def closed_log(path: Path, held: ExitStack) -> None:
+    """WAL mode, closed by the last program."""
+    fill(path, "wal")
+
+
+def empty_log(path: Path, held: ExitStack) -> None:
+    """WAL mode, with an empty log and no index."""
+    fill(path, "wal")
+    path.with_name(f"{path.name}-wal").touch()
+
+
+def open_log(path: Path, held: ExitStack) -> None:
+    """WAL mode, while a program has it open with changes in the log."""
+    fill(path, "wal", held)
+
+
+def left_log(path: Path, held: ExitStack) -> None:
+    """WAL mode, with log and index of a program that was killed."""
+    with ExitStack() as running:
+        fill(path.with_name("running"), "wal", running)
+        for suffix in ("", "-wal", "-shm"):
+            shutil.copy(path.with_name(f"running{suffix}"), path.with_name(path.name + suffix))
+    path.with_name("running").unlink()
+
+
+def copied_log(path: Path, held: ExitStack) -> None:
+    """WAL mode, copied with its log and without the index."""
+    left_log(path, held)
+    path.with_name(f"{path.name}-shm").unlink()
+
+
+def unfinished(path: Path, held: ExitStack) -> None:
+    """A program ended in the middle of a change."""
+    connection = fill(running := path.with_name("running"), held=held)
+    connection.execute("pragma cache_size = 1")
+    connection.execute("begin")
+    connection.executemany("insert into people values (1, ?)", [("x" * 900,)] * 1000)
+    for suffix in ("", "-journal"):
+        shutil.copy(f"{running}{suffix}", f"{path}{suffix}")
+    connection.execute("rollback")
+
+
+def locked(path: Path, held: ExitStack) -> None:
+    """Another program writes."""
+    fill(path, held=held).execute("begin exclusive")
+
+
+def other(path: Path, held: ExitStack) -> None:
+    """Something else."""
+    path.write_text("Zq7Qz" * 1000)
+
+
+LOCKED = "check the file that source names and its disk, and which other program writes to it"
+STATES: list[tuple[str, Callable[[Path, ExitStack], None], int, str]] = [
+    ("sqlite", plain, 0, ""),
+    ("sqlite", closed_log, 0, ""),
+    ("sqlite", empty_log, 0, ""),
+    ("sqlite", open_log, 0, ""),
+    ("sqlite", left_log, 0, ""),
+    ("sqlite", copied_log, 2, "its last changes are only in people.db-wal"),
+    ("sqlite", unfinished, 2, "a program ended in the middle of a change"),
+    ("sqlite", locked, 6, LOCKED),
+    ("sqlite", other, 2, "not a SQLite database"),
+    ("duckdb", plain, 0, ""),
+    ("duckdb", locked, 6, "another program has locked it"),
+    ("duckdb", locked, 6, LOCKED),
+    ("otherfile", locked, 6, LOCKED),
+]
+
+
+@pytest.mark.parametrize(("dialect", "state", "code", "words"), STATES)
+def test_a_file_is_read_as_it_is_or_the_cause_is_named(folder, capsys, dialect, state, code, words):
+    """In every state that programs leave files in; what lies in the folder stays as it is."""
+    path = folder / "data" / "people.db"
+    path.parent.mkdir()
+    with ExitStack() as held:
+        state(path, held)
+        before = {each.name: each.stat().st_size for each in path.parent.iterdir()}
+        assert check(folder, f"{dialect}:///{path}") == code
+        captured = capsys.readouterr()
+        assert words in captured.err
+        for word in ("firewall", "host", "Zq7Qz", "cast what is unusual"):
+            assert word not in captured.err
+        assert {each.name: each.stat().st_size for each in path.parent.iterdir()} == before
+
+
+def test_a_file_that_changes_while_it_is_read(folder, monkeypatch):
+    """What is read without locks is read again if a program wrote to it meanwhile."""
+    fill(path := folder / "people.db", "wal")
+    assert check(folder, f"sqlite:///{path}") == 0
+    patients = config.load(folder / "owner.toml").dataset("patients")
+
+    def write(array: Any, kind: str = "") -> Any:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("insert into people values (35, '')")
+        return arrow(array, kind)
+
+    arrow = sql.arrow
+    monkeypatch.setattr(sql, "arrow", write)
+    with pytest.raises(SourceUnreachableError, match="changed while it was read"):
+        load(patients)
