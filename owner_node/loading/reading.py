@@ -265,6 +265,11 @@ class Reading:
             hint += ' or missing = "category"'
         elif not attribute.is_categorical:
             hint += f', or missing = "category" at {attribute.name!r} itself'
+        else:
+            hint += (
+                ', or declare a category: type = "category", with the texts of the source as categories, such as '
+                '["False", "True"], and missing = "category"'
+            )
         self.findings.add(attribute.name, "missing value", n_missing, hint)
 
     def _report_emptiness(self, n_seen: int, n_records: int) -> None:

@@ -24,6 +24,8 @@ from owner_node.sources.person_texts import person_texts, whole_numerals
 from owner_node.sources.texts import SEVERAL_TYPES, as_text, on_own_clocks, unreadable
 
 _AS_THEY_ARE = frozenset({bool, int, float, str, bytes, date, datetime})
+_BITS: dict[object, object] = {b"\0": b"0", b"\1": b"1"}
+"""One bit, as drivers of MySQL and MariaDB return it."""
 _AS_TEXT = frozenset({int, float, str, Decimal, UUID})
 
 
@@ -41,11 +43,13 @@ def arrow(values: Sequence[object], kind: str = "") -> Any:
     kinds = set(map(type, values)) - {NoneType}
     if not kinds:
         return pa.nulls(len(values))
-    if kinds == {datetime, str}:
-        # Timestamps that Python does not have came as text; the text of the others does not depend on these.
-        moments = on_own_clocks([value if isinstance(value, datetime) else None for value in values])
+    if kinds in ({date, str}, {datetime, str}):
+        # Dates that Python does not have came as text; the text of the others does not depend on these.
+        moments = [value if isinstance(value, date) else None for value in values]
         others = pa.array([value if isinstance(value, str) else None for value in values], pa.string())
-        return pc.coalesce(as_text(pa.array(moments)), others)
+        return pc.coalesce(as_text(pa.array(on_own_clocks(moments) if datetime in kinds else moments)), others)
+    if kinds == {bytes}:
+        values = [_BITS.get(value, value) for value in values]
     try:
         if kinds == {datetime}:
             return pa.array(on_own_clocks(values))

@@ -23,6 +23,8 @@ _UTF8 = (
     r"|\xed[\x80-\x9f][\x80-\xbf]|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}"
     r"|\xf4[\x80-\x8f][\x80-\xbf]{2})*\z"
 )
+_CONTROLS = r"\x00-\x08\x0e-\x1f"
+"""Characters with which no text begins, inside a class of a regular expression."""
 _DAY_UNITS = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
@@ -92,6 +94,12 @@ def plain(array: Any) -> Any:
     return array
 
 
+def _is_of_bytes(kind: Any) -> bool:
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return _is_of_bytes(kind.value_type)
+    return any(test(kind) for test in _BYTES)
+
+
 def _decode(array: Any) -> Any:
     """Return an array without an encoding, and views as bytes; Arrow does not compute with all of them."""
     if pa.types.is_run_end_encoded(array.type):
@@ -135,14 +143,14 @@ def undecodable(array: Any) -> Any | None:
     return None
 
 
-def with_nul(array: Any) -> Any | None:
-    """Return which values of a column of texts or bytes have NUL characters; None if none has."""
+def _matching(array: Any, pattern: str) -> Any | None:
+    """Return which values of a column of texts or bytes match a regular expression; None if none does."""
     held = array.dictionary if pa.types.is_dictionary(array.type) else _decode(array)
     if not any(test(held.type) for test in (*_TEXTS, *_BYTES)):
         return None
-    if not pc.any(pc.match_substring(_decode(held), "\0"), min_count=0).as_py():
+    if not pc.any(pc.match_substring_regex(_decode(held), pattern), min_count=0).as_py():
         return None
-    return pc.fill_null(pc.match_substring(_decode(array), "\0"), False)
+    return pc.fill_null(pc.match_substring_regex(_decode(array), pattern), False)
 
 
 def faults(array: Any) -> Iterator[tuple[str, str, Any]]:
@@ -150,7 +158,12 @@ def faults(array: Any) -> Iterator[tuple[str, str, Any]]:
     if (marked := undecodable(array)) is not None:
         hint = "write the source again, with texts in UTF-8; for a database, convert them in the query"
         yield "not in the encoding utf-8", hint, marked
-    if (marked := with_nul(array)) is not None:
+    of_bytes = _is_of_bytes(array.type)
+    if of_bytes and (marked := _matching(array, f"^[{_CONTROLS}]")) is not None:
+        hint = "store bits and other binary values as numbers or texts; in a query, bits are NAME + 0"
+        yield "bytes that are no text, such as bits", hint, marked
+    nul = rf"(?s)^[^{_CONTROLS}].*\x00" if of_bytes else r"\x00"
+    if (marked := _matching(array, nul)) is not None:
         hint = (
             "remove them, or set csv.encoding to the encoding of a CSV file, for example utf-16; a file that "
             "was not written to its end may have them, too"

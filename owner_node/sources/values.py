@@ -1,5 +1,6 @@
 """Parses one column of values to integers in resolution units, and counts problems and changes."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,8 @@ _TRUE = ("true", "t", "yes", "y", "1")
 _LONGEST_NAMED = 40
 _FAR = r"(?i)^\s*(?:[+-]?infinity|[0-9]{5,}-.*|.* BC)\s*$"
 """Dates as databases write them that no date of ours can be."""
+_ZERO_DATE = r"^\s*(?:0000-[0-9]{2}-[0-9]{2}|[0-9]{4}-(?:00-[0-9]{2}|[0-9]{2}-00))(?:[ T].*)?$"
+"""Dates of MySQL and MariaDB of which a part is zero."""
 _FALSE = ("false", "f", "no", "n", "0")
 
 
@@ -109,15 +112,26 @@ def _date(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings
         far = ~proper & bools(pc.match_substring_regex(written, _FAR))
         hint_far = "replace them by a date or a missing value, for a database in its query"
         findings.add(attribute.name, "infinite, or not in the years 1 to 9999", _count(far), hint_far)
+        zero = ~proper & bools(pc.match_substring_regex(written, _ZERO_DATE))
+        hint_zero = (
+            "replace them by a missing value: in a query nullif(NAME, '0000-00-00'), for a CSV file in na_values"
+        )
+        problem = "a date with a year, month or day of zero"
+        findings.add(attribute.name, problem, _count(zero), hint_zero, examples=partial(_examples, array, zero))
         hint = f"write dates as {form.date_format}; for a CSV file, csv.date_format can say otherwise"
-        examples = partial(_examples, array, ~proper & ~far)
-        findings.add(attribute.name, "not a date", _count(~proper & ~far), hint, examples=examples)
+        wrong = ~(proper | far | zero)
+        findings.add(
+            attribute.name, "not a date", _count(wrong), hint, examples=partial(_examples, array, wrong)
+        )
     units, clamped = _within(attribute, days, np.zeros_like(proper), proper, findings)
     return Parsed(units, 0, clamped)
 
 
-def _boolean(attribute: Attribute, array: Any, _form: CsvOptions, findings: Findings) -> Parsed:
+def _boolean(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings) -> Parsed:
     lowered = pc.utf8_lower(pc.utf8_trim_whitespace(texts.as_text(array)))
+    # Beside missing values, pandas writes 0 and 1 as 0.0 and 1.0.
+    point = re.escape(form.decimal) if pa.types.is_string(array.type) else r"\."
+    lowered = pc.replace_substring_regex(lowered, rf"^(?:\+?(1)|[+-]?(0))(?:{point}0*)?$", r"\1\2")
     positions = ints(pc.fill_null(pc.index_in(lowered, pa.array(_FALSE + _TRUE)), -1))
     hint = "write true or false, yes or no, t or f, y or n, 1 or 0"
     examples = partial(_examples, array, positions < 0)
