@@ -3,6 +3,9 @@
 Error texts of libraries are not passed on, since they quote values.
 """
 
+import io
+import re
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,8 +27,13 @@ READ_BYTES = 2**20
 """Bytes of each column of a Parquet file that are read at a time."""
 _PARQUET_MARK = b"PAR1"
 _PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
-_FOREIGN_TYPES = ("BSON", "INTERVAL", "GEOMETRY", "GEOGRAPHY")
-"""Types of Parquet that Arrow does not have."""
+_STORED_SCHEMA = re.compile(
+    rb"(?P<key>ARROW:schema\x18[\x80-\xff]*[\x00-\x7f])(?P<schema>[A-Za-z0-9+/]+=*)"
+)
+"""Arrow's own schema in the footer of a file: a key and a value in Thrift's compact protocol."""
+_EXTENSION, _IGNORED_EXTENSION = b"ARROW:extension:name", b"ARROW:extension:NAME"
+_FOREIGN_TYPES = ("BSON", "INTERVAL", "GEOMETRY", "GEOGRAPHY", "UNDEFINED")
+"""Types of Parquet that Arrow does not have; the last is of a version of Parquet after Arrow's."""
 
 
 class ParquetReader(Reader):
@@ -39,11 +47,7 @@ class ParquetReader(Reader):
         """Read columns in the files' own types (see `Reader`)."""
         try:
             for path in self._paths:
-                # A buffer per column chunk would hold a whole row group, which can be the whole file.
-                # INT96 in nanoseconds would wrap before 1677 and after 2262.
-                with pa.parquet.ParquetFile(
-                    path, buffer_size=READ_BYTES, pre_buffer=False, coerce_int96_timestamp_unit="us"
-                ) as file:
+                with _open(path) as file:
                     if tuple(file.schema_arrow.names) != tuple(self.names):
                         hint = "export the data into another folder, and rename it when it is complete"
                         changed: Callable[[], list[str]] = partial(list, [path.name])
@@ -63,10 +67,45 @@ class ParquetReader(Reader):
     def expected(self) -> int | None:
         """Return the number that the files state; None if they cannot be read any more."""
         try:
-            return sum(int(pa.parquet.read_metadata(path).num_rows) for path in self._paths)
+            return sum(_rows(path) for path in self._paths)
         except (pa.ArrowException, OSError) as fault:
             check_resources(fault)
             return None
+
+
+def _open(path: Path) -> Any:
+    """Open a file; one with an extension type that Arrow knows and cannot make, without extension types."""
+    # A buffer per column chunk would hold a whole row group, which can be the whole file.
+    # INT96 in nanoseconds would wrap before 1677 and after 2262.
+    open_with = partial(
+        pa.parquet.ParquetFile, buffer_size=READ_BYTES, pre_buffer=False, coerce_int96_timestamp_unit="us"
+    )
+    try:
+        return open_with(path)
+    except pa.ArrowException:
+        with path.open("rb") as file:
+            end = file.seek(0, io.SEEK_END)
+            file.seek(max(0, end - 8))
+            size, mark = int.from_bytes(file.read(4), "little"), file.read()
+            if mark != _PARQUET_MARK or size + 8 > end:
+                raise
+            file.seek(end - 8 - size)
+            footer = file.read()
+        if (plain := _STORED_SCHEMA.sub(_without_extensions, footer)) == footer:
+            raise
+        metadata = pa.parquet.read_metadata(pa.BufferReader(_PARQUET_MARK + plain))
+        return open_with(path, metadata=metadata)
+
+
+def _without_extensions(stored: re.Match[bytes]) -> bytes:
+    """Return Arrow's schema in the footer, of the same length, with extensions under a key that it ignores."""
+    schema = b64decode(stored["schema"]).replace(_EXTENSION, _IGNORED_EXTENSION)
+    return stored["key"] + b64encode(schema)
+
+
+def _rows(path: Path) -> int:
+    with _open(path) as file:
+        return int(file.metadata.num_rows)
 
 
 def _foreign_types(file: Any) -> dict[str, str]:
@@ -80,7 +119,8 @@ def _foreign_types(file: Any) -> dict[str, str]:
     for field in file.schema_arrow:
         # An extension type that no library of this process knows.
         if not isinstance(field.type, pa.BaseExtensionType) and field.metadata is not None:
-            name = field.metadata.get(b"ARROW:extension:name", b"").decode(errors="replace")
+            stated = field.metadata.get(_EXTENSION) or field.metadata.get(_IGNORED_EXTENSION) or b""
+            name = stated.decode(errors="replace")
             foreign |= {field.name: name} if name else {}
     return foreign
 
@@ -93,7 +133,8 @@ def is_parquet(path: Path, head: bytes) -> bool:
 def open_parquet(path: Path, _head: bytes, _form: CsvOptions, findings: Findings) -> Reader | None:
     """Open a file and read its columns' names."""
     try:
-        return ParquetReader([path], tuple(pa.parquet.read_schema(path).names))
+        with _open(path) as file:
+            return ParquetReader([path], tuple(file.schema_arrow.names))
     except (pa.ArrowException, OSError) as fault:
         check_resources(fault)
         hint = "write the file again, or give a CSV file a name that does not end in .parquet"
@@ -116,7 +157,8 @@ def open_folder(folder: Path, findings: Findings) -> Reader | None:
             if not path.is_file():
                 damaged.append(path.name)
                 continue
-            schema = pa.parquet.read_schema(path).remove_metadata()
+            with _open(path) as file:
+                schema = file.schema_arrow.remove_metadata()
         except (pa.ArrowException, OSError) as fault:
             check_resources(fault)
             damaged.append(path.name)
