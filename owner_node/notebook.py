@@ -50,7 +50,7 @@ from owner_node.release.records import Records
 from owner_node.risk.trials import DRAWS, Randomness
 from owner_node.risk.utility import MEASURES
 from owner_node.sources.findings import Findings
-from owner_node.sources.frames import FrameReader
+from owner_node.sources.frames import Frame, FrameReader, as_table
 
 __all__ = ["Answer", "Explored", "Masked", "Workspace"]
 
@@ -191,7 +191,7 @@ class Workspace:
 
     def mask(
         self,
-        frame: pd.DataFrame,
+        frame: Frame,
         schema: Schema | None = None,
         *,
         epsilon: str | Decimal,
@@ -209,7 +209,8 @@ class Workspace:
         """Mask a DataFrame and charge the budget. Columns that are not declared are not read.
 
         Args:
-            frame: Original records, `(n_records, n_columns)`.
+            frame: Original records, `(n_records, n_columns)`: a DataFrame of pandas, or any table with the C
+                stream of Arrow, such as those of polars and pyarrow, whose records are numbered from 0.
             schema: The attributes; None for those of the owner's data set.
             epsilon: For all attributes together, a decimal as text.
             mechanism: Mechanism id, or "auto": chosen for every attribute.
@@ -266,7 +267,7 @@ class Workspace:
 
     def synthesise(
         self,
-        frame: pd.DataFrame,
+        frame: Frame,
         schema: Schema | None = None,
         *,
         epsilon: str | Decimal,
@@ -330,7 +331,7 @@ class Workspace:
 
     def query(
         self,
-        frame: pd.DataFrame,
+        frame: Frame,
         statistic: str,
         attribute: str,
         schema: Schema | None = None,
@@ -385,7 +386,7 @@ class Workspace:
 
     def explore(
         self,
-        frame: pd.DataFrame,
+        frame: Frame,
         schema: Schema | None = None,
         *,
         epsilon: Sequence[str] = ("0.1", "0.5", "2"),
@@ -461,13 +462,10 @@ class Workspace:
         return validate(DatasetTable, document, Path("schema"), misdeclared).config()
 
     def _load(
-        self, frame: pd.DataFrame, dataset: DatasetConfig, named: Sequence[str]
+        self, frame: Frame, dataset: DatasetConfig, named: Sequence[str]
     ) -> tuple[LoadedData, model.Schema, pd.Index]:
         """Parse the columns like those of a file; return them with the index of their records."""
-        if not isinstance(frame, pd.DataFrame):
-            raise UsageError(
-                f"expected a DataFrame, not {type(frame).__name__}", "create one: pandas.DataFrame(...)"
-            )
+        table = as_table(frame)
         allowed = named or self._policy.attributes
         declared = schema_of(dataset, None, 0)
         unknown = [name for name in named if name not in declared.by_name]
@@ -480,7 +478,7 @@ class Workspace:
         # The source drops records with a missing value, since it knows their index.
         others = others_of(dataset, chosen)
         source = FrameReader(
-            frame,
+            table,
             dropping=dataset.dropping,
             identifiers=dict(zip(dataset.identifier, dataset.normal_forms, strict=True)),
             others=[attribute.name for attribute in others],
@@ -489,7 +487,8 @@ class Workspace:
         loaded = gather(Reading(strict, chosen, source, findings, others))
         findings.check(dataset.name, _SOURCE)
         schema = schema_of(dataset, allowed, loaded.n_records, self._policy.limits)
-        return loaded, schema, frame.index[np.flatnonzero(source.kept)]
+        index = table.index if isinstance(table, pd.DataFrame) else pd.RangeIndex(table.num_rows)
+        return loaded, schema, index[np.flatnonzero(source.kept)]
 
     @contextmanager
     def _open_state(self, dataset: DatasetConfig, loaded: LoadedData) -> Iterator[tuple[Records, PinnedData]]:

@@ -9,6 +9,7 @@ out, most options mean "all" or "the default". An empty value would mean the sam
 released where one was meant, or a new id and a new charge at each run.
 """
 
+import codecs
 import errno
 import json
 import logging
@@ -27,6 +28,7 @@ import typer
 from common.errors import (
     CannotPrintError,
     CannotStoreError,
+    ConfigurationError,
     ExitCode,
     InternalError,
     TesseraError,
@@ -177,6 +179,7 @@ _log = logging.getLogger(__name__)
 
 def main(make: Callable[[], Any], name: str) -> NoReturn:
     """Run the command line of this process and exit with its code."""
+    _leave_ascii()
     for variable, value in GRPC_SETTINGS.items():
         os.environ.setdefault(variable, value)
     try:
@@ -190,6 +193,17 @@ def main(make: Callable[[], Any], name: str) -> NoReturn:
     except OSError:
         _discard(sys.stderr)
     sys.exit(code)
+
+
+def _leave_ascii() -> None:
+    """Start this process again in UTF-8 where names of files could only have ASCII characters.
+
+    Python does so by itself in the locale C, unless PYTHONUTF8=0 or -X utf8=0 keeps it from that.
+    """
+    again = ["-X", "utf8=1"]
+    if codecs.lookup(sys.getfilesystemencoding()).name == "ascii" and sys.orig_argv[1:3] != again:
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *again, *sys.orig_argv[1:]])  # noqa: S606 - this program
 
 
 def run(command: Any, name: str, argv: Sequence[str] | None = None) -> int:
@@ -275,6 +289,11 @@ def _as_ours(fault: BaseException, name: str) -> TesseraError:
         return UsageError(fault.format_message().rstrip("."), f"{command} --help lists what there is")
     if isinstance(fault, PermissionError) and fault.filename is not None:
         return forbidden(fault)
+    if isinstance(fault, UnicodeEncodeError) and codecs.lookup(fault.encoding).name != "utf-8":
+        return ConfigurationError(
+            f"a name cannot be written in {fault.encoding}, the encoding of names of files here",
+            hint="set the environment variable PYTHONUTF8=1, or a locale in UTF-8 such as LC_ALL=C.UTF-8",
+        )
     trace = places(fault)
     if isinstance(fault, OSError) and trace[-2:][0].endswith(" in echo"):
         return _print_error(fault)  # the library's own output, such as `--help`

@@ -219,7 +219,10 @@ def _unfitting(table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     if table.get("outside") == "clamp" and kind not in _RANGED:
         yield "outside", f'"clamp" goes with type {" or ".join(_RANGED)}, not with {kind}'
     if table.get("missing") == "category" and kind == "boolean":
-        yield "missing", '"category" does not go with type boolean; use "drop" or "error", or declare a category'
+        yield (
+            "missing",
+            '"category" does not go with type boolean; use "drop" or "error", or declare a category',
+        )
     for key in AttributeType(kind).needs:
         if key not in table and (key, "taxonomy" in table) != ("categories", True):
             yield key, f"missing; type {kind} needs it"

@@ -267,8 +267,8 @@ class Reading:
             hint += f', or missing = "category" at {attribute.name!r} itself'
         else:
             hint += (
-                ', or declare a category: type = "category", with the texts of the source as categories, such as '
-                '["False", "True"], and missing = "category"'
+                ', or declare a category: type = "category", with the texts of the source as categories, such '
+                'as ["False", "True"], and missing = "category"'
             )
         self.findings.add(attribute.name, "missing value", n_missing, hint)
 

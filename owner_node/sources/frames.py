@@ -1,13 +1,14 @@
-"""A pandas DataFrame as a source of records, parsed by the same rules as a file."""
+"""A table in memory as a source of records, parsed by the same rules as a file: of pandas, or of Arrow."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from common.errors import UsageError
 from owner_node.sources import texts
 from owner_node.sources.findings import Findings
 from owner_node.sources.person_texts import identifier_texts
@@ -18,11 +19,45 @@ BATCH_RECORDS = 2**16
 """Records that are converted at a time."""
 
 
+class ArrowTable(Protocol):
+    """A table of polars, pyarrow, DuckDB and others, which has the C stream of Arrow."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the stream in a capsule."""
+
+
+Frame = pd.DataFrame | ArrowTable
+"""What is taken as a table."""
+
+
+def as_table(frame: object) -> Any:
+    """Return a DataFrame of pandas as it is, and any other table as an Arrow table.
+
+    Raises:
+        UsageError: If it is no table.
+    """
+    if isinstance(frame, pd.DataFrame):
+        return frame
+    kind = _kind(type(frame))
+    problem = f"expected a DataFrame, not {type(frame).__name__}"
+    hint = "create one: pandas.DataFrame(...)"
+    if hasattr(frame, "collect"):
+        hint = f"compute the {kind} first: its method collect() returns the table"
+    elif hasattr(frame, "__arrow_c_stream__") or isinstance(frame, pa.RecordBatch):
+        hint = "leave out columns without a type of Arrow, such as Python objects, and name a whole table"
+        try:
+            return pa.table(frame)
+        except Exception:  # noqa: BLE001 - errors of libraries can be of any class, and quote a value
+            problem = f"a {kind} cannot be read as a table of Arrow"
+    raise UsageError(problem, hint)
+
+
 class FrameReader(Reader):
-    """A DataFrame in memory. The missing values of pandas (None, NaN, NaT, NA) are missing values.
+    """A table in memory. The missing values of pandas (None, NaN, NaT, NA), and nulls, are missing values.
 
     Args:
-        frame: The records; columns that are not requested are not read.
+        frame: The records, a DataFrame of pandas or an Arrow table; columns that are not requested are not
+            read.
         dropping: Columns whose missing values drop the record, where they are requested.
         identifiers: Identifier columns with their normal forms. A text whose normal form is blank identifies
             nobody and counts as missing.
@@ -32,7 +67,7 @@ class FrameReader(Reader):
 
     def __init__(
         self,
-        frame: pd.DataFrame,
+        frame: Any,
         *,
         dropping: Collection[str] = (),
         identifiers: Mapping[str, NormalForm] | None = None,
@@ -41,7 +76,7 @@ class FrameReader(Reader):
         self._frame, self._dropping = frame, dropping
         self._identifiers, self._others = identifiers or {}, others
         self._kept: list[NDArray[np.bool_]] = []
-        labels: list[Any] = list(frame.columns)
+        labels: list[Any] = list(frame.columns if isinstance(frame, pd.DataFrame) else frame.column_names)
         self.names: Sequence[str] = tuple(label for label in labels if isinstance(label, str))
 
     @property
@@ -53,13 +88,17 @@ class FrameReader(Reader):
         """Read columns in the frame's own types (see `Reader`)."""
         self._kept = []
         for first in range(0, len(self._frame), BATCH_RECORDS):
-            records = self._frame.iloc[first : first + BATCH_RECORDS]
-            arrays = [_arrow(records[name]) for name in columns]
+            if isinstance(self._frame, pd.DataFrame):
+                records = self._frame.iloc[first : first + BATCH_RECORDS]
+                arrays = [_arrow(records[name]) for name in columns]
+            else:
+                records = self._frame.slice(first, BATCH_RECORDS)
+                arrays = [_joined(records.column(name)) for name in columns]
             complete = np.ones(len(records), dtype=np.bool_)
             if needed := [name for name in columns if name in self._dropping and name not in self._others]:
                 for name in needed:
                     complete &= self._present(name, arrays[columns.index(name)])
-                arrays = [array.filter(pa.array(complete)) for array in arrays]
+                arrays = [texts.filter_values(array, pa.array(complete)) for array in arrays]
             self._kept.append(complete)
             yield arrays
 
@@ -71,7 +110,7 @@ class FrameReader(Reader):
             # Problems of identifiers are reported when they are read.
             form = self._identifiers[name]
             array = identifier_texts(name, array, form, Findings())
-        present: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+        present: NDArray[np.bool_] = texts.decode(array).is_valid().to_numpy(zero_copy_only=False)
         return present
 
 
@@ -84,5 +123,16 @@ def _arrow(column: Any) -> Any:
             converted = pa.array(texts.on_own_clocks(moments), from_pandas=True)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         # The library's error text is not used, since it quotes a value.
-        return texts.unreadable(len(column), str(column.dtype))
-    return converted.combine_chunks() if isinstance(converted, pa.ChunkedArray) else converted
+        kinds = set(map(type, column[column.notna()])) if column.dtype == np.object_ else set()
+        foreign = len(kinds) == 1 and not any(kind.__module__ == "builtins" for kind in kinds)
+        return texts.unreadable(len(column), _kind(kinds.pop()) if foreign else str(column.dtype))
+    return _joined(converted)
+
+
+def _joined(array: Any) -> Any:
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _kind(kind: type) -> str:
+    """Return the name of a type with its library."""
+    return f"{kind.__module__.partition('.')[0]}.{kind.__name__}"

@@ -27,9 +27,7 @@ READ_BYTES = 2**20
 """Bytes of each column of a Parquet file that are read at a time."""
 _PARQUET_MARK = b"PAR1"
 _PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
-_STORED_SCHEMA = re.compile(
-    rb"(?P<key>ARROW:schema\x18[\x80-\xff]*[\x00-\x7f])(?P<schema>[A-Za-z0-9+/]+=*)"
-)
+_STORED_SCHEMA = re.compile(rb"(?P<key>ARROW:schema\x18[\x80-\xff]*[\x00-\x7f])(?P<schema>[A-Za-z0-9+/]+=*)")
 """Arrow's own schema in the footer of a file: a key and a value in Thrift's compact protocol."""
 _EXTENSION, _IGNORED_EXTENSION = b"ARROW:extension:name", b"ARROW:extension:NAME"
 _FOREIGN_TYPES = ("BSON", "INTERVAL", "GEOMETRY", "GEOGRAPHY", "UNDEFINED")
@@ -98,7 +96,7 @@ def _open(path: Path) -> Any:
 
 
 def _without_extensions(stored: re.Match[bytes]) -> bytes:
-    """Return Arrow's schema in the footer, of the same length, with extensions under a key that it ignores."""
+    """Return Arrow's schema of a footer, as long as before, with extensions under a key that it ignores."""
     schema = b64decode(stored["schema"]).replace(_EXTENSION, _IGNORED_EXTENSION)
     return stored["key"] + b64encode(schema)
 

@@ -138,6 +138,7 @@ class SqlReader(Reader):
     def _try(self, action: Callable[[], _T], findings: Findings) -> _T | None:
         """Call `action`; an error becomes a finding, unless the database is unavailable."""
         fault: Fault | SourceUnreachableError | None = None
+        result = None
         try:
             result = action()
         except Exception as error:  # noqa: BLE001 - a driver's error can be of any class, and quote a value
@@ -229,8 +230,8 @@ class _SqliteConnection(sqlite3.Connection):
 def _is_alone(path: Path, database: Database) -> bool:
     """Return whether a file is in WAL mode, and no program has it open or left changes in FILE-wal.
 
-    SQLite would make two files beside it to read it. It cannot where the folder may not be written, and leaves
-    them behind elsewhere.
+    SQLite would make two files beside it to read it. It cannot where the folder may not be written, and
+    leaves them behind elsewhere.
     """
     with path.open("rb") as file:
         if file.read(20)[18:] != _WAL_HEADER:
@@ -425,9 +426,7 @@ _OF_FILES = _Advice(
     "cast what is unusual to numbers, texts or dates in the query",
 )
 _ADVICE = {
-    SQLITE: replace(
-        _OF_FILES, query="try the query with the program sqlite3, on the file that source names"
-    ),
+    SQLITE: replace(_OF_FILES, query="try the query with the program sqlite3, on the file that source names"),
     POSTGRESQL: replace(
         _OF_SERVERS,
         texts="convert them in the query; for a database in SQL_ASCII, add client_encoding=latin1 to the URL",

@@ -47,7 +47,9 @@ def arrow(values: Sequence[object], kind: str = "") -> Any:
         # Dates that Python does not have came as text; the text of the others does not depend on these.
         moments = [value if isinstance(value, date) else None for value in values]
         others = pa.array([value if isinstance(value, str) else None for value in values], pa.string())
-        return pc.coalesce(as_text(pa.array(on_own_clocks(moments) if datetime in kinds else moments)), others)
+        return pc.coalesce(
+            as_text(pa.array(on_own_clocks(moments) if datetime in kinds else moments)), others
+        )
     if kinds == {bytes}:
         values = [_BITS.get(value, value) for value in values]
     try:

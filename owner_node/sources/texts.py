@@ -44,6 +44,7 @@ _READABLE = (
 )
 _ADVICE = {
     r"time$|time\d": "store times of day as numbers, such as minutes since midnight",
+    r"pandas\.interval|^interval$|range": "store ranges as texts, such as 20-29, and declare a category",
     "duration|interval|delta": "store lengths of time as numbers, such as days",
     r"list|array|\[\]|tensor": "store one value in a column, such as the first or the number of values",
     r"\b(?:struct|map|jsonb?|bson|dict|record|row)\b": "store each field as a column of its own",
@@ -83,7 +84,7 @@ def plain(array: Any) -> Any:
 
     Bytes are texts: those that are not UTF-8 must have been left out.
     """
-    array = _decode(array)
+    array = decode(array)
     kind = array.type
     if isinstance(kind, pa.UuidType):
         return _uuids(array.storage)
@@ -100,12 +101,12 @@ def _is_of_bytes(kind: Any) -> bool:
     return any(test(kind) for test in _BYTES)
 
 
-def _decode(array: Any) -> Any:
+def decode(array: Any) -> Any:
     """Return an array without an encoding, and views as bytes; Arrow does not compute with all of them."""
     if pa.types.is_run_end_encoded(array.type):
         array = pc.run_end_decode(array)
     if pa.types.is_dictionary(array.type):
-        array = _decode(array.dictionary).take(array.indices)
+        array = decode(array.dictionary).take(array.indices)
     if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
         array = array.cast(pa.large_binary())
     return array
@@ -130,7 +131,7 @@ def undecodable(array: Any) -> Any | None:
     Arrow reads Parquet files without looking, and every later use would fail.
     """
     if pa.types.is_run_end_encoded(array.type):
-        array = _decode(array)
+        array = decode(array)
     held = array.dictionary if pa.types.is_dictionary(array.type) else array
     if not any(test(held.type) for test in (*_TEXTS, *_BYTES)):
         return None
@@ -139,18 +140,18 @@ def undecodable(array: Any) -> Any | None:
             held.cast(pa.large_string())
         held.validate(full=True)
     except pa.ArrowInvalid:
-        return pc.invert(valid_utf8(_decode(array).cast(pa.large_binary())))
+        return pc.invert(valid_utf8(decode(array).cast(pa.large_binary())))
     return None
 
 
 def _matching(array: Any, pattern: str) -> Any | None:
     """Return which values of a column of texts or bytes match a regular expression; None if none does."""
-    held = array.dictionary if pa.types.is_dictionary(array.type) else _decode(array)
+    held = array.dictionary if pa.types.is_dictionary(array.type) else decode(array)
     if not any(test(held.type) for test in (*_TEXTS, *_BYTES)):
         return None
-    if not pc.any(pc.match_substring_regex(_decode(held), pattern), min_count=0).as_py():
+    if not pc.any(pc.match_substring_regex(decode(held), pattern), min_count=0).as_py():
         return None
-    return pc.fill_null(pc.match_substring_regex(_decode(array), pattern), False)
+    return pc.fill_null(pc.match_substring_regex(decode(array), pattern), False)
 
 
 def faults(array: Any) -> Iterator[tuple[str, str, Any]]:
@@ -173,7 +174,7 @@ def faults(array: Any) -> Iterator[tuple[str, str, Any]]:
 
 def filter_values(array: Any, good: Any) -> Any:
     """Return the values of an array of any type where `good`, of shape (n_records,)."""
-    return _decode(array).filter(good)
+    return decode(array).filter(good)
 
 
 def valid_utf8(array: Any) -> Any:

@@ -113,11 +113,11 @@ def _date(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings
         hint_far = "replace them by a date or a missing value, for a database in its query"
         findings.add(attribute.name, "infinite, or not in the years 1 to 9999", _count(far), hint_far)
         zero = ~proper & bools(pc.match_substring_regex(written, _ZERO_DATE))
-        hint_zero = (
-            "replace them by a missing value: in a query nullif(NAME, '0000-00-00'), for a CSV file in na_values"
-        )
+        hint_zero = "replace them by a missing value, in a query nullif(NAME, '0000-00-00')"
         problem = "a date with a year, month or day of zero"
-        findings.add(attribute.name, problem, _count(zero), hint_zero, examples=partial(_examples, array, zero))
+        findings.add(
+            attribute.name, problem, _count(zero), hint_zero, examples=partial(_examples, array, zero)
+        )
         hint = f"write dates as {form.date_format}; for a CSV file, csv.date_format can say otherwise"
         wrong = ~(proper | far | zero)
         findings.add(

@@ -1,4 +1,4 @@
-"""Databases that are files, through `owner-node check`: none is made or changed, and no file is left beside it."""
+"""Databases that are files, through `owner-node check`: none is made, changed, or left with other files."""
 
 import shutil
 import sqlite3
@@ -18,6 +18,7 @@ from owner_node import config
 from owner_node.cli import application
 from owner_node.loading import load
 from owner_node.sources import sql
+from owner_node.sources.sql_values import arrow
 from tests.unit.owner_node.cli.test_check import OWNER
 
 DATASET = """
@@ -81,7 +82,12 @@ def fill(path: Path, mode: str = "delete", held: ExitStack | None = None) -> sql
 
 @pytest.mark.parametrize(
     "source",
-    ["sqlite:///data/absent.db", "duckdb:///data/absent.db", "duckdb:///{}/absent.db", "otherfile:///{}/absent.db"],
+    [
+        "sqlite:///data/absent.db",
+        "duckdb:///data/absent.db",
+        "duckdb:///{}/absent.db",
+        "otherfile:///{}/absent.db",
+    ],
 )
 def test_no_file_is_made(folder, capsys, source):
     """A driver that makes a missing file is not asked; the folder stays as it was."""
@@ -193,7 +199,6 @@ def test_a_file_that_changes_while_it_is_read(folder, monkeypatch):
             connection.execute("insert into people values (35, '')")
         return arrow(array, kind)
 
-    arrow = sql.arrow
-    monkeypatch.setattr(sql, "arrow", write)
+    monkeypatch.setattr("owner_node.sources.sql.arrow", write)
     with pytest.raises(SourceUnreachableError, match="changed while it was read"):
         load(patients)

@@ -61,7 +61,7 @@ def problems(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, int]]:
     return [(each["problem"], each["count"]) for each in details["problems"]]
 
 
-FRAMES: dict[str, Sequence[Any]] = {
+FRAMES: dict[str, Any] = {
     "objects": pd.Series([True, None, False], dtype=object),
     "of floats": pd.Series([1.0, None, 0.0]),
     "nullable": pd.Series([True, None, False], dtype="boolean"),

@@ -1,4 +1,4 @@
-"""Columns of types that this program does not know, through `owner-node check`: named where they are declared."""
+"""Columns of unknown types, through `owner-node check`: they are named where they are declared."""
 
 import json
 import struct
@@ -85,7 +85,7 @@ def test_only_a_declared_column_has_to_be_known(tmp_path, monkeypatch, capsys, k
 
 
 def test_other_types_are_kept_beside_it(tmp_path, monkeypatch, capsys):
-    """Types that only Arrow's own schema in the file states stay what they are: a length of time is no number."""
+    """Types that only Arrow's schema in the file states are kept: a length of time is no number."""
     monkeypatch.chdir(tmp_path)
     table = TABLES["arrow.uuid of string"][1].set_column(0, "age", pa.array([1, 2], pa.duration("s")))
     pq.write_table(table, "x.parquet")
