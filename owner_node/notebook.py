@@ -482,6 +482,7 @@ class Workspace:
             dropping=dataset.dropping,
             identifiers=dict(zip(dataset.identifier, dataset.normal_forms, strict=True)),
             others=[attribute.name for attribute in others],
+            na_values=dataset.na_values,
         )
         strict, findings = dataset.without_dropping(), Findings()
         loaded = gather(Reading(strict, chosen, source, findings, others))

@@ -202,6 +202,9 @@ def _show_dataset(result: dict[str, Any]) -> None:
     console.print_line(f'records: {result["records"]:,} (others see "at least {stated:,}")')
     if result["dropped"]:
         console.print_line(f"dropped: {result['dropped']:,} records with a missing value")
+        for name, counts in result["dropped_by"].items():
+            shown = ", ".join(f"{count:,} {reason}" for reason, count in counts.items() if count)
+            console.print_line(f"  column {name!r}: {shown}")
     console.print_line(f"identifier: {result['identifier']}")
     if "match" in result:
         console.table("match keys", HEADINGS, list(map(row, result["match"])))

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
+from decimal import Decimal
 from functools import cached_property
 from typing import Annotated, Any, Literal, cast
 
@@ -90,6 +91,15 @@ def _bounds(value: object) -> tuple[str, ...]:
     return tuple(map(parse_bound, value))
 
 
+def _codes(value: object) -> tuple[str, ...]:
+    codes = value if isinstance(value, list) else [value]
+    if any(
+        isinstance(code, bool) or not isinstance(code, str | int | float | Decimal | date) for code in codes
+    ):
+        raise ValueError('expected values that stand for a missing one, such as [99, "refused"]')
+    return tuple(map(str, codes))
+
+
 Bounds = Annotated[tuple[str, ...], PlainValidator(_bounds)]
 Missing = Literal["error", "drop", "category"]
 """Treatment of a missing value: an error, dropping the record, or a category."""
@@ -116,6 +126,9 @@ class AttributeTable(Section):
     """What happens to a missing value: "error", "drop", or "category", which keeps it: as a label of
     a category, or as a null of a number or date, whose values are then counted. Without it as the data set
     says."""
+    na_values: Annotated[tuple[str, ...], PlainValidator(_codes)] = ()
+    """Values of this column that stand for a missing one, such as `[99, "refused"]`. Numbers are compared by
+    their value, other texts without blanks around them."""
     spikes: Bounds = ()
     """Values of numbers, integers or dates that many records are known to have, such as `[0]`. Where
     releases average values, the records that have them are counted, so that their share is kept."""
@@ -170,6 +183,8 @@ class AttributeTable(Section):
     def _labels(self) -> Iterator[tuple[str, str]]:
         if bool(self.follows) is not bool(self.values):
             yield "values" if self.follows else "follows", "missing; follows and values go together"
+        if twice := [label for label in self.labels if label in self.na_values]:
+            yield "na_values", f" = {value_text('', twice[0])}: is declared as a category, too"
         for label in self.labels:
             if fault := fault_of_cell(label):
                 yield "categories", f" = {value_text('', label)}: {fault}; rename it, also in the source"
@@ -457,6 +472,7 @@ class DatasetTable(DatasetSettings):
             attributes=tuple(table.attribute(name) for name, table in tables if not table.follows),
             following=tuple(self._derived(name) for name, table in tables if table.follows),
             missing_in={name: table.missing for name, table in tables if table.missing is not None},
+            na_values={name: table.na_values for name, table in tables if table.na_values},
             taxonomies={
                 name: table.tree.with_category(MISSING_CATEGORY)
                 if (table.missing or self.missing) == "category"
@@ -478,6 +494,8 @@ class DatasetConfig(DatasetSettings):
     """Declared attributes that are derived from some of these."""
     missing_in: Mapping[str, Missing] = field(default_factory=dict)
     """Treatment of a missing value by attribute, where it is not that of the data set."""
+    na_values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Values that stand for a missing one, by attribute that has any."""
     taxonomies: Mapping[str, Taxonomy] = field(default_factory=dict)
     """Taxonomies by attribute, if it has one; including the category of missing values."""
     structural_zeros: tuple[StructuralZero, ...] = ()

@@ -46,6 +46,9 @@ class LoadCounts:
     numerals: Mapping[str, int] = field(default_factory=dict)
     """Texts such as 17.0 and 1.5E+10 in columns that persons are recognised by; columns without any are
     absent."""
+    reasons: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Missing values that dropped records, by column and by reason: "empty", or "na_values" for those that
+    the attribute declares. A record with several is counted in each column; others are absent."""
 
 
 @dataclass(frozen=True, slots=True)

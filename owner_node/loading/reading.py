@@ -1,5 +1,6 @@
 """Read an opened source into columns of integers: batch by batch, so that no text outlives its batch."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from owner_node.sources.digest import source_digest
 from owner_node.sources.findings import Findings
 from owner_node.sources.person_texts import count_numerals, identifier_texts, match_key_texts
 from owner_node.sources.source import Reader
-from owner_node.sources.values import parse
+from owner_node.sources.values import parse, without_codes
 from owner_node.values.normal_forms import normalise
 
 
@@ -38,6 +39,8 @@ class _Batch:
     """Number of kept records."""
     dropped: int
     """Number of records dropped for a missing value."""
+    reasons: Mapping[str, Mapping[str, int]]
+    """Missing values by column that drops records and by reason: "empty", or "na_values"."""
     others: dict[str, Any]
     """Arrow arrays, as read, of the columns that only serve to recognise the data."""
 
@@ -86,6 +89,7 @@ class Reading:
         self._clamped: dict[str, int] = {}
         self._numerals: dict[str, int] = {}
         self._dropped = 0
+        self._reasons: dict[str, Counter[str]] = {}
         self.n_records = 0
         """Number of records so far."""
 
@@ -102,7 +106,8 @@ class Reading:
     @property
     def counts(self) -> LoadCounts:
         """Values that were rounded, clamped and dropped so far."""
-        return LoadCounts(self._rounded, self._clamped, self._dropped, self._numerals)
+        reasons = {name: dict(counts) for name, counts in self._reasons.items()}
+        return LoadCounts(self._rounded, self._clamped, self._dropped, self._numerals, reasons)
 
     def present(self) -> tuple[list[str], list[str]]:
         """Return the attributes and identifiers that the source has exactly once, and report the others.
@@ -125,7 +130,9 @@ class Reading:
         """
         dataset, findings = self.dataset, self.findings
         names, ids = self.present()
-        tally = self._reader.tally(names, ids, dataset.dropping, findings) if names or ids else None
+        tally = None
+        if (names or ids) and not dataset.na_values:
+            tally = self._reader.tally(names, ids, dataset.dropping, findings)
         if tally is None:
             progress.expect(self.expected or 0)
             n_records = 0
@@ -150,6 +157,8 @@ class Reading:
         for batch in self._batches(every, names, ids, also):
             self.n_records += batch.n_records
             self._dropped += batch.dropped
+            for name, counts in batch.reasons.items():
+                self._reasons[name] = self._reasons.get(name, Counter()) + Counter(counts)
             for name, written in zip(self.dataset.person_columns, batch.identifiers, strict=True):
                 if n_numerals := count_numerals(written):
                     self._numerals[name] = self._numerals.get(name, 0) + n_numerals
@@ -213,6 +222,9 @@ class Reading:
             problem = f"values of type {texts.type_name(kind)} cannot be read"
             findings.add(name, problem, n_records, texts.advice(kind))
         columns = {name: texts.plain(array) for name, array in columns.items()}
+        empty = {name: array.null_count for name, array in columns.items()}
+        columns = {name: self._without_codes(name, array) for name, array in columns.items()}
+        coded = {name: array.null_count - empty[name] for name, array in columns.items()}
         matched = filter(columns.__contains__, dict.fromkeys(dataset.match_sources.values()))
         keys = {
             name: match_key_texts(name, columns[name], findings, dataset.texts_version) for name in matched
@@ -220,10 +232,15 @@ class Reading:
         for name, form in zip(dataset.identifier, dataset.normal_forms, strict=True):
             if name in columns:
                 columns[name] = identifier_texts(name, columns[name], form, findings, dataset.texts_version)
-        needed = [array for name, array in columns.items() if name in dataset.dropping]
+        needed = {name: array for name, array in columns.items() if name in dataset.dropping}
+        reasons = {
+            name: {"na_values": coded[name], "empty": array.null_count - coded[name]}
+            for name, array in needed.items()
+            if array.null_count
+        }
         if needed:
             complete = np.ones(n_records, dtype=np.bool_)
-            for array in filter(attrgetter("null_count"), needed):
+            for array in filter(attrgetter("null_count"), needed.values()):
                 complete &= array.is_valid().to_numpy(zero_copy_only=False)
             columns = {name: array.filter(pa.array(complete)) for name, array in columns.items()}
             keys = {name: array.filter(pa.array(complete)) for name, array in keys.items()}
@@ -237,8 +254,13 @@ class Reading:
             [(keys or columns).get(name, nothing) for name in dataset.person_columns],
             kept,
             n_records - kept,
+            reasons,
             {},
         )
+
+    def _without_codes(self, name: str, array: Any) -> Any:
+        codes = self.dataset.na_values.get(name)
+        return without_codes(array, codes, self.dataset.csv) if codes else array
 
     def _fill(self, attributes: Sequence[Attribute], columns: dict[str, Any]) -> None:
         """Replace missing categories by their own category; a missing value that is not kept is a problem."""
@@ -267,8 +289,8 @@ class Reading:
             hint += f', or missing = "category" at {attribute.name!r} itself'
         else:
             hint += (
-                ', or declare a category: type = "category", with the texts of the source as categories, such '
-                'as ["False", "True"], and missing = "category"'
+                ', or declare a category with the texts of the source, such as categories = ["False", "True"], '
+                'and missing = "category"'
             )
         self.findings.add(attribute.name, "missing value", n_missing, hint)
 
@@ -308,7 +330,7 @@ class Reading:
         attribute = self._others[name]
         if not texts.is_readable(array.type):
             return None
-        column, problems = texts.plain(array), Findings()
+        column, problems = self._without_codes(name, texts.plain(array)), Findings()
         column = _fill_missing(attribute, column) if self.dataset.fills(attribute) else column.drop_null()
         parsed = parse(attribute, column, self.dataset.csv, problems)
         return None if problems else parsed.units

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from common.errors import UsageError
 from owner_node.sources import texts
 from owner_node.sources.findings import Findings
+from owner_node.sources.options import CsvOptions
 from owner_node.sources.person_texts import identifier_texts
 from owner_node.sources.source import Reader
+from owner_node.sources.values import without_codes
 from owner_node.values.normal_forms import NormalForm
 
 BATCH_RECORDS = 2**16
@@ -63,6 +65,7 @@ class FrameReader(Reader):
             nobody and counts as missing.
         others: Columns that only serve to recognise the data: missing or wrong values there drop no record
             and are no problem.
+        na_values: Values that stand for missing ones, by column.
     """
 
     def __init__(
@@ -72,9 +75,11 @@ class FrameReader(Reader):
         dropping: Collection[str] = (),
         identifiers: Mapping[str, NormalForm] | None = None,
         others: Sequence[str] = (),
+        na_values: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._frame, self._dropping = frame, dropping
         self._identifiers, self._others = identifiers or {}, others
+        self._na_values = na_values or {}
         self._kept: list[NDArray[np.bool_]] = []
         labels: list[Any] = list(frame.columns if isinstance(frame, pd.DataFrame) else frame.column_names)
         self.names: Sequence[str] = tuple(label for label in labels if isinstance(label, str))
@@ -110,6 +115,8 @@ class FrameReader(Reader):
             # Problems of identifiers are reported when they are read.
             form = self._identifiers[name]
             array = identifier_texts(name, array, form, Findings())
+        if name in self._na_values and texts.undecodable(array) is None:
+            array = without_codes(texts.plain(array), self._na_values[name], CsvOptions())
         present: NDArray[np.bool_] = texts.decode(array).is_valid().to_numpy(zero_copy_only=False)
         return present
 

@@ -1,7 +1,7 @@
 """Parses one column of values to integers in resolution units, and counts problems and changes."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -54,6 +54,29 @@ def parse(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings
     units = np.full(len(array), attribute.highest, dtype=np.int64)
     units[bools(array.is_valid())] = parsed.units
     return Parsed(units, parsed.rounded, parsed.clamped)
+
+
+def without_codes(array: Any, codes: Sequence[str], form: CsvOptions) -> Any:
+    """Return a plain, readable column with nulls in the place of values that stand for missing ones.
+
+    Args:
+        codes: Numbers, compared by their value, and texts, compared without blanks around them.
+    """
+    point = form.decimal if pa.types.is_string(array.type) else "."
+    marked = pc.is_in(
+        _comparable(texts.as_text(array), point), _comparable(pa.array(codes, pa.string()), ".")
+    )
+    if not pc.any(marked, min_count=0).as_py():
+        return array
+    return pc.if_else(marked, pa.scalar(None, array.type), array)
+
+
+def _comparable(written: Any, point: str) -> Any:
+    """Return texts without blanks around them, and numbers without zeros after their decimals."""
+    mark = re.escape(point)
+    trimmed = pc.utf8_trim_whitespace(written)
+    shorter = pc.replace_substring_regex(trimmed, rf"^\+?(-?[0-9]+)(?:{mark}0*)?$", r"\1")
+    return pc.replace_substring_regex(shorter, rf"^\+?(-?[0-9]+){mark}([0-9]*[1-9])0*$", r"\1.\2")
 
 
 def _number(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings) -> Parsed:

@@ -68,6 +68,7 @@ def data_document(
         "attributes": [_describe(attribute, loaded) for attribute in (*schema.attributes, *schema.following)],
         "records": loaded.n_records,
         "dropped": loaded.counts.dropped,
+        "dropped_by": {name: dict(counts) for name, counts in loaded.counts.reasons.items()},
         "identifier": _identifier_text(schema),
         "warnings": list(advice(dataset, schema, loaded)),
         "engine": engine_of(dataset, owner.engine, owner.workspace, loaded.n_records).to_document(),
