@@ -289,8 +289,8 @@ class Reading:
             hint += f', or missing = "category" at {attribute.name!r} itself'
         else:
             hint += (
-                ', or declare a category with the texts of the source, categories = ["False", "True"], say, '
-                'and missing = "category"'
+                ", or declare a category with the texts of the source, such as "
+                'categories = ["False", "True"], and missing = "category"'
             )
         self.findings.add(attribute.name, "missing value", n_missing, hint)
 

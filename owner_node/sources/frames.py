@@ -29,7 +29,7 @@ class ArrowTable(Protocol):
 
 
 Frame = pd.DataFrame | ArrowTable
-"""What is taken as a table."""
+"""Any table that is accepted."""
 
 
 def as_table(frame: object) -> Any:

@@ -57,7 +57,7 @@ def parse(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings
 
 
 def without_codes(array: Any, codes: Sequence[str], form: CsvOptions) -> Any:
-    """Return a plain, readable column with nulls in the place of values that stand for missing ones.
+    """Return a plain, readable column with nulls instead of values that stand for missing ones.
 
     Args:
         codes: Numbers, compared by their value, and texts, compared without blanks around them.
