@@ -77,6 +77,8 @@ source = {path}
 _PUBLIC_FILE = 0o644
 _LONGEST_NAME = 60
 _SHOWN_DETERMINING = 3
+_SHOWN_RULES = 20
+_TRUE = ("true", "t", "yes", "y", "1")
 
 FileArgument = Annotated[
     Path | None,
@@ -263,6 +265,7 @@ def _part(
         total_epsilon=total_epsilon,
     )
     types = {column.name: column.type for column in guessed.columns if column.type}
+    why = {column.name: column.why for column in guessed.columns if column.type} if shared is None else {}
     if shared is not None:
         types = {column: table["type"] for column, table in shared["attributes"].items()}
     identifier = (shared or {}).get("identifier", [])
@@ -270,7 +273,8 @@ def _part(
     left_out = [column for column in columns if column not in used]
     document = {
         "records": guessed.n_records, "attributes": types, "decimals": decimals, "not_declared": left_out,
-        "reasons": reasons, "absent": absent, "doubts": guessed.doubts,
+        "reasons": reasons, "absent": absent, "doubts": guessed.doubts, "why": why,
+        "suggested": {"identifier": guessed.identifier, "max_records_per_person": guessed.most_records},
     }  # fmt: skip
     lines = [f"{out}: {len(types)} of {len(columns)} columns declared, {guessed.n_records} records"]
     if shared is None:
@@ -384,7 +388,7 @@ def dataset_text(
         parts += [settings_text(named), *_form(guess), *attribute_texts(shared, "dataset.attributes")]
         return "\n".join(parts)
     declared = [column for column in guess.columns if column.type]
-    parts += [*_identifier(guess), *_form(guess)]
+    parts += [*_identifier(guess), *_rules(guess), *_form(guess)]
     kept = {column.name: column.decimals for column in declared} | dict(decimals or {})
     parts += ["\n".join(_attribute(column, guess, kept[column.name], kept)) + "\n" for column in declared]
     return "\n".join(parts)
@@ -393,14 +397,26 @@ def dataset_text(
 def _identifier(guess: FileGuess) -> Iterator[str]:
     others = [column for column in guess.columns if not column.type]
     names = ", ".join(toml(column.name) for column in others)
-    named = (
-        column.name for column in sorted(others, key=lambda column: not column.distinct) if not column.fault
-    )
+    distinct = (column.name for column in others if column.distinct and column.n_values and not column.fault)
+    named = guess.identifier or next(distinct, "")
+    why = "its name says so" if guess.identifier else "all of its values are different"
     yield (
         "# Column, or list of columns, that identifies a person, and steps that make identifiers of owners\n"
         "# comparable. Needed wherever owners may hold the same people; it never leaves this owner.\n"
-        f"# identifier = {toml(next(named, 'patient_id'))}\n"
-        '# normalise = ["trim", "casefold"]\n'
+        + (
+            f"# identifier = {toml(named)}  # why: {why}\n"
+            if named
+            else "# No column of this file looks like one.\n"
+        )
+        + (
+            "# In this file persons have several records, as with events, visits or repeating instruments:\n"
+            f"# up to {guess.most_records}, rounded up to one digit. Export one record of each person, such\n"
+            "# as one event, or declare a limit that holds for everybody. Noise and k grow with it:\n"
+            f"# max_records_per_person = {guess.most_records}  # why: values of {toml(named)} repeat\n"
+            if guess.most_records > 1
+            else ""
+        )
+        + '# normalise = ["trim", "casefold"]\n'
         "# Without a common identifier: match keys, the same at all owners, tried by owner-node link-check.\n"
         '# A national id would be the first pass: keys = ["national_id:digits"]. match_columns names\n'
         "# the columns of this file.\n"
@@ -412,6 +428,39 @@ def _identifier(guess: FileGuess) -> Iterator[str]:
             else ""
         )
     )
+
+
+def _rules(guess: FileGuess) -> Iterator[str]:
+    """Yield the rules that values which never occur together suggest, as comments."""
+    types = {column.name: column.type for column in guess.columns}
+
+    def values(name: str, labels: Collection[str]) -> str:
+        if types[name] == "boolean":
+            labels_text = ", ".join("true" if label.lower() in _TRUE else "false" for label in labels)
+        else:
+            labels_text = ", ".join(map(toml, labels))
+        return f"{toml(name)} = [{labels_text}]"
+
+    rules = []
+    for (first, second), pairs in guess.never.items():
+        beside: dict[str, list[str]] = {}
+        for label, other in pairs:
+            beside.setdefault(label, []).append(other)
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for label, others in beside.items():
+            alike.setdefault(tuple(others), []).append(label)
+        rules += [
+            f"#     {{ {values(first, labels)}, {values(second, others)} }},\n"
+            for others, labels in alike.items()
+        ]
+    if rules:
+        left_out = len(rules) - _SHOWN_RULES
+        yield (
+            "# In this file, these values are frequent and never occur together. If that is public\n"
+            "# knowledge and holds for everybody, no synthetic record has them together. Keep the facts:\n"
+            f"# structural_zeros = [\n{''.join(rules[:_SHOWN_RULES])}# ]\n"
+            + (f"# {left_out} further ones are not listed.\n" if left_out > 0 else "")
+        )
 
 
 def _suggest_passes() -> Iterator[str]:
@@ -452,7 +501,7 @@ def _attribute(
             yield '# missing = "drop"'
             if column.type != "boolean":
                 yield '# Or "category" keeps them as missing, and the attribute is counted (dp-hist).'
-    yield f"type = {toml(column.type)}"
+    yield f"type = {toml(column.type)}  # why: {column.why}"
     if column.type == "category":
         yield from _categories(column)
     elif column.type != "boolean":
@@ -462,9 +511,22 @@ def _attribute(
         yield f"# In this file, each value of {listed} has one value here."
         yield "# If that is public knowledge and holds for everybody, releases can derive it without charge:"
         yield f"# follows = {toml(names[0])}"
-        yield "# values = { ... }"
+        yield f"# values = {_following(column, names[0])}"
     if column.type == "date" and guess.form.date_format not in column.date_formats:
         yield f"# Its dates are written {column.date_formats[0]}, others are not: export them alike."
+
+
+def _following(column: ColumnGuess, followed: str) -> str:
+    """Return the values of a column, by those of the one that determines it, for `values`."""
+
+    def value(text: str) -> str:
+        if column.type == "boolean":
+            return "true" if text.lower() in _TRUE else "false"
+        plain = text.isascii() and text.replace("-", "", 1).replace(".", "", 1).isdecimal()
+        return text if column.type in ("integer", "number") and plain else toml(text)
+
+    pairs = column.determined_by[followed].items()
+    return f"{{ {', '.join(f'{toml(of)} = {value(text)}' for of, text in pairs)} }}"
 
 
 def _domain(column: ColumnGuess, decimals: int) -> Iterator[str]:

@@ -1,15 +1,17 @@
-"""Columns that another one determines, exactly, in the records of an owner: candidates for `follows`.
+"""Columns that another one determines, and values that never occur together, in the records of an owner.
+
+They are candidates for `follows` and for `structural_zeros`.
 
 What is found depends on the data and is for their owner. Whether it is public knowledge, and holds for
 everybody, a person decides.
 """
 
-from collections.abc import Iterable, Mapping
-from itertools import permutations
+from collections.abc import Collection, Iterable, Mapping
+from itertools import combinations
 
 import numpy as np
 
-from common.arrays import Int64Array
+from common.arrays import BoolArray, Int64Array
 
 MOST_VALUES = 50
 """A column with more different values is not compared."""
@@ -17,24 +19,28 @@ MOST_COLUMNS = 100
 """Columns that are compared, each with each."""
 _RECORDS_OF_VALUE = 10
 """With fewer records for each value, a column determines others by chance."""
-_UNSEEN = -1
+_EXPECTED = 20
+"""Values that never occur together are reported if independent columns would have so many such records."""
 
 
 class Dependencies:
-    """Pairs of columns in which each value of the first has one value of the second, batch by batch."""
+    """Which values of pairs of columns occur together, batch by batch."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        compared = list(names)[:MOST_COLUMNS]
-        self._n_records = 0
-        self._values = {
-            pair: np.full(MOST_VALUES, _UNSEEN, dtype=np.int64) for pair in permutations(compared, 2)
+        self._compared = list(names)[:MOST_COLUMNS]
+        self._counts = {name: np.zeros(MOST_VALUES, dtype=np.int64) for name in self._compared}
+        """Number of records by code; without columns that have too many values."""
+        self._together = {
+            pair: np.zeros((MOST_VALUES, MOST_VALUES), dtype=np.bool_)
+            for pair in combinations(self._compared, 2)
         }
-        """By determining and determined column: the code of the second for each code of the first."""
+        """Whether codes of the first and the second column occur together. A pair in which all values do is
+        dropped."""
 
     @property
-    def names(self) -> frozenset[str]:
-        """Names of the columns that may still determine others, or be determined."""
-        return frozenset(name for pair in self._values for name in pair)
+    def names(self) -> Collection[str]:
+        """Names of the columns that have few values so far."""
+        return self._counts.keys()
 
     def update(self, codes: Mapping[str, Int64Array]) -> None:
         """Compare the next records.
@@ -43,27 +49,67 @@ class Dependencies:
             codes: By column: one code for each record, `(n_records,)`, from 0 to `MOST_VALUES` - 1 and the
                 same in all batches. A column that is left out has too many values.
         """
-        self._n_records += next((each.size for each in codes.values()), 0)
-        for (first, second), known in list(self._values.items()):
+        self._counts = {
+            name: counts + np.bincount(codes[name], minlength=MOST_VALUES)
+            for name, counts in self._counts.items()
+            if name in codes
+        }
+        for (first, second), table in list(self._together.items()):
             if first in codes and second in codes:
-                given, values = codes[first], codes[second]
-                unseen = known[given] == _UNSEEN
-                known[given[unseen]] = values[unseen]
-                if (known[given] == values).all():
+                table[codes[first], codes[second]] = True
+                n_cells = np.count_nonzero(self._counts[first]) * np.count_nonzero(self._counts[second])
+                # A column with one value so far may be sorted.
+                if min(table.any(axis=0).sum(), table.any(axis=1).sum()) < 2 or table.sum() < n_cells:
                     continue
-            del self._values[first, second]
+            del self._together[first, second]
 
     def found(self) -> dict[str, list[str]]:
         """Return the columns that determine a column, by its name; of two that determine each other, one."""
         determining: dict[str, list[str]] = {}
-        for (first, second), known in self._values.items():
-            seen = known[known != _UNSEEN]
-            constant = np.unique(seen).size < 2
-            if constant or seen.size * _RECORDS_OF_VALUE > self._n_records:
-                continue
-            if second not in determining.get(first, ()):
-                determining.setdefault(second, []).append(first)
+        for first in self._compared:
+            for second in self._compared:
+                table = self._table(first, second)
+                if table is None or (table.sum(axis=1) > 1).any():
+                    continue
+                n_first, n_second = (np.count_nonzero(table.any(axis=axis)) for axis in (1, 0))
+                if n_second < 2 or n_first * _RECORDS_OF_VALUE > self._counts[first].sum():
+                    continue
+                if second not in determining.get(first, ()):
+                    determining.setdefault(second, []).append(first)
         return determining
+
+    def values(self, first: str, second: str) -> dict[int, int]:
+        """Return the code of a determined column for each code of the first, which determines it."""
+        table = self._table(first, second)
+        return (
+            {} if table is None else {code: int(row.argmax()) for code, row in enumerate(table) if row.any()}
+        )
+
+    def never(self, names: Collection[str]) -> dict[tuple[str, str], list[tuple[int, int]]]:
+        """Return the codes of pairs of columns that are frequent and never occur together.
+
+        Args:
+            names: Columns to look at. Pairs in which one column determines the other are left out.
+        """
+        determining = self.found()
+        absent: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        for (first, second), table in self._together.items():
+            if not {first, second} <= set(names) or first in determining.get(second, ()):
+                continue
+            if second in determining.get(first, ()):
+                continue
+            n_first, n_second = self._counts[first], self._counts[second]
+            expected = np.outer(n_first, n_second) / max(n_first.sum(), 1)
+            cells = np.argwhere(~table & (expected >= _EXPECTED))
+            if cells.size:
+                absent[first, second] = [(int(row), int(column)) for row, column in cells]
+        return absent
+
+    def _table(self, first: str, second: str) -> BoolArray | None:
+        table = self._together.get((first, second))
+        if table is None and (second, first) in self._together:
+            return self._together[second, first].T
+        return table
 
 
 def determined(columns: Mapping[str, Int64Array]) -> dict[str, list[str]]:

@@ -7,6 +7,7 @@ values that a fifth of the records has.
 
 import codecs
 import csv
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.arrays import Int64Array
-from common.model.schema import MOST_DECIMALS, RESERVED_NAMES, fault_of_cell
+from common.model.schema import MISSING_CATEGORY, MOST_DECIMALS, RESERVED_NAMES, fault_of_cell
 from common.progress import Progress
 from owner_node.sources.csv_files import CsvText, csv_rows, csv_text, marked_encoding
 from owner_node.sources.dependencies import MOST_VALUES, Dependencies
@@ -51,7 +52,32 @@ _RANGE_DIGITS = 6
 """Digits that divide a range finely enough where no number shows its own decimals."""
 _NUMERAL = r"^[+-]?0*(?P<whole>[0-9]*?)(?:\.(?P<places>[0-9]*?)0*)?(?:[eE](?P<exponent>[+-]?[0-9]+))?$"
 _MISSING = ("", "NA", "N/A", "n/a", "NULL", "null", "NaN", "nan", "?", "-", ".")
-_DATES = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y")
+_DAYS = (
+    "%Y-%m-%d",
+    "%d.%m.%Y",
+    "%d/%m/%Y",
+    "%m/%d/%Y",
+    "%Y/%m/%d",
+    "%d-%m-%Y",
+    "%d%b%Y",
+    "%d-%b-%Y",
+    "%Y%m%d",
+)
+_TIMES = ("", " %H:%M:%S", "T%H:%M:%S", "T%H:%M:%SZ", ":%H:%M:%S", " %H:%M:%S.%f", " %H:%M")
+_DIRECTIVES = {
+    "%Y": "[0-9]{4}", "%m": " ?[0-9]{1,2}", "%d": " ?[0-9]{1,2}", "%b": "[^0-9 ]+", "%H": "[0-9]{1,2}",
+    "%M": "[0-9]{2}", "%S": "[0-9]{2}", "%f": "[0-9]+", ".": "[.]",
+}  # fmt: skip
+_PACKED = "%Y%m%d"
+_DATES: Mapping[str, str] = {
+    day + time: re.sub(r"%.|\.", lambda part: _DIRECTIVES[part[0]], f"^{day}{time}$")
+    for time in _TIMES
+    for day in _DAYS
+    if day != _PACKED or not time
+} | {_PACKED: "^(?:19|20)[0-9]{6}$"}
+"""Formats of dates, those without a time of day first, with what their texts look like."""
+_MOMENT = "[0-9][ T:][0-9]{1,2}:[0-9]{2}(?:$|[^0-9])"
+"""A day with a time of day."""
 _WORDS = ("true", "false", "t", "f", "yes", "no", "y", "n")
 _INTEGER = r"^[+-]?(?:0|[1-9][0-9]*)$"
 _NUMBER = {
@@ -66,18 +92,39 @@ _PERSON = (
 _PERSON_IN_GERMAN = (
     "patient(en)?|person(en)?|personal|kunden?|fall|mitglieds?|mitarbeiter|versicherten|konto|aufnahme"
 )
+_RECORD = "record|participant|encounter|medical record|hospital|study|enrolle?e|beneficiary|pat"
 _IDENTIFYING = re.compile(
     r"(full|first|last|middle|given|family|maiden|birth)? ?names?|surnames?|forenames?|"
-    rf"({_PERSON}) ?(names?|ids?|nos?|nrs?|nums?|numbers?|codes?|keys?)|"
-    r"ids?|mrn|ssn|nhs( number)?|iban|passport( no| number)?|"
+    rf"({_PERSON}|{_RECORD}) ?(names?|ids?|nos?|nrs?|nums?|numbers?|codes?|keys?)|"
+    r"(.* )?(ids?|identifiers?|uuid|guid)|u?subj(ect)?ids?|pid|mrn|ssn|nhs( number)?|"
+    r"iban|passport( no| number)?|"
     r"(social security|insurance|national|tax) (id|no|number)|"
-    r"e ?mails?( address)?|(tele)?phones?( no| number)?|mobiles?( no| number)?|fax|"
+    r"(.+ )?((e ?mails?|telephones?|phones?|mobiles?|fax)( (no|nr|num|number|address))?)|tel|"
     r"(home |postal )?address|streets?|"
     r"(vor|nach|geburts|familien)?namen?|strasse|straße|anschrift|adresse|telefon(nummer)?|"
     rf"({_PERSON_IN_GERMAN}) ?(namen?|ids?|nr|nummern?|kennung|schl(ü|ue)ssel)",
     re.IGNORECASE,
 )
-"""Names of columns that tell a person's name, number or address."""
+"""Names of columns that tell a person's name, number or address, or refer to records elsewhere."""
+_KEY = "(ids?|nos?|nrs?|nums?|numbers?|identifiers?|codes?|keys?|nummern?|kennung|schl(ü|ue)ssel)"
+_KEYS_OF_PERSONS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        (
+            rf"(.+ )?((patient(en)?|person(en)?|pat|participant|subject|member|versicherten) ?{_KEY}|mrn)|"
+            r"u?subj(ect)?ids?|ssn|nhs( number)?|pid"
+        ),
+        rf"(record|study|medical record|beneficiary|enrolle?e|{_PERSON}|{_PERSON_IN_GERMAN}) ?{_KEY}|ids?",
+    )
+)
+"""Names of columns that tell persons apart, the most certain first."""
+_CODES = re.compile(
+    r".+ concept ids?|(.+ )?(codes?|cd|plz|postleitzahl|zip|zip ?code|postal|postcode|postal ?code)|"
+    r"(.+ )?(icd ?(9|10|11)?( ?(cm|pcs|gm))?|atc|loinc|snomed( ct)?|drg|cpt|hcpcs)",
+    re.IGNORECASE,
+)
+"""Names of columns whose numbers are codes, such as the concepts of OMOP."""
+_CONCEPT = re.compile(r".+ concept ids?", re.IGNORECASE)
 _REMARKS = re.compile(
     r"(free ?texts?|remarks?|comments?|notes?|descriptions?|narratives?|freitexte?|bemerkung(en)?|notiz(en)?|"
     r"kommentare?|beschreibung(en)?)",
@@ -85,6 +132,11 @@ _REMARKS = re.compile(
 )
 """Names of columns that people write into."""
 _ADDRESS = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
+_SMALLEST_CODE, _CODE_DISTANCE, _RECORDS_OF_CODE, _YEARS = 100, 3, 5, (1900, 2100)
+"""Whole numbers are taken for codes from this size on, if they lie so far apart on average, have so many
+records each, and are neither years nor round."""
+_MOST_PERSONS = 2_000_000
+"""With more persons, nobody's records are counted."""
 _SENTENCE = r"\S+\s+\S+\s+\S+\s+\S+"
 """Four words or more."""
 
@@ -135,7 +187,7 @@ class ColumnGuess:
     """The guess about one column."""
 
     name: str
-    still: set[str] = field(default_factory=lambda: {"integer", "boolean", *_DATES})
+    still: set[str] = field(default_factory=lambda: {"integer", "boolean", "moment", *_DATES})
     """Types and formats that fit all values so far, besides numbers."""
     forms: dict[NumberForm, _NumberSummary] = field(
         default_factory=lambda: {form: _NumberSummary() for form in _FORMS}
@@ -162,8 +214,21 @@ class ColumnGuess:
     """Number of values that are addresses of e-mail."""
     unreadable: str = ""
     """What to do if its values are of a type that cannot be read; empty if they can."""
-    determined_by: tuple[str, ...] = ()
-    """Columns each value of which has one value of this one, in all records."""
+    determined_by: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Columns each value of which has one value of this one, in all records, with these values."""
+    meaning: str = ""
+    """What its name says that it holds: "key", "codes" or "remarks"; empty if nothing."""
+
+    def __post_init__(self) -> None:
+        words = _words(self.name)
+        if _CONCEPT.fullmatch(words):
+            self.meaning = "codes"
+        elif any(pattern.fullmatch(words) for pattern in (_IDENTIFYING, *_KEYS_OF_PERSONS)):
+            self.meaning = "key"
+        elif _CODES.fullmatch(words):
+            self.meaning = "codes"
+        elif _REMARKS.fullmatch(words):
+            self.meaning = "remarks"
 
     @property
     def type(self) -> str:
@@ -177,11 +242,10 @@ class ColumnGuess:
         """What of a person it seems to hold, "a direct identifier" or "free text"; empty for neither."""
         if self._fitting == "boolean":
             return ""
-        name = re.sub(r"(?<=[a-z])(?=[A-Z])|[\W_]+", " ", self.name).strip()
-        if _IDENTIFYING.fullmatch(name) or 2 * self.n_addresses > self.n_values:
+        if self.meaning == "key" or 2 * self.n_addresses > self.n_values:
             return "a direct identifier"
         repeats = self.labels is not None and 3 * len(self.labels) <= self.n_values
-        if _REMARKS.fullmatch(name) or (2 * self.n_sentences > self.n_values and not repeats):
+        if self.meaning == "remarks" or (2 * self.n_sentences > self.n_values and not repeats):
             return "free text"
         return ""
 
@@ -190,6 +254,10 @@ class ColumnGuess:
         """The type that fits its values best, whatever they mean; empty if none does."""
         if "boolean" in self.still or (self.labels is not None and self.labels == {"0", "1"}):
             return "boolean"
+        if _PACKED in self.still and self.meaning != "codes":
+            return "date"
+        if self.codes:
+            return "category" if self.labels is not None else ""
         if "integer" in self.still:
             return "" if self.distinct and self.n_values > 1 and self.labels is None else "integer"
         if self.form in self.forms:
@@ -197,8 +265,46 @@ class ColumnGuess:
             return "integer" if whole else "number"
         if self.date_formats:
             return "date"
+        if "moment" in self.still:
+            return ""
         all_different = self.distinct and self.n_values > 2
         return "category" if self.labels is not None and not self.forms and not all_different else ""
+
+    @property
+    def codes(self) -> str:
+        """Why its numbers are codes, as a sentence; empty if they are not, or it has none."""
+        if not self.forms:
+            return ""
+        if self.meaning == "codes":
+            return "its name says that its numbers are codes"
+        if self.labels is None or "integer" not in self.still:
+            return ""
+        numbers = [number for number in map(int, self.labels) if number]
+        if len(numbers) < 2 or self.n_values < _RECORDS_OF_CODE * len(numbers):
+            return ""
+        low, high = min(numbers), max(numbers)
+        are_near = low < _SMALLEST_CODE or high - low < _CODE_DISTANCE * len(numbers)
+        are_years = low >= _YEARS[0] and high <= _YEARS[1]
+        is_round = math.gcd(*numbers) % 5 == 0
+        return "" if are_near or are_years or is_round else "few whole numbers far apart, as codes are"
+
+    @property
+    def why(self) -> str:
+        """Why it has its type; empty if it has none."""
+        match self.type:
+            case "boolean" if self.labels == {"0", "1"}:
+                return "0 and 1 alone; declare a category if they are codes"
+            case "boolean":
+                return "words for yes and no alone"
+            case "category":
+                return self.codes or f"no more than {MOST_LABELS} different texts, which repeat"
+            case "date":
+                return f"all values are days written {self.date_formats[0]}"
+            case "integer":
+                return "whole numbers; declare a category if they are codes"
+            case "number":
+                return "numbers with decimal places"
+        return ""
 
     @property
     def reason(self) -> str:
@@ -207,10 +313,12 @@ class ColumnGuess:
             return ""
         if self.personal and self.n_values and self._fitting:
             return f"it looks like {self.personal}; declare it by hand if it is not"
-        if self.unreadable:
-            return self.unreadable
-        if not self.n_values:
-            return "it has no values"
+        if self.unreadable or not self.n_values:
+            return self.unreadable or "it has no values"
+        if self.codes:
+            return f"{self.codes}, and it has more than {MOST_LABELS}; as a category it needs all of them"
+        if "moment" in self.still:
+            return "its values have times of day; export the day alone, such as 2024-01-31"
         if self.forms and "integer" not in self.still:
             return "its numbers are written in another way than most of the file's"
         if self.distinct:
@@ -282,6 +390,11 @@ def _outwards(value: Decimal, rounding: str) -> Decimal:
     return value.quantize(Decimal(1).scaleb(value.adjusted()), rounding)
 
 
+def _words(name: str) -> str:
+    """Return the words of a column's name, which capitals and other characters separate."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|[\W_]+", " ", name).strip()
+
+
 @dataclass(frozen=True, slots=True)
 class FileGuess:
     """The guess about a file."""
@@ -293,6 +406,12 @@ class FileGuess:
     n_records: int
     doubts: tuple[str, ...] = ()
     """What fits another form as well, which would make other values of it."""
+    identifier: str = ""
+    """The column that tells persons apart, by its name; empty if there is none."""
+    most_records: int = 1
+    """Most records of one person, rounded up to one digit; 1 if that is not known."""
+    never: Mapping[tuple[str, str], Sequence[tuple[str, str]]] = field(default_factory=dict)
+    """Values of two columns that are frequent and never occur together."""
 
 
 def guess(path: Path) -> FileGuess:
@@ -308,13 +427,28 @@ def guess(path: Path) -> FileGuess:
         raise findings.error(path.stem, str(path))
     times, is_csv = Counter(reader.names), reader.is_text
     columns = [ColumnGuess(name, fault=_fault_of_name(name, times[name])) for name in reader.names]
-    n_records, determining = _read(reader, columns, findings)
+    identifier = _identifier(columns)
+    records = _RecordsOfPersons(identifier)
+    n_records, dependencies, labels = _read(reader, columns, findings, records)
     reader.close()
     findings.check(path.stem, str(path))
     decimal, thousands = written = _number_form(columns, form.delimiter) if is_csv else _POINT
     for column in columns:
         column.form = written
-        column.determined_by = tuple(determining.get(column.name, ()))
+    _relate(columns, dependencies, labels)
+    texts = {name: tuple(known) for name, known in labels.items()}
+    listed = {each.name for each in columns if each.type in ("category", "boolean")}
+    never = {
+        (first, second): pairs
+        for (first, second), cells in dependencies.never(listed).items()
+        if (
+            pairs := [
+                (texts[first][row], texts[second][column])
+                for row, column in cells
+                if not {texts[first][row], texts[second][column]} & {*_MISSING}
+            ]
+        )
+    }
     missing = {text for column in columns if column.type for text in column.missing}
     doubts = list(_doubts_of_numbers(columns, written, form.delimiter)) if is_csv else []
     if dates := _common_date_formats(columns):
@@ -324,13 +458,76 @@ def guess(path: Path) -> FileGuess:
             doubts.append(f"its dates fit {dates[1]} as well as {dates[0]}")
     missing_texts = ("", *sorted(missing - {""}))
     form = replace(form, decimal=decimal, thousands=thousands, na_values=missing_texts)
-    return FileGuess(form, is_csv, tuple(columns), n_records, tuple(doubts))
+    return FileGuess(
+        form, is_csv, tuple(columns), n_records, tuple(doubts), identifier, records.most_rounded, never
+    )
+
+
+def _identifier(columns: Iterable[ColumnGuess]) -> str:
+    """Return the first of the columns that most certainly tell persons apart, by their names."""
+    possible = {column.name: _words(column.name) for column in columns if not column.fault}
+    for pattern in _KEYS_OF_PERSONS:
+        for name, words in possible.items():
+            if pattern.fullmatch(words):
+                return name
+    return ""
+
+
+class _RecordsOfPersons:
+    """How many records the persons of a file have, up to `_MOST_PERSONS` persons."""
+
+    def __init__(self, identifier: str) -> None:
+        self._identifier = identifier
+        self._counts = Counter[str]()
+
+    def update(self, texts: Mapping[str, Any]) -> None:
+        if self._identifier not in texts:
+            return
+        values = pc.utf8_trim_whitespace(texts[self._identifier]).drop_null()
+        counted = pc.value_counts(values)
+        self._counts.update(
+            dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
+        )
+        if len(self._counts) > _MOST_PERSONS:
+            self._identifier = ""
+            self._counts.clear()
+
+    @property
+    def most_rounded(self) -> int:
+        """Most records of one person, rounded up to one digit; 1 if that is not known."""
+        most = max((n for text, n in self._counts.items() if text not in _MISSING), default=1)
+        return int(_outwards(Decimal(most), ROUND_CEILING))
+
+
+def _label(text: str) -> str:
+    """Return what a text is in an attribute that keeps missing values."""
+    return MISSING_CATEGORY if text in _MISSING else text
+
+
+def _relate(
+    columns: Sequence[ColumnGuess], dependencies: Dependencies, labels: Mapping[str, Mapping[str, int]]
+) -> None:
+    """Add to guesses which columns determine them."""
+    texts = {name: tuple(known) for name, known in labels.items()}
+    determining = dependencies.found()
+    for column in columns:
+        column.determined_by = {
+            name: {
+                _label(texts[name][code]): _label(texts[column.name][value])
+                for code, value in dependencies.values(name, column.name).items()
+            }
+            for name in determining.get(column.name, ())
+        }
 
 
 def _read(
-    reader: Reader, columns: Sequence[ColumnGuess], findings: Findings
-) -> tuple[int, Mapping[str, Sequence[str]]]:
-    """Update guesses with all records; return their number, and by which columns others are determined."""
+    reader: Reader, columns: Sequence[ColumnGuess], findings: Findings, records: "_RecordsOfPersons"
+) -> tuple[int, Dependencies, Mapping[str, Mapping[str, int]]]:
+    """Update guesses with all records.
+
+    Returns:
+        Number of records, which values occur together, and the numbers of texts by column.
+    """
     n_records = 0
     dependencies = Dependencies(column.name for column in columns if not column.fault)
     labels: dict[str, dict[str, int]] = {name: {} for name in dependencies.names}
@@ -351,8 +548,9 @@ def _read(
                 texts = as_text(array)
                 _update(column, texts)
                 readable[column.name] = texts
+        records.update(readable)
         dependencies.update(dict(_codes(readable, labels, dependencies.names)))
-    return n_records, dependencies.found()
+    return n_records, dependencies, labels
 
 
 def _fault_of_name(name: str, times: int) -> str:
@@ -404,7 +602,7 @@ def _codes(
         labels: Numbers of texts by column, to which those that are new are added.
         names: The columns that are needed.
     """
-    for name in names & texts.keys():
+    for name in texts.keys() & names:
         encoded = pc.fill_null(pc.utf8_trim_whitespace(texts[name]), "").dictionary_encode()
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.combine_chunks()
@@ -457,7 +655,9 @@ def _fits(kind: str, values: Any) -> bool:
         return _all_match(values, _INTEGER)
     if kind == "boolean":
         return bool(pc.all(pc.is_in(pc.utf8_lower(values), pa.array(_WORDS))).as_py())
-    return bool(days(values, kind)[1].all())
+    if kind == "moment":
+        return _all_match(values, _MOMENT)
+    return _all_match(values, _DATES[kind]) and bool(days(values, kind)[1].all())
 
 
 def _all_match(values: Any, pattern: str) -> bool:

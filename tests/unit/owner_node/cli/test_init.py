@@ -247,7 +247,8 @@ def test_columns_that_no_attribute_can_be_called_by(tmp_path: Path) -> None:
     text = start(path)
     (dataset,) = tomllib.loads(text)["dataset"]
     assert list(dataset["attributes"]) == ["ward"]
-    assert '# identifier = "patient_id"' in text
+    assert "# No column of this file looks like one." in text
+    assert "patient_id" not in text
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
@@ -412,7 +413,7 @@ def test_columns_about_the_person_itself_are_not_declared(
 
 
 def test_an_attribute_that_another_one_determines_is_suggested_to_follow_it(tmp_path: Path) -> None:
-    """In a comment, with no value of the file: whether it holds for everybody, a person knows."""
+    """In a comment, for a person to take over who knows that it holds for everybody."""
     path = tmp_path / "wards.csv"
     beds = {"medicine": 40, "surgery": 20, "eye": 20}
     rows = "\n".join(f"{ward},{beds[ward]},{number % 7}" for number in range(60) for ward in beds)
@@ -420,4 +421,142 @@ def test_an_attribute_that_another_one_determines_is_suggested_to_follow_it(tmp_
     text = start(path)
     suggested = [line for line in text.splitlines() if '"ward"' in line and line.startswith("#")]
     assert suggested == ['# In this file, each value of "ward" has one value here.', '# follows = "ward"']
+    assert '# values = { "medicine" = 40, "surgery" = 20, "eye" = 20 }' in text
     assert text.index('attributes."beds"') < text.index(suggested[0]) < text.index('attributes."day"')
+
+
+EVENTS = {
+    "record_id": [str(n // 3 + 1) for n in range(120)],
+    "redcap_event_name": [("baseline_arm_1", "month_3_arm_1", "month_6_arm_1")[n % 3] for n in range(120)],
+    "age": [str(40 + n // 3) if n % 3 == 0 else "" for n in range(120)],
+}
+INSTRUMENTS = {
+    "record_id": [str(n // 4 + 1) for n in range(120)],
+    "redcap_repeat_instrument": ["" if n % 4 == 0 else "medication" for n in range(120)],
+    "redcap_repeat_instance": ["" if n % 4 == 0 else str(n % 4) for n in range(120)],
+    "consent___1": [str(n // 4 % 2) if n % 4 == 0 else "" for n in range(120)],
+}
+PERSONS = {
+    "person_id": [str(1000 + n) for n in range(120)],
+    "gender_concept_id": [("8507", "8532")[n % 2] for n in range(120)],
+    "year_of_birth": [str(1930 + n * 7 % 70) for n in range(120)],
+    "race_concept_id": [("8515", "8527", "0")[n % 3] for n in range(120)],
+    "gender_source_value": [("M", "F")[n % 2] for n in range(120)],
+    "location_id": [str(n % 4 + 1) for n in range(120)],
+}
+CONDITIONS = {
+    "condition_occurrence_id": [str(n) for n in range(120)],
+    "person_id": [str(1000 + n % 11) for n in range(120)],
+    "condition_concept_id": [str(4000000 + n * 7919 % 500000) for n in range(120)],
+    "condition_type_concept_id": ["32817", "32020"] * 60,
+    "condition_start_datetime": [f"2001-01-{n % 28 + 1:02} 00:00:00" for n in range(120)],
+}
+FACTS = {
+    "PATIENT_NUM": [str(n // 2) for n in range(120)],
+    "ENCOUNTER_NUM": [str(n) for n in range(120)],
+    "VITAL_STATUS_CD": ["N", "Y", "UD"] * 40,
+    "CONCEPT_CD": [("ICD10CM:I10", "ICD10CM:E11.9", "LOINC:2160-0")[n % 3] for n in range(120)],
+    "START_DATE": [f"2019-{n % 12 + 1:02}-11 00:00:00.0" for n in range(120)],
+    "NVAL_NUM": [f"{n % 9}.{n % 7}" for n in range(120)],
+}
+
+
+@pytest.mark.parametrize(
+    ("columns", "types", "identifier", "most"),
+    [
+        (EVENTS, ["", "category", "integer"], "record_id", 3),
+        (INSTRUMENTS, ["", "category", "integer", "boolean"], "record_id", 4),
+        (PERSONS, ["", "category", "integer", "category", "category", ""], "person_id", 1),
+        (CONDITIONS, ["", "", "", "category", "date"], "person_id", 20),
+        (FACTS, ["", "", "category", "category", "date", "number"], "PATIENT_NUM", 2),
+    ],
+    ids=["REDCap events", "REDCap instruments", "OMOP person", "OMOP condition_occurrence", "i2b2"],
+)
+def test_exports_of_hospitals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, columns, types, identifier, most
+) -> None:
+    """Keys are no attributes, codes no quantities, and persons with several records are told."""
+    monkeypatch.chdir(tmp_path)
+    rows = [",".join(row) for row in zip(*columns.values(), strict=True)]
+    Path("export.csv").write_text("\n".join([",".join(columns), *rows]) + "\n")
+    assert console.run(application(), "owner-node", ["init", "export.csv", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [document["attributes"].get(name, "") for name in columns] == types
+    assert document["suggested"] == {"identifier": identifier, "max_records_per_person": most}
+    text = Path("owner.toml").read_text()
+    assert f'# identifier = "{identifier}"  # why: its name says so' in text
+    assert (f"# max_records_per_person = {most}  # why: " in text) is (most > 1)
+    assert text.count("type = ") == text.count("  # why: ") - 1 - (most > 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "kind", "why"),
+    [
+        ("seen", ["01JAN1960", "28FEB2001"], "date", "days written %d%b%Y"),
+        ("seen", ["01JAN1960:00:00:00", "28FEB2001:00:00:00"], "date", "days written %d%b%Y:%H:%M:%S"),
+        ("seen", ["01-JAN-1960", "28-Feb-2001"], "date", "days written %d-%b-%Y"),
+        ("seen", ["2001-01-01 00:00:00", "2001-02-28 00:00:00"], "date", "%Y-%m-%d %H:%M:%S"),
+        ("seen", ["2001-01-01T00:00:00", "2001-02-28T00:00:00"], "date", "%Y-%m-%dT%H:%M:%S"),
+        ("seen", ["2001-01-01 00:00:00.000", "2001-02-28 00:00:00.000"], "date", "%H:%M:%S.%f"),
+        ("seen", ["1/31/2020 0:00", "12/1/2020 0:00"], "date", "days written %m/%d/%Y %H:%M"),
+        ("seen", ["01/31/2020", "12/01/2020"], "date", "days written %m/%d/%Y"),
+        ("seen", ["20200131", "20201201"], "date", "days written %Y%m%d"),
+        ("seen", ["20200132", "20201201"], "category", "far apart"),
+        ("seen", ["2001-01-01 10:30:00", "2001-02-28 00:00:00"], "", "have times of day"),
+        ("seen", ["01JAN1960:10:30:00", "28FEB2001:00:00:00"], "", "have times of day"),
+        ("zip", ["04103", "10115"], "category", "different texts"),
+        ("zip_code", ["10115", "10117"], "category", "its numbers are codes"),
+        ("PLZ", ["10115", "10117"], "category", "its numbers are codes"),
+        ("icd10", ["I10", "E11.9"], "category", "different texts"),
+        ("icd9", ["250.01", "401.9"], "category", "its numbers are codes"),
+        ("drg_code", ["194", "470"], "category", "its numbers are codes"),
+        ("phone_number", ["+49 40 123", "+49 40 124"], "", "a direct identifier"),
+        ("home phone", ["5551234", "5554321"], "", "a direct identifier"),
+        ("mrn", ["71", "72"], "", "a direct identifier"),
+        ("visit_occurrence_id", ["71", "72"], "", "a direct identifier"),
+        ("remark", ["none", "fine"], "", "free text"),
+        ("race", ["8515", "8516", "8527", "0"], "category", "far apart"),
+        ("pain", ["1", "2", "3", "4", "5"], "integer", "whole numbers"),
+        ("dose", ["250", "500", "1000"], "integer", "whole numbers"),
+        ("born", ["1931", "1964", "1987"], "integer", "whole numbers"),
+        ("count", ["0", "1", "40"], "integer", "whole numbers"),
+        ("sex", ["1", "2"], "integer", "declare a category"),
+        ("smoker", ["0", "1"], "boolean", "0 and 1 alone"),
+        ("smoker", ["yes", "no"], "boolean", "words for yes and no"),
+        ("crp", ["0.5", "12"], "number", "decimal places"),
+    ],
+)
+def test_columns_of_many_kinds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, name, values, kind, why
+) -> None:
+    """Each kind of column gets its type or none, and the reason stands beside it."""
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{values[n % len(values)]},{'ab'[n % 2]}\n" for n in range(60))
+    Path("export.csv").write_text(f"{name},site\n{rows}")
+    assert console.run(application(), "owner-node", ["init", "export.csv", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["attributes"].get(name, "") == kind
+    assert why in (document["why"] if kind else document["reasons"])[name]
+    if kind:
+        assert f'type = "{kind}"  # why: {document["why"][name]}\n' in Path("owner.toml").read_text()
+    if kind == "date":
+        (dataset,) = tomllib.loads(Path("owner.toml").read_text())["dataset"]
+        assert document["why"][name].endswith(f" {dataset['csv']['date_format']}")
+
+
+def test_values_that_never_occur_together_are_suggested_as_rules(tmp_path: Path) -> None:
+    """As comments that load once they are taken over; not where the values are too rare to tell."""
+    path = tmp_path / "births.csv"
+    rows = [("m", "no", "abc"[n % 3], "u" if n % 50 else "v") for n in range(150)]
+    rows += [("f", ("yes", "no")[n % 2], "abc"[n % 3], "u") for n in range(150)]
+    path.write_text("\n".join(map(",".join, [("sex", "pregnant", "ward", "rare"), *rows])) + "\n")
+    text = start(path)
+    rules = text.partition("# structural_zeros = [\n")[2].partition("# ]\n")[0]
+    assert rules == '#     { "sex" = ["m"], "pregnant" = [true] },\n'
+    text = re.sub(r"# (structural_zeros = \[\n)#(.+\n)# \]", r"\1\2]", text)
+    text = text.replace('id = "FILL IN"', 'id = "north"').replace('_epsilon = "FILL IN"', '_epsilon = "2"')
+    for labels in ('["m", "f"]', '["a", "b", "c"]', '["u", "v"]'):
+        text = text.replace('categories = "FILL IN"', f"categories = {labels}", 1)
+    (tmp_path / "owner.toml").write_text(text)
+    (dataset,) = load(tmp_path / "owner.toml").datasets
+    assert [str(rule) for rule in dataset.structural_zeros] == ["pregnant true with sex m"]
