@@ -135,7 +135,8 @@ class CsvReader(Reader):
         if not self._has_records:
             return
         uneven: list[int | None] = []
-        positions = [str(self.names.index(name)) for name in columns]
+        first = {name: str(place) for place, name in reversed([*enumerate(self.names)])}
+        positions = [first[name] for name in columns]
         try:
             with self._text.utf8() as stream:
                 for batch in self._open(stream, positions, uneven):

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.arrays import Int64Array
+from common.arrays import BoolArray, Int64Array
 from common.model.schema import MISSING_CATEGORY, MOST_DECIMALS, RESERVED_NAMES, fault_of_cell
 from common.progress import Progress
 from owner_node.sources.csv_files import CsvText, csv_rows, csv_text, marked_encoding
@@ -31,7 +31,7 @@ from owner_node.sources.options import CsvOptions, DecimalMark, SourceOptions, T
 from owner_node.sources.source import Reader
 from owner_node.sources.texts import advice, as_text, faults, is_readable, type_name
 from owner_node.values.dates import days
-from owner_node.values.numerals import scale_numerals, ungroup
+from owner_node.values.numerals import bools, ints, scale_numerals, ungroup
 
 MOST_LABELS = MOST_VALUES
 """A column with more different texts is not a category."""
@@ -76,10 +76,15 @@ _DATES: Mapping[str, str] = {
     if day != _PACKED or not time
 } | {_PACKED: "^(?:19|20)[0-9]{6}$"}
 """Formats of dates, those without a time of day first, with what their texts look like."""
-_MOMENT = "[0-9][ T:][0-9]{1,2}:[0-9]{2}(?:$|[^0-9])"
-"""A day with a time of day."""
 _WORDS = ("true", "false", "t", "f", "yes", "no", "y", "n")
-_INTEGER = r"^[+-]?(?:0|[1-9][0-9]*)$"
+_PATTERNS: Mapping[str, str] = {
+    "integer": r"^[+-]?(?:0|[1-9][0-9]*)$",
+    "dated": "^[0-9].{7}",
+    "moment": "[0-9][ T:][0-9]{1,2}:[0-9]{2}(?:$|[^0-9])",
+    **_DATES,
+}
+"""What texts look like: whole numbers, what may be a date, days with a time of day, and dates."""
+_KINDS = frozenset(("boolean", *_PATTERNS))
 _NUMBER = {
     # Digits after a leading zero are a code, such as a postal code, not a number.
     ".": r"^[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$",
@@ -135,6 +140,8 @@ _ADDRESS = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
 _SMALLEST_CODE, _CODE_DISTANCE, _RECORDS_OF_CODE, _YEARS = 100, 3, 5, (1900, 2100)
 """Whole numbers are taken for codes from this size on, if they lie so far apart on average, have so many
 records each, and are neither years nor round."""
+_VALUES_AT_ONCE = 2**20
+"""Values of several columns that are looked at together."""
 _MOST_PERSONS = 2_000_000
 """With more persons, nobody's records are counted."""
 _SENTENCE = r"\S+\s+\S+\s+\S+\s+\S+"
@@ -187,7 +194,7 @@ class ColumnGuess:
     """The guess about one column."""
 
     name: str
-    still: set[str] = field(default_factory=lambda: {"integer", "boolean", "moment", *_DATES})
+    still: frozenset[str] = _KINDS
     """Types and formats that fit all values so far, besides numbers."""
     forms: dict[NumberForm, _NumberSummary] = field(
         default_factory=lambda: {form: _NumberSummary() for form in _FORMS}
@@ -532,24 +539,30 @@ def _read(
     dependencies = Dependencies(column.name for column in columns if not column.fault)
     labels: dict[str, dict[str, int]] = {name: {} for name in dependencies.names}
     for batch in reader.batches(reader.names, findings):
-        n_records += len(batch[0]) if batch else 0
-        readable: dict[str, Any] = {}
+        n_in_batch = len(batch[0]) if batch else 0
+        n_records += n_in_batch
+        readable: list[tuple[ColumnGuess, Any]] = []
+        texts = [array for array in batch if array.type == pa.string()]
+        sound = next(faults(pa.chunked_array(texts, pa.string()).combine_chunks()), None) is None
         for column, array in zip(columns, batch, strict=True):
             kind, unreadable = array.type, ""
             if not is_readable(kind):
                 unreadable = f"values of type {type_name(kind)} cannot be read; {advice(kind)}"
-            elif (fault := next(faults(array), None)) is not None:
+            elif not (sound and kind == pa.string()) and (fault := next(faults(array), None)) is not None:
                 unreadable = f"it has values that cannot be read: {fault[0]}"
             if unreadable:
                 column.unreadable = unreadable
-                column.still, column.forms, column.labels = set(), {}, None
+                column.still, column.forms, column.labels = frozenset(), {}, None
                 column.n_values += len(array)
             else:
-                texts = as_text(array)
-                _update(column, texts)
-                readable[column.name] = texts
-        records.update(readable)
-        dependencies.update(dict(_codes(readable, labels, dependencies.names)))
+                readable.append((column, as_text(array)))
+        at_once = max(_VALUES_AT_ONCE // max(n_in_batch, 1), 1)
+        for start in range(0, len(readable), at_once):
+            part = readable[start : start + at_once]
+            _update([column for column, _ in part], [array for _, array in part])
+        by_name = {column.name: array for column, array in readable}
+        records.update(by_name)
+        dependencies.update(dict(_codes(by_name, labels, dependencies.names)))
     return n_records, dependencies, labels
 
 
@@ -565,32 +578,93 @@ def _fault_of_name(name: str, times: int) -> str:
     return f"its name {fault}" if fault else ""
 
 
-def _update(column: ColumnGuess, texts: Any) -> None:
-    """Update the guess about a column with its next values."""
-    values = pc.utf8_trim_whitespace(texts)
-    absent = pc.or_(pc.is_null(values), pc.fill_null(pc.is_in(values, pa.array(_MISSING)), True))
-    column.missing |= set(pc.unique(values.filter(absent).drop_null()).to_pylist())
-    column.n_missing += int(pc.sum(absent).as_py() or 0)
-    values = values.filter(pc.invert(absent))
-    if not len(values):
+def _update(columns: Sequence[ColumnGuess], texts: Sequence[Any]) -> None:
+    """Update the guesses about columns with their next values, those of all columns at once."""
+    n_records = len(texts[0]) if texts else 0
+    if not n_records:
         return
-    column.n_values += len(values)
-    column.n_sentences += int(pc.sum(pc.match_substring_regex(values, _SENTENCE)).as_py())
-    column.n_addresses += int(pc.sum(pc.match_substring_regex(values, _ADDRESS)).as_py())
-    column.still = {kind for kind in column.still if _fits(kind, values)}
-    counted = pc.value_counts(values)
-    different, counts = counted.field("values"), counted.field("counts")
-    for place in pc.indices_nonzero(pc.greater_equal(counts, len(values) / (2 * LARGE_SHARE))).to_pylist():
-        column.frequent[different[place].as_py()] += counts[place].as_py()
-    column.distinct = column.distinct and len(different) == len(values)
-    if column.labels is not None:
-        if len(different) <= MOST_LABELS:
+    encoded = pc.utf8_trim_whitespace(pa.chunked_array(texts).combine_chunks()).dictionary_encode()
+    different = encoded.dictionary
+    codes = ints(pc.fill_null(encoded.indices, len(different)))
+    column_of = np.repeat(np.arange(len(columns)), n_records)
+    pairs, n_times = np.unique(column_of * (len(different) + 1) + codes, return_counts=True)
+    of, code = np.divmod(pairs, len(different) + 1)
+    is_absent = np.append(bools(pc.is_in(different, pa.array(_MISSING))), True)[code]
+    words = different.to_pylist()
+    for column, place, count in zip(of[is_absent], code[is_absent], n_times[is_absent], strict=True):
+        columns[column].n_missing += int(count)
+        if place < len(words):
+            columns[column].missing.add(words[place])
+    values = _Values(different, of[~is_absent], code[~is_absent], n_times[~is_absent])
+    if not values.of.size:
+        return
+    _count(columns, values, words)
+    _exclude(columns, values)
+    _measure(columns, values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The values of columns that are not missing, each different text of a column once."""
+
+    texts: Any
+    """The different texts of all columns, an Arrow array."""
+    of: Int64Array
+    """Place of the column, ascending, `(n_values,)`."""
+    code: Int64Array
+    """Place of the text, `(n_values,)`."""
+    n_times: Int64Array
+    """How many records have it, `(n_values,)`."""
+
+    def of_columns(self, selected: BoolArray) -> "_Values":
+        """Return those of some columns, `(n_columns,)`, with the texts that these have."""
+        kept = selected[self.of]
+        used, code = np.unique(self.code[kept], return_inverse=True)
+        return _Values(
+            self.texts.take(pa.array(used)), self.of[kept], code.astype(np.int64), self.n_times[kept]
+        )
+
+
+def _count(columns: Sequence[ColumnGuess], values: _Values, words: Sequence[str]) -> None:
+    """Update the counts and the labels of columns."""
+    present, begins = np.unique(values.of, return_index=True)
+    ends = np.append(begins[1:], values.of.size)
+    n_values = np.add.reduceat(values.n_times, begins)
+    n_sentences, n_addresses = (
+        np.add.reduceat(values.n_times * _matches(values.texts, pattern)[values.code], begins)
+        for pattern in (_SENTENCE, _ADDRESS)
+    )
+    for place, begin, end, n, sentences, addresses in zip(
+        *(each.tolist() for each in (present, begins, ends, n_values, n_sentences, n_addresses)), strict=True
+    ):
+        column = columns[place]
+        column.n_values += n
+        column.n_sentences += sentences
+        column.n_addresses += addresses
+        column.distinct = column.distinct and end - begin == n
+        if column.labels is not None:
             before = len(column.labels)
-            column.labels.update(different.to_pylist())
-            column.distinct = column.distinct and len(column.labels) == before + len(different)
-        if len(different) > MOST_LABELS or len(column.labels) > MOST_LABELS:
-            column.labels = None
-    _measure(column, values)
+            if end - begin <= MOST_LABELS:
+                column.labels.update(words[code] for code in values.code[begin:end])
+                column.distinct = column.distinct and len(column.labels) == before + end - begin
+            if end - begin > MOST_LABELS or len(column.labels) > MOST_LABELS:
+                column.labels = None
+    in_column = np.repeat(n_values, ends - begins)
+    for each in np.flatnonzero(values.n_times * 2 * LARGE_SHARE >= in_column).tolist():
+        columns[values.of[each]].frequent[words[values.code[each]]] += int(values.n_times[each])
+
+
+def _exclude(columns: Sequence[ColumnGuess], values: _Values) -> None:
+    """Exclude the types and formats that do not fit all values of a column."""
+    for kinds in ({"dated", "moment", *_DATES}, {"integer"}, {"boolean"}):
+        for kind in sorted(kinds, key=lambda kind: kind != "dated"):
+            possible = np.array([kind in column.still for column in columns])
+            of_kind = values.of_columns(possible)
+            if not of_kind.of.size:
+                continue
+            wrong = ~_fits(kind, of_kind.texts)[of_kind.code]
+            for place in np.unique(of_kind.of[wrong]).tolist():
+                columns[place].still -= kinds if kind == "dated" else {kind}
 
 
 def _codes(
@@ -650,56 +724,90 @@ def _common_date_formats(columns: Iterable[ColumnGuess]) -> list[str]:
     return [form for form in _DATES if fitting and fitting[form] == max(fitting.values())]
 
 
-def _fits(kind: str, values: Any) -> bool:
-    if kind == "integer":
-        return _all_match(values, _INTEGER)
+def _fits(kind: str, texts: Any) -> BoolArray:
+    """Return which texts are of a type, or dates of a format, `(n_texts,)`."""
     if kind == "boolean":
-        return bool(pc.all(pc.is_in(pc.utf8_lower(values), pa.array(_WORDS))).as_py())
-    if kind == "moment":
-        return _all_match(values, _MOMENT)
-    return _all_match(values, _DATES[kind]) and bool(days(values, kind)[1].all())
+        return bools(pc.is_in(pc.utf8_lower(texts), pa.array(_WORDS)))
+    fits = _matches(texts, _PATTERNS[kind])
+    if kind in _DATES and fits.any():
+        fits[fits] = days(texts.filter(pa.array(fits)), kind)[1]
+    return fits
 
 
-def _all_match(values: Any, pattern: str) -> bool:
-    return bool(pc.all(pc.match_substring_regex(values, pattern)).as_py())
+def _matches(texts: Any, pattern: str) -> BoolArray:
+    return bools(pc.match_substring_regex(texts, pattern))
 
 
-def _measure(column: ColumnGuess, values: Any) -> None:
-    """Update the numbers of a column in every form that still fits, and exclude the others."""
-    plain = {
-        mark: _measure_numerals(values, mark) if _all_match(values, _NUMBER[mark]) else None
-        for mark in {mark for mark, _ in column.forms}
-    }
-    for (mark, separator), known in tuple(column.forms.items()):
-        numerals, numbers = ungroup(values, mark, separator), plain[mark]
-        if numerals is not values:
-            fits = _all_match(numerals, _NUMBER[mark])
-            numbers = replace(_measure_numerals(numerals, mark), grouped=True) if fits else None
-        if numbers is None:
-            del column.forms[mark, separator]
-        else:
-            known.update(numbers)
+def _measure(columns: Sequence[ColumnGuess], values: _Values) -> None:
+    """Update the numbers of columns in every form that still fits, and exclude the others."""
+    for mark in (".", ","):
+        plain: dict[int, _NumberSummary] | None = None
+        for form in (form for form in _FORMS if form[0] == mark):
+            possible = np.array([form in column.forms for column in columns])
+            of_form = values.of_columns(possible)
+            if not of_form.of.size:
+                continue
+            numerals = ungroup(of_form.texts, *form)
+            fits = _matches(numerals, _NUMBER[mark])[of_form.code]
+            possible[of_form.of[~fits]] = False
+            for place in np.unique(of_form.of[~fits]).tolist():
+                del columns[place].forms[form]
+            grouped = np.zeros_like(possible)
+            if numerals is not of_form.texts:
+                grouped[of_form.of[bools(pc.not_equal(numerals, of_form.texts))[of_form.code]]] = True
+            if plain is None:
+                plain = _summaries(replace(of_form, texts=numerals).of_columns(possible), mark)
+                summaries = plain
+            else:
+                of_grouped = replace(of_form, texts=numerals).of_columns(possible & grouped)
+                summaries = plain | {
+                    place: replace(summary, grouped=True)
+                    for place, summary in _summaries(of_grouped, mark).items()
+                }
+            for place in np.unique(of_form.of[possible[of_form.of]]).tolist():
+                columns[place].forms[form].update(summaries[place])
 
 
-def _measure_numerals(values: Any, mark: str) -> _NumberSummary:
-    """Measure numerals with a decimal mark and no thousands separators."""
-    numerals = values if mark == "." else pc.replace_substring(values, mark, ".")
-    numbers = numerals.cast(pa.float64())
-    ends = pc.min_max(numbers).as_py()
-    positive = numbers.to_numpy(zero_copy_only=False)
-    positive = positive[(positive > 0) & np.isfinite(positive)]
-    places_of, counts = np.unique(np.floor(_PER_OCTAVE * np.log2(positive)), return_counts=True)
-    magnitudes = Counter(dict(zip(map(int, places_of), counts.tolist(), strict=True)))
+def _summaries(values: _Values, mark: str) -> dict[int, _NumberSummary]:
+    """Measure the numerals of columns, by their places, with a decimal mark and no thousands separators."""
+    if not values.of.size:
+        return {}
+    numerals = values.texts if mark == "." else pc.replace_substring(values.texts, mark, ".")
+    numbers = numerals.cast(pa.float64()).to_numpy(zero_copy_only=False)
     parts = pc.extract_regex(numerals, _NUMERAL)
     exponents = pc.if_else(pc.equal(parts.field("exponent"), ""), "0", parts.field("exponent"))
-    places = pc.subtract(pc.utf8_length(parts.field("places")), exponents.cast(pa.int32()))
-    digits = pc.utf8_length(
-        pc.utf8_ltrim(pc.binary_join_element_wise(parts.field("whole"), parts.field("places"), ""), "0")
+    places = ints(pc.subtract(pc.utf8_length(parts.field("places")), exponents.cast(pa.int32())))
+    digits = ints(
+        pc.utf8_length(
+            pc.utf8_ltrim(pc.binary_join_element_wise(parts.field("whole"), parts.field("places"), ""), "0")
+        )
     )
-    measured = pc.max(places.filter(pc.less_equal(digits, _MEASURED_DIGITS))).as_py()
-    return _NumberSummary(
-        max(pc.max(places).as_py(), 0), measured, (ends["min"], ends["max"]), magnitudes=magnitudes
+    unknown = np.iinfo(np.int64).min
+    columns, begins = np.unique(values.of, return_index=True)
+    most, measured, low, high = (
+        function.reduceat(each[values.code], begins).tolist()
+        for function, each in (
+            (np.maximum, places),
+            (np.maximum, np.where(digits <= _MEASURED_DIGITS, places, unknown)),
+            (np.minimum, numbers),
+            (np.maximum, numbers),
+        )
     )
+    found = {
+        place: _NumberSummary(
+            max(most[n], 0), None if measured[n] == unknown else measured[n], (low[n], high[n])
+        )
+        for n, place in enumerate(columns.tolist())
+    }
+    with np.errstate(divide="ignore", invalid="ignore"):
+        octaves = np.floor(_PER_OCTAVE * np.log2(numbers))[values.code]
+    positive = np.isfinite(octaves)
+    rows = np.stack([values.of[positive], octaves[positive].astype(np.int64)], axis=1)
+    magnitudes, of_row = np.unique(rows, axis=0, return_inverse=True)
+    totals = np.bincount(of_row.reshape(-1), values.n_times[positive], len(magnitudes)).astype(np.int64)
+    for (place, octave), total in zip(magnitudes.tolist(), totals.tolist(), strict=True):
+        found[place].magnitudes[octave] = total
+    return found
 
 
 def _form(path: Path) -> CsvOptions:
