@@ -619,10 +619,10 @@ class _Values:
     def of_columns(self, selected: BoolArray) -> "_Values":
         """Return those of some columns, `(n_columns,)`, with the texts that these have."""
         kept = selected[self.of]
-        used, code = np.unique(self.code[kept], return_inverse=True)
-        return _Values(
-            self.texts.take(pa.array(used)), self.of[kept], code.astype(np.int64), self.n_times[kept]
-        )
+        is_used = np.zeros(len(self.texts), dtype=np.bool_)
+        is_used[self.code[kept]] = True
+        code = (np.cumsum(is_used) - 1)[self.code[kept]]
+        return _Values(self.texts.filter(pa.array(is_used)), self.of[kept], code, self.n_times[kept])
 
 
 def _count(columns: Sequence[ColumnGuess], values: _Values, words: Sequence[str]) -> None:
@@ -741,7 +741,8 @@ def _matches(texts: Any, pattern: str) -> BoolArray:
 def _measure(columns: Sequence[ColumnGuess], values: _Values) -> None:
     """Update the numbers of columns in every form that still fits, and exclude the others."""
     for mark in (".", ","):
-        plain: dict[int, _NumberSummary] | None = None
+        plain: dict[int, _NumberSummary] = {}
+        is_known = np.zeros(len(columns), dtype=np.bool_)
         for form in (form for form in _FORMS if form[0] == mark):
             possible = np.array([form in column.forms for column in columns])
             of_form = values.of_columns(possible)
@@ -755,17 +756,15 @@ def _measure(columns: Sequence[ColumnGuess], values: _Values) -> None:
             grouped = np.zeros_like(possible)
             if numerals is not of_form.texts:
                 grouped[of_form.of[bools(pc.not_equal(numerals, of_form.texts))[of_form.code]]] = True
-            if plain is None:
-                plain = _summaries(replace(of_form, texts=numerals).of_columns(possible), mark)
-                summaries = plain
-            else:
-                of_grouped = replace(of_form, texts=numerals).of_columns(possible & grouped)
-                summaries = plain | {
-                    place: replace(summary, grouped=True)
-                    for place, summary in _summaries(of_grouped, mark).items()
-                }
-            for place in np.unique(of_form.of[possible[of_form.of]]).tolist():
-                columns[place].forms[form].update(summaries[place])
+            unknown = replace(of_form, texts=numerals).of_columns(possible & (grouped | ~is_known))
+            for place, summary in _summaries(unknown, mark).items():
+                if grouped[place]:
+                    columns[place].forms[form].update(replace(summary, grouped=True))
+                else:
+                    plain[place] = summary
+                    is_known[place] = True
+            for place in np.unique(of_form.of[(possible & ~grouped)[of_form.of]]).tolist():
+                columns[place].forms[form].update(plain[place])
 
 
 def _summaries(values: _Values, mark: str) -> dict[int, _NumberSummary]:

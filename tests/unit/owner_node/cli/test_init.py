@@ -106,6 +106,17 @@ def test_thousands_separators_are_found(tmp_path: Path, delimiter, cells, form, 
     assert written.get("thousands", "") == form[1]
 
 
+def test_batches_need_not_all_have_a_thousands_separator(tmp_path: Path, monkeypatch) -> None:
+    """A batch of small numbers after one of large ones is read in the form that the large ones have."""
+    monkeypatch.setattr("owner_node.sources.csv_files.BLOCK_BYTES", 2**10)
+    path = tmp_path / "numbers.csv"
+    path.write_text("a;b\n" + "1.234,5;0\n" * 200 + "12;1\n" * 300 + "1.234.567;2\n" * 200)
+    (amounts, _), form = guess(path).columns, guess(path).form
+    assert (form.decimal, form.thousands) == (",", ".")
+    assert (amounts.type, amounts.n_values, amounts.decimals) == ("number", 700, 1)
+    assert amounts.rounded_ends() == (10, 2000000)
+
+
 @pytest.mark.parametrize(
     ("cells", "doubt"),
     [
