@@ -20,7 +20,7 @@ from common.cli import console
 from common.errors import UsageError, did_you_mean
 from common.files import write_atomic
 from common.model.privacy import parse_epsilon
-from common.model.schema import MOST_DECIMALS
+from common.model.schema import MISSING_CATEGORY, MOST_DECIMALS
 from common.settings import read, toml
 from owner_node.cli.enroll import print_request, write_request
 from owner_node.config import identity_in
@@ -78,7 +78,6 @@ _PUBLIC_FILE = 0o644
 _LONGEST_NAME = 60
 _SHOWN_DETERMINING = 3
 _SHOWN_RULES = 20
-_TRUE = ("true", "t", "yes", "y", "1")
 
 FileArgument = Annotated[
     Path | None,
@@ -432,22 +431,19 @@ def _identifier(guess: FileGuess) -> Iterator[str]:
 
 def _rules(guess: FileGuess) -> Iterator[str]:
     """Yield the rules that values which never occur together suggest, as comments."""
-    types = {column.name: column.type for column in guess.columns}
+    by_name = {column.name: column for column in guess.columns}
 
     def values(name: str, labels: Collection[str]) -> str:
-        if types[name] == "boolean":
-            labels_text = ", ".join("true" if label.lower() in _TRUE else "false" for label in labels)
-        else:
-            labels_text = ", ".join(map(toml, labels))
-        return f"{toml(name)} = [{labels_text}]"
+        texts = dict.fromkeys(_value(by_name[name], label) for label in labels)
+        return f"{toml(name)} = [{', '.join(texts)}]"
 
     rules = []
     for (first, second), pairs in guess.never.items():
-        beside: dict[str, list[str]] = {}
+        absent: dict[str, list[str]] = {}
         for label, other in pairs:
-            beside.setdefault(label, []).append(other)
+            absent.setdefault(label, []).append(other)
         alike: dict[tuple[str, ...], list[str]] = {}
-        for label, others in beside.items():
+        for label, others in absent.items():
             alike.setdefault(tuple(others), []).append(label)
         rules += [
             f"#     {{ {values(first, labels)}, {values(second, others)} }},\n"
@@ -511,22 +507,26 @@ def _attribute(
         yield f"# In this file, each value of {listed} has one value here."
         yield "# If that is public knowledge and holds for everybody, releases can derive it without charge:"
         yield f"# follows = {toml(names[0])}"
-        yield f"# values = {_following(column, names[0])}"
+        followed = next(each for each in guess.columns if each.name == names[0])
+        yield f"# values = {_following(column, followed)}"
     if column.type == "date" and guess.form.date_format not in column.date_formats:
         yield f"# Its dates are written {column.date_formats[0]}, others are not: export them alike."
 
 
-def _following(column: ColumnGuess, followed: str) -> str:
+def _following(column: ColumnGuess, followed: ColumnGuess) -> str:
     """Return the values of a column, by those of the one that determines it, for `values`."""
+    pairs = (
+        f"{toml(followed.declared(of))} = {_value(column, text)}"
+        for of, text in column.determined_by[followed.name].items()
+    )
+    return f"{{ {', '.join(pairs)} }}"
 
-    def value(text: str) -> str:
-        if column.type == "boolean":
-            return "true" if text.lower() in _TRUE else "false"
-        plain = text.isascii() and text.replace("-", "", 1).replace(".", "", 1).isdecimal()
-        return text if column.type in ("integer", "number") and plain else toml(text)
 
-    pairs = column.determined_by[followed].items()
-    return f"{{ {', '.join(f'{toml(of)} = {value(text)}' for of, text in pairs)} }}"
+def _value(column: ColumnGuess, text: str) -> str:
+    """Return a value of a column in TOML."""
+    declared = column.declared(text)
+    is_plain = column.type in ("boolean", "integer", "number") and text != MISSING_CATEGORY
+    return declared if is_plain else toml(declared)
 
 
 def _domain(column: ColumnGuess, decimals: int) -> Iterator[str]:

@@ -20,11 +20,11 @@ MOST_COLUMNS = 100
 _RECORDS_OF_VALUE = 10
 """With fewer records for each value, a column determines others by chance."""
 _EXPECTED = 20
-"""Values that never occur together are reported if independent columns would have so many such records."""
+"""Number of records that independent columns would have of values, at least, whose absence is reported."""
 
 
 class Dependencies:
-    """Which values of pairs of columns occur together, batch by batch."""
+    """Values of pairs of columns that occur together, batch by batch."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._compared = list(names)[:MOST_COLUMNS]
@@ -34,7 +34,7 @@ class Dependencies:
             pair: np.zeros((MOST_VALUES, MOST_VALUES), dtype=np.bool_)
             for pair in combinations(self._compared, 2)
         }
-        """Whether codes of the first and the second column occur together. A pair in which all values do is
+        """By pair of columns: true where two codes occur together. A pair in which all values do is
         dropped."""
 
     @property

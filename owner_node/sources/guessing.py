@@ -77,13 +77,14 @@ _DATES: Mapping[str, str] = {
 } | {_PACKED: "^(?:19|20)[0-9]{6}$"}
 """Formats of dates, those without a time of day first, with what their texts look like."""
 _WORDS = ("true", "false", "t", "f", "yes", "no", "y", "n")
+_TRUE = ("true", "t", "yes", "y", "1")
 _PATTERNS: Mapping[str, str] = {
     "integer": r"^[+-]?(?:0|[1-9][0-9]*)$",
     "dated": "^[0-9].{7}",
     "moment": "[0-9][ T:][0-9]{1,2}:[0-9]{2}(?:$|[^0-9])",
     **_DATES,
 }
-"""What texts look like: whole numbers, what may be a date, days with a time of day, and dates."""
+"""Patterns of texts: whole numbers, what may be a date, days with a time of day, and dates."""
 _KINDS = frozenset(("boolean", *_PATTERNS))
 _NUMBER = {
     # Digits after a leading zero are a code, such as a postal code, not a number.
@@ -138,8 +139,8 @@ _REMARKS = re.compile(
 """Names of columns that people write into."""
 _ADDRESS = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
 _SMALLEST_CODE, _CODE_DISTANCE, _RECORDS_OF_CODE, _YEARS = 100, 3, 5, (1900, 2100)
-"""Whole numbers are taken for codes from this size on, if they lie so far apart on average, have so many
-records each, and are neither years nor round."""
+"""Whole numbers are codes if they have this size, average distance and number of records each, at least, and
+are neither years nor round."""
 _VALUES_AT_ONCE = 2**20
 """Values of several columns that are looked at together."""
 _MOST_PERSONS = 2_000_000
@@ -224,7 +225,7 @@ class ColumnGuess:
     determined_by: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Columns each value of which has one value of this one, in all records, with these values."""
     meaning: str = ""
-    """What its name says that it holds: "key", "codes" or "remarks"; empty if nothing."""
+    """Meaning of its name: "key", "codes" or "remarks"; empty if nothing."""
 
     def __post_init__(self) -> None:
         words = _words(self.name)
@@ -356,6 +357,19 @@ class ColumnGuess:
     def date_formats(self) -> list[str]:
         """The formats that fit all of its dates."""
         return [form for form in _DATES if form in self.still]
+
+    def declared(self, text: str) -> str:
+        """Return a value as settings write it: a date as in 2024-01-31, a number with a decimal point."""
+        kind = "" if text == MISSING_CATEGORY else self.type
+        if kind == "boolean":
+            return "true" if text.lower() in _TRUE else "false"
+        if kind == "date":
+            (day,), _ = days(pa.array([text]), self.date_formats[0])
+            return str(np.datetime64(int(day), "D"))
+        if kind in ("integer", "number"):
+            numeral: str = ungroup(pa.array([text]), *self.form)[0].as_py()
+            return format(Decimal(numeral.replace(self.form[0], ".")), "f")
+        return text
 
     def spikes(self, decimals: int) -> list[Decimal]:
         """Return the numbers that a large share of the records has, ascending; none if it has few values."""

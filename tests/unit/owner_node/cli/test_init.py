@@ -5,6 +5,7 @@ import json
 import os
 import re
 import tomllib
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -114,7 +115,7 @@ def test_batches_need_not_all_have_a_thousands_separator(tmp_path: Path, monkeyp
     (amounts, _), form = guess(path).columns, guess(path).form
     assert (form.decimal, form.thousands) == (",", ".")
     assert (amounts.type, amounts.n_values, amounts.decimals) == ("number", 700, 1)
-    assert amounts.rounded_ends() == (10, 2000000)
+    assert amounts.rounded_ends() == (Decimal(10), Decimal(2000000))
 
 
 @pytest.mark.parametrize(
@@ -553,6 +554,33 @@ def test_columns_of_many_kinds(
     if kind == "date":
         (dataset,) = tomllib.loads(Path("owner.toml").read_text())["dataset"]
         assert document["why"][name].endswith(f" {dataset['csv']['date_format']}")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "pairs", "settings"),
+    [
+        (["a", "b", "c"], ["yes", "no", "no"], [("a", "true"), ("b", "false"), ("c", "false")], ""),
+        (["a", "b"], ["01JAN1960", "02JAN1960"], [("a", "1960-01-01"), ("b", "1960-01-02")], "1960"),
+        (["yes", "no"], ["4", "17"], [("false", "17"), ("true", "4")], "range"),
+        (["3", "4", "5"], ["1,5", "2,25", "2,25"], [("3", "1.50"), ("4", "2.25"), ("5", "2.25")], "range"),
+        (["01JAN1960", "02JAN1960"], ["x", "y"], [("1960-01-01", "x"), ("1960-01-02", "y")], "1960"),
+    ],
+)
+def test_suggested_tables_of_values_can_be_taken_over(tmp_path, first, second, pairs, settings) -> None:
+    """Values of each type are written as settings accept them, not as the file writes them."""
+    path = tmp_path / "two.csv"
+    rows = "".join(f"{first[n % len(first)]};{second[n % len(first)]}\n" for n in range(90))
+    path.write_text(f"a;b\n{rows}")
+    text = re.sub(r"^# (follows|values) = ", r"\1 = ", start(path), flags=re.MULTILINE)
+    text = text.replace('id = "FILL IN"', 'id = "north"').replace('_epsilon = "FILL IN"', '_epsilon = "2"')
+    if first[0] == "3":
+        text = text.replace('min = "FILL IN"', "min = 3", 1).replace('max = "FILL IN"', "max = 5", 1)
+    low, high = ("1960-01-01", "1960-01-02") if settings == "1960" else ("0", "20")
+    text = text.replace('min = "FILL IN"', f"min = {low}").replace('max = "FILL IN"', f"max = {high}")
+    text = re.sub(r'(\["?.*\])\ncategories = "FILL IN"', r"\1\ncategories = \1", text)
+    (tmp_path / "owner.toml").write_text(text)
+    (dataset,) = load(tmp_path / "owner.toml").datasets
+    assert [list(each.values) for each in dataset.following] == [pairs]
 
 
 def test_values_that_never_occur_together_are_suggested_as_rules(tmp_path: Path) -> None:
