@@ -22,7 +22,7 @@ from common.cli.release_options import (
 )
 from common.clock import utc_now
 from common.errors import DataError, TesseraError, UsageError
-from common.model.schema import Schema
+from common.model.schema import LARGEST_SCHEMA, Schema
 from owner_node import config
 from owner_node.cli.check_release import ask_policy, read_options, show_answer, show_refusal
 from owner_node.config import DatasetConfig, OwnerConfig
@@ -205,6 +205,7 @@ def _show_dataset(result: dict[str, Any]) -> None:
         for name, counts in result["dropped_by"].items():
             shown = ", ".join(f"{count:,} {reason}" for reason, count in counts.items() if count)
             console.print_line(f"  column {name!r}: {shown}")
+    console.print_line(f"schema: {result['schema_bytes']:,} bytes, at most {LARGEST_SCHEMA:,} can be sent")
     console.print_line(f"identifier: {result['identifier']}")
     if "match" in result:
         console.table("match keys", HEADINGS, list(map(row, result["match"])))

@@ -59,12 +59,14 @@ def data_document(
     if owner.aggregators and schema.attributes:
         check_sendable(dataset.name, schema)
     _check_sums(owner, dataset, schema)
+    sent = schema.to_bytes()
     return {
         "name": dataset.name,
         "source": dataset.origin.shown,
         "budget": dataset.budget,
         "total_epsilon": str(dataset.total_epsilon),
-        "schema": json.loads(schema.to_bytes()),
+        "schema": json.loads(sent),
+        "schema_bytes": len(sent),
         "attributes": [_describe(attribute, loaded) for attribute in (*schema.attributes, *schema.following)],
         "records": loaded.n_records,
         "dropped": loaded.counts.dropped,
