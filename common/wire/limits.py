@@ -23,7 +23,9 @@ _PIECE = 1 << 20
 
 LONGEST: Mapping[str, int] = {
     **dict.fromkeys(("release", "plan_digest", "dataset", "datasets", "version", "features", "nonce"), _NAME),
-    **dict.fromkeys(("step", "state", "code", "id", "hash", "shown", "key_check", "file", "files"), _NAME),
+    **dict.fromkeys(
+        ("step", "state", "code", "id", "hash", "shown", "key_check", "objects_to", "file", "files"), _NAME
+    ),
     **dict.fromkeys(("digest", "consents_digest", "addendum_digest", "manifest_digest"), _NAME),
     **dict.fromkeys(("opening_digest", "sum_key"), _NAME),
     **dict.fromkeys(("tokens_digest", "fragment_digest"), _NAME),

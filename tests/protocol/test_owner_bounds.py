@@ -267,7 +267,7 @@ class _Slow:
         self.consent()
         return b""
 
-    def conclude(self, _release, state, *_arguments):
+    def close(self, _release, state, *_arguments):
         if state == "published":
             self.consent()
 
