@@ -22,6 +22,9 @@ WithConsoleOption = Annotated[
     bool, typer.Option("--with-console", help="Start the web pages, too, in a process that ends with this.")
 ]
 
+_END_SECONDS = 10.0
+"""How long pages may take to end, since a person may be waiting for data that load."""
+
 
 @contextmanager
 def console_beside(config: Path, *, served: bool) -> Iterator[None]:
@@ -41,3 +44,7 @@ def console_beside(config: Path, *, served: bool) -> Iterator[None]:
             yield
         finally:
             child.terminate()
+            try:
+                child.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                child.kill()

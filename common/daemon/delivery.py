@@ -3,8 +3,7 @@
 The database of a party is the truth; a sink is a copy of it for other tools. Records are delivered in order,
 and at least once to a file and to a socket of this machine: the source stores the last sequence number that
 each sink has taken. A sink that fails (a full disk, a syslog that is down) is retried and delays nothing
-else. After a crash a record may be written twice, with the same `sequence`. Records that go over a network
-are in clear text and can be lost: over UDP always, over TCP those in flight when a connection breaks.
+else. After a crash a record may be written twice, with the same `sequence`.
 
     sinks = open_sinks(config.audit, "tessera-owner-node")
     delivery = Delivery(source, sinks)      # `source` keeps records and cursors, in the party's database

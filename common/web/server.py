@@ -10,7 +10,7 @@ import threading
 import time
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -25,7 +25,7 @@ from common.daemon.backup import LINKS
 from common.daemon.console import UNIX, ConsoleSection
 from common.daemon.process import READY, STOPPING, notify, raise_file_limit
 from common.daemon.settings import is_loopback
-from common.errors import CannotListenError, CannotRunError, ConfigurationError
+from common.errors import CannotListenError, CannotRunError, CannotStoreError, ConfigurationError
 from common.files import exclusive_lock, is_locked, private_directory, read_private
 from common.web.address import Address
 from common.web.doors import Doors, put_key
@@ -228,14 +228,20 @@ def serve(console: Console[Any], program: str, parent: int = 0) -> None:
             "[console] names no address to serve pages at",
             hint='add listen = "127.0.0.1:8441" to [console], or leave --serve out',
         )
-    with exclusive_lock(private_directory(console.state_dir) / _LOCK, f"{program} console --serve"):
+    with ExitStack() as opened:
         try:
+            lock = private_directory(console.state_dir) / _LOCK
+            opened.enter_context(exclusive_lock(lock, f"{program} console --serve"))
             pages, listener = section_server(console, parent)
-        except CannotListenError as fault:
+        except (CannotListenError, CannotStoreError) as fault:
             raise CannotRunError(fault.message, fault.hint) from None
-        # The server raises the signal that stopped it once more, when it has ended in order.
+
+        # A signal before the server has its own handlers counts, too; afterwards it raises the signal again.
+        def stop(*_: object) -> None:
+            pages.should_exit = True
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
+            signal.signal(number, stop)
         raise_file_limit(_FILES)
         with closing(listener):
             _log.info("ready", extra={"address": console.section.listen})

@@ -265,6 +265,11 @@ def approve(
         unusable = _appraised(session, owner)
         session = decisions.awaiting(release, digest)
         shown = plan_document(session, owner, decisions, unusable)
+        if unusable and not session.source_digest:
+            raise UsageError(
+                f"nothing was approved, since the data cannot be read here: {unusable}",
+                "approve the plan where its data can be read as this owner's daemon reads them",
+            )
         if not (digest or yes):
             _require_yes({**shown, "preview": None})
         if session.forecast:

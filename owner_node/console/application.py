@@ -80,6 +80,7 @@ class OwnerPages:
         self._load, self._site = load, site
         # A plan is tried, and a check-up made, while an exploration runs.
         self._jobs, self._explorations = site.jobs(), site.jobs("exploration")
+        self._appraisals = site.jobs("appraisal")
         self._lines: tuple[Entry, ...] = ()
 
     def routes(self) -> list[BaseRoute]:
@@ -146,8 +147,8 @@ class OwnerPages:
             session = decisions.find(_name(request))
         key = ("appraisal", session.aggregator, session.release, session.plan_digest)
         if session.state is not SessionState.AWAITING_APPROVAL or "hx-request" in request.headers:
-            return self._jobs.of(key)
-        job = self._jobs.start(key, lambda job: appraise(session, owner, job.progress), _KEPT_SECONDS)
+            return self._appraisals.of(key)
+        job = self._appraisals.start(key, lambda job: appraise(session, owner, job.progress), _KEPT_SECONDS)
         wait([job.future], _LOOK_SECONDS)
         return job
 

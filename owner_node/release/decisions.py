@@ -146,11 +146,17 @@ class Decisions:
             anyway: Whether the person wants a result that is expected to be worthless.
 
         Raises:
-            UsageError: If the session does not wait for a person, or the result is expected to be worthless.
+            UsageError: If the session does not wait for a person, its data were never read by who looked, or
+                the result is expected to be worthless.
             ConflictError: If another plan waits there, or the data changed.
         """
         with self._db.transaction() as tx:
             session = self.awaiting(name, digest)
+            if not session.source_digest:
+                raise UsageError(
+                    "the data of this plan could not be read here, so nobody has seen what it means for them",
+                    f"owner-node show {name} says why; approve the plan where its data can be read",
+                )
             if source not in (None, session.source_digest):
                 raise ConflictError(
                     f"the data for release {session.release} of {session.aggregator} changed since the plan "

@@ -52,7 +52,10 @@ def appraise(session: Session, owner: OwnerConfig, progress: Progress | None = N
         with db.transaction() as tx:
             stored = sessions.get(session.aggregator, session.release)
             # Somebody may have decided meanwhile.
-            if stored is not None and stored.state is SessionState.AWAITING_APPROVAL:
+            waits = stored is not None and stored.state is SessionState.AWAITING_APPROVAL
+            # Who looked at the same time may have stored figures for these data: they stay.
+            drawn = bool(stored and stored.forecast and stored.source_digest == found["source_digest"])
+            if stored is not None and waits and not drawn:
                 sessions.foresee(tx, stored, **found)
     return ""
 

@@ -439,7 +439,9 @@ def test_approve_asks_unless_a_digest_is_named(used: Path, capsys) -> None:
         sessions = Sessions(db, _now)
         with db.transaction() as tx:
             session = sessions.open(tx, "hub", "r9", "patients")
-            session = sessions.update(tx, session, plan_digest="ab" * 32, purpose="study")
+            session = sessions.update(
+                tx, session, plan_digest="ab" * 32, purpose="study", source_digest="cd" * 32
+            )
             sessions.advance(tx, session, SessionEvent.WAIT)
         code, _, err = _run(capsys, "approve", "r9")
         assert (code, "no terminal" in err) == (2, True)

@@ -34,7 +34,9 @@ def db(tmp_path: Path) -> Iterator[OwnerDatabase]:
                 session = sessions.open(tx, aggregator, release, "patients")
                 if release == "new":
                     continue
-                session = sessions.update(tx, session, plan_digest=DIGEST, purpose="study")
+                session = sessions.update(
+                    tx, session, plan_digest=DIGEST, purpose="study", source_digest="cd" * 32
+                )
                 sessions.advance(tx, session, SessionEvent.WAIT)
                 history.record(
                     tx, aggregator=aggregator, release=release, event="awaiting-approval", decision="ask",
@@ -113,3 +115,19 @@ def test_who_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, login: str
     monkeypatch.setenv("SUDO_USER", "chief")
     assert this_person() == Person(name)
     assert this_person().to_document() == {"by": name}
+
+
+def test_data_that_nobody_could_read_are_not_approved(db: OwnerDatabase) -> None:
+    """An approval is for data whose effect was shown; where they cannot be read, nothing is approved."""
+    sessions = Sessions(db, now)
+    with db.transaction() as tx:
+        session = sessions.update(
+            tx, sessions.open(tx, "hub", "unread", "patients"), plan_digest=DIGEST, purpose="study"
+        )
+        sessions.advance(tx, session, SessionEvent.WAIT)
+    decisions = Decisions(db, now)
+    for source in ("", None):
+        with pytest.raises(UsageError, match="could not be read here"):
+            decisions.approve("unread", "", VERA, DAY, source)
+    assert decisions.approvals.newest(decisions.find("unread")) is None
+    decisions.refuse("unread", "", VERA, "nobody saw it")
