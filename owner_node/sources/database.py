@@ -63,6 +63,8 @@ class Database(Source):
         self.host = parts["host"].strip("[]") or url_options.get("host", "")
         self.port = int(parts["port"]) if parts["port"] else _PORTS.get(self.dialect)
         self.database = parts["database"] or ""
+        if self.dialect == DUCKDB and self.database in ("", ":memory:"):
+            raise ValueError('expected the path of its file, such as "duckdb:///patients.db"')
 
     @property
     def shown(self) -> str:
@@ -85,6 +87,7 @@ class Database(Source):
 
         Of dialects that are not known, a path from the root is one.
         """
-        known = self.dialect in (SQLITE, DUCKDB)
+        # DuckDB's md: names a database of a service.
+        known = self.dialect in (SQLITE, DUCKDB) and not self.database.startswith("md:")
         path = not self.host and self.dialect not in _PORTS and self.database.startswith("/")
         return (Path(self.database),) if known or path else ()

@@ -143,6 +143,8 @@ _SMALLEST_CODE, _CODE_DISTANCE, _RECORDS_OF_CODE, _YEARS = 100, 3, 5, (1900, 210
 are neither years nor round."""
 _VALUES_AT_ONCE = 2**20
 """Values of several columns that are looked at together."""
+_MOST_BYTES = 2**30
+"""Bytes of a batch whose columns are looked at together: Arrow counts those of an array with 31 bits."""
 _MOST_PERSONS = 2_000_000
 """With more persons, nobody's records are counted."""
 _SENTENCE = r"\S+\s+\S+\s+\S+\s+\S+"
@@ -456,9 +458,10 @@ def guess(path: Path) -> FileGuess:
     decimal, thousands = written = _number_form(columns, form.delimiter) if is_csv else _POINT
     for column in columns:
         column.form = written
-    _relate(columns, dependencies, labels)
+    ambiguous = {column.name for column in columns if _is_ambiguous(column, labels.get(column.name, ()))}
+    _relate(columns, dependencies, labels, ambiguous)
     texts = {name: tuple(known) for name, known in labels.items()}
-    listed = {each.name for each in columns if each.type in ("category", "boolean")}
+    listed = {each.name for each in columns if each.type in ("category", "boolean")} - ambiguous
     never = {
         (first, second): pairs
         for (first, second), cells in dependencies.never(listed).items()
@@ -525,19 +528,33 @@ def _label(text: str) -> str:
     return MISSING_CATEGORY if text in _MISSING else text
 
 
+def _is_ambiguous(column: ColumnGuess, labels: Iterable[str]) -> bool:
+    """Return True if a column has several texts for one value, such as yes and Yes, which are not related."""
+    if column.type not in ("boolean", "integer", "number"):
+        return False
+    present = {*labels} - {*_MISSING} - column.missing
+    return len({*map(column.declared, present)}) < len(present)
+
+
 def _relate(
-    columns: Sequence[ColumnGuess], dependencies: Dependencies, labels: Mapping[str, Mapping[str, int]]
+    columns: Sequence[ColumnGuess],
+    dependencies: Dependencies,
+    labels: Mapping[str, Mapping[str, int]],
+    ambiguous: Collection[str],
 ) -> None:
     """Add to guesses which columns determine them."""
     texts = {name: tuple(known) for name, known in labels.items()}
     determining = dependencies.found()
     for column in columns:
+        if column.name in ambiguous:
+            continue
         column.determined_by = {
             name: {
                 _label(texts[name][code]): _label(texts[column.name][value])
                 for code, value in dependencies.values(name, column.name).items()
             }
             for name in determining.get(column.name, ())
+            if name not in ambiguous
         }
 
 
@@ -557,7 +574,8 @@ def _read(
         n_records += n_in_batch
         readable: list[tuple[ColumnGuess, Any]] = []
         texts = [array for array in batch if array.type == pa.string()]
-        sound = next(faults(pa.chunked_array(texts, pa.string()).combine_chunks()), None) is None
+        fits = sum(array.nbytes for array in texts) < _MOST_BYTES
+        sound = fits and next(faults(pa.chunked_array(texts, pa.string()).combine_chunks()), None) is None
         for column, array in zip(columns, batch, strict=True):
             kind, unreadable = array.type, ""
             if not is_readable(kind):
@@ -570,7 +588,7 @@ def _read(
                 column.n_values += len(array)
             else:
                 readable.append((column, as_text(array)))
-        at_once = max(_VALUES_AT_ONCE // max(n_in_batch, 1), 1)
+        at_once = max(_VALUES_AT_ONCE // max(n_in_batch, 1), 1) if fits else 1
         for start in range(0, len(readable), at_once):
             part = readable[start : start + at_once]
             _update([column for column, _ in part], [array for _, array in part])

@@ -208,10 +208,11 @@ def _engine(database: Database) -> sa.Engine:
 
 def _sqlite(database: Database) -> sa.Engine:
     def open_database() -> sqlite3.Connection:
-        path = Path(database.database)
+        # SQLite keeps -wal and -shm beside the file that a link leads to.
+        path = Path(database.database).resolve()
         state, way = (_file_state(path), "&immutable=1") if _is_alone(path, database) else (None, "")
         connection = sqlite3.connect(
-            f"file:{quote(database.database)}?mode=ro{way}",
+            f"file:{quote(str(path))}?mode=ro{way}",
             uri=True, timeout=CONNECT_SECONDS, factory=_SqliteConnection,
         )  # fmt: skip
         connection.alone = state

@@ -17,7 +17,7 @@ from owner_node.sources import texts
 from owner_node.sources.findings import Findings
 from owner_node.sources.options import CsvOptions
 from owner_node.values import dates
-from owner_node.values.numerals import Scaled, bools, ints, scale_numerals
+from owner_node.values.numerals import Scaled, bools, ints, scale_numerals, ungroup
 
 _TRUE = ("true", "t", "yes", "y", "1")
 _LONGEST_NAMED = 40
@@ -62,10 +62,9 @@ def without_codes(array: Any, codes: Sequence[str], form: CsvOptions) -> Any:
     Args:
         codes: Numbers, compared by their value, and texts, compared without blanks around them.
     """
-    point = form.decimal if pa.types.is_string(array.type) else "."
-    marked = pc.is_in(
-        _comparable(texts.as_text(array), point), _comparable(pa.array(codes, pa.string()), ".")
-    )
+    point, thousands = (form.decimal, form.thousands) if pa.types.is_string(array.type) else (".", "")
+    written = ungroup(pc.utf8_trim_whitespace(texts.as_text(array)), point, thousands)
+    marked = pc.is_in(_comparable(written, point), _comparable(pa.array(codes, pa.string()), "."))
     if not pc.any(marked, min_count=0).as_py():
         return array
     return pc.if_else(marked, pa.scalar(None, array.type), array)

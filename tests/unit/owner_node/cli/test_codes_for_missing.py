@@ -109,6 +109,14 @@ def test_codes_with_a_decimal_comma():
     assert units() == [34]
 
 
+def test_codes_with_thousands_separators():
+    """A code is the number, however the file groups its digits."""
+    Path("x.csv").write_text('x;y\n"9,999";1\n9999;1\n34;1\n')
+    more = '[dataset.csv]\ndelimiter = ";"\nthousands = ","'
+    assert check("x.csv", {"x": f"{NUMBER}na_values = [9999]"}, more=more) == 0
+    assert units() == [34]
+
+
 def test_values_of_several_types_in_one_column():
     """SQLite stores what it is given."""
     with sqlite3.connect("x.db") as connection:

@@ -599,3 +599,15 @@ def test_values_that_never_occur_together_are_suggested_as_rules(tmp_path: Path)
     (tmp_path / "owner.toml").write_text(text)
     (dataset,) = load(tmp_path / "owner.toml").datasets
     assert [str(rule) for rule in dataset.structural_zeros] == ["pregnant true with sex m"]
+
+
+def test_texts_of_one_value_suggest_nothing(tmp_path: Path) -> None:
+    """Two sites write yes and Yes: no rule and no table is made of that."""
+    path = tmp_path / "sites.csv"
+    rows = [(("yes", "no")[n % 2], "XY"[n // 2 % 2]) for n in range(200)]
+    rows += [(("Yes", "No")[n % 2], "ZW"[n // 2 % 2]) for n in range(200)]
+    path.write_text("dead,cause\n" + "".join(f"{dead},{cause}\n" for dead, cause in rows))
+    text = start(path)
+    assert 'type = "boolean"' in text
+    assert "structural_zeros" not in text
+    assert "follows" not in text

@@ -18,6 +18,8 @@ from owner_node import config
 from owner_node.cli import application
 from owner_node.loading import load
 from owner_node.sources import sql
+from owner_node.sources.options import SourceOptions
+from owner_node.sources.query import Query
 from owner_node.sources.sql_values import arrow
 from tests.unit.owner_node.cli.test_check import OWNER
 
@@ -202,3 +204,28 @@ def test_a_file_that_changes_while_it_is_read(folder, monkeypatch):
     monkeypatch.setattr("owner_node.sources.sql.arrow", write)
     with pytest.raises(SourceUnreachableError, match="changed while it was read"):
         load(patients)
+
+
+def test_a_link_is_read_with_the_log_of_its_file(folder):
+    """SQLite keeps the log beside the file that a link leads to: changes in it are read."""
+    with ExitStack() as held:
+        (folder / "real").mkdir()
+        fill(path := folder / "real" / "people.db", "wal", held)
+        (folder / "link.db").symlink_to(path)
+        found = []
+        for each in (path, folder / "link.db"):
+            assert check(folder, f"sqlite:///{each}") == 0
+            found.append(load(config.load(folder / "owner.toml").dataset("patients")).n_records)
+    assert found[0] == found[1] > 0
+
+
+@pytest.mark.parametrize("source", ["duckdb://", "duckdb:///:memory:", "sqlite:///:memory:"])
+def test_a_database_in_memory_is_no_source(folder, capsys, source):
+    """It would be empty: the path of a file is asked for."""
+    assert check(folder, source) == 2
+    assert "expected the path of its file" in capsys.readouterr().err
+
+
+def test_a_database_of_a_service_is_no_file():
+    """Its name goes to the driver as it is."""
+    assert Query("patients", "duckdb:///md:clinic", SourceOptions(query="select 1")).files == ()
