@@ -13,10 +13,12 @@ from common.errors import ConfigurationError, ExitCode, NotConnectedError, Tesse
 from common.model.products import Product
 from common.wire.v1.control_pb2 import OwnerGroup, ReleaseRequest, StartRequest
 from deploy.local_process import LocalProcessError
+from owner_node import config
 from owner_node.release.approvals import Person
 from owner_node.release.decisions import Decisions
 from owner_node.state.presence import notify_daemon
 from owner_node.state.session import SessionState
+from owner_node.views.appraisal import appraise
 from tests.chaos.old_state import known_charges
 from tests.chaos.parties import (
     BUDGETS,
@@ -388,6 +390,7 @@ class Player:
             person, decisions = Person("vera"), Decisions(records.db, lambda: datetime.now(UTC))
             try:
                 if self._schedule.answer is Answer.APPROVE:
+                    appraise(decisions.find(self._release), config.load(self._cluster.owner("a").config))
                     decisions.approve(self._release, "", person, timedelta(days=1), anyway=True)
                 else:
                     decisions.refuse(self._release, "", person, "no")

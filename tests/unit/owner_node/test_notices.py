@@ -11,6 +11,7 @@ from owner_node.config import PolicyConfig
 from owner_node.notices import NOTICES, NoticeFeed, note_due
 from owner_node.release.approvals import Person
 from owner_node.release.decisions import Decisions
+from tests.fakes.offered_plans import looked_at
 from tests.fakes.offering import Offering
 
 
@@ -89,6 +90,7 @@ def test_a_certificate_that_ends_and_a_halt_are_told_once(offering):
 def test_what_a_person_decides_is_told(offering):
     """A refusal, and before it an approval that nobody used in time; the reason stays here."""
     decisions = Decisions(offering.records.db, offering.now)
+    looked_at(offering)
     decisions.approve("r1", "", Person("vera"), timedelta(hours=1))
     offering.later = timedelta(hours=2)
     with offering.records.db.transaction() as tx:
