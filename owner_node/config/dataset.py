@@ -47,6 +47,7 @@ from owner_node.sources.source import Source
 from owner_node.sources.spark_session import SparkSettings
 from owner_node.values.date_formats import is_without_century
 from owner_node.values.match_keys import DATES, parse_key
+from owner_node.values.missing_codes import MissingCodes, comparable
 from owner_node.values.normal_forms import STEPS, NormalForm
 from owner_node.values.taxonomy import Taxonomy, read_hierarchy, taxonomy_of
 
@@ -56,6 +57,7 @@ _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 _EPOCH = date(1970, 1, 1).toordinal()
 _TYPES = [f'"{kind}"' for kind in AttributeType]
 _ONE_TYPE = f"one of {', '.join(_TYPES[:-1])} or {_TYPES[-1]}"
+_NUMBERS = (AttributeType.INTEGER, AttributeType.NUMBER)
 _RANGED = tuple(str(kind) for kind in AttributeType if kind.accepted)
 _GOES_WITH = {
     "min": _RANGED,
@@ -183,7 +185,8 @@ class AttributeTable(Section):
     def _labels(self) -> Iterator[tuple[str, str]]:
         if bool(self.follows) is not bool(self.values):
             yield "values" if self.follows else "follows", "missing; follows and values go together"
-        if twice := [label for label in self.labels if label in self.na_values]:
+        codes = set(map(comparable, self.na_values))
+        if twice := [label for label in self.labels if comparable(label) in codes]:
             yield "na_values", f" = {value_text('', twice[0])}: is declared as a category, too"
         for label in self.labels:
             if fault := fault_of_cell(label):
@@ -472,7 +475,11 @@ class DatasetTable(DatasetSettings):
             attributes=tuple(table.attribute(name) for name, table in tables if not table.follows),
             following=tuple(self._derived(name) for name, table in tables if table.follows),
             missing_in={name: table.missing for name, table in tables if table.missing is not None},
-            na_values={name: table.na_values for name, table in tables if table.na_values},
+            na_values={
+                name: MissingCodes(table.na_values, of_numbers=table.type in _NUMBERS)
+                for name, table in tables
+                if table.na_values
+            },
             taxonomies={
                 name: table.tree.with_category(MISSING_CATEGORY)
                 if (table.missing or self.missing) == "category"
@@ -494,7 +501,7 @@ class DatasetConfig(DatasetSettings):
     """Declared attributes that are derived from some of these."""
     missing_in: Mapping[str, Missing] = field(default_factory=dict)
     """Treatment of a missing value by attribute, where it is not that of the data set."""
-    na_values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    na_values: Mapping[str, MissingCodes] = field(default_factory=dict)
     """Values that stand for a missing one, by attribute that has any."""
     taxonomies: Mapping[str, Taxonomy] = field(default_factory=dict)
     """Taxonomies by attribute, if it has one; including the category of missing values."""

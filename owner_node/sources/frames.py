@@ -15,6 +15,7 @@ from owner_node.sources.options import CsvOptions
 from owner_node.sources.person_texts import identifier_texts
 from owner_node.sources.source import Reader
 from owner_node.sources.values import without_codes
+from owner_node.values.missing_codes import MissingCodes
 from owner_node.values.normal_forms import NormalForm
 
 BATCH_RECORDS = 2**16
@@ -75,7 +76,7 @@ class FrameReader(Reader):
         dropping: Collection[str] = (),
         identifiers: Mapping[str, NormalForm] | None = None,
         others: Sequence[str] = (),
-        na_values: Mapping[str, Sequence[str]] | None = None,
+        na_values: Mapping[str, MissingCodes] | None = None,
     ) -> None:
         self._frame, self._dropping = frame, dropping
         self._identifiers, self._others = identifiers or {}, others

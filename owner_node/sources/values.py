@@ -1,7 +1,7 @@
 """Parses one column of values to integers in resolution units, and counts problems and changes."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +17,8 @@ from owner_node.sources import texts
 from owner_node.sources.findings import Findings
 from owner_node.sources.options import CsvOptions
 from owner_node.values import dates
-from owner_node.values.numerals import Scaled, bools, ints, scale_numerals, ungroup
+from owner_node.values.missing_codes import MissingCodes, comparable, without_zeros
+from owner_node.values.numerals import Scaled, bools, by_value, ints, scale_numerals
 
 _TRUE = ("true", "t", "yes", "y", "1")
 _LONGEST_NAMED = 40
@@ -56,26 +57,26 @@ def parse(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings
     return Parsed(units, parsed.rounded, parsed.clamped)
 
 
-def without_codes(array: Any, codes: Sequence[str], form: CsvOptions) -> Any:
+def without_codes(array: Any, codes: MissingCodes, form: CsvOptions) -> Any:
     """Return a plain, readable column with nulls instead of values that stand for missing ones.
 
     Args:
         codes: Numbers, compared by their value, and texts, compared without blanks around them.
     """
-    point, thousands = (form.decimal, form.thousands) if pa.types.is_string(array.type) else (".", "")
-    written = ungroup(pc.utf8_trim_whitespace(texts.as_text(array)), point, thousands)
-    marked = pc.is_in(_comparable(written, point), _comparable(pa.array(codes, pa.string()), "."))
+    is_text = pa.types.is_string(array.type)
+    point, thousands = (form.decimal, form.thousands) if is_text else (".", "")
+    written = texts.as_text(array)
+    if codes.of_numbers:
+        # A code that is no number in TOML may be one as the file writes it.
+        known = by_value(by_value(pa.array(codes.texts, pa.string())), point, thousands)
+        marked = pc.is_in(by_value(written, point, thousands), known)
+    else:
+        for pattern, into in without_zeros(point):
+            written = pc.replace_substring_regex(pc.utf8_trim_whitespace(written), pattern, into)
+        marked = pc.is_in(written, pa.array(map(comparable, codes.texts), pa.string()))
     if not pc.any(marked, min_count=0).as_py():
         return array
     return pc.if_else(marked, pa.scalar(None, array.type), array)
-
-
-def _comparable(written: Any, point: str) -> Any:
-    """Return texts without blanks around them, and numbers without zeros after their decimals."""
-    mark = re.escape(point)
-    trimmed = pc.utf8_trim_whitespace(written)
-    shorter = pc.replace_substring_regex(trimmed, rf"^\+?(-?[0-9]+)(?:{mark}0*)?$", r"\1")
-    return pc.replace_substring_regex(shorter, rf"^\+?(-?[0-9]+){mark}([0-9]*[1-9])0*$", r"\1.\2")
 
 
 def _number(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings) -> Parsed:

@@ -76,23 +76,49 @@ def scale_numerals(texts: Any, decimals: int, point: str = ".", thousands: str =
         Values, and the problems of the other texts.
     """
     trimmed = ungroup(pc.utf8_trim_whitespace(texts), point, thousands)
-    dot = re.escape(point)
-    is_numeral = pc.match_substring_regex(
-        trimmed, rf"^[+-]?(?:[0-9]+{dot}?[0-9]*|{dot}[0-9]+)(?:[eE][+-]?[0-9]+)?$"
-    )
+    is_numeral = _is_numeral(trimmed, point)
     odd = ~bools(is_numeral)
     not_finite = np.zeros_like(odd)
     if odd.any():
         not_finite = odd & bools(pc.match_substring_regex(trimmed, _NOT_FINITE))
         trimmed = pc.if_else(is_numeral, trimmed, "0")
-    mantissas, exponents = _without_exponents(trimmed)
+    digits, powers = _digits(trimmed, point)
+    units, beyond, inexact = _round(digits, decimals + powers)
+    negative = bools(pc.starts_with(trimmed, "-"))
+    return Scaled(np.where(negative, -units, units), odd & ~not_finite, not_finite, beyond, inexact)
+
+
+def by_value(texts: Any, point: str = ".", thousands: str = "") -> Any:
+    """Write every numeral in one way for its value, such as 1e3 for 1,000; trim other texts.
+
+    Args:
+        texts: Arrow string array, shape (n_records,); a null becomes the empty text.
+        point: The decimal point, "." or ",".
+        thousands: The thousands separator that a numeral may have, as in `ungroup`.
+    """
+    trimmed = ungroup(pc.fill_null(pc.utf8_trim_whitespace(texts), ""), point, thousands)
+    is_numeral = _is_numeral(trimmed, point)
+    numerals = pc.if_else(is_numeral, trimmed, "0")
+    digits, powers = _digits(numerals, point)
+    significant = pc.ascii_rtrim(digits, "0")
+    powers = powers + ints(pc.subtract(pc.binary_length(digits), pc.binary_length(significant)))
+    signs = pc.if_else(pc.starts_with(numerals, "-"), "-", "")
+    written = pc.binary_join_element_wise(signs, significant, "e", pa.array(powers).cast(pa.string()), "")
+    return pc.if_else(is_numeral, pc.if_else(pc.equal(significant, ""), "0", written), trimmed)
+
+
+def _is_numeral(texts: Any, point: str) -> Any:
+    dot = re.escape(point)
+    return pc.match_substring_regex(texts, rf"^[+-]?(?:[0-9]+{dot}?[0-9]*|{dot}[0-9]+)(?:[eE][+-]?[0-9]+)?$")
+
+
+def _digits(numerals: Any, point: str) -> tuple[Any, Int64Array]:
+    """Split numerals into digits without leading zeros or a point, and their power of ten."""
+    mantissas, exponents = _without_exponents(numerals)
     unsigned = pc.ascii_ltrim(mantissas, "+-")
     dots = ints(pc.find_substring(unsigned, point))
     places = np.where(dots < 0, 0, ints(pc.binary_length(unsigned)) - dots - 1)
-    digits = pc.ascii_ltrim(pc.replace_substring(unsigned, point, ""), "0")
-    units, beyond, inexact = _round(digits, decimals - places + exponents)
-    negative = bools(pc.starts_with(trimmed, "-"))
-    return Scaled(np.where(negative, -units, units), odd & ~not_finite, not_finite, beyond, inexact)
+    return pc.ascii_ltrim(pc.replace_substring(unsigned, point, ""), "0"), exponents - places
 
 
 def _without_exponents(numerals: Any) -> tuple[Any, Int64Array]:

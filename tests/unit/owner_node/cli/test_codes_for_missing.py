@@ -109,12 +109,36 @@ def test_codes_with_a_decimal_comma():
     assert units() == [34]
 
 
-def test_codes_with_thousands_separators():
-    """A code is the number, however the file groups its digits."""
-    Path("x.csv").write_text('x;y\n"9,999";1\n9999;1\n34;1\n')
-    more = '[dataset.csv]\ndelimiter = ";"\nthousands = ","'
-    assert check("x.csv", {"x": f"{NUMBER}na_values = [9999]"}, more=more) == 0
-    assert units() == [34]
+@pytest.mark.parametrize(
+    ("codes", "form", "written", "expected"),
+    [
+        ("[9999]", 'thousands = ","', '"9,999";"9999";"9,999.0";"999"', [999]),
+        ('["9,999"]', 'thousands = ","', '"9,999";9999;999', [999]),
+        ("[9999.5]", 'decimal = ","\nthousands = "."', "9.999,5;9999,50;1,5", [2]),
+        ("[1000]", "", "1e3;1E+3;01000;10.00e2;1e4", [10000]),
+        ("[1e3]", "", "1000;1000.0;7", [7]),
+        ("[99]", "", "099;+99.;990e-1;98", [98]),
+        ("[-0.5]", "", "-.5;-0.50;-5e-1;-5;0.5", [-5, 0]),
+        ("[0]", "", "-0.0;00;0e5;.0;1", [1]),
+        ("[99999999999999999999]", "", "99999999999999999999.0;1", [1]),
+    ],
+)
+def test_codes_of_numbers_are_compared_by_their_value(codes, form, written, expected):
+    """In whatever way a file writes the number, also with a null beside it."""
+    values = written.replace(";", "|1\n")
+    Path("x.csv").write_text(f"x|y\n{values}|1\n|1\n")
+    attribute = 'type = "number"\nmin = -10\nmax = 10000\ndecimals = 0\n'
+    more = f'[dataset.csv]\ndelimiter = "|"\n{form}'
+    assert check("x.csv", {"x": f"{attribute}na_values = {codes}"}, more=more) == 0
+    assert units() == expected
+
+
+def test_labels_that_look_like_numbers_are_texts():
+    """A leading zero or an E belongs to a category, as in codes of diagnoses or places."""
+    Path("x.csv").write_text("x,y\n099,1\n1E3,1\n99.0,1\n")
+    labels = 'type = "category"\ncategories = ["099", "1E3"]\n'
+    assert check("x.csv", {"x": f"{labels}na_values = [99, 1000]"}) == 0
+    assert units() == [0, 1]
 
 
 def test_values_of_several_types_in_one_column():
@@ -142,11 +166,12 @@ def test_codes_are_kept_or_reported_as_missing_values_are(capsys, missing, expec
         assert (code, units()) == (0, expected)
 
 
-@pytest.mark.parametrize("codes", ["true", "[[1]]", "[true]", '["A"]'])
+@pytest.mark.parametrize("codes", ["true", "[[1]]", "[true]", '["A"]', '[" A "]', "[7]", "[7.00]"])
 def test_what_is_no_code(capsys, codes):
     """A label that is declared is a value."""
     Path("x.csv").write_text("x,y\nA,1\n")
-    assert check("x.csv", {"x": f"{WARD}na_values = {codes}"}) == 2
+    labels = 'type = "category"\ncategories = ["A", "7.0"]\n'
+    assert check("x.csv", {"x": f"{labels}na_values = {codes}"}) == 2
     assert "attributes.x.na_values" in capsys.readouterr().out
 
 
