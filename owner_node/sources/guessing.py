@@ -143,8 +143,8 @@ _SMALLEST_CODE, _CODE_DISTANCE, _RECORDS_OF_CODE, _YEARS = 100, 3, 5, (1900, 210
 are neither years nor round."""
 _VALUES_AT_ONCE = 2**20
 """Values of several columns that are looked at together."""
-_MOST_BYTES = 2**30
-"""Bytes of a batch whose columns are looked at together: Arrow counts those of an array with 31 bits."""
+_BYTES_AT_ONCE = 2**28
+"""Their size; one array of texts has less than 2 GiB."""
 _MOST_PERSONS = 2_000_000
 """With more persons, nobody's records are counted."""
 _SENTENCE = r"\S+\s+\S+\s+\S+\s+\S+"
@@ -574,8 +574,7 @@ def _read(
         n_records += n_in_batch
         readable: list[tuple[ColumnGuess, Any]] = []
         texts = [array for array in batch if array.type == pa.string()]
-        fits = sum(array.nbytes for array in texts) < _MOST_BYTES
-        sound = fits and next(faults(pa.chunked_array(texts, pa.string()).combine_chunks()), None) is None
+        sound = next(faults(pa.chunked_array(texts, pa.string())), None) is None
         for column, array in zip(columns, batch, strict=True):
             kind, unreadable = array.type, ""
             if not is_readable(kind):
@@ -588,14 +587,26 @@ def _read(
                 column.n_values += len(array)
             else:
                 readable.append((column, as_text(array)))
-        at_once = max(_VALUES_AT_ONCE // max(n_in_batch, 1), 1) if fits else 1
-        for start in range(0, len(readable), at_once):
-            part = readable[start : start + at_once]
+        for part in _parts(readable):
             _update([column for column, _ in part], [array for _, array in part])
         by_name = {column.name: array for column, array in readable}
         records.update(by_name)
         dependencies.update(dict(_codes(by_name, labels, dependencies.names)))
     return n_records, dependencies, labels
+
+
+def _parts(readable: Iterable[tuple[ColumnGuess, Any]]) -> Iterator[list[tuple[ColumnGuess, Any]]]:
+    """Split columns into parts that are looked at together."""
+    part: list[tuple[ColumnGuess, Any]] = []
+    n_values = n_bytes = 0
+    for column, array in readable:
+        n_values, n_bytes = n_values + len(array), n_bytes + array.nbytes
+        if part and (n_values > _VALUES_AT_ONCE or n_bytes > _BYTES_AT_ONCE):
+            yield part
+            part, n_values, n_bytes = [], len(array), array.nbytes
+        part.append((column, array))
+    if part:
+        yield part
 
 
 def _fault_of_name(name: str, times: int) -> str:

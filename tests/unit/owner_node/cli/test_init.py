@@ -19,6 +19,7 @@ from owner_node.cli import application
 from owner_node.cli.init import FILL_IN, dataset_text, head
 from owner_node.config import load
 from owner_node.loading import load as load_data
+from owner_node.sources import guessing
 from owner_node.sources.guessing import guess
 
 HEADER = ["patient", "age", "income", "admitted", "ward", "emergency", "note", "postal"]
@@ -581,6 +582,25 @@ def test_suggested_tables_of_values_can_be_taken_over(tmp_path, first, second, p
     (tmp_path / "owner.toml").write_text(text)
     (dataset,) = load(tmp_path / "owner.toml").datasets
     assert [list(each.derivation.values) for each in dataset.following if each.derivation] == [pairs]
+
+
+def test_long_texts_of_several_columns_are_looked_at_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One array of Arrow holds less than 2 GiB of texts, and together the columns of a batch have more."""
+    path, update, sizes = written(tmp_path), guessing._update, []
+    expected = guess(path)
+
+    def measured(columns: list[guessing.ColumnGuess], texts: list[pa.Array]) -> None:
+        sizes.append((len(columns), sum(array.nbytes for array in texts)))
+        update(columns, texts)
+
+    monkeypatch.setattr(guessing, "_update", measured)
+    monkeypatch.setattr(guessing, "_BYTES_AT_ONCE", 4000)
+    assert guess(path) == expected
+    assert sum(n_columns for n_columns, _ in sizes) == len(HEADER)
+    assert 1 < len(sizes) < len(HEADER)
+    assert all(n_bytes <= 4000 or n_columns == 1 for n_columns, n_bytes in sizes)
 
 
 def test_values_that_never_occur_together_are_suggested_as_rules(tmp_path: Path) -> None:
