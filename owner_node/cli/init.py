@@ -434,7 +434,7 @@ def _rules(guess: FileGuess) -> Iterator[str]:
     by_name = {column.name: column for column in guess.columns}
 
     def values(name: str, labels: Collection[str]) -> str:
-        texts = dict.fromkeys(_value(by_name[name], label) for label in labels)
+        texts = (_value(by_name[name], label) for label in labels)
         return f"{toml(name)} = [{', '.join(texts)}]"
 
     rules = []
@@ -507,25 +507,16 @@ def _attribute(
         yield f"# In this file, each value of {listed} has one value here."
         yield "# If that is public knowledge and holds for everybody, releases can derive it without charge:"
         yield f"# follows = {toml(names[0])}"
-        followed = next(each for each in guess.columns if each.name == names[0])
-        yield f"# values = {_following(column, followed)}"
+        table = column.determined_by[names[0]].items()
+        pairs = (f"{toml(of)} = {_value(column, value)}" for of, value in table)
+        yield f"# values = {{ {', '.join(pairs)} }}"
     if column.type == "date" and guess.form.date_format not in column.date_formats:
         yield f"# Its dates are written {column.date_formats[0]}, others are not: export them alike."
 
 
-def _following(column: ColumnGuess, followed: ColumnGuess) -> str:
-    """Return the values of a column, by those of the one that determines it, for `values`."""
-    pairs = (
-        f"{toml(followed.declared(of))} = {_value(column, text)}"
-        for of, text in column.determined_by[followed.name].items()
-    )
-    return f"{{ {', '.join(pairs)} }}"
-
-
-def _value(column: ColumnGuess, text: str) -> str:
-    """Return a value of a column in TOML."""
-    declared = column.declared(text)
-    is_plain = column.type in ("boolean", "integer", "number") and text != MISSING_CATEGORY
+def _value(column: ColumnGuess, declared: str) -> str:
+    """Return a value of a column, as `ColumnGuess.declared` writes it, in TOML."""
+    is_plain = column.type in ("boolean", "integer", "number") and declared != MISSING_CATEGORY
     return declared if is_plain else toml(declared)
 
 

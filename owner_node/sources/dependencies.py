@@ -6,7 +6,7 @@ What is found depends on the data and is for their owner. Whether it is public k
 everybody, a person decides.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -85,24 +85,39 @@ class Dependencies:
             {} if table is None else {code: int(row.argmax()) for code, row in enumerate(table) if row.any()}
         )
 
-    def never(self, names: Collection[str]) -> dict[tuple[str, str], list[tuple[int, int]]]:
-        """Return the codes of pairs of columns that are frequent and never occur together.
+    def never(self, values: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], list[tuple[str, str]]]:
+        """Return the values of pairs of columns that are frequent and never occur together.
 
         Args:
-            names: Columns to look at. Pairs in which one column determines the other are left out.
+            values: Values by code, of the columns to look at; several codes may have the same value. Pairs in
+                which one column determines the other are left out.
         """
         determining = self.found()
-        absent: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        different = {name: list(dict.fromkeys(of_codes)) for name, of_codes in values.items()}
+        has_value = {
+            name: np.array(
+                [[value == each for each in different[name]] for value in of_codes], dtype=np.int64
+            )
+            for name, of_codes in values.items()
+        }
+        absent: dict[tuple[str, str], list[tuple[str, str]]] = {}
         for (first, second), table in self._together.items():
-            if not {first, second} <= set(names) or first in determining.get(second, ()):
+            if not {first, second} <= values.keys() or first in determining.get(second, ()):
                 continue
             if second in determining.get(first, ()):
                 continue
-            n_first, n_second = self._counts[first], self._counts[second]
+            rows, columns = has_value[first], has_value[second]
+            n_first, n_second = (
+                self._counts[first][: len(rows)] @ rows,
+                self._counts[second][: len(columns)] @ columns,
+            )
             expected = np.outer(n_first, n_second) / max(n_first.sum(), 1)
-            cells = np.argwhere(~table & (expected >= _EXPECTED))
-            if cells.size:
-                absent[first, second] = [(int(row), int(column)) for row, column in cells]
+            together = rows.T @ table[: len(rows), : len(columns)] @ columns > 0
+            cells = np.argwhere(~together & (expected >= _EXPECTED)).tolist()
+            if cells:
+                absent[first, second] = [
+                    (different[first][row], different[second][column]) for row, column in cells
+                ]
         return absent
 
     def _table(self, first: str, second: str) -> BoolArray | None:

@@ -225,7 +225,8 @@ class ColumnGuess:
     unreadable: str = ""
     """What to do if its values are of a type that cannot be read; empty if they can."""
     determined_by: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Columns each value of which has one value of this one, in all records, with these values."""
+    """Columns each value of which has one value of this one, in all records, with these values as `declared`
+    writes them."""
     meaning: str = ""
     """Meaning of its name: "key", "codes" or "remarks"; empty if nothing."""
 
@@ -361,7 +362,11 @@ class ColumnGuess:
         return [form for form in _DATES if form in self.still]
 
     def declared(self, text: str) -> str:
-        """Return a value as settings write it: a date as in 2024-01-31, a number with a decimal point."""
+        """Return a value as settings write it: a date as in 2024-01-31, a number with a decimal point.
+
+        Texts of the same value become the same, such as yes, Yes and 1; those that are missing do, too.
+        """
+        text = MISSING_CATEGORY if text in _MISSING else text
         kind = "" if text == MISSING_CATEGORY else self.type
         if kind == "boolean":
             return "true" if text.lower() in _TRUE else "false"
@@ -370,7 +375,8 @@ class ColumnGuess:
             return str(np.datetime64(int(day), "D"))
         if kind in ("integer", "number"):
             numeral: str = ungroup(pa.array([text]), *self.form)[0].as_py()
-            return format(Decimal(numeral.replace(self.form[0], ".")), "f")
+            number = format(Decimal(numeral.replace(self.form[0], ".")) or Decimal(0), "f")
+            return number.rstrip("0").rstrip(".") if "." in number else number
         return text
 
     def spikes(self, decimals: int) -> list[Decimal]:
@@ -434,7 +440,7 @@ class FileGuess:
     most_records: int = 1
     """Most records of one person, rounded up to one digit; 1 if that is not known."""
     never: Mapping[tuple[str, str], Sequence[tuple[str, str]]] = field(default_factory=dict)
-    """Values of two columns that are frequent and never occur together."""
+    """Values of two columns that are frequent and never occur together, as `declared` writes them."""
 
 
 def guess(path: Path) -> FileGuess:
@@ -458,20 +464,14 @@ def guess(path: Path) -> FileGuess:
     decimal, thousands = written = _number_form(columns, form.delimiter) if is_csv else _POINT
     for column in columns:
         column.form = written
-    ambiguous = {column.name for column in columns if _is_ambiguous(column, labels.get(column.name, ()))}
-    _relate(columns, dependencies, labels, ambiguous)
-    texts = {name: tuple(known) for name, known in labels.items()}
-    listed = {each.name for each in columns if each.type in ("category", "boolean")} - ambiguous
+    compared = [each for each in columns if each.name in dependencies.names]
+    values = {each.name: tuple(map(each.declared, labels[each.name])) for each in compared}
+    _relate(compared, dependencies, values)
+    listed = {each.name: values[each.name] for each in compared if each.type in ("category", "boolean")}
     never = {
-        (first, second): pairs
-        for (first, second), cells in dependencies.never(listed).items()
-        if (
-            pairs := [
-                (texts[first][row], texts[second][column])
-                for row, column in cells
-                if not {texts[first][row], texts[second][column]} & {*_MISSING}
-            ]
-        )
+        columns_of: present
+        for columns_of, pairs in dependencies.never(listed).items()
+        if (present := [pair for pair in pairs if MISSING_CATEGORY not in pair])
     }
     missing = {text for column in columns if column.type for text in column.missing}
     doubts = list(_doubts_of_numbers(columns, written, form.delimiter)) if is_csv else []
@@ -523,38 +523,28 @@ class _RecordsOfPersons:
         return int(_outwards(Decimal(most), ROUND_CEILING))
 
 
-def _label(text: str) -> str:
-    """Return what a text is in an attribute that keeps missing values."""
-    return MISSING_CATEGORY if text in _MISSING else text
-
-
-def _is_ambiguous(column: ColumnGuess, labels: Iterable[str]) -> bool:
-    """Return True if a column has several texts for one value, such as yes and Yes, which are not related."""
-    if column.type not in ("boolean", "integer", "number"):
-        return False
-    present = {*labels} - {*_MISSING} - column.missing
-    return len({*map(column.declared, present)}) < len(present)
-
-
 def _relate(
-    columns: Sequence[ColumnGuess],
-    dependencies: Dependencies,
-    labels: Mapping[str, Mapping[str, int]],
-    ambiguous: Collection[str],
+    columns: Sequence[ColumnGuess], dependencies: Dependencies, values: Mapping[str, Sequence[str]]
 ) -> None:
-    """Add to guesses which columns determine them."""
-    texts = {name: tuple(known) for name, known in labels.items()}
+    """Add to guesses which columns determine them.
+
+    Args:
+        values: Values by column and code, as `ColumnGuess.declared` writes them.
+    """
     determining = dependencies.found()
     for column in columns:
-        if column.name in ambiguous:
-            continue
-        column.determined_by = {
-            name: {
-                _label(texts[name][code]): _label(texts[column.name][value])
+        tables = {
+            name: dict.fromkeys(
+                (values[name][code], values[column.name][value])
                 for code, value in dependencies.values(name, column.name).items()
-            }
+            )
             for name in determining.get(column.name, ())
-            if name not in ambiguous
+        }
+        # Texts of one value, such as yes and Yes, may go with different values.
+        column.determined_by = {
+            name: dict(pairs.keys())
+            for name, pairs in tables.items()
+            if len(dict(pairs.keys())) == len(pairs)
         }
 
 

@@ -565,6 +565,7 @@ def test_columns_of_many_kinds(
         (["yes", "no"], ["4", "17"], [("false", "17"), ("true", "4")], "range"),
         (["3", "4", "5"], ["1,5", "2,25", "2,25"], [("3", "1.50"), ("4", "2.25"), ("5", "2.25")], "range"),
         (["01JAN1960", "02JAN1960"], ["x", "y"], [("1960-01-01", "x"), ("1960-01-02", "y")], "1960"),
+        (["yes", "Yes", "no"], ["4", "4", "17"], [("false", "17"), ("true", "4")], "range"),
     ],
 )
 def test_suggested_tables_of_values_can_be_taken_over(tmp_path, first, second, pairs, settings) -> None:
@@ -582,6 +583,24 @@ def test_suggested_tables_of_values_can_be_taken_over(tmp_path, first, second, p
     (tmp_path / "owner.toml").write_text(text)
     (dataset,) = load(tmp_path / "owner.toml").datasets
     assert [list(each.derivation.values) for each in dataset.following if each.derivation] == [pairs]
+
+
+@pytest.mark.parametrize(("other", "suggested"), [("4", True), ("5", False)])
+def test_texts_of_one_value_are_one_value_in_suggestions(tmp_path: Path, other: str, suggested: bool) -> None:
+    """A person who writes Yes means yes: what holds for one of the texts alone is not suggested."""
+    path = tmp_path / "births.csv"
+    texts = [
+        ("m", "no", "17", "a"),
+        ("f", "yes", "4", "b"),
+        ("m" if other == "5" else "f", "Yes", other, "a"),
+    ]
+    rows = [(*texts[n % 3], "xyz"[n // 3 % 3]) for n in range(360)]
+    rows += [("f", "no", "17", "b", "x")] * 100
+    path.write_text("\n".join(map(",".join, [("sex", "pregnant", "beds", "site", "ward"), *rows])) + "\n")
+    text = start(path)
+    assert ('# follows = "pregnant"' in text) is suggested
+    zero = '{ "sex" = ["m"], "pregnant" = [true] }'
+    assert (zero in text) is suggested
 
 
 def test_long_texts_of_several_columns_are_looked_at_in_parts(
