@@ -63,8 +63,8 @@ class Database(Source):
         self.host = parts["host"].strip("[]") or url_options.get("host", "")
         self.port = int(parts["port"]) if parts["port"] else _PORTS.get(self.dialect)
         self.database = parts["database"] or ""
-        if self.dialect == DUCKDB and self.database in ("", ":memory:"):
-            raise ValueError('expected the path of its file, such as "duckdb:///patients.db"')
+        if self.dialect == DUCKDB and (not self.database or self.database.startswith(":memory:")):
+            raise ValueError('expected the path of its file, such as "duckdb:///patients.duckdb"')
 
     @property
     def shown(self) -> str:
@@ -85,9 +85,10 @@ class Database(Source):
     def files(self) -> tuple[Path, ...]:
         """The file of a database without a server (see `Source`).
 
-        Of dialects that are not known, a path from the root is one.
+        Of dialects that are not known, a path from the root is one. MotherDuck is a service.
         """
-        # DuckDB's md: names a database of a service.
-        known = self.dialect in (SQLITE, DUCKDB) and not self.database.startswith("md:")
+        if self.dialect == DUCKDB and self.database.startswith(("md:", "motherduck:")):
+            return ()
+        known = self.dialect in (SQLITE, DUCKDB)
         path = not self.host and self.dialect not in _PORTS and self.database.startswith("/")
         return (Path(self.database),) if known or path else ()

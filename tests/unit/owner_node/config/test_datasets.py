@@ -102,6 +102,10 @@ def test_the_file_of_a_sqlite_database_is_a_path(tmp_path, monkeypatch):
         (f'source = "sqlite:///:memory:"\n{QUERY}', HIDDEN + ": expected the path of its file"),
         (f'source = "sqlite://x.db"\n{QUERY}', HIDDEN + ": expected the path of its file"),
         (f'source = "sqlite+aiosqlite:///x.db"\n{QUERY}', HIDDEN + ": expected the path of its file"),
+        (f'source = "duckdb:///:memory:"\n{QUERY}', HIDDEN + ": expected the path of its file"),
+        (f'source = "duckdb:///:memory:people"\n{QUERY}', HIDDEN + ": expected the path of its file"),
+        (f'source = "duckdb://"\n{QUERY}', HIDDEN + ": expected the path of its file"),
+        (f'source = "duckdb:///"\n{QUERY}', HIDDEN + ": expected the path of its file"),
     ],
 )
 def test_what_does_not_go_together_is_told(tmp_path, settings, problem):
@@ -146,6 +150,14 @@ def test_the_path_of_a_sqlite_database_may_hold_anything(tmp_path):
     folder.mkdir()
     dataset = read(folder, text(f'source = "sqlite:///x.db"\n{QUERY}'))["people"]
     assert dataset.origin.shown == f"sqlite:///{folder}/x.db"
+
+
+@pytest.mark.parametrize("address", ["duckdb:///md:clinic", "duckdb:///motherduck:clinic"])
+def test_the_service_of_duckdb_is_no_file(tmp_path, address):
+    """Its address is the driver's, and no path in the folder of the configuration."""
+    dataset = read(tmp_path, text(f'source = "{address}"\n{QUERY}'))["people"]
+    assert (dataset.origin.address, dataset.origin.files) == (address, ())
+    assert dataset.origin.place.startswith(f"{address}#")
 
 
 def test_two_names_of_one_sqlite_file_have_one_budget(tmp_path):
