@@ -67,7 +67,7 @@ def without_codes(array: Any, codes: MissingCodes, form: CsvOptions) -> Any:
     point, thousands = (form.decimal, form.thousands) if is_text else (".", "")
     written = texts.as_text(array)
     if codes.of_numbers:
-        # A code that is no number in TOML may be one as the file writes it.
+        # A code that TOML writes as a text may be a number as the file writes it.
         known = by_value(by_value(pa.array(codes.texts, pa.string())), point, thousands)
         marked = pc.is_in(by_value(written, point, thousands), known)
     else:

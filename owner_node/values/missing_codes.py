@@ -13,7 +13,7 @@ class MissingCodes:
 
     texts: tuple[str, ...]
     of_numbers: bool = False
-    """Whether the column has numbers, so that 1e3 is 1000; elsewhere 099 is a text of its own."""
+    """True if the column has numbers, so that 1e3 is 1000; elsewhere 099 is a text of its own."""
 
 
 def without_zeros(point: str) -> tuple[tuple[str, str], ...]:
