@@ -36,7 +36,7 @@ def authority(settings: AggregatorConfig) -> Authority:
     """Return the CA of an aggregator that is one.
 
     Raises:
-        UsageError: If it is none.
+        UsageError: If it is malformed.
     """
     ca_key = settings.enrolment.ca_key
     if ca_key is None:

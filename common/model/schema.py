@@ -187,7 +187,7 @@ class Property:
         """Return the value that a document states; `_read` has type and earlier properties, by field.
 
         Raises:
-            ValueError: If it is none.
+            ValueError: If it is malformed.
         """
         return bool(_one_of(written, (self.word,))) if self.word else self.parse(written)
 
@@ -509,7 +509,7 @@ class Attribute(Document):
         """Return a declared value, as `text` writes it, in resolution units.
 
         Raises:
-            ValueError: If it is none.
+            ValueError: If it is malformed.
         """
         if self.is_categorical:
             return units_of(self, [text])[0]
@@ -658,7 +658,7 @@ def unit_of(attribute: Attribute, text: str) -> int:
     """Return a declared value, or the one for missing values where they are kept, in resolution units.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If it is malformed.
     """
     if attribute.keeps_missing and text == MISSING_CATEGORY:
         return attribute.highest
@@ -669,14 +669,14 @@ def units_of(attribute: Attribute, texts: Sequence[str]) -> tuple[int, ...]:
     """Return the units of many values, as `unit_of` does.
 
     Raises:
-        ValueError: If one is none.
+        ValueError: If one is malformed.
     """
     if not attribute.is_categorical:
         return tuple(unit_of(attribute, text) for text in texts)
     # Not `Attribute.units`, which searches the labels: for many values that would be quadratic.
     codes = {label: code for code, label in enumerate(attribute.labels)}
     if (other := next((text for text in texts if text not in codes), None)) is not None:
-        raise ValueError(f"{other!r} is none of the values of {attribute.name!r}")
+        raise ValueError(f"{other!r} is not a value of {attribute.name!r}")
     return tuple(codes[text] for text in texts)
 
 

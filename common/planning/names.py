@@ -27,7 +27,7 @@ def unquoted(text: str) -> str:
 
 
 def split_names(text: str | None) -> list[str]:
-    """Split a list at its commas; there are none in an option that is not given.
+    """Split a list at its commas; an option that is not given has no names.
 
     Returns:
         Names without quotes. What else has a quoted name, such as "a, b"=2, stays as it is.

@@ -124,7 +124,7 @@ class Measuring:
         """Return what opened a round whose sums this owner has to check, and where to write the answers.
 
         Returns:
-            None if it has checked them, or there are none.
+            None if it has checked them, or if no round came before.
         """
         self._owner.resume(release, plan_digest)
         work, document = self._owner.accepted(release, plan_digest), _read(opening)[0]

@@ -192,7 +192,7 @@ class PrivateKey:
         encoded: As `new_key` made it.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If it is malformed.
     """
 
     def __init__(self, encoded: bytes) -> None:

@@ -178,7 +178,9 @@ async def test_the_published_numbers_are_checked(
     with pytest.raises(IntegrityError, match=r"counts\.parquet was changed"):
         verify_release(copy)
     relist(copy, certificates)
-    with pytest.raises(IntegrityError, match=r"do not follow from counts\.parquet"):
+    with pytest.raises(
+        IntegrityError, match=r"(do not follow from counts|does not follow from its own counts)"
+    ):
         verify_release(copy)
     shutil.copy(folder / "counts.parquet", copy)
     table = pq.read_table(copy / "data.parquet")

@@ -562,7 +562,7 @@ def test_a_policy_can_name_what_follows(tmp_path):
         ),
         (
             'follows = "school"\nvalues = { none = 0, second = 9 }\n',
-            "'second' is none of the values of 'school'",
+            "'second' is not a value of 'school'",
         ),
     ],
 )
