@@ -137,8 +137,9 @@ def server(
         tls: Its certificate and private key; None for HTTP.
         parent: Process id of the process whose end ends the server, too; 0 for none.
     """
+    # A warning is one line for every malformed or refused request: a flood would fill the log.
     settings = uvicorn.Config(
-        application, log_config=None, log_level=logging.WARNING, access_log=False, server_header=False,
+        application, log_config=None, log_level=logging.ERROR, access_log=False, server_header=False,
         date_header=False, ws="none", http="h11", loop="asyncio", lifespan="on", proxy_headers=False,
         limit_concurrency=_MOST_CONNECTIONS, timeout_keep_alive=_KEPT_SECONDS, timeout_graceful_shutdown=2,
         h11_max_incomplete_event_size=_LONGEST_HEAD, backlog=_BACKLOG,
