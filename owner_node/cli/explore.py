@@ -26,7 +26,6 @@ from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.config.editing import set_rank_noise
 from owner_node.explore.advice import name_of
 from owner_node.explore.assessment import F_MEASURE, PMSE, GridSetting
-from owner_node.explore.distortion import warnings
 from owner_node.explore.models import INSTALLED_WITH
 from owner_node.explore.page import render_page, without_noise
 from owner_node.explore.questions import (
@@ -43,6 +42,7 @@ from owner_node.explore.sweep import explore as sweep
 from owner_node.explore.synthetic import TriedTable, try_tables
 from owner_node.explore.target import Target, find_rank_noise, sentences
 from owner_node.risk.attacks import INFERENCE
+from owner_node.risk.distortion import warnings
 from owner_node.risk.trials import Randomness
 from owner_node.sources.dependencies import determined
 from owner_node.views.earlier import released_plans, released_tasks

@@ -156,7 +156,7 @@ class ShownCell(Document):
     attributes: tuple[Mapping[str, Any], ...]
     """`{name, bins, original, masked}` each."""
     distortions: tuple[Mapping[str, Any], ...] = ()
-    """The result of `distortion.distortions_in`."""
+    """The result of `owner_node.risk.distortion.distortions`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,13 +30,13 @@ from owner_node.explore.assessment import (
     result_of,
     subject_of,
 )
-from owner_node.explore.distortion import REPETITIONS, distortions_in
 from owner_node.explore.models import check_installed, in_own_threads
 from owner_node.explore.results import CellResult, Results, ShownCell
 from owner_node.masking.arrays import BitSource, PositionArray
 from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.tasks import check_domain, check_setting
 from owner_node.risk.attacks import ATTACKS
+from owner_node.risk.distortion import distortions
 from owner_node.risk.measures import distribution, mean_sse_of_means
 from owner_node.risk.trials import DRAWS, AttackPlan, Randomness, knowledge_of
 from owner_node.risk.utility import OriginalRecords, Utility, measure_errors, measures_errors_alone
@@ -274,12 +274,11 @@ def _rows(cells: Sequence[Cell]) -> list[list[int]]:
 
 
 def _show(number: int, cell: Cell, whole: OriginalRecords, bits: BitSource) -> ShownCell:
-    draws = [whole.masked(cell.tasks, bits) for _ in range(REPETITIONS)]
-    attributes = [attribute.scale.attribute for attribute in whole.attributes]
-    originals = [attribute.original for attribute in whole.attributes]
-    columns = zip(attributes, originals, draws[0], strict=True)
-    distorted = distortions_in(attributes, originals, draws)
-    return ShownCell(number, tuple(distribution(*triple) for triple in columns), tuple(distorted))
+    columns = [
+        distribution(attribute.scale.attribute, attribute.original, masked)
+        for attribute, masked in zip(whole.attributes, whole.masked(cell.tasks, bits), strict=True)
+    ]
+    return ShownCell(number, tuple(columns), tuple(distortions(whole, cell.tasks, bits)))
 
 
 def _about(
