@@ -84,7 +84,7 @@ def of_owner(cluster: LocalCluster, chromium: Browser, pictures: Path) -> None:
     page.wait_for(SETTLED)
     waits = f"{origin}/plans/central/stay-2026-3"
     shown = {
-        "inbox": "/", "plan": "/plans/central/stay-2026-3", "trial": "/plans/central/stay-2026-3/trial",
+        "inbox": "/", "plan": "/plans/central/stay-2026-3",
         "decided": "/plans/central/stay-2026-1", "ledger": "/ledger", "history": "/history", "data": "/data",
         "dataset": "/data/patients", "explore": "/explore", "connections": "/connections",
     }  # fmt: skip

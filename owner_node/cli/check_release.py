@@ -28,7 +28,7 @@ from owner_node.ledger.ledger import Ledger
 from owner_node.masking.foreseen import Forecast
 from owner_node.release.attempts import Attempts
 from owner_node.release.work import product_of
-from owner_node.risk.foresee import foresee
+from owner_node.risk.appraisal import foresee
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.own_keys import OwnKeys
 from owner_node.state.sessions import Sessions
@@ -206,7 +206,7 @@ def _forecast(
     prepared = product_of(plan).prepare(dataset, plan, own, None, source_key, engine)
     with closing(prepared.pinned):
         ledger.check_budget(dataset.budget, dataset.total_epsilon, dataset.origin.place, prepared.known_by)
-        return foresee(*sampled(prepared.records, prepared.tasks), owner.policy)
+        return foresee(*sampled(prepared.records, prepared.tasks), owner.policy)[0]
 
 
 def show_answer(document: dict[str, Any]) -> None:

@@ -26,7 +26,6 @@ from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.config.editing import set_rank_noise
 from owner_node.explore.advice import name_of
 from owner_node.explore.assessment import F_MEASURE, PMSE, GridSetting
-from owner_node.explore.distortion import warnings
 from owner_node.explore.models import INSTALLED_WITH
 from owner_node.explore.page import render_page, without_noise
 from owner_node.explore.questions import (
@@ -38,11 +37,13 @@ from owner_node.explore.questions import (
     one_setting,
     question_of,
 )
-from owner_node.explore.sweep import ExploredTable, ExploreRequest, check_known, check_question
+from owner_node.explore.sweep import INTERRUPTED, ExploredTable, ExploreRequest, check_known, check_question
 from owner_node.explore.sweep import explore as sweep
 from owner_node.explore.synthetic import TriedTable, try_tables
 from owner_node.explore.target import Target, find_rank_noise, sentences
 from owner_node.risk.attacks import INFERENCE
+from owner_node.risk.distortion import warnings
+from owner_node.risk.risks import reidentified
 from owner_node.risk.trials import Randomness
 from owner_node.sources.dependencies import determined
 from owner_node.views.earlier import released_plans, released_tasks
@@ -104,7 +105,7 @@ AttacksOption = Annotated[
         "--attacks",
         help="Attacks to try, or none: unchanged, linkage, likelihood, structure, interval, inference, "
         "membership, extremes, scales.",
-        show_default="all",
+        show_default="all, of useful settings",
     ),
 ]
 ProductOption = Annotated[
@@ -207,18 +208,9 @@ def explore(
     if measures is None and not {PMSE, F_MEASURE} & set(question.measures):
         console.note(f"without the measures pmse and f-measure: they need scikit-learn ({INSTALLED_WITH})")
     results = _explore(owner, chosen, split_names(attributes), question, as_json=as_json)
-    if out is not None:
-        try:
-            _write(out, results)
-        except ConfigurationError:
-            # A disk can fill up meanwhile; the work was long.
-            if not as_json:
-                _show(results, None)
-            raise
-    if as_json:
-        console.print_json(results.to_document())
-    else:
-        _show(results, out)
+    _report_results(results, out, as_json=as_json)
+    if any(cell.problem == INTERRUPTED for cell in results.cells):
+        raise KeyboardInterrupt
 
 
 def _search(
@@ -247,8 +239,16 @@ def _explore(
     check_question(question)
     table = _load(owner, dataset, attributes, as_json=as_json)
     about = {"created": utc_now().isoformat(timespec="seconds"), "version": __version__}
+
+    def show(cell: "CellResult") -> None:
+        if as_json or cell.mean_sse is None:
+            return
+        best = reidentified(cell.risks)
+        found = "not attacked" if best is None else f"{percent_text(best.rate.mean)} of persons re-identified"
+        console.note(f"{name_of(cell)}: mean SSE {number_text(cell.mean_sse.mean)}, {found}")
+
     with progress_bar("settings", silent=as_json) as progress:
-        return sweep(table, question, about, Randomness.of_system(), progress)
+        return sweep(table, question, about, Randomness.of_system(), progress, show=show)
 
 
 def _load(
@@ -369,6 +369,22 @@ def _write(out: Path, results: "Results") -> None:
         ) from None
 
 
+def _report_results(results: "Results", out: Path | None, *, as_json: bool) -> None:
+    """Write the results, and print them."""
+    if out is not None:
+        try:
+            _write(out, results)
+        except ConfigurationError:
+            # A disk can fill up meanwhile; the work was long.
+            if not as_json:
+                _show(results, None)
+            raise
+    if as_json:
+        console.print_json(results.to_document())
+    else:
+        _show(results, out)
+
+
 def _show(results: "Results", out: Path | None) -> None:
     about, cells = results.about, results.cells
     of_means = about["mean_sse_of_means"]
@@ -383,6 +399,10 @@ def _show(results: "Results", out: Path | None) -> None:
         "share of persons that the best attack re-identifies, by what the intruder knows, and the share "
         "about whom a value is inferred beyond what is right without the release."
     )
+    if any(cell.risks for cell in cells) and not all(cell.risks or cell.problem for cell in cells):
+        console.print_line(
+            "Attacks were tried on settings that leave enough of the data; --attacks names those for all."
+        )
     if alone := without_noise(cells):
         console.print_line(f"Without noise the same clusters (plain individual ranking) have {alone}.")
     if own := ", ".join(f"{name} {text}" for name, text in about["own_rank_noises"].items()):

@@ -24,28 +24,18 @@ from common.words.numbers import (
 from owner_node import config
 from owner_node.cli.worth import require_worth
 from owner_node.config import OwnerConfig
-from owner_node.explore.distortion import warnings
 from owner_node.masking.foreseen import Forecast
 from owner_node.release.decisions import Decisions, this_person
 from owner_node.release.request_view import shown_records
+from owner_node.risk.distortion import warnings
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import DaemonPresence, notify_daemon
+from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
 from owner_node.views.appraisal import appraise
-from owner_node.views.details import charge_text, leaving_line, plan_sections, trial_sections
-from owner_node.views.plan import named, plan_document, preview_of, with_trial
+from owner_node.views.details import attack_sections, charge_text, leaving_line, plan_sections
+from owner_node.views.plan import named, plan_document
 from owner_node.views.verdict import limit_text
-
-
-def show_preview(preview: dict[str, Any] | None) -> None:
-    """Print the result of the trial, for the owner only."""
-    if preview is None:
-        return
-    console.print_line()
-    if "problem" in preview:
-        console.print_line(f"This plan was not tried on the data: {preview['problem']}")
-        return
-    show_sections(trial_sections(preview))
 
 
 def brief(document: dict[str, Any]) -> list[str]:
@@ -73,7 +63,7 @@ def brief(document: dict[str, Any]) -> list[str]:
     ]
     if verdict["co_owners"]:
         parts.append(list_items("with", verdict["co_owners"]))
-    if distorted := warnings((document.get("preview") or {}).get("distortions", ())):
+    if distorted := warnings((document["attacks"] or {}).get("distortions", ())):
         parts.append(list_items("distorted by masking", distorted))
     parts += [text(line, "- ") for line in document["essentials"]]
     commands = [f"everything: owner-node show {name} --details"]
@@ -93,7 +83,7 @@ def _first(verdict: dict[str, Any]) -> list[PagePart]:
 
 def _verdict(document: dict[str, Any], *, brief: bool = False) -> Iterator[PagePart]:
     """Yield what leaves unchanged, what intruders find, and what of the data is lost, as far as known."""
-    verdict, preview = document["verdict"], document.get("preview") or {}
+    verdict, attacks = document["verdict"], document["attacks"] or {}
     if not brief:
         yield from _first(verdict)
     if verdict["loss"]:
@@ -107,8 +97,10 @@ def _verdict(document: dict[str, Any], *, brief: bool = False) -> Iterator[PageP
     if verdict["others"]:
         said = "; ".join(other["brief"] for other in verdict["others"])
         yield text(f"re-identified by others, who know: {said}")
-    for remark in filter(None, (preview.get("problem"), preview.get("sampled"))):
-        yield text(f"not tried: {remark}" if "problem" in preview else remark)
+    if "problem" in attacks:
+        yield text(f"not attacked: {attacks['problem']}")
+    elif attacks and attacks["sampled"]:
+        yield text(attacks["sampled"])
 
 
 def show_request(document: dict[str, Any], *, details: bool) -> None:
@@ -128,9 +120,8 @@ def show_request(document: dict[str, Any], *, details: bool) -> None:
     for part in [*_verdict(document), *_limits(document["verdict"])]:
         for line in part.whole:
             console.print_line(line)
-    show_preview(document.get("preview"))
     console.print_line()
-    show_sections(rest)
+    show_sections([*attack_sections(document), *rest])
     if document["state"] == "awaiting_approval":
         for line in document["trusts"]:
             console.print_line(line)
@@ -174,8 +165,8 @@ ReasonOption = Annotated[
         "--reason", help="Reason, for this owner's history only.", metavar="TEXT", show_default=False
     ),
 ]
-PreviewOption = Annotated[
-    bool, typer.Option("--preview/--no-preview", help="Try the plan on this owner's data.")
+LoadOption = Annotated[
+    bool, typer.Option("--load/--no-load", help="Load the data again, to see whether they changed.")
 ]
 AllOption = Annotated[
     bool, typer.Option("--all", help="List every release, not only those that wait for a person.")
@@ -223,7 +214,7 @@ def requests(
 
 def show(
     release: ReleaseArgument,
-    preview: PreviewOption = True,
+    load: LoadOption = True,
     details: DetailsOption = False,
     config_file: console.ConfigOption = None,
     as_json: console.JsonOption = False,
@@ -231,10 +222,8 @@ def show(
     """Show exactly what a plan would let leave, for what, and what it would charge."""
     owner = config.load(config_file)
     with _open(owner) as (_, decisions):
-        problem = _appraised(decisions.find(release), owner, again=preview)
-        session = decisions.find(release)
-        document = plan_document(session, owner, decisions, problem)
-        document = with_trial(document, owner, preview_of(session, owner) if preview else None)
+        problem = _appraised(decisions.find(release), owner, again=load)
+        document = plan_document(decisions.find(release), owner, decisions, problem)
     if as_json:
         console.print_json(document)
     else:
@@ -271,7 +260,7 @@ def approve(
                 "approve the plan where its data can be read as this owner's daemon reads them",
             )
         if not (digest or yes):
-            _require_yes({**shown, "preview": None})
+            _require_yes(shown)
         if session.forecast:
             expected = Forecast.from_text(session.forecast)
             require_worth(expected, anyway=anyway, otherwise="nothing was approved")
@@ -332,6 +321,8 @@ def _appraised(session: Session, owner: OwnerConfig, *, again: bool = False) -> 
     """Appraise a plan that waits, if nobody has, or `again`; return why its data cannot be used."""
     if session.source_digest and not again:
         return ""
+    if session.state is SessionState.AWAITING_APPROVAL and not session.source_digest:
+        console.note("The plan is tried on the data of this owner. That can take half a minute.")
     with shown_progress() as progress:
         return appraise(session, owner, progress)
 

@@ -39,9 +39,9 @@ from owner_node.views.appraisal import appraise
 from owner_node.views.budgets import balances, ledger_warnings, unrecorded
 from owner_node.views.data import config_warnings, data_document, policy_parts
 from owner_node.views.decision import decision_document
-from owner_node.views.details import plan_sections, trial_sections
+from owner_node.views.details import attack_sections, plan_sections
 from owner_node.views.explorations import Explorations, explored
-from owner_node.views.plan import plan_document, preview_of, with_trial
+from owner_node.views.plan import plan_document
 from owner_node.views.status import certificates, status_document
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class OwnerPages:
 
     def __init__(self, load: Callable[[], OwnerConfig], site: Site) -> None:
         self._load, self._site = load, site
-        # A plan is tried, and a check-up made, while an exploration runs.
+        # A plan is appraised, and a check-up made, while an exploration runs.
         self._jobs, self._explorations = site.jobs(), site.jobs("exploration")
         self._appraisals = site.jobs("appraisal")
         self._lines: tuple[Entry, ...] = ()
@@ -89,7 +89,6 @@ class OwnerPages:
         return [
             Route("/", self.inbox),
             Route(plan, self.plan),
-            Route(f"{plan}/trial", self.trial),
             Route(f"{plan}/decision", self.decision),
             Route(f"{plan}/approve", self.approve, methods=["POST"]),
             Route(f"{plan}/refuse", self.refuse, methods=["POST"]),
@@ -167,36 +166,14 @@ class OwnerPages:
         values = {
             "plan": document, "waits": waits, "valid": list(VALID), "longest": LONGEST_REASON, "owner": owner,
             "path": f"/plans/{session.aggregator}/{session.release}", "source": session.source_digest,
-            "unheeded": unheeded, "running": first, "sections": plan_sections(document),
+            "unheeded": unheeded, "running": first,
+            "sections": [*attack_sections(document), *plan_sections(document)],
             "flow": pictures.flow(owner.owner.id, document) if planned else None,
             "cost": pictures.cost(document["balance"], document["charge"], waits=waits) if planned else [],
             "scale": pictures.risk_scale(document["verdict"]["intruder"]) if planned else None,
         }  # fmt: skip
         status = 200 if unheeded is None else 409 if isinstance(unheeded, ConflictError) else 400
         return self._site.page(request, "plan.html", values, status)
-
-    def trial(self, request: Request) -> Response:
-        """Show what the attacks found when the plan was tried, or that it is being tried."""
-        owner = self._load()
-        appraising = self._appraisal(request, owner)
-        with self._open(owner) as (_, decisions):
-            session = decisions.find(_name(request))
-            document = plan_document(session, owner, decisions, _why(appraising))
-        loading, job = None if session.source_digest else _running(appraising), None
-        key = ("trial", session.aggregator, session.release, session.plan_digest, session.source_digest)
-        if loading is None and session.state is SessionState.AWAITING_APPROVAL:
-            job = self._jobs.start(key, lambda job: preview_of(session, owner, job.note, job.progress))
-        running = loading or _running(job)
-        if job is not None and not running and (job.error or "problem" in (job.result or {})):
-            # Next time it may succeed.
-            self._jobs.forget(key)
-        result = None if job is None or running else job.result
-        verdict = with_trial(document, owner, result).get("verdict")
-        values = {
-            "running": running, "found": result, "plan": document, "verdict": verdict,
-            "scale": pictures.risk_scale(verdict and verdict["intruder"]), "sections": trial_sections(result),
-        }  # fmt: skip
-        return self._site.page(request, "trial.html", values)
 
     def approve(self, request: Request) -> Response:
         """Approve the plan that was shown."""

@@ -128,7 +128,7 @@ def _nothing_safe(
                 cells,
                 cell,
                 "The strongest attack, beyond what is right without the release",
-                lambda result: result.excess(AIMED_AT_PERSONS) or 0.0,
+                lambda result: result.excess(AIMED_AT_PERSONS),
                 USEFUL * of_means,
             ),
             _limits_of_search(cells, cell),
@@ -140,31 +140,32 @@ def _by_what(
     cells: Sequence[CellResult],
     cell: CellResult,
     what: str,
-    value_of: Callable[[CellResult], float],
+    value_of: Callable[[CellResult], float | None],
     most_error: float = inf,
 ) -> list[str]:
     """Describe how a figure depends on ε, k and rank noise, from settings that differ in one of them.
 
     Args:
-        value_of: Returns the figure of a setting that could be masked.
+        value_of: Returns the figure of a setting that could be masked; None where it was not measured.
         most_error: Settings with a larger mean SSE are marked.
     """
     sentences = []
     for field, word in _GRID.items():
         alike = [other for other in _GRID if other != field]
         near = [
-            result
+            (result, value)
             for result in (cells[number] for number in _maskable(cells))
             if result.mechanism == cell.mechanism
             and all(getattr(result, name) == getattr(cell, name) for name in alike)
+            and (value := value_of(result)) is not None
         ]
         if len(near) > 1:
             listed = ", ".join(
-                f"{percent_text(value_of(result))} at {getattr(result, field)}"
+                f"{percent_text(value)} at {getattr(result, field)}"
                 f"{' (too little is left of the data)' if _error(result) > most_error else ''}"
-                for result in near
+                for result, value in near
             )
-            values = [value_of(result) for result in near]
+            values = [value for _, value in near]
             little = max(values) - min(values) < _LITTLE
             sentences.append(
                 f"{what}, by {word}, all else equal: {listed}{' (little difference)' if little else ''}."

@@ -6,6 +6,7 @@ Every setting masks all attributes as a release of one owner would.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -163,6 +164,8 @@ class Assessment:
     f_measures: Float64Array | None
     """F-measures of a model of the original records, `(n_classes,)`; None without a class attribute."""
     wanted: Outputs
+    most_error: float = inf
+    """Largest mean SSE of settings that are attacked."""
 
 
 def subject_of(
@@ -199,7 +202,7 @@ def assess(
     utility: Utility | None = None,
     check: Check = unchecked,
 ) -> CellResult:
-    """Mask with one setting several times, then measure, model and attack the results.
+    """Mask with one setting several times, then measure and model the results, and attack useful ones.
 
     Args:
         utility: The measures, if they are known already.
@@ -208,9 +211,10 @@ def assess(
     if utility is None:
         wanted = subject.wanted
         utility = measure(subject.whole, cell.tasks, wanted.repetitions, wanted.measures, randomness.bits)
-    return replace(
+    mean_sse = utility.mean_sse()
+    result = replace(
         result_of(cell),
-        mean_sse=utility.mean_sse(),
+        mean_sse=mean_sse,
         mean_sse_without_noise=without_noise(subject.whole, cell.tasks),
         relative_error=utility.overall(RELATIVE_ERROR),
         variance_change=utility.overall(VARIANCE),
@@ -229,11 +233,19 @@ def assess(
             )
             for n, task in enumerate(cell.tasks)
         ),
-        risks=()
-        if subject.people is None
-        else risks_of(cell.tasks, subject.people, subject.wanted.aims, randomness, check),
         **_model_results(cell, subject, randomness, check),
     )
+    useful = mean_sse is not None and mean_sse.mean <= subject.most_error
+    return attacked(result, cell, subject, randomness, check) if useful else result
+
+
+def attacked(
+    result: CellResult, cell: Cell, subject: Assessment, randomness: Randomness, check: Check = unchecked
+) -> CellResult:
+    """Return the result of a cell with what attacks find, if any are requested."""
+    if subject.people is None:
+        return result
+    return replace(result, risks=risks_of(cell.tasks, subject.people, subject.wanted.aims, randomness, check))
 
 
 def result_of(cell: Cell) -> CellResult:

@@ -17,9 +17,9 @@ from common.words import charts
 from common.words.numbers import number_text, percent_text
 from common.words.pages import render
 from owner_node.explore.advice import AIMED_AT_PERSONS, name_of
-from owner_node.explore.distortion import warnings
 from owner_node.explore.results import CellResult, Results
 from owner_node.risk.attacks import LINKING, WORDS
+from owner_node.risk.distortion import warnings
 from owner_node.risk.utility import Estimate
 
 _UTILITY = (

@@ -80,7 +80,7 @@ def question_of(
     Args:
         known: Attributes that an intruder knows about everybody, separated by commas; None for all.
         measures: Beside the mean SSE, or "none"; None for all that are installed.
-        attacks: Or "none"; None for all.
+        attacks: Tried on all settings, or "none"; None for all attacks on useful settings.
 
     Raises:
         UsageError: If something is named that does not exist, or the repetitions are too many.
@@ -99,6 +99,7 @@ def question_of(
         _some("attack", attacks, ATTACKS),
         distinct("attribute", split_names(known)),
         class_attribute,
+        thorough=attacks is not None,
     )
 
 

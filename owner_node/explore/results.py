@@ -17,6 +17,9 @@ requested or is not defined. Every list of settings is in the requested order.
     own_rank_noises      {attribute: text}: attributes with their own rank noise, the same in every setting
     repetitions          draws of noise per cell that measures of utility are averaged over
     deep_repetitions     draws per cell that attacks and models are averaged over
+    attacked             "all" cells in all draws; or "useful": cells whose mean SSE is at most a quarter of
+                         that of the means, or without any the one with the smallest, and one draw alone where
+                         that shows that more than a fifth of persons are re-identified
     known                attributes that an intruder is assumed to know about everybody
     intruders            what each intruder that was tried knows, as `knows` of risks: the first one most
     class                the class attribute of `f_measure`, or null
@@ -40,8 +43,8 @@ A cell:
     epsilon_joint        text, or null if there is no bound
     epsilon_table        the bound on lists and on the assignment of records to their values; null if there is
                          none, as without rank noise
-    problem              null, or why these data cannot be masked with this setting; everything below is then
-                         null or []
+    problem              null, or why these data cannot be masked with this setting, or that it was not tried
+                         before Ctrl-C; everything below is then null or []
     mean_sse             estimate (Del Vasto-Terrientes et al. 2025, eq. 5)
     mean_sse_without_noise   number: the same clusters without noise (plain individual ranking); null without
                          clusters
@@ -156,7 +159,7 @@ class ShownCell(Document):
     attributes: tuple[Mapping[str, Any], ...]
     """`{name, bins, original, masked}` each."""
     distortions: tuple[Mapping[str, Any], ...] = ()
-    """The result of `distortion.distortions_in`."""
+    """The result of `owner_node.risk.distortion.distortions`."""
 
 
 @dataclass(frozen=True, slots=True)

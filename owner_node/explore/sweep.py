@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
 
@@ -15,7 +15,7 @@ from common.errors import UnusableDataError, UsageError
 from common.model.schema import Schema
 from common.planning.arguments import RankNoise
 from common.progress import StepStoppedError
-from owner_node.explore.advice import advise, most_protective
+from owner_node.explore.advice import MOST_EXCESS, USEFUL, advise, most_protective
 from owner_node.explore.assessment import (
     ALL_MEASURES,
     CHOSEN,
@@ -26,17 +26,18 @@ from owner_node.explore.assessment import (
     Grid,
     Outputs,
     assess,
+    attacked,
     plan_cell,
     result_of,
     subject_of,
 )
-from owner_node.explore.distortion import REPETITIONS, distortions_in
 from owner_node.explore.models import check_installed, in_own_threads
 from owner_node.explore.results import CellResult, Results, ShownCell
 from owner_node.masking.arrays import BitSource, PositionArray
 from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.tasks import check_domain, check_setting
 from owner_node.risk.attacks import ATTACKS
+from owner_node.risk.distortion import distortions
 from owner_node.risk.measures import distribution, mean_sse_of_means
 from owner_node.risk.trials import DRAWS, AttackPlan, Randomness, knowledge_of
 from owner_node.risk.utility import OriginalRecords, Utility, measure_errors, measures_errors_alone
@@ -73,10 +74,15 @@ class ExploreRequest:
     known: tuple[str, ...] = ()
     """Attributes that an intruder knows about everybody; empty for all."""
     class_attribute: str | None = None
+    thorough: bool = True
+    """True to attack all settings, in all draws. Else only useful ones are attacked, or without any the one
+    with the smallest error, and one draw suffices where it shows that a setting is not safe enough."""
 
 
 Progress = Callable[[int, int], None]
 """Called often with the number of finished settings and of all; what it raises ends the sweep."""
+INTERRUPTED = "the exploration was interrupted before it was tried"
+"""The problem of settings that were not assessed before Ctrl-C."""
 
 
 def explore(
@@ -86,16 +92,19 @@ def explore(
     randomness: Randomness,
     progress: Progress,
     n_threads: int | None = None,
+    show: Callable[[CellResult], None] = lambda _: None,
 ) -> Results:
-    """Assess many settings of masking one table.
+    """Assess many settings of masking one table. Ctrl-C ends it; the settings that were assessed are kept.
 
     Args:
         about: Further entries of the results: time and version.
         progress: Called after every setting, and every second.
         n_threads: Settings assessed in parallel; None for one per processor. Results are reproducible only
             with a seed and one thread.
+        show: Called with the result of a setting once it is assessed.
 
     Raises:
+        KeyboardInterrupt: If it ended before any setting was assessed.
         UsageError: If an attribute does not exist or cannot be a class, if scikit-learn is needed and not
             installed, if no setting is possible, if there is only one record, or if no attribute varies.
     """
@@ -119,7 +128,23 @@ def explore(
     n_fewest = n_records if subject.people is None else subject.people.members.n_records
     cells = [_check_cell(cell, n_records, n_fewest) for cell in cells]
     _check_any(cells)
-    results = _assess_cells(cells, subject, randomness, progress, n_threads or os.cpu_count() or 1)
+    if not question.thorough:
+        subject = replace(subject, most_error=USEFUL * of_means)
+    done = {number: result_of(cell) for number, cell in enumerate(cells) if cell.problem}
+    n_parallel = n_threads or os.cpu_count() or 1
+    try:
+        _assess_cells(cells, subject, randomness, progress, n_parallel, show, done)
+        if subject.people is not None and not any(result.risks for result in done.values()):
+            errors = {number: each.mean_sse.mean for number, each in done.items() if each.mean_sse}
+            best = min(errors, key=errors.__getitem__)
+            done[best] = attacked(done[best], cells[best], subject, randomness)
+            show(done[best])
+    except KeyboardInterrupt:
+        if not any(result.mean_sse for result in done.values()):
+            raise
+    results = [
+        done.get(number, replace(result_of(cell), problem=INTERRUPTED)) for number, cell in enumerate(cells)
+    ]
     advice = advise(results, of_means)
     chosen = advice.cell if advice.cell is not None else most_protective(results, of_means)
     return Results(
@@ -169,7 +194,11 @@ def _wanted_results(table: ExploredTable, question: ExploreRequest) -> Outputs:
         question.deep_repetitions,
         measures,
         AttackPlan(
-            question.attacks, intruders, unknown if unknown.size else known, question.deep_repetitions
+            question.attacks,
+            intruders,
+            unknown if unknown.size else known,
+            question.deep_repetitions,
+            1.0 if question.thorough else MOST_EXCESS,
         ),
         number,
     )
@@ -212,11 +241,16 @@ def _check_cell(cell: Cell, n_records: int, n_fewest: int) -> Cell:
 
 
 def _assess_cells(
-    cells: Sequence[Cell], subject: Assessment, randomness: Randomness, progress: Progress, n_threads: int
-) -> list[CellResult]:
-    """Assess every cell, several in parallel."""
+    cells: Sequence[Cell],
+    subject: Assessment,
+    randomness: Randomness,
+    progress: Progress,
+    n_threads: int,
+    show: Callable[[CellResult], None],
+    results: dict[int, CellResult],
+) -> None:
+    """Assess every cell that has no result, several in parallel, and add the results by number."""
     wanted, stopped = subject.wanted, Event()
-    results = {number: result_of(cell) for number, cell in enumerate(cells) if cell.problem}
     choices = randomness.choices.spawn(len(cells))
     progress(len(results), len(cells))
 
@@ -229,6 +263,7 @@ def _assess_cells(
 
     def note(number: int, result: CellResult) -> None:
         results[number] = result
+        show(result)
         progress(len(results), len(cells))
 
     with (
@@ -261,7 +296,6 @@ def _assess_cells(
             stopped.set()
             threads.shutdown(wait=False, cancel_futures=True)
             raise
-    return [results[number] for number in range(len(cells))]
 
 
 def _rows(cells: Sequence[Cell]) -> list[list[int]]:
@@ -274,12 +308,11 @@ def _rows(cells: Sequence[Cell]) -> list[list[int]]:
 
 
 def _show(number: int, cell: Cell, whole: OriginalRecords, bits: BitSource) -> ShownCell:
-    draws = [whole.masked(cell.tasks, bits) for _ in range(REPETITIONS)]
-    attributes = [attribute.scale.attribute for attribute in whole.attributes]
-    originals = [attribute.original for attribute in whole.attributes]
-    columns = zip(attributes, originals, draws[0], strict=True)
-    distorted = distortions_in(attributes, originals, draws)
-    return ShownCell(number, tuple(distribution(*triple) for triple in columns), tuple(distorted))
+    columns = [
+        distribution(attribute.scale.attribute, attribute.original, masked)
+        for attribute, masked in zip(whole.attributes, whole.masked(cell.tasks, bits), strict=True)
+    ]
+    return ShownCell(number, tuple(columns), tuple(distortions(whole, cell.tasks, bits)))
 
 
 def _about(
@@ -302,6 +335,7 @@ def _about(
         "own_rank_noises": {name: f"{noise:f}" for name, noise in grid.own_rank_noises},
         "repetitions": question.repetitions,
         "deep_repetitions": question.deep_repetitions,
+        "attacked": "all" if question.thorough else "useful",
         "known": list(question.known or table.schema.names),
         "intruders": [intruder.words for intruder in knowledge_of(table.schema.names, question.known)],
         "class": question.class_attribute,

@@ -31,7 +31,7 @@ from owner_node.masking.arrays import SystemBits
 from owner_node.masking.foreseen import Forecast
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask, mask_tasks
-from owner_node.risk.foresee import foresee
+from owner_node.risk.appraisal import foresee
 
 SHUFFLED = "shuffled"
 """For a table that is passed on: anyone who has seen the original file knows records by their place."""
@@ -63,7 +63,7 @@ class MaskJob:
 
     def foresee(self) -> Forecast:
         """Compute the expected effect of masking. It depends on the data, so it is for their owner alone."""
-        return foresee(*sampled(self.records, self.tasks), self.work.asked.policy)
+        return foresee(*sampled(self.records, self.tasks), self.work.asked.policy)[0]
 
 
 def prepare_mask(arguments: ReleaseArguments, data: LocalData, order: str = SHUFFLED) -> MaskJob:

@@ -145,12 +145,6 @@ class Forecast(Document):
                 {"attributes": list(self.no_better_than_means)},
             )
 
-    @property
-    def worth_less_than_means(self) -> bool:
-        """Whether all attributes together would be represented as well by their means."""
-        errors = [attribute.error for attribute in self.attributes if attribute.error is not None]
-        return bool(errors) and sum(errors) >= len(errors)
-
     def to_document(self) -> dict[str, Any]:
         """Return the document; all numbers are decimals."""
         return Document.to_document(self) | {"mean_sse_of_means": self.mean_sse_of_means}

@@ -102,6 +102,10 @@ class Decisions:
         """Return the canonical bytes of a session's plan, as `Sessions.plan` does."""
         return self._sessions.plan(session)
 
+    def attacks(self, session: Session) -> dict[str, Any] | None:
+        """Return what attacks found in a session's data, as `Sessions.attacks` does."""
+        return self._sessions.attacks(session)
+
     def summary(self, session: Session) -> dict[str, Any]:
         """Return a session for a list, without its plan: a list may have many."""
         lines = self._history.entries(session.aggregator, session.release)

@@ -109,6 +109,8 @@ class AttackPlan:
     """Numbers of the attributes that the first intruder infers."""
     draws: int = DRAWS
     """Draws that are attacked."""
+    enough: float = 1.0
+    """Share of persons whose re-identification ends the draws, once the confidence interval is above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +176,16 @@ def risks_of(
 ) -> tuple[Risk, ...]:
     """Mask several times, and attack the results."""
     by_attack: dict[tuple[str, str | None, str], list[AttackResult]] = {}
+    n_records, risks = people.members.n_records, list[Risk]()
     for _ in range(aims.draws):
         release = masked(tasks, people.members, randomness.bits)
         for knows, result in attacks_on(release, people, aims, randomness):
             check()
             by_attack.setdefault((result.attack, result.attribute, knows), []).append(result)
-    n_records = people.members.n_records
-    risks = [_risk(results, knows, n_records) for (_, _, knows), results in by_attack.items()]
+        risks = [_risk(results, knows, n_records) for (_, _, knows), results in by_attack.items()]
+        best = reidentified(risks)
+        if best is not None and best.rate.low > aims.enough:
+            break
     if SCALES in aims.attacks and (rates := distinguished_by_scales(people.members, tasks, randomness.bits)):
         rate = share(rates, LISTS * len(rates))
         risks.append(Risk(SCALES, rate, 0.5, LISTS * len(rates), WORDS[SCALES].meaning))

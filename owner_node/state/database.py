@@ -82,7 +82,7 @@ _SESSIONS = (
     "CREATE TABLE plans (digest TEXT PRIMARY KEY, plan BLOB NOT NULL)",
     # deadline: until when the aggregator waits for a consent. refusal: the answer to a repeated question.
     # fragment_certificate: the chain that the fragment was signed with; the key may be renewed later.
-    # forecast: expected effect of masking on the owner's own data, never disclosed.
+    # forecast, attacks: expected effect of masking on the owner's own data, never disclosed.
     # release_key: derived from the linkage key of that generation, for this release alone.
     """CREATE TABLE sessions (
         aggregator TEXT NOT NULL, release TEXT NOT NULL, state TEXT NOT NULL, dataset TEXT NOT NULL,
@@ -101,6 +101,7 @@ _SESSIONS = (
         answered INTEGER NOT NULL DEFAULT 0,
         epsilon TEXT NOT NULL DEFAULT '',
         kept_digest TEXT NOT NULL DEFAULT '',
+        attacks TEXT NOT NULL DEFAULT '',
         PRIMARY KEY (aggregator, release))""",
 )
 _ROUNDS = (
@@ -157,7 +158,12 @@ class OwnerDatabase(SqliteDatabase):
     """
 
     schema = (*_LEDGER, *_HISTORY, *_SESSIONS, *_ROUNDS, *_DAEMON, *_KEYS)
-    migrations = (("ALTER TABLE ledger ADD COLUMN delta TEXT",), _ROUNDS, _LEDGER_WITH_ROUNDS)
+    migrations = (
+        ("ALTER TABLE ledger ADD COLUMN delta TEXT",),
+        _ROUNDS,
+        _LEDGER_WITH_ROUNDS,
+        ("ALTER TABLE sessions ADD COLUMN attacks TEXT NOT NULL DEFAULT ''",),
+    )
 
     def __init__(self, state_dir: Path, *, make: bool = True) -> None:
         super().__init__(state_dir / FILE_NAME, create=make)

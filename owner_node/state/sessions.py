@@ -1,5 +1,6 @@
 """The owner's sessions in owner.db: the state needed to resume after a crash, or to repeat an answer."""
 
+import json
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -207,23 +208,31 @@ class Sessions:
         rows = self._db.rows("SELECT plan FROM plans WHERE digest = ?", (plan_digest,))
         return bytes(rows[0]["plan"]) if rows else None
 
-    def foresee(
+    def attacks(self, session: Session) -> dict[str, Any] | None:
+        """Return what attacks found when the session's data were appraised; None if nobody tried them."""
+        rows = self._db.rows(
+            "SELECT attacks FROM sessions WHERE aggregator = ? AND release = ?",
+            (session.aggregator, session.release),
+        )
+        with self._db.decoding():
+            return json.loads(rows[0]["attacks"]) if rows and rows[0]["attacks"] else None
+
+    def appraise(
         self,
         tx: Transaction,
         session: Session,
         *,
         source_digest: str,
-        n_records: int | None,
+        n_records: int,
         forecast: str,
-    ) -> Session:
+        attacks: dict[str, Any] | None,
+    ) -> None:
         """Store the appraisal of an undecided session's data; it replaces an earlier one.
 
         Args:
-            n_records: Exact number of records; None if the data cannot be used.
-            forecast: Forecast of masking; empty if the data cannot be used.
-
-        Returns:
-            The session as stored.
+            n_records: Exact number of records.
+            forecast: Forecast of masking; empty where no record leaves.
+            attacks: What attacks find; None where no record leaves.
         """
         stored = self.get(session.aggregator, session.release)
         if stored is None or stored.state not in UNDECIDED or not tx.in_transaction:
@@ -231,9 +240,11 @@ class Sessions:
         appraisal: dict[str, Any] = {
             "source_digest": source_digest, "n_records": n_records, "forecast": forecast,
         }  # fmt: skip
-        if all(getattr(stored, name) == value for name, value in appraisal.items()):
-            return stored
-        return self._store(tx, replace(stored, **appraisal), appraisal)
+        self._store(tx, replace(stored, **appraisal), appraisal)
+        tx.execute(
+            "UPDATE sessions SET attacks = ? WHERE aggregator = ? AND release = ?",
+            (json.dumps(attacks, allow_nan=False) if attacks else "", stored.aggregator, stored.release),
+        )
 
     def begin_answer(self, tx: Transaction, session: Session) -> Session:
         """Store that a session is asked to link; idempotent."""
@@ -260,6 +271,11 @@ class Sessions:
         where = f"WHERE answered AND aggregator = ? AND dataset IN ({names})"
         where += f" AND (state NOT IN ({final}) OR updated > ?)"
         return tuple(self._select(where, (aggregator, *datasets, *sorted(FINAL), since.isoformat())))
+
+    def sealed(self, dataset: str, most: int) -> tuple[Session, ...]:
+        """Return the sessions that have sealed fragments of a data set, at most `most`, newest first."""
+        where = "WHERE dataset = ? AND fragment_digest != '' ORDER BY created DESC LIMIT ?"
+        return tuple(self._select(where, (dataset, str(most))))
 
     def aggregator_chain(self, aggregator: str) -> bytes | None:
         """Return the certificate chain (PEM) that an aggregator signed its newest kept plan with."""

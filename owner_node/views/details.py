@@ -23,7 +23,7 @@ from common.words.numbers import (
     percent_text,
 )
 from owner_node.release.request_view import shown_records
-from owner_node.views.verdict import trial_rows
+from owner_node.views.verdict import attack_rows
 
 
 def plan_sections(document: Mapping[str, Any]) -> list[Section]:
@@ -223,19 +223,22 @@ def attribute_table(attributes: list[dict[str, Any]], forecast: Mapping[str, Any
     )  # fmt: skip
 
 
-def trial_sections(trial: Mapping[str, Any] | None) -> list[Section]:
-    """Return what attacks find in a trial of a plan, and how masking changes single attributes.
+def attack_sections(document: Mapping[str, Any]) -> list[Section]:
+    """Return what attacks found, and how masking changes single attributes; empty if nobody tried them.
 
     Args:
-        trial: The trial, as `owner_node.views.plan.preview_of` returns it; without one there are no sections.
+        document: From `owner_node.views.plan.plan_document`.
     """
-    if not trial or "problem" in trial:
+    attacks = document.get("attacks")
+    if not attacks:
         return []
-    n_others, bare = trial["others_attributes"], trial["risks_without_rank_noise"]
+    title = "Every attack, by intruders who know attributes"
+    if "problem" in attacks:
+        return [Listing(title, [f"This plan was not attacked: {attacks['problem']}."])]
+    n_others, bare = attacks["others_attributes"], attacks["risks_without_rank_noise"]
     of_bare = ("without rank noise",) if bare else ()
-    attacks = SectionTable(
-        "Every attack, by intruders who know attributes"
-        f"{' of this owner' if n_others else ''} of everybody; known only here",
+    found = SectionTable(
+        f"{title}{' of this owner' if n_others else ''} of everybody; known only here",
         ("attack", "right about", "without the release", "what it means", *of_bare, "from", "to"),
         [
             (
@@ -247,12 +250,12 @@ def trial_sections(trial: Mapping[str, Any] | None) -> list[Section]:
                 percent_text(row["low"]),
                 percent_text(row["high"]),
             )
-            for row in trial_rows(trial)
+            for row in attack_rows(attacks)
         ],
         [
             "Tried on this owner's data, with noise drawn for this only.",
             "“Right about” is the share of targets; from and to is its 95 % confidence interval.",
-            *_remarks(trial),
+            *_remarks(attacks),
         ],
     )
     changed = [
@@ -264,11 +267,11 @@ def trial_sections(trial: Mapping[str, Any] | None) -> list[Section]:
             _change(distortion["most_frequent"]),
             "distorted" if distortion["distorted"] else "",
         )
-        for distortion in trial.get("distortions", ())
+        for distortion in attacks["distortions"]
     ]
     title = "How masking changes single attributes, averaged over a few draws"
     columns = ("attribute", "mean", "zeros", "most frequent value", "its share", "")
-    return [attacks, *([SectionTable(title, columns, changed)] if changed else [])]
+    return [found, SectionTable(title, columns, changed)]
 
 
 def _share(share: float | None) -> str:
@@ -279,14 +282,14 @@ def _change(share: Mapping[str, Any]) -> str:
     return f"{percent_text(share['before'])} → {percent_text(share['after'])}"
 
 
-def _remarks(trial: Mapping[str, Any]) -> Iterator[str]:
-    if "sampled" in trial:
-        yield f"{trial['sampled']}."
-    if n_others := trial["others_attributes"]:
+def _remarks(attacks: Mapping[str, Any]) -> Iterator[str]:
+    if attacks["sampled"]:
+        yield f"{attacks['sampled']}."
+    if n_others := attacks["others_attributes"]:
         yield (
             f"The other owners have {n_others} more attributes of the same people in this release: anyone "
             "who also knows those finds more."
         )
-    n_inferred = sum(risk["attack"] == "inference" for risk in trial["risks"])
-    if 0 < n_inferred < trial["attributes"]:
-        yield f"Guessing was tried for {n_inferred} of {trial['attributes']} attributes, chosen at random."
+    n_inferred = sum(risk["attack"] == "inference" for risk in attacks["risks"])
+    if 0 < n_inferred < attacks["attributes"]:
+        yield f"Guessing was tried for {n_inferred} of {attacks['attributes']} attributes, chosen at random."

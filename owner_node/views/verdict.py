@@ -1,8 +1,8 @@
 """The verdict on a plan for its owner: one document, which text, pages, the decision and `--json` show.
 
 It knows one intruder, the one that the policy expects (`known`), and one figure for it: the one that is
-stored with the plan (`owner_node.views.appraisal`). Attacks by others come from a trial of the
-plan. They are named as others, and no limit of the policy speaks of them.
+stored with the plan (`owner_node.views.appraisal`). Other intruders, whose attacks are stored with it too,
+are named as others: no limit of the policy speaks of them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -103,14 +103,11 @@ def unusable_text(problem: str) -> str:
     )
 
 
-def verdict_of(
-    plan: Mapping[str, Any], policy: PolicyConfig, preview: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def verdict_of(plan: Mapping[str, Any], policy: PolicyConfig) -> dict[str, Any]:
     """Return what a plan comes down to.
 
     Args:
-        plan: The plan, as `request_view` returns it.
-        preview: The trial of the plan, as `owner_node.views.plan.preview_of` returns it; None without one.
+        plan: The plan, as `request_view` returns it, with `problem` and `attacks` where they are known.
 
     Returns:
         `{unusable, exceeded, attributes, records, co_owners, unchanged, intruder, others, mostly_lost,
@@ -131,7 +128,7 @@ def verdict_of(
         "unchanged": None if forecast is None else _unchanged_part(forecast, n, len(names)),
         "intruder": _intruder(forecast, names, policy, persons),
         "others": sorted(
-            (_other(risk, persons) for risk in other_linking(preview)),
+            (_other(risk, persons) for risk in other_linking(plan.get("attacks"))),
             key=lambda other: other["share"],
             reverse=True,
         ),
@@ -238,13 +235,14 @@ def _judgement(most: Decimal | None, *, kept: bool | None, unsure: bool) -> str:
     )
 
 
-def other_linking(preview: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
-    """Yield the best linking of every other intruder that a trial tried, as `risks` of `preview_of`."""
-    trial = preview or {}
-    tried = [risk for risk in trial.get("risks", ()) if risk["attack"] in LINKING and risk["knows"]]
-    for knows in dict.fromkeys(risk["knows"] for risk in tried if risk["knows"] != trial["expected"]):
+def other_linking(attacks: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
+    """Yield the best linking of every intruder except the expected one."""
+    if not attacks or "problem" in attacks:
+        return
+    tried = [risk for risk in attacks["risks"] if risk["attack"] in LINKING]
+    for knows in dict.fromkeys(risk["knows"] for risk in tried if risk["knows"] != attacks["expected"]):
         yield best_linking(tried, knows)
-    yield from trial.get("risks_with_earlier", ())
+    yield from attacks["risks_with_earlier"]
 
 
 def best_linking(risks: Iterable[Mapping[str, Any]], knows: str) -> Mapping[str, Any]:
@@ -278,19 +276,17 @@ def without_release(risk: Mapping[str, Any]) -> float:
     return max(float(risk["baseline"]), float(risk["control"]["mean"]) if risk["control"] else 0.0)
 
 
-def trial_rows(trial: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Return every attack of a trial for people: of those that re-identify, the best one by each intruder.
+def attack_rows(attacks: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return every attack for people: of those that re-identify, the best one by each intruder.
 
     Args:
-        trial: The trial, as `owner_node.views.plan.preview_of` returns it; without one there are no rows.
+        attacks: The result of `owner_node.risk.appraisal.attack`.
 
     Returns:
         `{name, attack, share, low, high, without, without_rank_noise, means}` each; `without_rank_noise` is
         the share of the same attack on a release without rank noise, null where that was not tried.
     """
-    if not trial or "problem" in trial:
-        return []
-    risks, bare = trial["risks"], trial["risks_without_rank_noise"] or ()
+    risks, bare = attacks["risks"], attacks["risks_without_rank_noise"] or ()
     same: Mapping[str, Any]
     rows = []
     for knows in dict.fromkeys(risk["knows"] for risk in risks if risk["knows"]):
@@ -298,7 +294,7 @@ def trial_rows(trial: Mapping[str, Any] | None) -> list[dict[str, Any]]:
         rows.append(_row(name, best_linking(risks, knows), best_linking(bare, knows)))
     rows += [
         _row(f"re-identified by one who knows {knows_text(risk['knows'])}", risk, {})
-        for risk in trial["risks_with_earlier"]
+        for risk in attacks["risks_with_earlier"]
     ]
     for risk in (other for other in risks if not other["knows"]):
         key = risk["attack"], risk["attribute"]

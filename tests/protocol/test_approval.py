@@ -18,7 +18,6 @@ from owner_node.state.answers import RefusedBeforeError
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
 from owner_node.views.appraisal import appraise
-from owner_node.views.plan import with_trial
 from owner_node.views.verdict import verdict_of
 from tests.fakes.offering import Offering
 
@@ -251,7 +250,8 @@ def test_the_reason_of_an_end_is_one_line(offering: Offering, capsys: pytest.Cap
     offering.node.close("r1", "cancelled", "because\nWhat is promised\n- all", "")
     view = request_view(session(offering), plan, offering.config, None)
     view |= {"verdict": verdict_of(view, offering.config.policy)}
-    show_request({**view, "budget": "cohort", "rule": "", "approval": None, "approvers": 1}, details=True)
+    shown = {"budget": "cohort", "rule": "", "approval": None, "approvers": 1, "attacks": None}
+    show_request({**view, **shown}, details=True)
     lines = capsys.readouterr().out.splitlines()
     assert lines.count("What is promised") == 1
     assert any("because\\nWhat is promised" in line for line in lines)
@@ -268,8 +268,10 @@ def test_a_request_is_one_page(offering):
     alone = {"baseline": 0.01, "control": None}
     risk = {"attack": "likelihood", "knows": "any 3", "rate": {"mean": 0.25, "low": 0.2, "high": 0.3}} | alone
     earlier = risk | {"knows": "all, with 2 earlier releases", "rate": {"mean": 0.093, "low": 0, "high": 1}}
-    preview = {"expected": "all", "risks": [risk], "risks_with_earlier": [earlier]}
-    document = with_trial(document | {"verdict": None}, offering.config, preview)
+    document["attacks"] = {
+        "expected": "all", "risks": [risk], "risks_with_earlier": [earlier], "distortions": [], "sampled": "",
+    }  # fmt: skip
+    document["verdict"] = verdict_of(document, offering.config.policy)
     lines = brief(document)
     assert len(lines) <= 25
     assert max(map(len, lines)) <= 80

@@ -233,8 +233,8 @@ def test_another_plan_is_not_approved(cluster):
     assert shown["plan_digest"] == ask(cluster, "aggregator", "show", "other")[1]["plan_digest"]
     # The plan was tried on the data for the person who decides, and its noise was for nothing else. The
     # policy's intruder has one figure, that of the verdict.
-    linking = [each for each in shown["preview"]["risks"] if each["attack"] in LINKING]
-    assert [each["knows"] for each in linking].count(shown["preview"]["expected"]) == 1
+    linking = [each for each in shown["attacks"]["risks"] if each["attack"] in LINKING]
+    assert [each["knows"] for each in linking].count(shown["attacks"]["expected"]) == 1
     assert approve(cluster, "other", "--digest", shown["plan_digest"][:12])[0] == ExitCode.DONE
     check_published(cluster, command, "other")
 

@@ -53,7 +53,7 @@ def asked(cluster: LocalCluster, release: str, **options: str) -> tuple[Popen[st
     """Start a release; return its command and the plan that the person at owner a sees."""
     command = start_release(cluster, release, **options)
     cluster.owner("a").wait_for("waiting for a person", release=release)
-    code, plan = ask(cluster, "owner-node", "show", release, "--no-preview", owner="a")
+    code, plan = ask(cluster, "owner-node", "show", release, owner="a")
     assert code == ExitCode.DONE, plan
     return command, plan
 

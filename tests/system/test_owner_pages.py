@@ -173,7 +173,7 @@ def test_every_page_is_accessible_on_a_telephone(cluster, pages):
     cluster.owner("harbour").wait_for("waiting for a person", release="waits")
     waits = f"/plans/{AGGREGATOR}/waits"
     for path in (
-        "/", waits, f"{waits}/trial", f"/plans/{AGGREGATOR}/stay", "/ledger", "/history", "/data",
+        "/", waits, f"/plans/{AGGREGATOR}/stay", "/ledger", "/history", "/data",
         "/data/patients", "/explore", "/explore/running", "/connections", "/connections/check-up",
     ):  # fmt: skip
         check(page, path)

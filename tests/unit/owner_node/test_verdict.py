@@ -9,7 +9,7 @@ import pytest
 from owner_node.config import PolicyConfig
 from owner_node.masking.foreseen import AttributeForecast, Forecast, Reidentification
 from owner_node.risk.attacks import WORDS
-from owner_node.views.verdict import knows_text, limits_of, trial_rows, verdict_of
+from owner_node.views.verdict import attack_rows, knows_text, limits_of, verdict_of
 
 D = Decimal
 NAMES = ("age", "alcohol", "density")
@@ -38,7 +38,7 @@ def plan(forecast: Forecast | None = FORECAST, **other):
 
 
 def risk(knows, mean, attack="likelihood", attribute=None, without=0.0001):
-    """Return a risk of a trial."""
+    """Return what one attack found."""
     rate = {"mean": mean, "low": mean / 2, "high": 2 * mean}
     return {
         "attack": attack, "rate": rate, "baseline": without, "control": None, "targets": 100, "meaning": "",
@@ -46,7 +46,7 @@ def risk(knows, mean, attack="likelihood", attribute=None, without=0.0001):
     }  # fmt: skip
 
 
-PREVIEW = {
+ATTACKS = {
     "expected": "alcohol, density",
     "risks": [risk("alcohol, density", 0.0081), risk("all", 0.1), risk("", 0.4, "interval", without=0.1)],
     "risks_with_earlier": [risk("all, with 1 earlier release", 0.207)],
@@ -58,7 +58,7 @@ PREVIEW = {
 def test_one_intruder_one_figure_one_judgement(known) -> None:
     """The policy's intruder is judged, by the stored figure; an intruder who finds more is another one."""
     policy = PolicyConfig(known=known, max_reidentified=D("0.05"), approval="manual")
-    found = verdict_of(plan(), policy, PREVIEW)
+    found = verdict_of(plan(attacks=ATTACKS), policy)
     assert (found["intruder"]["share"], found["intruder"]["kept"]) == (D("0.0081"), True)
     assert (found["intruder"]["number"], found["intruder"]["of"]) == (146, 18_000)
     (limit,) = [each for each in found["limits"] if each["rule"] == "max_reidentified"]
@@ -142,7 +142,7 @@ def test_every_attack_says_what_it_means() -> None:
     """Better than without the release, not measurably, or worse: each has a line."""
     for attack, words in WORDS.items():
         means = [
-            trial_rows(PREVIEW | {"risks": [risk("", mean, attack, without=0.5)], "risks_with_earlier": []})[
+            attack_rows(ATTACKS | {"risks": [risk("", mean, attack, without=0.5)], "risks_with_earlier": []})[
                 0
             ]
             for mean in (1.0 + 1e-9, 0.5, 0.1)

@@ -4,6 +4,8 @@ import hashlib
 import json
 import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 
@@ -73,7 +75,27 @@ def test_table_and_advice(folder, capsys):
     assert noises == ["0", "0.03", "0.1", "0.3"]
     assert "recommended" in out or "No setting here is worth releasing" in out
     assert "settings: 4 of 4" in err
-    assert "settings" not in out
+    assert "settings:" not in out
+    assert err.count("auto, ε = 2, k = 5, rank noise ") == err.count(": mean SSE ") >= 4
+
+
+def test_what_was_done_before_ctrl_c_is_shown(folder, capsys, monkeypatch):
+    """The settings that were assessed are in the table, the others are named; the exit code says it."""
+
+    @contextmanager
+    def interrupted(*_: object, **__: object) -> Iterator[Callable[[int, int], None]]:
+        def progress(done: int, _of: int) -> None:
+            if done:
+                raise KeyboardInterrupt
+
+        yield progress
+
+    monkeypatch.setattr("owner_node.cli.explore.progress_bar", interrupted)
+    code, out, _ = ask(capsys)
+    assert code == 130
+    shown = [line.split() for line in out.splitlines() if line.startswith("auto")]
+    assert [line[4] == "–" for line in shown].count(False) == 1
+    assert "not possible: the exploration was interrupted before it was tried" in out
 
 
 def test_rank_noise_of_one_attribute(folder, capsys):

@@ -8,7 +8,7 @@ from tests.fakes.owner_console import owner_console
 
 pytestmark = pytest.mark.needs("chromium")
 PAGES = (
-    "/", "/plans/hub/r1", "/plans/hub/r1/trial", "/plans/hub/r1/decision", "/ledger", "/history", "/data",
+    "/", "/plans/hub/r1", "/plans/hub/r1/decision", "/ledger", "/history", "/data",
     "/data/cohort", "/explore", "/explore/running", "/connections", "/connections/check-up",
 )  # fmt: skip
 
@@ -37,7 +37,7 @@ def test_every_page_is_accessible_and_asks_only_this_console(served):
     [
         ("/plans/hub/r1", "This organisation's limits", 2),
         ("/plans/hub/r1", "How every attribute is masked", 2),
-        ("/plans/hub/r1/trial", "Every attack", 3),
+        ("/plans/hub/r1", "Every attack", 3),
         ("/plans/hub/r1/decision", "This organisation's limits", 2),
         ("/ledger", "Charges", 2),
         ("/data", "As ", 2),

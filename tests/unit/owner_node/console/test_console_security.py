@@ -53,7 +53,7 @@ def events(console: OwnerConsole) -> list[str]:
 @pytest.mark.parametrize(
     "path",
     [
-        "/", PLAN, f"{PLAN}/trial", "/ledger", "/history", "/data", "/data/cohort", "/explore",
+        "/", PLAN, "/ledger", "/history", "/data", "/data/cohort", "/explore",
         "/explore/running", "/explore/kept/0123456789abcdef", "/connections", "/connections/check-up",
     ],
 )  # fmt: skip

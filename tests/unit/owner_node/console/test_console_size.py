@@ -19,11 +19,11 @@ PAGES = (
 
 @pytest.fixture(scope="module")
 def console(tmp_path_factory):
-    """A console over a thousand releases; somebody is signed in, and has seen a page."""
+    """A console over a thousand releases; somebody is signed in, and has seen the list and the plan."""
     with owner_console(tmp_path_factory.mktemp("console")) as made:
         add_published(made.offering.records, RELEASES)
         made.sign_in()
-        assert made.ask("GET", "/").status == 200
+        assert made.ask("GET", "/").status == made.ask("GET", "/plans/hub/r1").status == 200
         yield made
 
 

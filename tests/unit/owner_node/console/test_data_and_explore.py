@@ -162,13 +162,8 @@ def test_only_kept_explorations_are_served(console, name):
     assert console.ask("POST", f"/explore/kept/{quote(name)}/delete", form).status in (400, 404)
 
 
-def test_a_trial_that_failed_is_made_again(console):
-    """The page says why in one line; once the file is back, the next look tries the plan."""
-    source = console.offering.source
-    kept = source.rename(source.with_suffix(".away"))
-    page = ended(console, "/plans/hub/r1/trial")
-    assert "cannot be used" in page
-    assert "cohort.csv: " in page
-    assert "\\n" not in page
-    kept.rename(source)
-    assert "Every attack" in ended(console, "/plans/hub/r1/trial")
+def test_every_attack_is_on_the_page_of_a_plan(console):
+    """The attacks of the one appraisal, those of other intruders too, stand where the decision is made."""
+    page = ended(console, "/plans/hub/r1")
+    assert "Every attack" in page
+    assert "Other intruders" in page

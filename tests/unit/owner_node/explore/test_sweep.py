@@ -1,9 +1,11 @@
 """A sweep: sorted once, equal to masking record by record, and the same again with the same seed."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from common.model.schema import (
 )
 from common.progress import StepStoppedError
 from owner_node.explore import sweep
+from owner_node.explore.advice import USEFUL
 from owner_node.explore.assessment import (
     ALL_MEASURES,
     PMSE,
@@ -26,17 +29,17 @@ from owner_node.explore.assessment import (
     GridSetting,
     plan_cell,
 )
-from owner_node.explore.results import FORMAT
-from owner_node.explore.sweep import ExploredTable, ExploreRequest, explore
+from owner_node.explore.results import FORMAT, Results
+from owner_node.explore.sweep import INTERRUPTED, ExploredTable, ExploreRequest, explore
 from owner_node.masking.arrays import Purpose
 from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.lists import ReleasedList
 from owner_node.masking.mechanisms import SumMechanism
 from owner_node.masking.tasks import AttributeTask, mechanism_of
-from owner_node.risk.attacks import ATTACKS
+from owner_node.risk.attacks import ATTACKS, MaskedRecords
 from owner_node.risk.draws import Draw, SortedAttribute, released_lists
 from owner_node.risk.measures import attribute_sse, mean_sse
-from owner_node.risk.trials import CONTROL_SHARE, Randomness
+from owner_node.risk.trials import CONTROL_SHARE, Randomness, masked
 from owner_node.risk.utility import UNCHANGED, OriginalRecords, measure
 from owner_node.values.taxonomy import read_hierarchy, taxonomy_of
 from tests.fakes.bits import SeededBits
@@ -289,6 +292,54 @@ def test_rank_noise_protects_who_is_who():
     grid = Grid((Decimal(4),), (10,), ("idp-joint",), (Decimal(0), Decimal("0.2")))
     without, with_noise = explored(ExploreRequest(grid, 1, 2, (), ("structure",)))["cells"]
     assert with_noise["risks"][0]["rate"]["mean"] < without["risks"][0]["rate"]["mean"] / 2
+
+
+def test_attacks_run_on_useful_settings():
+    """What nobody would release is not attacked; without a useful setting the one with least error is."""
+    grid = Grid((Decimal("0.001"), Decimal(50)), (10,), ("idp-joint",))
+    question = ExploreRequest(grid, 1, 3, (), ("linkage",), thorough=False)
+    useless, useful = explored(question)["cells"]
+    assert (useless["risks"], len(useful["risks"])) == ([], 1)
+    assert useless["mean_sse"]["mean"] > USEFUL * 0.25 > useful["mean_sse"]["mean"]
+    grid = Grid((Decimal("0.001"), Decimal("0.002")), (10,), ("idp-joint",))
+    cells = explored(replace(question, grid=grid))["cells"]
+    (attacked,) = [cell for cell in cells if cell["risks"]]
+    assert attacked["mean_sse"]["mean"] == min(cell["mean_sse"]["mean"] for cell in cells)
+
+
+def test_a_draw_that_is_unsafe_is_enough(monkeypatch):
+    """A setting that one draw shows to be unsafe is attacked no further, and others in all draws."""
+    draws: list[Decimal] = []
+
+    def counted(tasks: Sequence[AttributeTask], *rest: Any) -> MaskedRecords:
+        draws.append(tasks[0].epsilon)
+        return masked(tasks, *rest)
+
+    monkeypatch.setattr("owner_node.risk.trials.masked", counted)
+    grid = Grid((Decimal("0.001"), Decimal(50)), (10,), ("idp-joint",))
+    explored(ExploreRequest(grid, 1, 3, (), ("linkage",)))
+    assert len(draws) == 6
+    draws.clear()
+    explored(ExploreRequest(grid, 1, 3, (), ("linkage",), thorough=False))
+    assert len(draws) == 1
+
+
+def test_ctrl_c_keeps_what_was_assessed():
+    """The settings that are done are results; before the first there is nothing to keep."""
+
+    def interrupt(least: int) -> Results:
+        def progress(done: int, _of: int) -> None:
+            if done >= least:
+                raise KeyboardInterrupt
+
+        randomness = Randomness(SeededBits(1), np.random.default_rng(1))
+        return explore(table(), QUICK, ABOUT, randomness, progress, 1)
+
+    done, *others = interrupt(1).cells
+    assert done.mean_sse is not None
+    assert {cell.problem for cell in others} == {INTERRUPTED}
+    with pytest.raises(KeyboardInterrupt):
+        interrupt(0)
 
 
 def test_what_is_impossible_is_said_cell_by_cell():

@@ -13,9 +13,9 @@ import numpy as np
 from common.arrays import Int64Array
 from common.model.schema import Attribute
 from common.words.numbers import number_text, percent_text
-from owner_node.masking.engine import MemoryEngine
-from owner_node.masking.mask import mask_table
+from owner_node.masking.arrays import BitSource
 from owner_node.masking.tasks import AttributeTask
+from owner_node.risk.utility import OriginalRecords
 
 REPETITIONS = 3
 """Draws that every number is averaged over."""
@@ -27,33 +27,20 @@ SPREAD_SHARE = 0.05
 """And any mean that changes by this share of the standard deviation."""
 
 
-def distortions(records: MemoryEngine, tasks: Sequence[AttributeTask]) -> list[dict[str, Any]]:
-    """Mask a few times, and compare with the original records; arguments as in `mask_table`."""
-    names = [task.attribute.name for task in tasks]
-    tables = [mask_table(records, tasks) for _ in range(REPETITIONS)]
-    draws = [[table[name] for name in names] for table in tables]
-    return distortions_in(
-        [task.attribute for task in tasks], [records.columns[name] for name in names], draws
-    )
-
-
-def distortions_in(
-    attributes: Sequence[Attribute], original: Sequence[Int64Array], draws: Sequence[Sequence[Int64Array]]
+def distortions(
+    whole: OriginalRecords, tasks: Sequence[AttributeTask], bits: BitSource
 ) -> list[dict[str, Any]]:
-    """Compare means, zeros and most frequent values.
-
-    Args:
-        original: Original values by attribute, `(n_records,)` each, in resolution units.
-        draws: Masked values of several draws, by attribute, the same.
+    """Mask a few times, and compare means, zeros and most frequent values with the original ones.
 
     Returns:
         For every attribute `{name, mean, zeros, most_frequent, distorted}`: `mean` and `zeros` are
         `{before, after}`, or null where the attribute has none; `most_frequent` is `{value, before, after}`;
         `distorted` names what is flagged.
     """
+    draws = [whole.masked(tasks, bits) for _ in range(REPETITIONS)]
     return [
-        _of_attribute(attribute, before, [draw[number] for draw in draws])
-        for number, (attribute, before) in enumerate(zip(attributes, original, strict=True))
+        _of_attribute(attribute.scale.attribute, attribute.original, columns)
+        for attribute, *columns in zip(whole.attributes, *draws, strict=True)
     ]
 
 

@@ -1,4 +1,4 @@
-"""A plan that waits for a person is tried on the data it asks for, and that changes nothing."""
+"""A plan that waits is attacked on the data it asks for, once, and every view shows what is stored."""
 
 import json
 import logging
@@ -11,23 +11,26 @@ from typing import Any
 import numpy as np
 import pytest
 
+from common.cli.sections import show as show_sections
 from common.log import JsonFormatter
 from common.model.schema import Attribute, AttributeType, Schema, TaxonomyMethod
 from common.planning.arguments import parse_arguments
 from common.planning.planner import make_plan
 from common.trust.identity import Party, PartyKind
-from owner_node.cli.requests import show_preview
 from owner_node.config import PolicyConfig
 from owner_node.config.engine import EngineKind, OwnerEngineSection
-from owner_node.explore import preview as trial
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.engine import MemoryEngine
+from owner_node.masking.foreseen import Forecast, as_share
 from owner_node.masking.tasks import AttributeTask
+from owner_node.risk import appraisal as risk
+from owner_node.risk.attacks import LINKING
 from owner_node.risk.trials import Randomness
 from owner_node.state.sessions import Session
 from owner_node.values.taxonomy import Taxonomy
+from owner_node.views.appraisal import appraise
+from owner_node.views.details import attack_sections
 from owner_node.views.earlier import released_plans, released_tasks
-from owner_node.views.plan import preview_of
 from tests.fakes.offering import DOMAIN, N_RECORDS, Offering
 
 
@@ -54,6 +57,19 @@ def session(offering: Offering) -> Session:
     return found
 
 
+def appraised(offering: Offering) -> dict[str, Any]:
+    """Let a person look; return what is stored of the attacks."""
+    assert appraise(session(offering), offering.config) == ""
+    found = offering.records.sessions.attacks(session(offering))
+    assert found is not None
+    return found
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print attacks and distortions as a person reads them."""
+    show_sections(attack_sections({"attacks": found}))
+
+
 def lines(offering: Offering) -> tuple[int, int]:
     """How much is in ledger and history."""
     return len(list(offering.records.ledger.entries())), len(list(offering.records.history.entries()))
@@ -62,20 +78,34 @@ def lines(offering: Offering) -> tuple[int, int]:
 def test_a_plan_that_waits_is_tried(offering, capsys):
     """Error and attacks are there, beside their baselines; ledger and history stay as they were."""
     before = lines(offering)
-    found = preview_of(session(offering), offering.config)
-    assert found is not None
-    json.dumps(found, allow_nan=False)
-    assert found["mean_sse"]["mean"] > 0
+    found = appraised(offering)
     attacks = {each["attack"] for each in found["risks"]}
     assert {"unchanged-values", "likelihood", "interval"} <= attacks
     assert lines(offering) == before
-    show_preview(found)
+    show(found)
     printed = capsys.readouterr().out
     assert "without the release" in printed
     assert "How masking changes single attributes" in printed
     assert "re-identified by one who knows all attributes" in printed
     assert "attributes of this owner" not in printed
     assert found["risks_with_earlier"] == []
+
+
+def test_a_plan_is_attacked_once(offering, monkeypatch):
+    """The same data keep every figure, however often somebody looks; the expected intruder has one figure."""
+    found = appraised(offering)
+    forecast = Forecast.from_text(session(offering).forecast)
+    monkeypatch.setattr("owner_node.views.appraisal.attack", None)
+    monkeypatch.setattr("owner_node.views.appraisal.foresee", None)
+    assert appraised(offering) == found
+    assert Forecast.from_text(session(offering).forecast) == forecast
+    (expected,) = [
+        each for each in found["risks"] if each["attack"] in LINKING and each["knows"] == found["expected"]
+    ]
+    assert as_share(expected["rate"]["mean"]) == forecast.reidentified
+    offering.write_source(seed=2)
+    with pytest.raises(TypeError):
+        appraise(session(offering), offering.config)
 
 
 def test_with_what_was_released_before(offering, capsys):
@@ -85,12 +115,11 @@ def test_with_what_was_released_before(offering, capsys):
         for release, digest in (("r2", ""), ("r3", "ab"), ("r4", "cd")):
             opened = offering.records.sessions.open(tx, "hub", release, "cohort")
             offering.records.sessions.update(tx, opened, plan_digest=now.plan_digest, fragment_digest=digest)
-    found = preview_of(now, offering.config)
-    assert found is not None
+    found = appraised(offering)
     (earlier,) = found["risks_with_earlier"]
     assert earlier["knows"] == "all, with 2 earlier releases"
     assert earlier["rate"]["mean"] > earlier["baseline"]
-    show_preview(found)
+    show(found)
     assert "with 2 earlier releases" in " ".join(capsys.readouterr().out.split())
     dataset = offering.config.dataset("cohort")
     plans = released_plans(offering.config, "cohort")
@@ -120,43 +149,39 @@ def test_of_a_vertical_plan_it_is_this_owners_part(tmp_path, capsys):
         version="0.1.0",
     )
     assert made.node.invitations.consent("r1", plan.digest, made.offer(plan)) is None
-    found = preview_of(session(made), made.config)
+    found = appraised(made)
     made.records.db.close()
-    assert found is not None
     assert found["others_attributes"] == 3
-    show_preview(found)
+    show(found)
     printed = capsys.readouterr().out
     assert "attributes of this owner" in " ".join(printed.split())
     assert "3 more attributes" in printed
 
 
-def test_only_what_waits_is_tried(offering):
-    """A release that has ended is shown without."""
+def test_only_what_waits_is_attacked(offering):
+    """No data are loaded for a release that has ended."""
     offering.node.close("r1", "cancelled", "", "")
-    assert preview_of(session(offering), offering.config) is None
+    assert appraise(session(offering), offering.config) == ""
+    assert offering.records.sessions.attacks(session(offering)) is None
 
 
 def test_what_cannot_be_tried_is_shown_all_the_same(offering, capsys, monkeypatch):
     """Too many values, and data that cannot be loaded, are said in a line; the plan is still shown."""
-    monkeypatch.setattr("owner_node.explore.preview.MOST_EFFORT", 1)
-    found = preview_of(session(offering), offering.config)
-    assert found is not None
+    monkeypatch.setattr("owner_node.risk.appraisal.MOST_EFFORT", 1)
+    found = appraised(offering)
     assert "owner-node explore" in found["problem"]
-    monkeypatch.undo()
+    show(found)
+    assert "was not attacked" in capsys.readouterr().out
     Path(offering.config.dataset("cohort").source).unlink()
-    found = preview_of(session(offering), offering.config)
-    assert found is not None
-    assert found["problem"]
-    show_preview(found)
-    assert "was not tried" in capsys.readouterr().out
+    assert appraise(session(offering), offering.config) != ""
+    assert offering.records.sessions.attacks(session(offering)) == found
 
 
 def test_clusters_nearly_as_large_as_the_table(tmp_path):
     """As many people are left out for the attacks as leave enough for one cluster."""
     made = asked_for(tmp_path, k=str(N_RECORDS - 2))
-    found = preview_of(session(made), made.config)
+    found = appraised(made)
     made.records.db.close()
-    assert found is not None
     assert {"unchanged-values", "likelihood"} <= {each["attack"] for each in found["risks"]}
 
 
@@ -166,13 +191,13 @@ def test_no_fault_of_the_trial_hides_the_plan(offering, monkeypatch, caplog):
     def fail(*_):
         raise ValueError("Zq7Qz")
 
-    monkeypatch.setattr(trial, "people_of", fail)
+    monkeypatch.setattr(risk, "sorted_records", fail)
     with caplog.at_level(logging.WARNING):
-        found = preview_of(session(offering), offering.config)
-    assert found is not None
+        found = appraised(offering)
+    assert session(offering).forecast
     assert "ValueError at" in found["problem"]
     assert "Zq7Qz" not in found["problem"]
-    assert [record.getMessage() for record in caplog.records] == ["plan not tried"]
+    assert [record.getMessage() for record in caplog.records] == ["plan not attacked"]
     assert "Zq7Qz" not in JsonFormatter().format(caplog.records[0])
 
 
@@ -195,7 +220,7 @@ def integers(n_attributes: int, n_values: int = 100) -> list[Attribute]:
 def test_as_many_records_are_tried_as_take_some_seconds(n_attributes, mechanism, n_values, most):
     """Fewer of a wide table, and of one whose values are counted."""
     masked = [(each, mechanism) for each in integers(n_attributes, n_values)]
-    assert trial.most_records(masked) == most
+    assert risk.most_records(masked) == most
 
 
 def test_distances_of_a_taxonomy_are_no_small_effort():
@@ -204,8 +229,8 @@ def test_distances_of_a_taxonomy_are_no_small_effort():
     plain = Attribute("code", AttributeType.CATEGORY, 0, len(labels) - 1, categories=labels)
     tree = Taxonomy(tuple(("*", label) for label in labels))
     in_tree = replace(plain, taxonomy=tree.digest, method=TaxonomyMethod.RANK)
-    assert trial.most_records([(plain, "idp-joint")]) > trial.FEWEST_TRIED
-    assert trial.most_records([(in_tree, "idp-joint")]) == 0
+    assert risk.most_records([(plain, "idp-joint")]) > risk.FEWEST_TRIED
+    assert risk.most_records([(in_tree, "idp-joint")]) == 0
 
 
 @pytest.mark.parametrize("share", ["0.5", "0"])
@@ -216,8 +241,8 @@ def test_rank_noise_is_shown_against_none(capsys, share):
     ]
     draw = np.random.default_rng(2)
     columns = {each.attribute.name: draw.permutation(100) for each in tasks}
-    found = trial.preview(MemoryEngine(columns), tasks, Randomness(SystemBits(), draw))
-    show_preview({**found, "others_attributes": 0})
+    found = risk.attack(MemoryEngine(columns), tasks, Randomness(SystemBits(), draw))
+    show({**found, "others_attributes": 0, "sampled": ""})
     printed = capsys.readouterr().out
     if share == "0":
         assert found["risks_without_rank_noise"] is None
@@ -227,9 +252,9 @@ def test_rank_noise_is_shown_against_none(capsys, share):
         {each["attack"]: each["rate"]["mean"] for each in found[name] if each["knows"] in ("", "all")}
         for name in ("risks", "risks_without_rank_noise")
     )
-    assert [(each["attack"], each["attribute"]) for each in found["risks"]] == [
+    assert {(each["attack"], each["attribute"]) for each in found["risks"]} == {
         (each["attack"], each["attribute"]) for each in found["risks_without_rank_noise"]
-    ]
+    }
     assert with_it["linkage"] < 0.5
     assert without["linkage"] > 0.9
     start = "re-identified by one who knows all attributes  "
@@ -245,11 +270,11 @@ def test_of_many_attributes_some_are_inferred(capsys):
     tasks = [AttributeTask(each, Decimal(1), 5, "idp-joint") for each in attributes]
     draw = np.random.default_rng(1)
     columns = {each.name: draw.integers(0, 100, 200) for each in attributes}
-    found = trial.preview(MemoryEngine(columns), tasks, Randomness(SystemBits(), draw))
+    found = risk.attack(MemoryEngine(columns), tasks, Randomness(SystemBits(), draw))
     inferred = [each["attribute"] for each in found["risks"] if each["attack"] == "inference"]
-    assert len(set(inferred)) == len(inferred) == trial.MOST_INFERRED
-    show_preview({**found, "others_attributes": 0})
-    assert f"{trial.MOST_INFERRED} of 12 attributes" in capsys.readouterr().out
+    assert len(set(inferred)) == len(inferred) == risk.MOST_INFERRED
+    show({**found, "others_attributes": 0, "sampled": ""})
+    assert f"{risk.MOST_INFERRED} of 12 attributes" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", [EngineKind.MEMORY, EngineKind.DISK])
@@ -265,23 +290,22 @@ def test_a_sample_is_said(tmp_path, capsys, monkeypatch, kind):
     with made.records.db.transaction() as tx:
         opened = made.records.sessions.open(tx, "hub", "r2", "cohort")
         made.records.sessions.update(tx, opened, plan_digest=now.plan_digest, fragment_digest="ab")
-    monkeypatch.setattr("owner_node.views.plan.most_records", lambda _: tried)
-    monkeypatch.setattr("owner_node.views.plan.FEWEST_TRIED", tried)
+    monkeypatch.setattr("owner_node.views.appraisal.most_records", lambda _: tried)
+    monkeypatch.setattr("owner_node.views.appraisal.FEWEST_TRIED", tried)
     attacked = []
 
     def watched(records: MemoryEngine, *arguments: Any) -> Any:
-        attacked.append((records, arguments[2]))
-        return trial.preview(records, *arguments)
+        attacked.append((records, arguments[3]))
+        return risk.attack(records, *arguments)
 
-    monkeypatch.setattr("owner_node.views.plan.preview", watched)
-    found = preview_of(now, made.config)
+    monkeypatch.setattr("owner_node.views.appraisal.attack", watched)
+    found = appraised(made)
     made.records.db.close()
-    assert found is not None
     assert found["sampled"].startswith(f"{tried:,} of {N_RECORDS:,} records were tried")
     assert [each["knows"] for each in found["risks_with_earlier"]] == ["all, with 1 earlier release"]
     ((records, earlier),) = attacked
     assert (records.n_records, earlier.records.n_records) == (tried, tried)
     assert {task.k for release in earlier.releases for task in release} == {round(N_RECORDS // 3 * 0.5)}
-    show_preview(found)
+    show(found)
     assert found["sampled"] in " ".join(capsys.readouterr().out.split())
     assert not list(made.config.workspace.scratch.glob("*"))

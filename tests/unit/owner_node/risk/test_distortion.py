@@ -6,17 +6,19 @@ import numpy as np
 import pytest
 
 from common.model.schema import Attribute, AttributeType
-from owner_node.explore.distortion import distortions, warnings
-from owner_node.masking.engine import MemoryEngine
+from owner_node.masking.arrays import SystemBits
 from owner_node.masking.tasks import AttributeTask
+from owner_node.risk.distortion import distortions, warnings
+from owner_node.risk.trials import sorted_records
 
 N = 4_000
 
 
 def tried(attribute, values, mechanism, k):
     """The distortion of one attribute."""
-    records = MemoryEngine({attribute.name: np.asarray(values, dtype=np.int64)})
-    (found,) = distortions(records, [AttributeTask(attribute, Decimal(1), k, mechanism)])
+    tasks, bits = [AttributeTask(attribute, Decimal(1), k, mechanism)], SystemBits()
+    records = sorted_records({attribute.name: np.asarray(values, dtype=np.int64)}, tasks, bits)
+    (found,) = distortions(records, tasks, bits)
     return found
 
 
