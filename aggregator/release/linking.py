@@ -217,8 +217,8 @@ class LinkingResult:
     """Number of persons that all groups hold, where records are left out for that."""
     selections: Mapping[str, bytes] = field(default_factory=dict)
     """By owner id, where records are left out: a bit per record in the order of its tokens, 1 to mask it; or
-    where persons are numbered, the number of each in the order of their handles; or where owners count with
-    partners, those of each (`_partners`)."""
+    where persons are numbered, the number of each in the order of their handles. Where owners count with
+    partners, those of each follow (`with_partners`)."""
     match_quality: MatchQuality | None = None
     """What the passes of match keys linked; None where there are none."""
 
@@ -360,11 +360,15 @@ def _compare(plan: Plan, ranges: _Ranges) -> LinkingResult:
         matches = _matches(plan, ranges, tally) if lacking else ()
         raise _conflict(plan, overlaps, lacking, matches, tally.common if lacking else 0)
     result = _result(plan, tally, _all_match(plan, tally.everybody))
-    return replace(result, selections=_partners(plan, ranges)) if plan.has_partners else result
+    return replace(result, selections=with_partners(plan, {}, ranges)) if plan.has_partners else result
 
 
-def _partners(plan: Plan, ranges: _Ranges) -> dict[str, bytes]:
-    """Return which owners have the persons of each owner, too.
+def with_partners(plan: Plan, selections: Mapping[str, bytes], ranges: _Ranges) -> dict[str, bytes]:
+    """Return selections, each followed by the owners that have the persons of its owner, too.
+
+    Args:
+        selections: By owner; empty where nothing is selected.
+        ranges: Of the persons that are counted.
 
     Returns:
         By owner, a byte for each person in the order of tokens and for each group: the number of the owner in
@@ -383,7 +387,7 @@ def _partners(plan: Plan, ranges: _Ranges) -> dict[str, bytes]:
         ends = np.cumsum([len(lists[owner]) for owner in names])[:-1]
         for owner, persons in zip(names, np.split(person[order], ends), strict=True):
             partners[owner] += held[persons].tobytes()
-    return {owner: bytes(data) for owner, data in partners.items()}
+    return {owner: selections.get(owner, b"") + bytes(data) for owner, data in partners.items()}
 
 
 def _intersect(plan: Plan, ranges: _Ranges, everything: _Tally) -> LinkingResult:
@@ -399,22 +403,24 @@ def _intersect(plan: Plan, ranges: _Ranges, everything: _Tally) -> LinkingResult
         )
     selections = {owner: _Bits() for owner in plan.owners}
 
-    def common_lists() -> Iterator[TokenLists]:
+    def selected(bits: Mapping[str, _Bits]) -> Iterator[TokenLists]:
         for lists in ranges():
             sets = [union([lists[owner] for owner in owners]) for owners in plan.groups]
             wanted = intersection(sets)
             chosen = {owner: is_member(tokens, wanted) for owner, tokens in lists.items()}
-            for owner, bits in chosen.items():
-                selections[owner].append(bits)
+            for owner in bits:
+                bits[owner].append(chosen[owner])
             yield {owner: tokens[chosen[owner]] for owner, tokens in lists.items()}
 
-    tally = _tally(plan, common_lists())
+    tally = _tally(plan, selected(selections))
     _check_k(plan, tally.records, "common records")
     overlaps = _overlaps(plan, tally)
     if overlaps:
         raise _conflict(plan, overlaps, [], (), common)
     result = _result(plan, tally, matches)
     packed = {owner: bits.pack() for owner, bits in selections.items()}
+    if plan.has_partners:
+        packed = with_partners(plan, packed, lambda: selected({}))
     return replace(result, kind="intersected", common=common, selections=packed)
 
 
@@ -574,10 +580,11 @@ def _conflict(
             )
     if lacking:
         hints.append(likely_cause(matches))
-    if lacking and common and not plan.product.rules.in_rounds:
+    if lacking and common:
+        least = "1" if plan.product.rules.in_rounds else "the largest k"
         hints.append(
-            f"or, where policies allow it, mask only the {common} persons that all have: --on-mismatch "
-            "intersect; fewer than --min-common N, by default the largest k, would end the release"
+            f"or, where policies allow it, release only the {common} persons that all have: --on-mismatch "
+            f"intersect; fewer than --min-common N, by default {least}, would end the release"
         )
     return ConflictError(
         "; ".join(texts),

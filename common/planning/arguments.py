@@ -558,7 +558,7 @@ class ReleaseArguments:
     on_mismatch: Annotated[
         str,
         Argument(
-            "If groups hold different persons: stop, or mask only the common ones.",
+            "If groups hold different persons: stop, or release only the common ones.",
             lambda text: one_of("--on-mismatch", text or "stop", ON_MISMATCH), metavar="stop|intersect",
             default="stop", shown="stop", choices=ON_MISMATCH, label="If groups hold different persons",
         ),
@@ -566,7 +566,7 @@ class ReleaseArguments:
     min_common: Annotated[
         int,
         Argument(
-            "With intersect: least number of common persons; default: the largest k.",
+            "With intersect: least number of common persons; default: the largest k, or 1.",
             partial(_count, "min-common", 0), metavar="N", label="Least number of common persons",
             hint="With intersect.", keyboard="numeric",
         ),
@@ -734,7 +734,7 @@ def _check_product(asked: ReleaseArguments) -> None:
         if options and product is not asked.product:
             raise of_product(product, options)
     if asked.product.rules.in_rounds:
-        check_countable(asked.groups, asked.max_overlap, intersects=asked.on_mismatch != "stop")
+        check_countable(asked.groups, asked.max_overlap)
 
 
 def of_product(product: Product, options: Sequence[str]) -> UsageError:
@@ -746,22 +746,16 @@ def of_product(product: Product, options: Sequence[str]) -> UsageError:
     )
 
 
-def check_countable(groups: Sequence[Sequence[str]], max_overlap: int, *, intersects: bool) -> None:
+def check_countable(groups: Sequence[Sequence[str]], max_overlap: int) -> None:
     """Check that groups of owners can count the same persons together, in one order.
 
     Args:
         groups: Owner ids by group.
         max_overlap: The most owners of a group that may hold one person.
-        intersects: Whether only the persons of all groups are to be counted.
 
     Raises:
         UsageError: If they cannot.
     """
-    if intersects:
-        raise UsageError(
-            "a synthetic release of some of the owners' common persons is not possible yet",
-            "leave --on-mismatch out, or choose --product masked",
-        )
     if len(groups) == 1:
         return
     if max_overlap > 1:

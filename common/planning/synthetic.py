@@ -281,6 +281,17 @@ def epsilon_against_all(design: Design) -> Decimal:
     return plain(Context(prec=2, rounding=ROUND_CEILING).plus(_epsilon_of(rho, design.delta)))
 
 
+def epsilon_when_split(design: Design) -> Decimal:
+    """Return the ε of a person whose records at two owners are taken for those of two persons.
+
+    To two digits and rounded up. A table across owners counts both: its L1 and L2 sensitivities double.
+    """
+    if not design.delta:
+        return 2 * design.epsilon
+    rho = 4 * zcdp_rho(design.epsilon, design.delta)
+    return plain(Context(prec=2, rounding=ROUND_CEILING).plus(_epsilon_of(rho, design.delta)))
+
+
 def _epsilon_of(rho: Decimal, delta: Decimal) -> Decimal:
     """Return an ε of a ρ (Bun and Steinke 2016, Proposition 1.3)."""
     return rho + 2 * (rho * -delta.ln()).sqrt()
@@ -337,12 +348,7 @@ def check_synthetic(plan: Plan) -> None:
     Raises:
         UsageError: If it cannot.
     """
-    check_countable(plan.groups, plan.linking.max_overlap, intersects=plan.linking.intersects)
-    if plan.n_groups > 1 and plan.passes:
-        raise UsageError(
-            "a synthetic release of persons that match keys link is not possible yet",
-            "declare an identifier that all owners know, without match keys, or choose --product masked",
-        )
+    check_countable(plan.groups, plan.linking.max_overlap)
     if plan.owner_column:
         raise UsageError("a synthetic record comes from no owner", "leave --owner-column out")
     if plan.max_records_per_person != 1:

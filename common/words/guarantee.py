@@ -182,7 +182,7 @@ def _unit(plan: Plan) -> str:
     g = plan.max_records_per_person
     held = "one record" if g == 1 else f"at most {g} records"
     asserted = ", which the owners assert and match keys do not check" if plan.passes else ""
-    checks = []
+    checks, made = [], words_of(plan).made
     if len(plan.tasks) > plan.n_groups:
         shared = plan.linking.max_overlap
         most = "at two owners" if shared == 1 else f"at more than {shared} owners"
@@ -192,13 +192,12 @@ def _unit(plan: Plan) -> str:
             "that the owners of different attributes hold the same "
             f"{'persons' if plan.passes else 'identifiers'}"
             if not plan.linking.intersects
-            else "that the masked persons are those whom the owners of all attributes hold"
+            else f"that the {made} persons are those whom the owners of all attributes hold"
             if plan.passes
-            else "that the masked persons are those whose identifiers the owners of all attributes hold"
+            else f"that the {made} persons are those whose identifiers the owners of all attributes hold"
         )
     checked = " and ".join(checks)
     tokens_of = "match keys, which can miss a person or take two for one" if plan.passes else "identifiers"
-    made = words_of(plan).made
     how = f"compared before anything is {made}, by keyed tokens of {tokens_of}; else there is no release"
     linked = f" {checked[:1].upper()}{checked[1:]} is {how}." if checks else ""
     return f"The unit of privacy is the person: every person has {held} at an owner{asserted}.{linked}"

@@ -15,7 +15,7 @@ from common.model.plan import Plan
 from common.model.schema import most_records
 from common.model.structural_zeros import StructuralZero
 from common.model.task import Assignment
-from common.words.linking import unit_word
+from common.words.linking import INTERSECTED, unit_word
 from common.words.numbers import bound_text, cost_text, count_text, delta_text, percent_text, size_text
 from common.words.product import ProductWords, derived
 from common.words.worth import Worth
@@ -329,6 +329,23 @@ def derived_in(plan: Plan) -> tuple[str, ...]:
     return derived(plan.following, stated)
 
 
+def _wrong_links(plan: Plan) -> str:
+    """Say what holds for a person whom match keys link to somebody else's record; else nothing.
+
+    Replacing this person changes two of the persons that are counted, one at each owner. Each owner's own
+    counts change as much as ever, those of a table across owners twice as much.
+    """
+    from common.planning.synthetic import design_of, epsilon_when_split
+
+    if not plan.numbers_persons:
+        return ""
+    cost = cost_text(epsilon_when_split(design_of(plan)), plan.delta)
+    return (
+        "Match keys can link a person's record at one owner to somebody else's at another. Tables across "
+        f"owners then count this person in two records: for this person the promise is {cost}."
+    )
+
+
 class SyntheticWords(ProductWords):
     """The words of a synthetic release."""
 
@@ -336,7 +353,7 @@ class SyntheticWords(ProductWords):
 
     def promises(self, plan: Plan) -> tuple[str, ...]:
         """Say what is promised of whole records, and which rules hold in every record."""
-        return (*promises_of(plan), *rules_in(plan), *derived_in(plan))
+        return (*promises_of(plan), *filter(None, [_wrong_links(plan)]), *rules_in(plan), *derived_in(plan))
 
     def essentials(self, plan: Plan) -> tuple[str, ...]:
         """Say what is promised and against whom, what is asked, and what is not hidden."""
@@ -344,12 +361,14 @@ class SyntheticWords(ProductWords):
         shown = "numbers of records, and facts about many"
         if plan.has_partners:
             shown = f"from owners, which owner of another group has each of their persons; {shown}"
+        common = f"Only persons of all groups are counted, at least {plan.linking.min_common}."
         return (
+            *([common] if plan.linking.intersects else []),
             (
                 f"Promised to one {unit_word(plan)}: {GLOBAL} with {cost} for the whole record, all that is "
                 "released of it together."
             ),
-            *filter(None, [trust(plan), questions(plan)]),
+            *filter(None, [_wrong_links(plan), trust(plan), questions(plan)]),
             *rules_in(plan),
             *derived_in(plan),
             f"Not hidden: {shown}.",
@@ -361,7 +380,8 @@ class SyntheticWords(ProductWords):
 
     def invariants(self, plan: Plan) -> tuple[str, ...]:
         """Say what is not hidden of who was left out and of many, and what owners learn of each other."""
-        return (LEFT_OUT, *([PARTNERS] if plan.has_partners else []), *OF_MANY)
+        shown = [INTERSECTED] if plan.linking.intersects else []
+        return (LEFT_OUT, *shown, *([PARTNERS] if plan.has_partners else []), *OF_MANY)
 
     def composition(self, _plan: Plan) -> str:
         """Say that nothing adds up."""

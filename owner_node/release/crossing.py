@@ -29,6 +29,7 @@ from common.workspace import processors
 from owner_node.linking.tokens import ReleaseKey
 from owner_node.release.opened_round import OpenedRound
 from owner_node.release.product import Prepared
+from owner_node.release.production import selection_sizes
 from owner_node.state.answers import ForeignParcelError, ParcelAnswer, SignedParcel, digests_of, parcel_of
 from owner_node.synthesis.crossed import (
     PERSONS_AT_ONCE,
@@ -55,8 +56,18 @@ class Crossing(OpenedRound):
 
     @cached_property
     def prepared(self) -> Prepared:
-        """This owner's records, which a round that is answered does not need."""
-        return self._original_data.prepared(self.work)
+        """The records that this owner counts, which a round that is answered does not need."""
+        selection = self._stored_selection[0]
+        return self._original_data.counted(self.work, self.addendum.records[self.work.owner.id], selection)
+
+    @cached_property
+    def _stored_selection(self) -> tuple[bytes, bytes]:
+        """This owner's selection, and the owners that have its persons, too; empty: all, nobody."""
+        stored = self.work.owner.records.rounds.selection(*self.work.key[:2])
+        n_selection, n_partners = selection_sizes(self.work, self.addendum)
+        if len(stored) != n_selection + n_partners:
+            raise ProtocolError("this owner does not know any more what linking found of its records")
+        return stored[:n_selection], stored[n_selection:]
 
     @cached_property
     def number(self) -> int:
@@ -98,10 +109,8 @@ class Crossing(OpenedRound):
         plan, n_persons = self.work.plan, len(self.tokens)
         if not plan.has_partners:
             return Shared.everybody(n_persons, plan.n_groups, self.terms.persons)
-        stored = self.work.owner.records.rounds.partners(*self.work.key[:2])
-        if len(stored) != n_persons * plan.n_groups:
-            raise ProtocolError("this owner does not know any more which owners have its persons")
-        partners = np.frombuffer(stored, dtype=np.uint8).reshape(n_persons, plan.n_groups)
+        data = self._stored_selection[1]
+        partners = np.frombuffer(data, dtype=np.uint8).reshape(n_persons, plan.n_groups)
         digests = {
             other: self._digest_of(self.tokens[partners[:, group] == place])
             for group in range(plan.n_groups)
@@ -149,8 +158,13 @@ class Crossing(OpenedRound):
         return self._release_key.derived(kind, SEALING_KEY_BYTES, **about)
 
     def _digest_of(self, tokens: TokenArray) -> str:
-        """Return a digest of persons that says nothing without the linkage key."""
-        return hmac.digest(self._release_key.derived("persons"), tokens.tobytes(), "sha256").hex()
+        """Return a digest of persons that says nothing without the linkage key.
+
+        Numbers of persons are what the addendum's digests say they are: other numbers, other noise.
+        """
+        numbered = self.addendum.digest.encode() if self.work.plan.numbers_persons else b""
+        key = self._release_key.derived("persons")
+        return hmac.digest(key, numbered + tokens.tobytes(), "sha256").hex()
 
     def senders(self, kind: ParcelKind) -> list[str]:
         """Return the owners whose parcels of a kind this owner needs."""

@@ -302,7 +302,7 @@ async def test_a_release_of_groups_of_owners(
         assert not list((config.owner.state_dir / "outbox").glob("*.parcel"))
         with OwnerDatabase(config.owner.state_dir, make=False) as db:
             assert Rounds(db).secrets("hub", "r1") is None
-            assert not Rounds(db).partners("hub", "r1")
+            assert not Rounds(db).selection("hub", "r1")
 
 
 @pytest.mark.parametrize("consistent", [False, True])
@@ -318,7 +318,7 @@ async def test_what_the_aggregator_says_about_partners_is_checked(
     aggregator = await launch()
     configs = parts(tmp_path, aggregator.daemon.address, certificates, "ab", "c")
     share_key(configs)
-    partners, uploaded = linking._partners, Uploads.selection
+    partners, uploaded = linking.with_partners, Uploads.selection
 
     def turned(*arguments: Any) -> dict[str, bytes]:
         """Say of the persons of c that they are at the other owner."""
@@ -331,7 +331,7 @@ async def test_what_the_aggregator_says_about_partners_is_checked(
         return copy
 
     if consistent:
-        monkeypatch.setattr(linking, "_partners", turned)
+        monkeypatch.setattr(linking, "with_partners", turned)
     else:
         monkeypatch.setattr(Uploads, "selection", changed)
     async with running(*configs):

@@ -105,6 +105,24 @@ def synthetic_grid(shape):
     return replace(plan, tasks=tasks, synthesis=Synthesis(1, (Decimal("0.4"), Decimal("0.6"))))
 
 
+def test_partners_are_those_of_the_common_persons():
+    """Where groups are intersected, partners follow the bits, and speak of the selected persons alone."""
+    plan = synthetic_grid((1, 2))
+    plan = replace(plan, linking=replace(plan.linking, on_mismatch="intersect", min_common=1))
+    persons = {"g0o0": [1, 2, 3, 4], "g1o0": [2, 9], "g1o1": [3, 4, 8]}
+    lists = {owner: token_list(each) for owner, each in persons.items()}
+    found = link(plan, {owner: len(each) for owner, each in persons.items()}, lists)
+    assert (found.kind, dict(found.records)) == ("intersected", {"g0o0": 3, "g1o0": 1, "g1o1": 2})
+    bits, partners = found.selections["g0o0"][:1], found.selections["g0o0"][1:]
+    chosen = np.unpackbits(np.frombuffer(bits, np.uint8))[:4].astype(bool)
+    selected = lists["g0o0"][chosen]
+    assert {row.tobytes() for row in selected} == {row.tobytes() for row in token_list([2, 3, 4])}
+    at_first = {token_list([2])[0].tobytes()}
+    expected = [[0, 0 if row.tobytes() in at_first else 1] for row in selected]
+    assert np.frombuffer(partners, np.uint8).reshape(3, 2).tolist() == expected
+    assert [len(found.selections[owner]) for owner in ("g1o0", "g1o1")] == [1 + 2, 1 + 4]
+
+
 def test_link_compares_all_sixteen_bytes():
     """Tokens that differ only in trailing zero bytes or the last byte are different persons."""
     plan = grid([2])
@@ -190,7 +208,7 @@ def test_intersecting_is_proposed_only_where_persons_are_common():
         ((2,), {"g0o0": [1, 2, 3], "g0o1": [3, 4, 5]}, "--max-overlap 2)"),
         ((3,), {"g0o0": [1, 2], "g0o1": [1, 2, 3], "g0o2": [2, 3]}, "--max-overlap 3)"),
         ((2, 1), {"g0o0": [1, 2, 3], "g0o1": [3, 4, 5], "g1o0": [1, 2, 3, 4, 5]}, ""),
-        ((1, 1), {"g0o0": [1, 2, 3], "g1o0": [2, 3, 4]}, ""),
+        ((1, 1), {"g0o0": [1, 2, 3], "g1o0": [2, 3, 4]}, "--on-mismatch intersect"),
     ],
 )
 def test_nothing_is_proposed_that_a_synthetic_release_refuses(shape, tokens, proposed):
@@ -200,8 +218,8 @@ def test_nothing_is_proposed_that_a_synthetic_release_refuses(shape, tokens, pro
     with pytest.raises(ConflictError) as caught:
         link(plan, {owner: len(each) for owner, each in tokens.items()}, lists)
     assert proposed in caught.value.hint
-    assert ("--max-overlap" in caught.value.hint) is bool(proposed)
-    assert "--on-mismatch" not in caught.value.hint
+    for option in ("--max-overlap", "--on-mismatch"):
+        assert (option in caught.value.hint) is (option in proposed)
 
 
 @pytest.mark.parametrize("owners_per_group", [(2,), (4,), (1, 1), (2, 2)])
