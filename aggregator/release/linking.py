@@ -22,12 +22,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Int64Array, SortableArray, TokenArray, sortable
+from common.arrays import Int64Array, SortableArray, TokenArray, random_order, sortable
 from common.errors import ConflictError, ProtocolError, UnusableDataError
 from common.model.match_quality import MatchQuality
 from common.model.matches import Match, describe_mismatches, likely_cause
 from common.model.plan import LinkingFound, Plan
 from common.runs import ArrayRun, Run, in_ranges
+from common.synthesis.sample import MOST_RECORDS
 
 LINKING_BYTES = 6 * 16
 """Bytes of memory that comparing takes per token, at most."""
@@ -206,7 +207,7 @@ class LinkingResult:
     kind: LinkingFound
     """The result in one word."""
     records: Mapping[str, int]
-    """Exact number of records that each owner masks, by owner id."""
+    """Exact number of records that each owner masks or counts, by owner id."""
     matches: tuple[Match, ...] = ()
     """What every two groups have in common; empty where there is one group."""
     multiples: tuple[int, ...] = ()
@@ -218,7 +219,8 @@ class LinkingResult:
     selections: Mapping[str, bytes] = field(default_factory=dict)
     """By owner id, where records are left out: a bit per record in the order of its tokens, 1 to mask it; or
     where persons are numbered, the number of each in the order of their handles. Where owners count with
-    partners, those of each follow (`with_partners`)."""
+    partners, those of each follow (`with_partners`). Of everybody: a place for each record in the
+    order of its tokens (`_unite`)."""
     match_quality: MatchQuality | None = None
     """What the passes of match keys linked; None where there are none."""
 
@@ -348,6 +350,8 @@ def _count_group(plan: Plan, group: int, lists: TokenLists, tally: _Tally) -> In
 def _compare(plan: Plan, ranges: _Ranges) -> LinkingResult:
     """Compare the sorted persons of all owners."""
     tally = _tally(plan, ranges())
+    if plan.linking.unites:
+        return _unite(plan, ranges, tally.everybody)
     overlaps = _overlaps(plan, tally)
     if plan.n_groups == 1:
         if overlaps:
@@ -388,6 +392,28 @@ def with_partners(plan: Plan, selections: Mapping[str, bytes], ranges: _Ranges) 
         for owner, persons in zip(names, np.split(person[order], ends), strict=True):
             partners[owner] += held[persons].tobytes()
     return {owner: selections.get(owner, b"") + bytes(data) for owner, data in partners.items()}
+
+
+def _unite(plan: Plan, ranges: _Ranges, n_persons: int) -> LinkingResult:
+    """Give every person of any owner a place, in a random order that says nothing about tokens.
+
+    Whoever has the linkage key can make the token of anybody. So by places in the order of tokens an owner
+    could read from gaps between its own who is at no owner.
+    """
+    if n_persons > MOST_RECORDS:
+        raise UnusableDataError(
+            f"the owners have {n_persons:,} persons together, a synthetic release at most {MOST_RECORDS:,}",
+            "make it of fewer owners or records; nothing was spent",
+        )
+    places, first = random_order(n_persons).astype(">u4"), 0
+    sent = {owner: bytearray() for owner in plan.owners}
+    for lists in ranges():
+        everybody = union([lists[owner] for owner in plan.owners])
+        for owner, tokens in lists.items():
+            sent[owner] += places[first + np.searchsorted(everybody, tokens)].tobytes()
+        first += len(everybody)
+    found = {owner: bytes(data) for owner, data in sent.items()}
+    return LinkingResult("united", dict.fromkeys(plan.owners, n_persons), selections=found)
 
 
 def _intersect(plan: Plan, ranges: _Ranges, everything: _Tally) -> LinkingResult:

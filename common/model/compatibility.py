@@ -52,6 +52,7 @@ FEATURES: Mapping[str, Feature] = {
         "0.2.0",
         lambda plan: plan.synthesis is not None and (plan.linking.intersects or plan.numbers_persons),
     ),
+    "union": Feature("0.2.0", lambda plan: plan.linking.unites),
     **{each.feature: Feature(each.since, partial(_declares, each)) for each in PROPERTIES if each.feature},
 }
 """Every feature by the name that plans state."""

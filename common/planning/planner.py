@@ -149,7 +149,7 @@ def _synthesis(
         UsageError: If more owners may collude than there are others, or a pair names other attributes.
     """
     # It brings numpy, which nothing else of a plan needs.
-    from common.planning.synthetic import least_records, named_pairs
+    from common.planning.synthetic import named_pairs, stated_records
     from common.synthesis.schedule import budget_split
 
     names = [each.name for each in attributes]
@@ -159,7 +159,9 @@ def _synthesis(
     honest_owners(n_owners, colluding)
     rules = [each for owner in arguments.owners for each in schemas[owner].structural_zeros]
     records = [[schemas[owner].records_rounded for owner in owners] for owners in arguments.groups]
-    split = budget_split(least_records(records), arguments.epsilon, arguments.delta)
+    split = budget_split(
+        stated_records(records, unites=arguments.on_mismatch == "union"), arguments.epsilon, arguments.delta
+    )
     return Synthesis(
         colluding, split, arguments.delta, rules_of(tuple(dict.fromkeys(rules)), names),
         named_pairs(arguments.pairs, names), audit_days=arguments.audit,
@@ -219,8 +221,8 @@ def _checked_owner_column(
 
 def _linking(arguments: ReleaseArguments, tasks: Sequence[Task], *, tokens: bool) -> Linking:
     """Return the bounds for what linking may find; fewer common persons than the largest k never do."""
-    if arguments.on_mismatch == "stop":
-        return Linking(tokens, arguments.max_overlap, key_proofs=tokens)
+    if arguments.on_mismatch != "intersect":
+        return Linking(tokens, arguments.max_overlap, arguments.on_mismatch, key_proofs=tokens)
     largest_k = max((each.k or 1 for task in tasks for each in task.attributes), default=1)
     return Linking(
         tokens,

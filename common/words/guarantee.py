@@ -161,6 +161,13 @@ def _charges(plan: Plan, multiples: Sequence[int]) -> str:
 
 def invariants(plan: Plan) -> tuple[str, ...]:
     """Say what no mechanism of a release hides, whatever ε is."""
+    if plan.linking.unites:
+        return (
+            "The exact number of persons whom the owners have together.",
+            "Every owner's number of records, rounded down to its leading digit, which it states before.",
+            "That a person is at one of the owners: ε covers at which of them, and not that it is at any.",
+            *words_of(plan).invariants(plan),
+        )
     return (
         "The exact number of records, of the release and of every owner.",
         "That a record exists: the values of a record are protected, not its existence.",
@@ -187,7 +194,7 @@ def _unit(plan: Plan) -> str:
         shared = plan.linking.max_overlap
         most = "at two owners" if shared == 1 else f"at more than {shared} owners"
         checks.append(f"that no {'person' if plan.passes else 'identifier'} is {most} of the same attributes")
-    if plan.n_groups > 1:
+    if plan.n_groups > 1 and not plan.linking.unites:
         checks.append(
             "that the owners of different attributes hold the same "
             f"{'persons' if plan.passes else 'identifiers'}"

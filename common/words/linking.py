@@ -77,6 +77,12 @@ def allowed_findings(plan: Plan) -> tuple[str, ...]:
             f"{'' if plan.product.rules.in_rounds else '; k stays as it is'}. Every owner learns which of "
             "its own persons these are."
         )
+    elif plan.linking.unites:
+        lines.append(
+            "The owners of different attributes may hold different persons. Everybody whom any of them holds "
+            "is counted, as absent at an owner that lacks the person. The number of them all is published. "
+            "Owners do not learn which of their persons others have; the aggregator sees it by tokens."
+        )
     elif plan.linking.tokens and len(plan.groups) > 1:
         lines.append(
             "The owners of different attributes have to hold the same persons. If they do not, the release "
@@ -104,6 +110,9 @@ def linking_result(plan: Plan, addendum: Addendum) -> tuple[str, ...]:
         lines.append(
             f"{addendum.common:,} persons at the owners of all attributes; only these are {_made(plan)}"
         )
+    if addendum.linking == "united":
+        everybody = next(iter(addendum.records.values()))
+        lines.append(f"{everybody:,} persons at one owner or more; all of them are counted")
     if addendum.match_quality is not None:
         lines.append(quality_text(addendum.match_quality))
         lines += map(pass_text, addendum.match_quality.passes)

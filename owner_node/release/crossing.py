@@ -26,6 +26,7 @@ from common.synthesis.plausible import fault_of_tables
 from common.synthesis.roles import MessageContext, Roles, Shared
 from common.trust.signing import Domain
 from common.workspace import processors
+from owner_node.linking.places import placed_columns, read_places
 from owner_node.linking.tokens import ReleaseKey
 from owner_node.release.opened_round import OpenedRound
 from owner_node.release.product import Prepared
@@ -57,6 +58,8 @@ class Crossing(OpenedRound):
     @cached_property
     def prepared(self) -> Prepared:
         """The records that this owner counts, which a round that is answered does not need."""
+        if self.work.plan.linking.unites:
+            return self._original_data.prepared(self.work)
         selection = self._stored_selection[0]
         return self._original_data.counted(self.work, self.addendum.records[self.work.owner.id], selection)
 
@@ -101,18 +104,21 @@ class Crossing(OpenedRound):
         plan = self.work.plan
         if plan.n_groups == 1:
             return MessageContext(plan.release, plan.digest, round=self.document.round)
-        return MessageContext(plan.release, plan.digest, self._digest_of(self.tokens))
+        if plan.linking.unites:
+            # The addendum has the digests of all owners' places: other places, other noise.
+            return MessageContext(plan.release, plan.digest, self._digest_of(b""))
+        return MessageContext(plan.release, plan.digest, self._digest_of(self.tokens.tobytes()))
 
     @cached_property
     def shared(self) -> Shared:
         """Which of this owner's persons the owners of other groups have."""
-        plan, n_persons = self.work.plan, len(self.tokens)
+        plan, n_persons = self.work.plan, self.addendum.records[self.work.owner.id]
         if not plan.has_partners:
             return Shared.everybody(n_persons, plan.n_groups, self.terms.persons)
         data = self._stored_selection[1]
         partners = np.frombuffer(data, dtype=np.uint8).reshape(n_persons, plan.n_groups)
         digests = {
-            other: self._digest_of(self.tokens[partners[:, group] == place])
+            other: self._digest_of(self.tokens[partners[:, group] == place].tobytes())
             for group in range(plan.n_groups)
             for place, other in enumerate(self.design.members(group))
             if group != self.group
@@ -128,10 +134,25 @@ class Crossing(OpenedRound):
 
     @cached_property
     def columns(self) -> dict[int, Int64Array]:
-        """Codes of this owner's persons by attribute, `(n_persons,)`; among groups in the order of tokens."""
+        """Codes of this owner's persons by attribute, `(n_persons,)`.
+
+        Among groups in the order of tokens, or of everybody's places: those whom it lacks are absent.
+        """
         plan, records, pinned = self.work.plan, self.prepared.records, self.prepared.pinned
         held = records.sample(records.n_records).columns
         order = slice(None) if plan.n_groups == 1 else pinned.token_order()
+        if plan.linking.unites:
+            places = read_places(self._stored_selection[0], self.shared.n_persons)
+            return placed_columns(
+                {
+                    number: held[each.name][order] - each.lower
+                    for number, each in enumerate(plan.attributes)
+                    if self.design.home(number) == self.group
+                },
+                self.design,
+                self.group,
+                places,
+            )
         return {
             number: (held[attribute.name] - attribute.lower)[order]
             for number, attribute in enumerate(plan.attributes)
@@ -157,14 +178,14 @@ class Crossing(OpenedRound):
         about = {"sender": sender, "receiver": receiver, "opening": self.document.digest}
         return self._release_key.derived(kind, SEALING_KEY_BYTES, **about)
 
-    def _digest_of(self, tokens: TokenArray) -> str:
+    def _digest_of(self, tokens: bytes) -> str:
         """Return a digest of persons that says nothing without the linkage key.
 
-        Numbers of persons are what the addendum's digests say they are: other numbers, other noise.
+        Numbers and places of persons are what the addendum's digests say they are: others, other noise.
         """
-        numbered = self.addendum.digest.encode() if self.work.plan.numbers_persons else b""
-        key = self._release_key.derived("persons")
-        return hmac.digest(key, numbered + tokens.tobytes(), "sha256").hex()
+        plan, key = self.work.plan, self._release_key.derived("persons")
+        numbered = plan.numbers_persons or plan.linking.unites
+        return hmac.digest(key, self.addendum.digest.encode() * numbered + tokens, "sha256").hex()
 
     def senders(self, kind: ParcelKind) -> list[str]:
         """Return the owners whose parcels of a kind this owner needs."""

@@ -30,6 +30,7 @@ from common.model.rounds import (
     read_round,
 )
 from common.trust.signing import Domain
+from owner_node.linking.places import read_places
 from owner_node.release.original_data import OriginalData
 from owner_node.release.production import read_addendum, selection_sizes, spend
 from owner_node.release.work import Owner, ReleaseWork
@@ -124,7 +125,11 @@ class Measuring:
         """Check and store what linking found of this owner's records; return those that are counted."""
         n_records, n_selection = addendum.records[self._owner.id], selection_sizes(work, addendum)[0]
         _check_selection(work, addendum, selection)
-        prepared = self._original_data.counted(work, n_records, selection[:n_selection])
+        if work.plan.linking.unites:
+            read_places(selection, n_records)
+            prepared = self._original_data.prepared(work)
+        else:
+            prepared = self._original_data.counted(work, n_records, selection[:n_selection])
         with work.transaction() as tx:
             self._owner.records.rounds.keep_selection(tx, *work.key[:2], selection)
         return prepared

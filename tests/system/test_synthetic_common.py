@@ -39,13 +39,14 @@ PERSONS = {
 }
 """The first and the last of 300 persons of each owner, by data set: 180 are in both groups."""
 COMMON = 180
-FEW = {"nobody": (240, 240), "one": (239, 300), "everybody": (0, 240)}
+FEW = {"nobody-both": (240, 300), "one": (239, 300), "everybody": (0, 240)}
 """Persons of b, where a has the first 240."""
 MATCH = [{"name": name, "keys": list(keys)} for name, keys in SUGGESTED.items()]
 BY_KEYS = {"identifier": [], "normalise": [], "match": MATCH}
 COMMON_ALONE = {"product": "synthetic", "k": "", "on_mismatch": "intersect", "epsilon": "2"}
 VERTICAL = COMMON_ALONE | {"layout": "vertical", "owners": "a,b"}
 MIXED = COMMON_ALONE | {"layout": "mixed", "owners": "", "groups": "a;b,c"}
+UNION = VERTICAL | {"on_mismatch": "union"}
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,8 @@ def check_published(cluster: LocalCluster, release: str, shown: dict, owners: st
     """Check that a release holds for everybody and each owner was charged ε once; return its records."""
     n_records, _ = verified_records(cluster, release, shown["directory"])
     stated = json.loads((Path(shown["directory"]) / "manifest.json").read_bytes())
-    assert int(stated["addendum"]["document"]["common"]) == n_records
+    found = stated["addendum"]["document"]
+    assert int(found["common"] if "common" in found else next(iter(found["records"].values()))) == n_records
     assert pq.read_table(Path(shown["directory"]) / "data.parquet").num_rows == n_records
     for owner in owners:
         assert [each.epsilon for each in spends(cluster, owner, release)] == [2]
@@ -115,10 +117,38 @@ def test_common_persons_are_counted(cluster, dataset, asked, least):
     assert any("only these are counted" in each for each in said)
 
 
+@pytest.mark.parametrize(("dataset", "n_both"), [("differ", 180), ("nobody-both", 0), ("everybody", 240)])
+def test_everybody_is_counted(cluster, dataset, n_both):
+    """Records of all persons, absent in whole at an owner or not at all; no exact overlap is published."""
+    release = f"union-{dataset}"
+    code, shown = released(cluster, release, **UNION | {"epsilon": "20"}, dataset=dataset)
+    assert (code, shown.get("state")) == (0, "published"), shown
+    n_records, _ = verified_records(cluster, release, shown["directory"])
+    assert n_records == (240 if dataset == "everybody" else 300)
+    table = pq.read_table(Path(shown["directory"]) / "data.parquet").to_pandas()
+    for owner, label, number in (("a", "severity", "age"), ("b", "ward", "income")):
+        present = table[f"at_{owner}"].astype(str).str.lower() == "true"
+        assert ((table[label] == "(absent)") == ~present).all()
+        assert (table[number].isna() == ~present).all()
+    both = (table["at_a"].astype(str).str.lower() == "true") & (
+        table["at_b"].astype(str).str.lower() == "true"
+    )
+    assert abs(both.sum() - n_both) < 30
+    code, verified = ask(cluster, "owner-node", "verify", shown["directory"], owner="b")
+    assert code == 0, verified
+    shown_both = next(each for each in verified["presence"] if len(each["owners"]) == 2)
+    assert shown_both["low"] <= n_both <= shown_both["high"]
+    stated = json.loads((Path(shown["directory"]) / "manifest.json").read_bytes())["addendum"]["document"]
+    assert set(stated["records"].values()) == {str(n_records)}
+    assert not {"matches", "common"} & stated.keys()
+    assert "95 % intervals" in (Path(shown["directory"]) / "report.html").read_text()
+
+
 def test_nobody_one_and_everybody(cluster):
     """No common person ends the release before a charge; one is enough, and all are as with equal lists."""
-    code, shown = released(cluster, "nobody", **VERTICAL, dataset="nobody")
-    assert code != 0, shown
+    code, shown = released(cluster, "nobody", **VERTICAL, dataset="nobody-both")
+    assert code == 3, shown
+    assert "0 persons are common to all groups" in shown["error"]["message"]
     for owner in "ab":
         assert not spends(cluster, owner, "nobody")
     code, shown = released(cluster, "one", **VERTICAL, dataset="one")
@@ -137,13 +167,15 @@ def test_nobody_one_and_everybody(cluster):
     [
         ("differ", VERTICAL, "a", 2), ("differ", VERTICAL, "aggregator", 3), ("grid", MIXED, "aggregator", 2),
         ("grid", MIXED, "b", 3), ("names", VERTICAL, "b", 2), ("names", VERTICAL, "a", 3),
+        ("differ", UNION, "a", 2), ("differ", UNION, "aggregator", 2), ("differ", UNION, "b", 3),
+        ("differ", UNION, "aggregator", 3),
     ],
 )  # fmt: skip
 def test_killed_in_a_round(cluster, dataset, asked, victim, number):
     """Whoever dies goes on with the same persons: answers stay, and each owner spends once."""
     daemon = cluster.aggregator if victim == "aggregator" else cluster.owner(victim)
     for attempt in range(ATTEMPTS):
-        release = f"{dataset}-{victim}-{number}-{attempt}"
+        release = f"{dataset}-{asked['on_mismatch']}-{victim}-{number}-{attempt}"
         command = start_release(cluster, release, **asked, dataset=dataset)
         answered(cluster, "b", release, number)
         daemon.kill()
