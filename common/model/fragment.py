@@ -62,7 +62,7 @@ class Addendum(Document):
     plan_digest: str
     """Digest of the plan that it answers."""
     linking: str
-    """What was found, of `LINKINGS`; without a check "asserted"."""
+    """The result in a word, of `LINKINGS`; without a check "asserted"."""
     records: Mapping[str, int]
     """Exact number of records by owner id; of all persons where the release is of everybody: an owner counts
     those whom it does not hold as absent."""

@@ -44,11 +44,11 @@ LARGEST_PLAN = 3 << 20
 OWNER_COLUMN = "owner"
 """Name of the column with the owner of every record; with several groups, the number of the group follows."""
 LinkingFound = Literal["disjoint", "overlapping", "equal", "intersected", "united", "asserted"]
-"""What linking can have found: parts hold different persons, or share some; groups hold the same, or only
+"""Possible results of linking: parts hold different persons, or share some; groups hold the same, or only
 what they have in common is masked; or the release is of everybody; or nothing was compared."""
 
 ON_MISMATCH = ("stop", "intersect", "union")
-"""What happens when the token sets of two groups differ: no release, or of only the common persons, or of
+"""Consequences of token sets of two groups that differ: no release, or one of only the common persons, or of
 everybody with presence as a value."""
 
 
@@ -127,7 +127,7 @@ class Linking(Document):
     max_overlap: int = 1
     """Most owners of one group that may hold the same person."""
     on_mismatch: str = "stop"
-    """What happens when the token sets of two groups differ, of `ON_MISMATCH`."""
+    """The consequence of token sets of two groups that differ, of `ON_MISMATCH`."""
     min_common: int = 0
     """Fewest common persons to continue with; 0 where nothing is intersected."""
     min_match_quality: Decimal = field(default=Decimal(0), metadata=OMITTED)
@@ -142,7 +142,7 @@ class Linking(Document):
 
     @property
     def unites(self) -> bool:
-        """Whether the release is of everybody whom any group holds, with presence as a value."""
+        """True if the release is of everybody whom any group holds, with presence as a value."""
         return self.on_mismatch == "union"
 
 
@@ -370,7 +370,7 @@ class Plan(Document):
 
     @cached_property
     def joined(self) -> tuple[Attribute, ...]:
-        """What joined records have: owners, then the attributes that fragments have, or that are counted."""
+        """The columns of joined records: owners, then attributes of fragments, or those that are counted."""
         return (*self.owner_columns.values(), *self.counted)
 
     @cached_property

@@ -15,6 +15,7 @@ from itertools import chain
 
 from common.errors import UsageError
 from common.model.plan import OWNER_COLUMN, Linking, Plan, Synthesis
+from common.model.presence import presence_attribute
 from common.model.products import Product
 from common.model.schema import Attribute, Schema, derivable
 from common.model.structural_zeros import rules_of
@@ -54,6 +55,7 @@ def make_plan(
     )
     groups = _counted(arguments, held, stated)
     names = [[attribute.name for attribute in group] for group in groups]
+    _check_presence(arguments, {*chain.from_iterable(names), *(each.name for each in stated)})
     modelled: list[Modelled | None] = [None] * len(groups)
     masked: dict[tuple[str, int], tuple[PlannedAttribute, ...]] = {}
     synthesis = None
@@ -199,6 +201,20 @@ def _masked(
         for group, (owners, attributes) in enumerate(zip(arguments.groups, groups, strict=True))
         for owner in owners
     }
+
+
+def _check_presence(arguments: ReleaseArguments, names: set[str]) -> None:
+    """Check that no attribute has the name of one that says who is present.
+
+    Raises:
+        UsageError: If one has it.
+    """
+    owners = arguments.owners if arguments.on_mismatch == "union" else ()
+    if taken := sorted(names & {presence_attribute(owner).name for owner in owners}):
+        raise UsageError(
+            f"attribute {taken[0]!r} has the name of the column that says whom an owner holds",
+            "rename the attribute at its owner, or leave it out: --attributes",
+        )
 
 
 def _checked_owner_column(

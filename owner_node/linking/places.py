@@ -1,8 +1,8 @@
 """The places of an owner's persons among everybody whom any owner of a release holds.
 
 The aggregator, which sees tokens, gives each owner the places of its own persons in a random order of all,
-and how many there are. An owner learns nothing about who else holds them: whoever does, its places have the
-same distribution. Every other place is a person whom it counts as absent.
+and how many there are. An owner learns nothing about who else holds them: its places have the same
+distribution in any case. Every other place is a person whom it counts as absent.
 """
 
 from typing import TYPE_CHECKING

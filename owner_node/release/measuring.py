@@ -22,7 +22,6 @@ from common.errors import IntegrityError, ProtocolError
 from common.files import file_digest
 from common.model.fragment import Addendum, FragmentStatement
 from common.model.rounds import (
-    FIRST_COUNTED,
     LARGEST_PROOF,
     Parcel,
     RoundDocument,
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 
     from owner_node.release.crossing import Crossing
     from owner_node.release.opened_round import OpenedRound
-    from owner_node.release.product import Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +94,11 @@ class Measuring:
         opened = Crossing(work, document, attached, before, self._original_data)
         addendum, _ = opened.addendum, opened.masks  # what is wrong with the keys is found before the charge
         self._settle(opened, opening.answers)
+        if addendum.selections and not before:
+            # In the round of zeros: what cannot be is found before any owner is charged.
+            self._keep_selection(work, addendum, selection)
         if opened.questions:
-            if addendum.selections and document.round == FIRST_COUNTED:
-                prepared = self._selected(work, addendum, selection)
-            else:
-                prepared = opened.prepared
-            spend(work, prepared, addendum, opening.signature)
+            spend(work, opened.prepared, addendum, opening.signature)
             if work.session.state is not SessionState.SPENT:
                 raise ProtocolError(f"a session that is {work.session.state} answers no other round")
             work.progress.begin("counting", 0)
@@ -111,28 +108,26 @@ class Measuring:
     def selection_size(self, opening: Opening) -> int:
         """Return the size in bytes of what `answer` needs to know of this owner's records.
 
-        It is 0 but in the first round that counts, where linking selects persons, numbers them, or says who
-        has them, too.
+        It is 0 but in the first round, where linking selects persons, numbers them, gives them places, or
+        says who has them, too.
         """
         self._owner.resume(opening.release, opening.plan_digest)
         work = self._owner.accepted(opening.release, opening.plan_digest)
-        before = self._owner.records.rounds.answered(*work.key[:2])
-        if not len(before) == _read(opening.data)[0].round - 1 == FIRST_COUNTED - 1:
+        document, addendum = _read(opening.data)
+        if document.round > 1 or self._owner.records.rounds.answered(*work.key[:2]):
             return 0
-        return sum(selection_sizes(work, read_addendum(work, before[0].attached)))
+        return sum(selection_sizes(work, read_addendum(work, addendum)))
 
-    def _selected(self, work: ReleaseWork, addendum: Addendum, selection: bytes) -> "Prepared":
-        """Check and store what linking found of this owner's records; return those that are counted."""
+    def _keep_selection(self, work: ReleaseWork, addendum: Addendum, selection: bytes) -> None:
+        """Check and store what linking found of this owner's records."""
         n_records, n_selection = addendum.records[self._owner.id], selection_sizes(work, addendum)[0]
         _check_selection(work, addendum, selection)
         if work.plan.linking.unites:
             read_places(selection, n_records)
-            prepared = self._original_data.prepared(work)
         else:
-            prepared = self._original_data.counted(work, n_records, selection[:n_selection])
+            self._original_data.counted(work, n_records, selection[:n_selection])
         with work.transaction() as tx:
             self._owner.records.rounds.keep_selection(tx, *work.key[:2], selection)
-        return prepared
 
     def unchecked(
         self, release: str, plan_digest: str, opening: bytes

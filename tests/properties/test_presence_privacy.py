@@ -1,4 +1,4 @@
-"""Membership by brute force, where a release is of everybody whom any owner holds: all persons and neighbours.
+"""Membership by brute force, where a release is of everybody whom any owner holds: persons and neighbours.
 
 A person is a value or an absence at every owner, and present at one at least. A neighbour replaces one
 person, presence included. An owner, or several, see their places, their own records, and noisy counts.
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from itertools import combinations, permutations, product
 
 import numpy as np
@@ -67,18 +68,18 @@ def rounds(of: Design) -> list[list[Round]]:
     assert isinstance(second, tuple)
     n_owners = len(of.presence)
     labels = [(0, 0, 1), (0, 1, 2)]
-    choices = []
+    choices: list[Round] = []
     for chosen in product(labels, repeat=n_owners):
         made = []
         for table in second:
             assert isinstance(table, Table)
-            bins = [
+            one, other = (
                 Binning(own.histogram, np.array(chosen[place]), max(chosen[place]) + 1)
                 if place < n_owners
                 else own
                 for place, own in zip(table.pair, table.binnings, strict=True)
-            ]
-            made.append(replace(table, binnings=tuple(bins)))
+            )
+            made.append(replace(table, binnings=(one, other)))
         choices.append(tuple(made))
     return [[first], choices]
 
@@ -146,7 +147,7 @@ def test_places_say_nothing_about_others(coalition, monkeypatch):
         seen: Counter[tuple[bytes, ...]] = Counter()
         for order in permutations(range(3)):
             monkeypatch.setattr(linking, "random_order", lambda _, order=order: np.array(order))
-            found = linking._unite(plan, lambda lists=lists: iter([lists]), 3)
+            found = linking._unite(plan, partial(iter, [lists]), 3)
             assert dict(found.records) == dict.fromkeys("abc", 3)
             seen[tuple(found.selections[owner] for owner in coalition)] += 1
         own = tuple(tuple(lists[owner].tolist()) for owner in coalition)

@@ -123,6 +123,38 @@ def test_partners_are_those_of_the_common_persons():
     assert [len(found.selections[owner]) for owner in ("g1o0", "g1o1")] == [1 + 2, 1 + 4]
 
 
+@pytest.mark.parametrize("n_tokens", [1, 3, 1000])
+def test_everybody_has_one_place_at_all_owners(n_tokens):
+    """However few tokens are compared at once; places are in no order of tokens, which owners can make."""
+    plan = synthetic_grid((1, 1, 1))
+    plan = replace(plan, linking=replace(plan.linking, on_mismatch="union"))
+    persons = {"g0o0": range(40), "g1o0": range(20, 70), "g2o0": [5, 69, 99]}
+    lists = {owner: token_list(each) for owner, each in persons.items()}
+    runs = {owner: ArrayRun(sortable(each)) for owner, each in lists.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("common.runs._FEWEST_RECORDS", 1)
+        found = link_runs(plan, {owner: len(each) for owner, each in lists.items()}, runs, n_tokens)
+    assert (found.kind, set(found.records.values()), found.matches) == ("united", {71}, ())
+    places: dict[bytes, int] = {}
+    for owner, tokens in lists.items():
+        sent = np.frombuffer(found.selections[owner], ">u4")
+        assert len(set(sent.tolist())) == len(tokens)
+        for token, place in zip(tokens, sent.tolist(), strict=True):
+            assert places.setdefault(token.tobytes(), place) == place
+    assert sorted(places.values()) == list(range(71))
+    assert [places[token] for token in sorted(places)] != list(range(71))
+
+
+def test_too_many_persons_together_end_the_release(monkeypatch):
+    """Owners' numbers say nothing about all together; nothing is spent."""
+    monkeypatch.setattr("aggregator.release.linking.MOST_RECORDS", 5)
+    plan = synthetic_grid((1, 1))
+    plan = replace(plan, linking=replace(plan.linking, on_mismatch="union"))
+    lists = {"g0o0": token_list([1, 2, 3]), "g1o0": token_list([4, 5, 6])}
+    with pytest.raises(UnusableDataError, match="6 persons together"):
+        link(plan, {"g0o0": 3, "g1o0": 3}, lists)
+
+
 def test_link_compares_all_sixteen_bytes():
     """Tokens that differ only in trailing zero bytes or the last byte are different persons."""
     plan = grid([2])

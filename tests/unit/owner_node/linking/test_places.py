@@ -22,5 +22,5 @@ def test_places_are_read_in_the_order_of_tokens():
 @pytest.mark.parametrize("places", [(0, 0), (1, 5), (2**32 - 1,)])
 def test_places_that_collide_or_do_not_exist_are_refused(places):
     """Two persons of one place would be counted as one, and a place beyond all would be nobody's."""
-    with pytest.raises(IntegrityError, match="nothing was spent|places that are not different"):
+    with pytest.raises(IntegrityError, match="places that are not different"):
         read_places(sent(*places), 5)
