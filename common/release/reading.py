@@ -76,7 +76,8 @@ def _counts(folder: Path, verified: Verified) -> NoisyCounts | None:
     if counts is None:
         return None
     design = design_of(verified.plan, verified.n_records)
-    return NoisyCounts(measured_in(design, counts), verified.plan.following)
+    derived = tuple(each for each in verified.plan.released if each.base)
+    return NoisyCounts(measured_in(design, counts), derived)
 
 
 def _table(folder: Path, verified: Verified) -> pa.Table:

@@ -12,6 +12,7 @@ import pytest
 
 from aggregator.release import linking
 from aggregator.release.linking import LinkingResult
+from common.release.reading import read_release
 from common.release.verification import verify_release
 from tests.fakes.small_keys import small_keys
 from tests.fakes.synthetic_owners import paillier_key
@@ -64,6 +65,11 @@ async def test_three_owners_of_other_persons(
     assert ((table["ward"] == "(absent)") == ~present[1]).all()
     assert (table["age"].isna() == ~present[0]).all()
     assert ((table["sex"] == "(absent)") == ~present[0]).all()
+    read = read_release(folder)
+    assert set(read.codebook.index) == set(table.columns) - {"record"}
+    assert read.counts is not None
+    assert len(read.counts.table("ward")) == 4
+    assert set(read.counts.means().index) >= {"age", "pay"}
     assert [spent(config) for config in configs] == [1, 1, 1]
     assert set(verified.addendum.records.values()) == {len(everybody)}
     for config in configs:
