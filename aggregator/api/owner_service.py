@@ -292,7 +292,7 @@ class OwnerService(OwnerServiceServicer):
         release = self._release(request.release, owner)
         check_plan(release, request.plan_digest)
         selected = release.addendum is not None and owner in release.addendum.selections
-        if not selected or (release.state is not State.MASKING and release.round != FIRST_COUNTED):
+        if not selected or (release.state is not State.MASKING and not 1 <= release.round <= FIRST_COUNTED):
             raise ProtocolError(
                 f"release {release.id} is {release.state}: there is no selection of records to be sent",
                 "request the work that is due",

@@ -166,7 +166,7 @@ def signed_addendum(
                 tokens[owner] = FileRun(stream, 0, path.stat().st_size // kind.itemsize, kind)
             # They are checked and counted; where groups may differ, they are matched and selected, too, and
             # where owners count with partners, these are looked up.
-            passes = 4 if plan.linking.intersects else 3 if plan.has_partners else 2
+            passes = 2 + 2 * plan.linking.intersects + plan.linking.unites + plan.has_partners
             progress.begin("comparing tokens", sum(records.values()) * passes)
             at_once = workspace.memory // _SHARE_OF_LINKING // LINKING_BYTES
             linked = link_runs(plan, records, tokens, at_once, progress.advance)

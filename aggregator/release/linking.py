@@ -22,12 +22,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Int64Array, SortableArray, TokenArray, sortable
+from common.arrays import Int64Array, SortableArray, TokenArray, random_order, sortable
 from common.errors import ConflictError, ProtocolError, UnusableDataError
 from common.model.match_quality import MatchQuality
 from common.model.matches import Match, describe_mismatches, likely_cause
 from common.model.plan import LinkingFound, Plan
 from common.runs import ArrayRun, Run, in_ranges
+from common.synthesis.sample import MOST_RECORDS
 
 LINKING_BYTES = 6 * 16
 """Bytes of memory that comparing takes per token, at most."""
@@ -206,7 +207,7 @@ class LinkingResult:
     kind: LinkingFound
     """The result in one word."""
     records: Mapping[str, int]
-    """Exact number of records that each owner masks, by owner id."""
+    """Exact number of records that each owner masks or counts, by owner id."""
     matches: tuple[Match, ...] = ()
     """What every two groups have in common; empty where there is one group."""
     multiples: tuple[int, ...] = ()
@@ -217,8 +218,9 @@ class LinkingResult:
     """Number of persons that all groups hold, where records are left out for that."""
     selections: Mapping[str, bytes] = field(default_factory=dict)
     """By owner id, where records are left out: a bit per record in the order of its tokens, 1 to mask it; or
-    where persons are numbered, the number of each in the order of their handles; or where owners count with
-    partners, those of each (`_partners`)."""
+    where persons are numbered, the number of each in the order of their handles. Where owners count with
+    partners, those of each follow (`with_partners`). Of everybody: a place for each record in the
+    order of its tokens (`_unite`)."""
     match_quality: MatchQuality | None = None
     """What the passes of match keys linked; None where there are none."""
 
@@ -348,6 +350,8 @@ def _count_group(plan: Plan, group: int, lists: TokenLists, tally: _Tally) -> In
 def _compare(plan: Plan, ranges: _Ranges) -> LinkingResult:
     """Compare the sorted persons of all owners."""
     tally = _tally(plan, ranges())
+    if plan.linking.unites:
+        return _unite(plan, ranges, tally.everybody)
     overlaps = _overlaps(plan, tally)
     if plan.n_groups == 1:
         if overlaps:
@@ -360,11 +364,15 @@ def _compare(plan: Plan, ranges: _Ranges) -> LinkingResult:
         matches = _matches(plan, ranges, tally) if lacking else ()
         raise _conflict(plan, overlaps, lacking, matches, tally.common if lacking else 0)
     result = _result(plan, tally, _all_match(plan, tally.everybody))
-    return replace(result, selections=_partners(plan, ranges)) if plan.has_partners else result
+    return replace(result, selections=with_partners(plan, {}, ranges)) if plan.has_partners else result
 
 
-def _partners(plan: Plan, ranges: _Ranges) -> dict[str, bytes]:
-    """Return which owners have the persons of each owner, too.
+def with_partners(plan: Plan, selections: Mapping[str, bytes], ranges: _Ranges) -> dict[str, bytes]:
+    """Return selections, each followed by the owners that have the persons of its owner, too.
+
+    Args:
+        selections: By owner; empty where nothing is selected.
+        ranges: Of the persons that are counted.
 
     Returns:
         By owner, a byte for each person in the order of tokens and for each group: the number of the owner in
@@ -383,7 +391,29 @@ def _partners(plan: Plan, ranges: _Ranges) -> dict[str, bytes]:
         ends = np.cumsum([len(lists[owner]) for owner in names])[:-1]
         for owner, persons in zip(names, np.split(person[order], ends), strict=True):
             partners[owner] += held[persons].tobytes()
-    return {owner: bytes(data) for owner, data in partners.items()}
+    return {owner: selections.get(owner, b"") + bytes(data) for owner, data in partners.items()}
+
+
+def _unite(plan: Plan, ranges: _Ranges, n_persons: int) -> LinkingResult:
+    """Give every person of any owner a place, in a random order that says nothing about tokens.
+
+    Whoever has the linkage key can make the token of anybody. So by places in the order of tokens an owner
+    could read from gaps between its own who is at no owner.
+    """
+    if n_persons > MOST_RECORDS:
+        raise UnusableDataError(
+            f"the owners have {n_persons:,} persons together, a synthetic release at most {MOST_RECORDS:,}",
+            "make it of fewer owners or records; nothing was spent",
+        )
+    places, first = random_order(n_persons).astype(">u4"), 0
+    sent = {owner: bytearray() for owner in plan.owners}
+    for lists in ranges():
+        everybody = union([lists[owner] for owner in plan.owners])
+        for owner, tokens in lists.items():
+            sent[owner] += places[first + np.searchsorted(everybody, tokens)].tobytes()
+        first += len(everybody)
+    found = {owner: bytes(data) for owner, data in sent.items()}
+    return LinkingResult("united", dict.fromkeys(plan.owners, n_persons), selections=found)
 
 
 def _intersect(plan: Plan, ranges: _Ranges, everything: _Tally) -> LinkingResult:
@@ -399,22 +429,24 @@ def _intersect(plan: Plan, ranges: _Ranges, everything: _Tally) -> LinkingResult
         )
     selections = {owner: _Bits() for owner in plan.owners}
 
-    def common_lists() -> Iterator[TokenLists]:
+    def selected(bits: Mapping[str, _Bits]) -> Iterator[TokenLists]:
         for lists in ranges():
             sets = [union([lists[owner] for owner in owners]) for owners in plan.groups]
             wanted = intersection(sets)
             chosen = {owner: is_member(tokens, wanted) for owner, tokens in lists.items()}
-            for owner, bits in chosen.items():
-                selections[owner].append(bits)
+            for owner in bits:
+                bits[owner].append(chosen[owner])
             yield {owner: tokens[chosen[owner]] for owner, tokens in lists.items()}
 
-    tally = _tally(plan, common_lists())
+    tally = _tally(plan, selected(selections))
     _check_k(plan, tally.records, "common records")
     overlaps = _overlaps(plan, tally)
     if overlaps:
         raise _conflict(plan, overlaps, [], (), common)
     result = _result(plan, tally, matches)
     packed = {owner: bits.pack() for owner, bits in selections.items()}
+    if plan.has_partners:
+        packed = with_partners(plan, packed, lambda: selected({}))
     return replace(result, kind="intersected", common=common, selections=packed)
 
 
@@ -574,10 +606,11 @@ def _conflict(
             )
     if lacking:
         hints.append(likely_cause(matches))
-    if lacking and common and not plan.product.rules.in_rounds:
+    if lacking and common:
+        least = "1" if plan.product.rules.in_rounds else "the largest k"
         hints.append(
-            f"or, where policies allow it, mask only the {common} persons that all have: --on-mismatch "
-            "intersect; fewer than --min-common N, by default the largest k, would end the release"
+            f"or, where policies allow it, release only the {common} persons that all have: --on-mismatch "
+            f"intersect; fewer than --min-common N, by default {least}, would end the release"
         )
     return ConflictError(
         "; ".join(texts),

@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.release.linking import LinkingResult, intersection, is_member, link_persons, union
+from aggregator.release.linking import (
+    LinkingResult,
+    intersection,
+    is_member,
+    link_persons,
+    union,
+    with_partners,
+)
 from common.arrays import Int64Array
 from common.errors import ConflictError, UsageError
 from common.matching.linking import link_passes
@@ -66,6 +73,10 @@ def link_by_passes(
     kept = intersection([union([ordered[owner] for owner in owners]) for owners in plan.groups])
     numbers = shuffled(len(kept))
     sent = {owner: _numbers(owner_persons, kept, numbers) for owner, owner_persons in persons.items()}
+    if plan.has_partners:
+        numbered = {owner: np.frombuffer(data, dtype=">u4").astype(np.int64) for owner, data in sent.items()}
+        ordered = {owner: np.sort(each[each != _LEFT_OUT]) for owner, each in numbered.items()}
+        sent = with_partners(plan, sent, lambda: iter([ordered]))
     return replace(result, selections=sent)
 
 

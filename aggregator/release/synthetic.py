@@ -28,7 +28,7 @@ class Synthetic(AggregatorProduct):
     def needed_memory(self, plan: Plan) -> int:
         """Return the bytes of memory that drawing takes at least: all records are drawn at once."""
         n_records = min(design_of(plan).n_records, MOST_RECORDS)
-        return _COPIES * 8 * n_records * len(plan.attributes)
+        return _COPIES * 8 * n_records * len(plan.counted)
 
     def needed_room(self, *_arguments: object) -> int:
         """Return 0: nothing is written to the scratch folder."""

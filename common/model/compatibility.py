@@ -48,6 +48,11 @@ FEATURES: Mapping[str, Feature] = {
     "owner-column": Feature("0.1.0", lambda plan: plan.owner_column),
     "rank-noise": Feature("0.1.0", lambda plan: plan.has_rank_noise),
     "synthetic-determined": Feature("0.2.0", lambda plan: plan.synthesis is not None),
+    "synthetic-linking": Feature(
+        "0.2.0",
+        lambda plan: plan.synthesis is not None and (plan.linking.intersects or plan.numbers_persons),
+    ),
+    "union": Feature("0.2.0", lambda plan: plan.linking.unites),
     **{each.feature: Feature(each.since, partial(_declares, each)) for each in PROPERTIES if each.feature},
 }
 """Every feature by the name that plans state."""

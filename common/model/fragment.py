@@ -19,7 +19,7 @@ from common.model.match_quality import MatchQuality, contradictions_of
 from common.model.matches import Match
 from common.model.plan import MOST_AUDIT_DAYS, RELEASE_ID, Plan
 
-LINKINGS = ("disjoint", "overlapping", "equal", "intersected", "asserted")
+LINKINGS = ("disjoint", "overlapping", "equal", "intersected", "united", "asserted")
 """What linking can have found (`common.model.plan.LinkingFound`)."""
 DECISIONS = ("accept", "refuse")
 """What an owner can answer to a plan."""
@@ -62,9 +62,10 @@ class Addendum(Document):
     plan_digest: str
     """Digest of the plan that it answers."""
     linking: str
-    """What was found: "disjoint", "overlapping", "equal", "intersected" or, without a check, "asserted"."""
+    """The result in a word, of `LINKINGS`; without a check "asserted"."""
     records: Mapping[str, int]
-    """Exact number of records by owner id."""
+    """Exact number of records by owner id; of all persons where the release is of everybody: an owner counts
+    those whom it does not hold as absent."""
     matches: tuple[Match, ...] = field(default=(), metadata=OMITTED)
     """What every two groups of owners have in common; empty where there is one group."""
     multiples: tuple[int, ...] = field(default=(), metadata=OMITTED)
@@ -76,7 +77,8 @@ class Addendum(Document):
     """Number of persons that all groups hold, where records were left out for that; else None."""
     selections: Mapping[str, str] = field(default_factory=dict, metadata=OMITTED)
     """By owner id: SHA-256 of the selection of its records, or with match keys of the numbers of its persons,
-    or in a mixed synthetic release of the owners that have them, too; empty elsewhere."""
+    or in a mixed synthetic release of the owners that have them, too, or where the release is of everybody of
+    their places; empty elsewhere."""
     match_quality: MatchQuality | None = field(default=None, metadata=OMITTED)
     """What the passes of match keys linked; None where there are none."""
     key_proofs: tuple[KeyProof, ...] = field(default=(), metadata=OMITTED)
@@ -279,12 +281,14 @@ def _of_multiples(plan: Plan, addendum: Addendum) -> Iterator[str]:
 
 def _of_selections(plan: Plan, addendum: Addendum) -> Iterator[str]:
     intersected = addendum.linking == "intersected"
-    each = intersected or plan.numbers_persons or plan.has_partners
+    each = intersected or plan.numbers_persons or plan.has_partners or plan.linking.unites
     wanted = set(plan.owners) if each else set()
     if set(addendum.selections) != wanted:
         yield "records of every owner are selected where groups are intersected, and only there"
     if intersected is (addendum.common is None):
         yield "common persons are counted where groups are intersected, and only there"
+    if plan.linking.unites and addendum.matches:
+        yield "it counts persons of two groups, whose presence noise is to hide"
     if addendum.common is not None and addendum.common < plan.linking.min_common:
         yield f"{addendum.common} persons are common, at least {plan.linking.min_common} are agreed"
 

@@ -18,6 +18,7 @@ from unicodedata import category
 from common.canonical import OMITTED, Document, Positive, digest
 from common.model.compatibility import NEWEST_PROTOCOL, check_needs, features_of
 from common.model.mechanisms import PublicNumbers, carrier_reason
+from common.model.presence import derived_with_absence, presence_attribute, with_absence
 from common.model.privacy import is_share, total, total_or_unbounded
 from common.model.products import Product
 from common.model.schema import (
@@ -42,12 +43,13 @@ LARGEST_PLAN = 3 << 20
 
 OWNER_COLUMN = "owner"
 """Name of the column with the owner of every record; with several groups, the number of the group follows."""
-LinkingFound = Literal["disjoint", "overlapping", "equal", "intersected", "asserted"]
-"""What linking can have found: parts hold different persons, or share some; groups hold the same, or only
-what they have in common is masked; or nothing was compared."""
+LinkingFound = Literal["disjoint", "overlapping", "equal", "intersected", "united", "asserted"]
+"""Possible results of linking: parts hold different persons, or share some; groups hold the same, or only
+what they have in common is masked; or the release is of everybody; or nothing was compared."""
 
-ON_MISMATCH = ("stop", "intersect")
-"""What happens when the token sets of two groups differ: no release, or only the common persons."""
+ON_MISMATCH = ("stop", "intersect", "union")
+"""Consequences of token sets of two groups that differ: no release, or one of only the common persons, or of
+everybody with presence as a value."""
 
 
 def is_purpose(text: str) -> bool:
@@ -125,7 +127,7 @@ class Linking(Document):
     max_overlap: int = 1
     """Most owners of one group that may hold the same person."""
     on_mismatch: str = "stop"
-    """What happens when the token sets of two groups differ: "stop" or "intersect"."""
+    """The consequence of token sets of two groups that differ, of `ON_MISMATCH`."""
     min_common: int = 0
     """Fewest common persons to continue with; 0 where nothing is intersected."""
     min_match_quality: Decimal = field(default=Decimal(0), metadata=OMITTED)
@@ -137,6 +139,11 @@ class Linking(Document):
     def intersects(self) -> bool:
         """Whether groups that differ are reduced to the persons that all of them hold."""
         return self.on_mismatch == "intersect"
+
+    @property
+    def unites(self) -> bool:
+        """True if the release is of everybody whom any group holds, with presence as a value."""
+        return self.on_mismatch == "union"
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +249,9 @@ class Plan(Document):
         if fault := fault_of_derived(self.following, self.attributes):
             raise ValueError(fault)
         names += [each.name for each in self.following]
-        if any(column.name in names for column in self.owner_columns.values()):
-            raise ValueError("an attribute has the name of a column of owners")
+        added = [each.name for each in (*self.owner_columns.values(), *self.presence)]
+        if any(name in names for name in added):
+            raise ValueError("an attribute has the name of a column of owners, or of presence")
         if self.synthesis is not None:
             self._check_facts(self.synthesis)
         self._check_linking()
@@ -271,7 +279,9 @@ class Plan(Document):
         if linking.max_overlap > 1 and not linking.tokens:
             raise ValueError("how many owners hold a person is only known by tokens")
         if linking.on_mismatch not in ON_MISMATCH:
-            raise ValueError("groups that differ stop a release, or are intersected")
+            raise ValueError("groups that differ stop a release, or are intersected or united")
+        if linking.unites and (self.n_groups == 1 or self.synthesis is None):
+            raise ValueError("several groups are united, and their persons counted")
         if linking.intersects and not (self.n_groups > 1 and linking.min_common > 0):
             raise ValueError("several groups are intersected, down to some persons at least")
         if not linking.intersects and linking.min_common != 0:
@@ -302,7 +312,10 @@ class Plan(Document):
         """Names of the pairs of attributes whose tables are counted; none of a masked release."""
         if self.synthesis is None:
             return ()
-        return self.synthesis.pairs or tuple(combinations((each.name for each in self.attributes), 2))
+        every = combinations((each.name for each in self.attributes), 2)
+        at = [each.name for each in self.presence]
+        # Of two groups, who is at both follows from their sizes.
+        return (self.synthesis.pairs or tuple(every)) + (tuple(combinations(at, 2)) if len(at) > 2 else ())
 
     @property
     def product(self) -> Product:
@@ -357,13 +370,26 @@ class Plan(Document):
 
     @cached_property
     def joined(self) -> tuple[Attribute, ...]:
-        """What joined records have: owners, then the attributes that fragments have."""
-        return (*self.owner_columns.values(), *self.attributes)
+        """The columns of joined records: owners, then attributes of fragments, or those that are counted."""
+        return (*self.owner_columns.values(), *self.counted)
+
+    @cached_property
+    def presence(self) -> tuple[Attribute, ...]:
+        """By group: the attribute that says who is present, where the release is of everybody; else empty."""
+        return tuple(presence_attribute(owners[0]) for owners in self.groups if self.linking.unites)
+
+    @cached_property
+    def counted(self) -> tuple[Attribute, ...]:
+        """The attributes as released records have them, but for derived ones: with presence as a value."""
+        return (*map(with_absence, self.attributes), *self.presence) if self.presence else self.attributes
 
     @cached_property
     def released(self) -> tuple[Attribute, ...]:
         """All released attributes, each followed by those that are derived from it."""
-        return with_derived(self.attributes, self.following)
+        if not self.presence:
+            return with_derived(self.attributes, self.following)
+        derived = derived_with_absence(self.following, {each.name: each for each in self.attributes})
+        return with_derived(self.counted, derived)
 
     @cached_property
     def columns(self) -> tuple[Attribute, ...]:
@@ -454,6 +480,8 @@ class Plan(Document):
             return ("asserted",)
         if self.n_groups == 1:
             return ("disjoint", "overlapping") if self.linking.max_overlap > 1 else ("disjoint",)
+        if self.linking.unites:
+            return ("united",)
         return ("equal", "intersected") if self.linking.intersects else ("equal",)
 
     def assignment_of(self, owner: str) -> Assignment:
@@ -465,8 +493,12 @@ class Plan(Document):
         return self.assignments[owner]
 
     def attribute(self, name: str) -> Attribute:
-        """Return the settings of one attribute."""
+        """Return the settings of one attribute, as its owners declare them."""
         return self._attributes_by_name[name]
+
+    def counted_attribute(self, name: str) -> Attribute:
+        """Return the settings of one attribute of released records that is not derived."""
+        return {each.name: each for each in self.counted}[name] if self.presence else self.attribute(name)
 
     @cached_property
     def _attributes_by_name(self) -> dict[str, Attribute]:

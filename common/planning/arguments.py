@@ -558,15 +558,16 @@ class ReleaseArguments:
     on_mismatch: Annotated[
         str,
         Argument(
-            "If groups hold different persons: stop, or mask only the common ones.",
-            lambda text: one_of("--on-mismatch", text or "stop", ON_MISMATCH), metavar="stop|intersect",
+            "If groups hold different persons: stop, or release only the common ones, or all of them with "
+            "presence as a value (synthetic).",
+            lambda text: one_of("--on-mismatch", text or "stop", ON_MISMATCH), metavar="stop|intersect|union",
             default="stop", shown="stop", choices=ON_MISMATCH, label="If groups hold different persons",
         ),
     ] = "stop"  # fmt: skip
     min_common: Annotated[
         int,
         Argument(
-            "With intersect: least number of common persons; default: the largest k.",
+            "With intersect: least number of common persons; default: the largest k, or 1.",
             partial(_count, "min-common", 0), metavar="N", label="Least number of common persons",
             hint="With intersect.", keyboard="numeric",
         ),
@@ -733,8 +734,10 @@ def _check_product(asked: ReleaseArguments) -> None:
         options = [each.option_of(name) for name, each in stated.items() if each.product is product]
         if options and product is not asked.product:
             raise of_product(product, options)
+    if asked.on_mismatch == "union" and asked.product is not Product.SYNTHETIC:
+        raise of_product(Product.SYNTHETIC, ["--on-mismatch union"])
     if asked.product.rules.in_rounds:
-        check_countable(asked.groups, asked.max_overlap, intersects=asked.on_mismatch != "stop")
+        check_countable(asked.groups, asked.max_overlap)
 
 
 def of_product(product: Product, options: Sequence[str]) -> UsageError:
@@ -746,22 +749,16 @@ def of_product(product: Product, options: Sequence[str]) -> UsageError:
     )
 
 
-def check_countable(groups: Sequence[Sequence[str]], max_overlap: int, *, intersects: bool) -> None:
+def check_countable(groups: Sequence[Sequence[str]], max_overlap: int) -> None:
     """Check that groups of owners can count the same persons together, in one order.
 
     Args:
         groups: Owner ids by group.
         max_overlap: The most owners of a group that may hold one person.
-        intersects: Whether only the persons of all groups are to be counted.
 
     Raises:
         UsageError: If they cannot.
     """
-    if intersects:
-        raise UsageError(
-            "a synthetic release of some of the owners' common persons is not possible yet",
-            "leave --on-mismatch out, or choose --product masked",
-        )
     if len(groups) == 1:
         return
     if max_overlap > 1:
@@ -796,11 +793,11 @@ def _check_linking(asked: ReleaseArguments) -> None:
             f"--max-overlap {asked.max_overlap} is more than the owners of any group, {largest} at most",
             "a person can be at no more owners of a group than there are: give a smaller number",
         )
-    if asked.min_common and asked.on_mismatch == "stop":
+    if asked.min_common and asked.on_mismatch != "intersect":
         raise UsageError("--min-common goes with groups that are intersected", "add --on-mismatch intersect")
     if asked.on_mismatch != "stop" and len(asked.groups) == 1:
         raise UsageError(
-            "one group of owners has nothing to be intersected with",
+            "one group of owners has nothing to be intersected or united with",
             "leave --on-mismatch out, or name several groups",
         )
     if asked.owner_column and largest == 1:

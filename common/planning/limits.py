@@ -119,7 +119,7 @@ def differing_counts(plan: Plan) -> str:
     """
     counts = {each.owner: each.records_rounded for each in plan.tasks}
     comparable = len(counts) == len(plan.groups) and plan.max_records_per_person == 1
-    needs_equal = plan.linking.tokens and not plan.linking.intersects
+    needs_equal = plan.linking.tokens and plan.linking.on_mismatch == "stop"
     if not (comparable and needs_equal) or len(set(counts.values())) == 1:
         return ""
     return ", ".join(f"{owner} has at least {count:,} records" for owner, count in counts.items())

@@ -15,6 +15,7 @@ from itertools import chain
 
 from common.errors import UsageError
 from common.model.plan import OWNER_COLUMN, Linking, Plan, Synthesis
+from common.model.presence import presence_attribute
 from common.model.products import Product
 from common.model.schema import Attribute, Schema, derivable
 from common.model.structural_zeros import rules_of
@@ -54,6 +55,7 @@ def make_plan(
     )
     groups = _counted(arguments, held, stated)
     names = [[attribute.name for attribute in group] for group in groups]
+    _check_presence(arguments, {*chain.from_iterable(names), *(each.name for each in stated)})
     modelled: list[Modelled | None] = [None] * len(groups)
     masked: dict[tuple[str, int], tuple[PlannedAttribute, ...]] = {}
     synthesis = None
@@ -149,7 +151,7 @@ def _synthesis(
         UsageError: If more owners may collude than there are others, or a pair names other attributes.
     """
     # It brings numpy, which nothing else of a plan needs.
-    from common.planning.synthetic import least_records, named_pairs
+    from common.planning.synthetic import named_pairs, stated_records
     from common.synthesis.schedule import budget_split
 
     names = [each.name for each in attributes]
@@ -159,7 +161,9 @@ def _synthesis(
     honest_owners(n_owners, colluding)
     rules = [each for owner in arguments.owners for each in schemas[owner].structural_zeros]
     records = [[schemas[owner].records_rounded for owner in owners] for owners in arguments.groups]
-    split = budget_split(least_records(records), arguments.epsilon, arguments.delta)
+    split = budget_split(
+        stated_records(records, unites=arguments.on_mismatch == "union"), arguments.epsilon, arguments.delta
+    )
     return Synthesis(
         colluding, split, arguments.delta, rules_of(tuple(dict.fromkeys(rules)), names),
         named_pairs(arguments.pairs, names), audit_days=arguments.audit,
@@ -199,6 +203,20 @@ def _masked(
     }
 
 
+def _check_presence(arguments: ReleaseArguments, names: set[str]) -> None:
+    """Check that no attribute has the name of one that says who is present.
+
+    Raises:
+        UsageError: If one has it.
+    """
+    owners = arguments.owners if arguments.on_mismatch == "union" else ()
+    if taken := sorted(names & {presence_attribute(owner).name for owner in owners}):
+        raise UsageError(
+            f"attribute {taken[0]!r} has the name of the column that says whom an owner holds",
+            "rename the attribute at its owner, or leave it out: --attributes",
+        )
+
+
 def _checked_owner_column(
     arguments: ReleaseArguments, names: Sequence[Sequence[str]], following: Sequence[Attribute]
 ) -> bool:
@@ -219,8 +237,8 @@ def _checked_owner_column(
 
 def _linking(arguments: ReleaseArguments, tasks: Sequence[Task], *, tokens: bool) -> Linking:
     """Return the bounds for what linking may find; fewer common persons than the largest k never do."""
-    if arguments.on_mismatch == "stop":
-        return Linking(tokens, arguments.max_overlap, key_proofs=tokens)
+    if arguments.on_mismatch != "intersect":
+        return Linking(tokens, arguments.max_overlap, arguments.on_mismatch, key_proofs=tokens)
     largest_k = max((each.k or 1 for task in tasks for each in task.attributes), default=1)
     return Linking(
         tokens,

@@ -14,6 +14,7 @@ import numpy as np
 
 from common.errors import UnusableDataError, UsageError
 from common.model.plan import Plan, Synthesis
+from common.model.presence import ABSENT
 from common.model.privacy import plain
 from common.model.schema import Attribute, Schema, rule_codes
 from common.model.task import Modelled
@@ -21,6 +22,7 @@ from common.planning.arguments import check_countable
 from common.synthesis.accounting import FLOOR, default_colluding, zcdp_rho
 from common.synthesis.binning import FEWEST_LABELS
 from common.synthesis.counters import traffic
+from common.synthesis.presence import presence_rules
 from common.synthesis.sample import MOST_RECORDS
 from common.synthesis.schedule import (
     Design,
@@ -58,19 +60,31 @@ def design_of(plan: Plan, n_records: int | None = None) -> Design:
     if synthesis is None:
         raise ValueError("the plan is not that of a synthetic release")
     group_of = {name: task.group for task in plan.tasks for name in task.names}
+    group_of |= {each.name: group for group, each in enumerate(plan.presence)}
     across = plan.n_groups > 1
-    places = {each.name: place for place, each in enumerate(plan.attributes)}
+    places = {each.name: place for place, each in enumerate(plan.counted)}
+    owner_groups = tuple(group_of[each.name] for each in plan.counted) if across else ()
+    presence = tuple(places[each.name] for each in plan.presence)
+    alone = [place for place, each in enumerate(plan.attributes) if presence and not each.keeps_missing]
     return Design(
-        plan.attributes,
-        least_records(_stated_records(plan)) if n_records is None else n_records,
+        plan.counted,
+        stated_records(_stated_records(plan), unites=plan.linking.unites) if n_records is None else n_records,
         plan.epsilon,
         synthesis.delta,
         owners=tuple(map(len, plan.groups)),
         colluding=synthesis.colluding,
-        rules=tuple(rule_codes(each, plan.attributes) for each in plan.structural_zeros),
+        rules=(
+            *(rule_codes(each, plan.attributes) for each in plan.structural_zeros),
+            *(presence_rules(plan.counted, owner_groups, presence, alone) if presence else ()),
+        ),
         split=synthesis.split,
-        named_pairs=tuple(tuple(map(places.__getitem__, pair)) for pair in synthesis.pairs),
-        owner_groups=tuple(group_of[each.name] for each in plan.attributes) if across else (),
+        named_pairs=tuple(
+            tuple(map(places.__getitem__, pair))
+            for pair in (plan.counted_pairs if presence else synthesis.pairs)
+        ),
+        owner_groups=owner_groups,
+        presence=presence,
+        absent_alone=tuple(alone),
     )
 
 
@@ -80,9 +94,14 @@ def _stated_records(plan: Plan) -> list[list[int]]:
     ]
 
 
-def least_records(by_group: Sequence[Sequence[int]]) -> int:
-    """Return the least number of records that owners stated, at least 1, from the numbers of each group."""
-    return max(min(map(sum, by_group)), 1)
+def stated_records(by_group: Sequence[Sequence[int]], *, unites: bool = False) -> int:
+    """Return how many records there are by what owners stated, at least 1, from the numbers of each group.
+
+    Args:
+        unites: Whether they are those of everybody, which are at least those of the largest group.
+    """
+    totals = [*map(sum, by_group), 1]
+    return max(totals) if unites else max(min(totals[:-1]), 1)
 
 
 def named_pairs(pairs: Sequence[Sequence[str]], names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -166,7 +185,7 @@ def alternative_design(plan: Plan) -> Design | None:
         return None
     tasks = [replace(each, attributes=(), modelled=Modelled(each.names, plan.epsilon)) for each in plan.tasks]
     colluding = default_colluding(max(map(len, plan.groups)))
-    split = budget_split(least_records(_stated_records(plan)), plan.epsilon, plan.delta)
+    split = budget_split(stated_records(_stated_records(plan)), plan.epsilon, plan.delta)
     other = replace(plan, tasks=tuple(tasks), synthesis=Synthesis(colluding, split))
     try:
         check_synthetic(other)
@@ -281,6 +300,17 @@ def epsilon_against_all(design: Design) -> Decimal:
     return plain(Context(prec=2, rounding=ROUND_CEILING).plus(_epsilon_of(rho, design.delta)))
 
 
+def epsilon_when_split(design: Design) -> Decimal:
+    """Return the ε of a person whose records at two owners are taken for those of two persons.
+
+    To two digits and rounded up. A table across owners counts both: its L1 and L2 sensitivities double.
+    """
+    if not design.delta:
+        return 2 * design.epsilon
+    rho = 4 * zcdp_rho(design.epsilon, design.delta)
+    return plain(Context(prec=2, rounding=ROUND_CEILING).plus(_epsilon_of(rho, design.delta)))
+
+
 def _epsilon_of(rho: Decimal, delta: Decimal) -> Decimal:
     """Return an ε of a ρ (Bun and Steinke 2016, Proposition 1.3)."""
     return rho + 2 * (rho * -delta.ln()).sqrt()
@@ -331,18 +361,43 @@ def records_needed(design: Design) -> int:
     return needed
 
 
+def _check_union(plan: Plan) -> None:
+    """Check that presence can be a value of every attribute."""
+    if max(map(len, plan.groups)) > 1:
+        raise UsageError(
+            "a release of everybody whom any owner holds is not possible with several owners of the same "
+            "attributes: each would learn which of its persons others have",
+            "choose --layout vertical, or --on-mismatch intersect",
+        )
+    if plan.passes:
+        raise UsageError(
+            "a release states how many persons match keys link, and noise is to hide who is at two owners",
+            "declare an identifier, or choose --on-mismatch intersect",
+        )
+    if labelled := [each.name for each in plan.attributes if ABSENT in each.labels]:
+        raise UsageError(
+            f"attribute {labelled[0]!r} has a category {ABSENT!r}, the label of persons whom an owner lacks",
+            "declare another label, or leave the attribute out",
+        )
+    for rule in plan.structural_zeros:
+        for place, ranges in rule_codes(rule, plan.attributes).items():
+            attribute = plan.attributes[place]
+            if attribute.keeps_missing and max(last for _, last in ranges) >= attribute.n_values - 1:
+                raise UsageError(
+                    f"a rule excludes missing values of {attribute.name!r}, and absent persons have no value",
+                    "leave the rule or the attribute out, or choose --on-mismatch intersect",
+                )
+
+
 def check_synthetic(plan: Plan) -> None:
     """Check that a synthetic release can be made as planned.
 
     Raises:
         UsageError: If it cannot.
     """
-    check_countable(plan.groups, plan.linking.max_overlap, intersects=plan.linking.intersects)
-    if plan.n_groups > 1 and plan.passes:
-        raise UsageError(
-            "a synthetic release of persons that match keys link is not possible yet",
-            "declare an identifier that all owners know, without match keys, or choose --product masked",
-        )
+    check_countable(plan.groups, plan.linking.max_overlap)
+    if plan.linking.unites:
+        _check_union(plan)
     if plan.owner_column:
         raise UsageError("a synthetic record comes from no owner", "leave --owner-column out")
     if plan.max_records_per_person != 1:
@@ -350,7 +405,7 @@ def check_synthetic(plan: Plan) -> None:
             "a synthetic release needs data in which a person has one record",
             "an owner declares max_records_per_person to be more: it has to make one record of each person",
         )
-    _check_attributes(plan.attributes)
+    _check_attributes(plan.counted)
     if plan.delta and plan.linking.max_overlap > 1:
         raise UsageError(
             "with a delta, no person can be at several owners: what all of its records together lose is not "

@@ -91,7 +91,7 @@ class _Counts(Beside):
         return _Drawn(evidence)
 
     def counts(self, folder: Path, plan: Plan) -> pa.Table:
-        return read_counts(folder / COUNTS_FILE, plan.attributes)
+        return read_counts(folder / COUNTS_FILE, plan.counted)
 
 
 def beside(plan: Plan) -> Beside:
@@ -104,7 +104,7 @@ class _Drawn(RecordsCheck):
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
-        self._lowest = {attribute.name: attribute.lower for attribute in evidence.plan.attributes}
+        self._lowest = {attribute.name: attribute.lower for attribute in evidence.plan.counted}
         self._codes: dict[str, list[Int64Array]] = {name: [] for name in self._lowest}
 
     def add(self, units: Mapping[str, Int64Array]) -> None:
@@ -113,7 +113,7 @@ class _Drawn(RecordsCheck):
 
     def check(self, folder: Path, hint: str, due: Check) -> None:
         plan, addendum, rounds = self._evidence.plan, self._evidence.addendum, self._evidence.rounds
-        counts = read_counts(folder / COUNTS_FILE, plan.attributes)
+        counts = read_counts(folder / COUNTS_FILE, plan.counted)
         with step("the plan", hint):
             design = design_of(plan, n_records(plan, addendum))
             check_design(design)

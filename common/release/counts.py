@@ -20,6 +20,7 @@ made again from its own counts and has to be the same.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
@@ -29,8 +30,9 @@ import pyarrow.compute as pc
 from common.arrays import Int64Array
 from common.check import Check, unchecked
 from common.errors import IntegrityError
+from common.model.plan import Plan
 from common.model.schema import Attribute
-from common.planning.synthetic import MEAN_DEVIATION
+from common.planning.synthetic import MEAN_DEVIATION, design_of
 from common.synthesis.binning import Binning
 from common.synthesis.keystream import Keystream
 from common.synthesis.plausible import fault_of_sums
@@ -46,6 +48,7 @@ from common.synthesis.schedule import (
     n_numbers,
     next_round,
     noisy_tables,
+    overlaps,
     seed_of,
     split,
     synthesise,
@@ -225,6 +228,42 @@ def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> np.ndarray:
     both_null = pc.and_(pc.is_null(one), pc.is_null(other))
     same: np.ndarray = pc.or_(pc.fill_null(pc.equal(one, other), False), both_null).to_numpy()
     return same
+
+
+@dataclass(frozen=True, slots=True)
+class PresentPersons:
+    """How many persons are estimated to be at some owners at once, where a release is of everybody."""
+
+    owners: tuple[str, ...]
+    """One, or two."""
+    persons: int
+    low: int
+    """The lower end of the 95 % interval."""
+    high: int
+    """The upper end."""
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return f"{' and '.join(self.owners)} {self.persons:,} ({self.low:,} to {self.high:,})"
+
+
+def presence_in(plan: Plan, n_persons: int, counts: pa.Table) -> tuple[PresentPersons, ...]:
+    """Return how many persons are at each owner and at each two; nothing unless presence is counted."""
+    if not plan.presence:
+        return ()
+    found = overlaps(measured_in(design_of(plan, n_persons), counts, plan.groups))
+    return tuple(
+        PresentPersons(
+            tuple(plan.groups[group][0] for group in groups),
+            *(round(min(max(each, 0.0), n_persons)) for each in (present.count, *present.interval)),
+        )
+        for groups, present in found.items()
+    )
+
+
+def presence_text(found: Sequence[PresentPersons]) -> str:
+    """Say how many persons are where; empty if nothing is estimated."""
+    return f"persons by noisy counts, with 95 % intervals: {'; '.join(map(str, found))}" if found else ""
 
 
 def check_drawn(

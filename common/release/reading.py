@@ -76,7 +76,8 @@ def _counts(folder: Path, verified: Verified) -> NoisyCounts | None:
     if counts is None:
         return None
     design = design_of(verified.plan, verified.n_records)
-    return NoisyCounts(measured_in(design, counts), verified.plan.following)
+    derived = tuple(each for each in verified.plan.released if each.base)
+    return NoisyCounts(measured_in(design, counts), derived)
 
 
 def _table(folder: Path, verified: Verified) -> pa.Table:
@@ -190,8 +191,7 @@ class Release:
         """
         self._check_masked()
         return {
-            attribute.name: self._values_of(attribute).distortion
-            for attribute in self.verified.plan.attributes
+            attribute.name: self._values_of(attribute).distortion for attribute in self.verified.plan.counted
         }
 
     def _values_of(
@@ -248,7 +248,7 @@ class Release:
         """
         _check_confidence(confidence)
         (name,) = self._different([name])
-        attribute = self.verified.plan.attribute(name)
+        attribute = self.verified.plan.counted_attribute(name)
         if not attribute.categories:
             raise UsageError(f"attribute {name!r} is no category", "use means, or quantiles")
         try:
@@ -279,7 +279,7 @@ class Release:
         """
         _check_confidence(confidence)
         (name,) = self._different([name])
-        if self.verified.plan.attribute(name).is_categorical:
+        if self.verified.plan.counted_attribute(name).is_categorical:
             raise UsageError(f"attribute {name!r} has no quantiles: it is a category", "use shares")
         if not at or not all(0 < share < 1 for share in at):
             raise UsageError("a quantile is asked for that is none", "name shares between 0 and 1")
@@ -337,7 +337,7 @@ class Release:
                 other.
         """
         chosen = self._model(response, on, confidence)
-        if not _is_numeric(self.verified.plan.attribute(response)):
+        if not _is_numeric(self.verified.plan.counted_attribute(response)):
             raise UsageError(f"the response {response!r} is a category", "use logistic, with event=...")
         terms = self._regressors(chosen, corrected=corrected)
         table = estimates.linear(self._term(response, corrected=corrected), terms, confidence)
@@ -370,7 +370,9 @@ class Release:
                 exists.
         """
         chosen = self._model(response, on, confidence)
-        if corrected and (len(chosen) > 1 or not _is_numeric(self.verified.plan.attribute(chosen[0]))):
+        if corrected and (
+            len(chosen) > 1 or not _is_numeric(self.verified.plan.counted_attribute(chosen[0]))
+        ):
             raise UsageError(
                 "logistic regressions on several attributes, or on a factor of more than two labels, cannot "
                 "be corrected well enough",
@@ -387,11 +389,11 @@ class Release:
         _check_confidence(confidence)
         chosen = ([names] if isinstance(names, str) else list(names)) or [
             attribute.name
-            for attribute in self.verified.plan.attributes
+            for attribute in self.verified.plan.counted
             if _is_numeric(attribute) and not self._values_of(attribute, ranks=ranks).distortion.note
         ]
         for name in self._different(chosen):
-            if not _is_numeric(self.verified.plan.attribute(name)):
+            if not _is_numeric(self.verified.plan.counted_attribute(name)):
                 raise UsageError(f"attribute {name!r} cannot be corrected: it is a category", "leave it out")
         return chosen
 
@@ -415,7 +417,7 @@ class Release:
         released = {attribute.name: attribute for attribute in self.verified.plan.released}
         for name in names:
             if name not in released:
-                masked = (each.name for each in self.verified.plan.attributes)
+                masked = (each.name for each in self.verified.plan.counted)
                 raise UsageError(f"no attribute {name!r}", f"attributes: {', '.join(masked)}")
             if base := released[name].base:
                 raise UsageError(
@@ -433,7 +435,7 @@ class Release:
 
     def _event(self, response: str, event: str | None) -> list[int]:
         """Return the code of the category whose odds are regressed; none for a boolean, which is 1 or 0."""
-        attribute = self.verified.plan.attribute(response)
+        attribute = self.verified.plan.counted_attribute(response)
         if not attribute.is_categorical:
             raise UsageError(f"the response {response!r} is neither boolean nor category", "use regress")
         if event is None and len(attribute.categories) in {0, 2}:
@@ -448,7 +450,7 @@ class Release:
     def _regressors(self, names: Sequence[str], *, corrected: bool) -> list[estimates.Term]:
         terms: list[estimates.Term] = []
         for name in names:
-            attribute = self.verified.plan.attribute(name)
+            attribute = self.verified.plan.counted_attribute(name)
             if not attribute.categories:
                 terms.append(self._term(name, corrected=corrected))
             elif corrected:
@@ -485,7 +487,7 @@ class Release:
         self, name: str, labels: Sequence[int] = (), *, corrected: bool, ranks: bool = False
     ) -> estimates.Term:
         """Return the column of a model of an attribute, or of the indicator of some of its categories."""
-        attribute = self.verified.plan.attribute(name)
+        attribute = self.verified.plan.counted_attribute(name)
         units = self._units(attribute)
         scale = float(attribute.unit)
         texts = ", ".join(attribute.categories[code] for code in labels)

@@ -51,7 +51,8 @@ _LINKING = {
     "disjoint": f"{_COMPARED}: no {{one}} is at two owners of the same attributes. {{missed}}",
     "overlapping": f"{_COMPARED}: some are at several owners. {{missed}}",
     "equal": f"{_COMPARED}: the owners of different attributes hold the same ones.",
-    "intersected": f"{_COMPARED}: only persons at the owners of all attributes were masked.",
+    "intersected": f"{_COMPARED}: only persons at the owners of all attributes were {{made}}.",
+    "united": f"{_COMPARED}: persons whom any owner has were counted, who is where with noise. {{missed}}",
     "asserted": "Identifiers were not compared: disjointness asserted by the owners, not checked.",
 }
 
@@ -85,7 +86,7 @@ def render_report(
             "ranked": evidence.plan.has_rank_noise,
             "drawn": document.get("synthesis"),
             "relations": () if counts is None else _relations(document, evidence.plan, counts),
-            "linking": _linking(evidence),
+            "linking": _linking(evidence) + _presence(document, evidence.plan, counts),
             "fingerprints": _fingerprints(evidence),
             "spent": _spent(evidence),
             "attributes": [
@@ -118,7 +119,7 @@ def _relations(
     errors = {
         frozenset(pair): error for pair, error in pair_errors(counts, document["totals"]["records"]).items()
     }
-    names = [attribute.name for attribute in plan.attributes]
+    names = [attribute.name for attribute in plan.counted]
 
     def pair_cell(one: str, other: str) -> ShownPair | None:
         error = errors.get(frozenset((one, other)))
@@ -140,7 +141,19 @@ def _linking(evidence: Evidence) -> str:
     rules = evidence.plan.identifier
     what, one = ("Match keys", "person") if evidence.plan.passes else ("Identifiers", "identifier")
     said = _LINKING[evidence.addendum.linking]
-    return said.format(what=what, one=one, how=compared_as(rules), missed=missed_text(rules)) + more
+    made = "counted" if evidence.plan.product.rules.in_rounds else "masked"
+    return (
+        said.format(what=what, one=one, made=made, how=compared_as(rules), missed=missed_text(rules)) + more
+    )
+
+
+def _presence(document: Mapping[str, Any], plan: Plan, counts: "pa.Table | None") -> str:
+    """Return how many persons are estimated to be where, where a release is of everybody."""
+    from common.release.counts import presence_in, presence_text
+
+    found = () if counts is None else presence_in(plan, document["totals"]["records"], counts)
+    text = presence_text(found)
+    return text and f" {text[0].upper()}{text[1:]}."
 
 
 @dataclass(frozen=True, slots=True)

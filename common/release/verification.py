@@ -15,7 +15,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from common.model.rounds import RoundDocument, SumKey
 from common.progress import Progress
 from common.release.beside import beside
 from common.release.column_summary import ColumnSummaries, ColumnSummary
+from common.release.counts import PresentPersons, presence_in, presence_text
 from common.release.data_files import (
     DATA_FILES,
     PARQUET_FILE,
@@ -160,6 +161,8 @@ class Verified:
     """Another version that wrote the report, which was not compared then; empty if it was, or is absent."""
     rounds: tuple[RoundDocument, ...] = ()
     """What opened the rounds of a synthetic release, and the one that closed the last."""
+    presence: tuple[PresentPersons, ...] = ()
+    """How many persons are estimated to be where, where the release is of everybody."""
 
     @property
     def plan_digest(self) -> str:
@@ -201,6 +204,7 @@ class Verified:
             "owners": [{"id": owner, "records": self.addendum.records[owner]} for owner in self.plan.owners],
             "records": self.n_records,
             "linking": list(linking_result(self.plan, self.addendum)),
+            **({"presence": [asdict(each) for each in self.presence]} if self.presence else {}),
             **bounds_of_person(self.plan, self.addendum),
             "published": self.published.isoformat(),
             "plan_digest": self.plan_digest,
@@ -234,6 +238,7 @@ class Verified:
             *(["every owner signed that all owners' answers add up to these counts"] if self.rounds else ()),
             f"{self.n_records:,} records of {owners}",
             *(f"linking found: {line}" for line in linking_result(self.plan, self.addendum)),
+            *filter(None, [presence_text(self.presence)]),
             self._bounds_in_words(),
             *trusted(self.plan),
             f"published {moment_text(self.published, seconds=True)} by {self.plan.aggregator}",
@@ -336,8 +341,13 @@ def _verify(
     return Verified(
         evidence.plan, evidence.addendum, evidence.owners, digest(data), published, n_records,
         tuple(files), ca is not None, tuple(judge.pins), tuple(guarantee), tuple(not_hidden), words_of,
-        report_of, tuple(document for document, _ in evidence.rounds),
+        report_of, tuple(document for document, _ in evidence.rounds), _presence(folder, evidence, n_records),
     )  # fmt: skip
+
+
+def _presence(folder: Path, evidence: Evidence, n_records: int) -> tuple[PresentPersons, ...]:
+    counts = beside(evidence.plan).counts(folder, evidence.plan) if evidence.plan.presence else None
+    return () if counts is None else presence_in(evidence.plan, n_records, counts)
 
 
 def _check_is_release(folder: Path) -> None:

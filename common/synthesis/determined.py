@@ -13,7 +13,8 @@ Then noise explains these cells, and together they have less than a fifth of wha
 exceptions are lost. Numbers are not taken to be determined: values at the ends of neighbouring bins are near.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -30,6 +31,7 @@ def with_determined(
     binnings: Sequence[Binning],
     categories: Sequence[bool],
     tables: Sequence[NoisyTable],
+    absent: Mapping[int, int] = MappingProxyType({}),
 ) -> list[Excluded]:
     """Return declared rules, and those of attributes that determine a category if a record keeps all.
 
@@ -37,17 +39,26 @@ def with_determined(
         binnings: By attribute.
         categories: Which attributes are categories.
         tables: Noisy tables of some pairs.
+        absent: By attribute, a bin that no rule is about.
     """
     found = list(rules)
     for table in tables:
         i, j = table.pair
-        counts = table.counts.reshape(binnings[i].n_bins, binnings[j].n_bins)
+        n_bins = {place: binnings[place].n_bins for place in (i, j)}
+        kept = {place: np.flatnonzero(np.arange(n_bins[place]) != absent.get(place)) for place in (i, j)}
+        counts = table.counts.reshape(n_bins[i], n_bins[j])[np.ix_(kept[i], kept[j])]
         for first, second, noisy in ((i, j, counts), (j, i, counts.T)):
             determined = noisy.argmax(axis=1)
-            ends = binnings[first].counts, binnings[second].counts
+            ends = binnings[first].counts[kept[first]], binnings[second].counts[kept[second]]
             if categories[second] and _is_determined(noisy, determined, *ends, table.variance):
                 bins = np.arange(noisy.shape[1])
-                found += [{first: determined == bin_, second: bins != bin_} for bin_ in np.unique(determined)]
+                found += [
+                    {
+                        first: np.isin(np.arange(n_bins[first]), kept[first][determined == bin_]),
+                        second: np.isin(np.arange(n_bins[second]), kept[second][bins != bin_]),
+                    }
+                    for bin_ in np.unique(determined)
+                ]
                 break
     if len(found) > len(rules) and possible_record([each.n_bins for each in binnings], found) is None:
         return list(rules)

@@ -21,10 +21,15 @@ _WEIGHT_BITS = 40
 
 def start_bins(binning: Binning, n_records: int, stream: Keystream) -> Int64Array:
     """Return bins by their counts in random order, `(n_records,)`; at most `MOST_RECORDS`."""
-    up_to = np.cumsum(binning.counts)
+    return bins_of_counts(binning.counts, n_records, stream)
+
+
+def bins_of_counts(counts: Int64Array, n_records: int, stream: Keystream) -> Int64Array:
+    """Return bins in proportion to counts, which are not all 0, in random order, `(n_records,)`."""
+    up_to = np.cumsum(counts)
     ends = (n_records * up_to + stream.number_below(int(up_to[-1]))) // up_to[-1]
-    counts = np.diff(np.minimum(ends, n_records), prepend=0)
-    return np.repeat(np.arange(binning.n_bins), counts)[stream.order(n_records)]
+    sizes = np.diff(np.minimum(ends, n_records), prepend=0)
+    return np.repeat(np.arange(counts.size), sizes)[stream.order(n_records)]
 
 
 def draw_values(binning: Binning, bins: Int64Array, stream: Keystream) -> Int64Array:

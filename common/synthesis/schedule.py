@@ -52,6 +52,7 @@ from common.synthesis.histogram import (
     next_edges,
 )
 from common.synthesis.keystream import Keystream
+from common.synthesis.presence import Present, mean_of, start_columns
 from common.synthesis.sample import draw_values, start_bins
 from common.synthesis.swaps import NoisyTable, swapped
 
@@ -97,6 +98,11 @@ class Design:
     """The pairs whose tables are counted, ascending; empty: all."""
     owner_groups: tuple[int, ...] = ()
     """Which group of owners has each attribute, of the same persons; empty where there is one group."""
+    presence: tuple[int, ...] = ()
+    """By group, the attribute that says who is present, where a release is of everybody whom any group holds
+    (`common.synthesis.presence`); else empty."""
+    absent_alone: tuple[int, ...] = ()
+    """Attributes whose last code stands for absent persons alone, and not for missing values, too."""
 
     def __post_init__(self) -> None:
         if self.owner_groups and len(self.owner_groups) != len(self.attributes):
@@ -506,16 +512,67 @@ def noisy_tables(measured: RoundSums) -> list[NoisyTable]:
 
 def excluded(measured: RoundSums, tables: Sequence[NoisyTable]) -> list[Excluded]:
     """Return the bins that no record has together: by declared rules, and as the tables show."""
-    categories = [attribute.is_categorical for attribute in measured.design.attributes]
-    declared = excluded_bins(measured.binnings, measured.design.rules)
-    return with_determined(declared, measured.binnings, categories, tables)
+    design, binnings = measured.design, measured.binnings
+    categories = [attribute.is_categorical for attribute in design.attributes]
+    declared, absent = excluded_bins(binnings, design.rules), dict[int, int]()
+    if design.presence:
+        # Tables across groups are of other persons than one-way counts, but for those who are present.
+        tables = [each for each in tables if not design.is_across(each.pair)]
+        absent = {place: int(binning.labels[-1]) for place, binning in enumerate(binnings)}
+    return with_determined(declared, binnings, categories, tables, absent)
+
+
+def overlaps(measured: RoundSums) -> dict[tuple[int, ...], Present]:
+    """Return how many persons are estimated to be present in each group and in each two, by their groups.
+
+    Of two groups, both together have everybody; of more, tables of presence are counted.
+    """
+    design, of_groups = measured.design, dict[tuple[int, ...], Present]()
+    n_records, answered = (
+        design.n_records,
+        list(zip(measured.rounds[0], split(measured.rounds[0], measured.sums[0]), strict=True)),
+    )
+    for group, at in enumerate(design.presence):
+        found = []
+        for question, noisy in answered:
+            place = attributes_of(question)[0]
+            variance = design.variance(question.noise, (place,))
+            if place == at:
+                found.append(Present((n_records + int(noisy[1]) - int(noisy[0])) / 2, variance / 2))
+            elif design.home(place) == group and place in design.absent_alone:
+                found.append(Present(float(n_records - int(noisy[-1])), variance))
+        of_groups[(group,)] = mean_of(found)
+    if len(design.presence) == 2:
+        first, second = of_groups[(0,)], of_groups[(1,)]
+        both = first.count + second.count - n_records
+        return of_groups | {(0, 1): Present(both, first.variance + second.variance)}
+    groups = {place: group for group, place in enumerate(design.presence)}
+    for table, counts in measured.tables:
+        if set(table.pair) <= groups.keys():
+            i, j = table.pair
+            at_both = counts.reshape([each.n_bins for each in table.binnings])[
+                int(table.binnings[0].labels[1]), int(table.binnings[1].labels[1])
+            ]
+            variance = design.variance(table.noise, table.pair)
+            of_groups[groups[i], groups[j]] = Present(float(at_both), variance)
+    return of_groups
 
 
 def synthesise(measured: RoundSums, check: Check = unchecked) -> SyntheticRelease:
     """Make the records from what was measured: the same bytes for everybody."""
     design, tables = measured.design, noisy_tables(measured)
     binnings, stream = measured.binnings, Keystream(measured.seed)
-    start = [start_bins(binning, design.n_records, stream) for binning in binnings]
+    if design.presence:
+        found = overlaps(measured)
+        n_present = [
+            min(max(round(found[(group,)].count), 0), design.n_records) for group in range(design.n_groups)
+        ]
+        start = start_columns(
+            binnings, design.presence, design.owner_groups, design.absent_alone, n_present,
+            design.n_records, tables, stream, check,
+        )  # fmt: skip
+    else:
+        start = [start_bins(binning, design.n_records, stream) for binning in binnings]
     sizes = [binning.n_bins for binning in binnings]
     bins = swapped(start, sizes, tables, excluded(measured, tables), stream, check)
     codes = [draw_values(binning, own, stream) for binning, own in zip(binnings, bins, strict=True)]

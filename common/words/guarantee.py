@@ -161,6 +161,13 @@ def _charges(plan: Plan, multiples: Sequence[int]) -> str:
 
 def invariants(plan: Plan) -> tuple[str, ...]:
     """Say what no mechanism of a release hides, whatever ε is."""
+    if plan.linking.unites:
+        return (
+            "The exact number of persons whom the owners have together.",
+            "Every owner's number of records, rounded down to its leading digit, which it states before.",
+            "That a person is at one of the owners: ε covers at which of them, and not that it is at any.",
+            *words_of(plan).invariants(plan),
+        )
     return (
         "The exact number of records, of the release and of every owner.",
         "That a record exists: the values of a record are protected, not its existence.",
@@ -182,23 +189,22 @@ def _unit(plan: Plan) -> str:
     g = plan.max_records_per_person
     held = "one record" if g == 1 else f"at most {g} records"
     asserted = ", which the owners assert and match keys do not check" if plan.passes else ""
-    checks = []
+    checks, made = [], words_of(plan).made
     if len(plan.tasks) > plan.n_groups:
         shared = plan.linking.max_overlap
         most = "at two owners" if shared == 1 else f"at more than {shared} owners"
         checks.append(f"that no {'person' if plan.passes else 'identifier'} is {most} of the same attributes")
-    if plan.n_groups > 1:
+    if plan.n_groups > 1 and not plan.linking.unites:
         checks.append(
             "that the owners of different attributes hold the same "
             f"{'persons' if plan.passes else 'identifiers'}"
             if not plan.linking.intersects
-            else "that the masked persons are those whom the owners of all attributes hold"
+            else f"that the {made} persons are those whom the owners of all attributes hold"
             if plan.passes
-            else "that the masked persons are those whose identifiers the owners of all attributes hold"
+            else f"that the {made} persons are those whose identifiers the owners of all attributes hold"
         )
     checked = " and ".join(checks)
     tokens_of = "match keys, which can miss a person or take two for one" if plan.passes else "identifiers"
-    made = words_of(plan).made
     how = f"compared before anything is {made}, by keyed tokens of {tokens_of}; else there is no release"
     linked = f" {checked[:1].upper()}{checked[1:]} is {how}." if checks else ""
     return f"The unit of privacy is the person: every person has {held} at an owner{asserted}.{linked}"

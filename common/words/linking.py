@@ -20,6 +20,13 @@ MISSED_BY_KEYS = (
 """The case that no match key can exclude."""
 
 
+INTERSECTED = (
+    "That a person is in the data of every group of owners, where only such persons are released: each owner "
+    "learns which of its own these are."
+)
+"""Not covered by any ε where groups are intersected."""
+
+
 def unit_word(plan: Plan) -> str:
     """Return what is protected: a person where identifiers are compared, else a record."""
     return "person" if plan.linking.tokens else "record"
@@ -66,8 +73,15 @@ def allowed_findings(plan: Plan) -> tuple[str, ...]:
     if plan.linking.intersects:
         lines.append(
             "Where the owners of different attributes hold different persons, only those that all of them "
-            f"hold are masked, at least {plan.linking.min_common}; k stays as it is. Every owner learns "
-            "which of its own persons these are."
+            f"hold are {_made(plan)}, at least {plan.linking.min_common}"
+            f"{'' if plan.product.rules.in_rounds else '; k stays as it is'}. Every owner learns which of "
+            "its own persons these are."
+        )
+    elif plan.linking.unites:
+        lines.append(
+            "The owners of different attributes may hold different persons. Everybody whom any of them holds "
+            "is counted, as absent at an owner that lacks the person. The number of them all is published. "
+            "Owners do not learn which of their persons others have; the aggregator sees it by tokens."
         )
     elif plan.linking.tokens and len(plan.groups) > 1:
         lines.append(
@@ -77,6 +91,10 @@ def allowed_findings(plan: Plan) -> tuple[str, ...]:
         if differing := differing_counts(plan):
             lines.append(f"They do not: {differing}.")
     return tuple(lines)
+
+
+def _made(plan: Plan) -> str:
+    return "counted" if plan.product.rules.in_rounds else "masked"
 
 
 def linking_result(plan: Plan, addendum: Addendum) -> tuple[str, ...]:
@@ -89,7 +107,12 @@ def linking_result(plan: Plan, addendum: Addendum) -> tuple[str, ...]:
         how = "match keys" if plan.passes else "equal identifiers"
         lines.append(f"nobody at two owners of the same attributes, by {how}")
     if addendum.common is not None:
-        lines.append(f"{addendum.common:,} persons at the owners of all attributes; only these are masked")
+        lines.append(
+            f"{addendum.common:,} persons at the owners of all attributes; only these are {_made(plan)}"
+        )
+    if addendum.linking == "united":
+        everybody = next(iter(addendum.records.values()))
+        lines.append(f"{everybody:,} persons at one owner or more; all of them are counted")
     if addendum.match_quality is not None:
         lines.append(quality_text(addendum.match_quality))
         lines += map(pass_text, addendum.match_quality.passes)

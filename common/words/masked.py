@@ -26,7 +26,7 @@ from common.model.mechanisms import (
 from common.model.plan import Plan
 from common.model.schema import CategoryOrder
 from common.model.task import Assignment
-from common.words.linking import unit_word
+from common.words.linking import INTERSECTED, unit_word
 from common.words.numbers import bound_text
 from common.words.product import ProductWords, derived
 from common.words.ranks import rank_promises, ranks_in_short, without_rank_noise
@@ -72,7 +72,7 @@ class MaskedWords(ProductWords):
             *_shown_of_owners(plan),
             "Which values are missing, where a record was left out or a missing value was kept.",
             *(["That the owners' attributes are about the same records."] if several else []),
-            *([_INTERSECTED] if plan.linking.intersects else []),
+            *([INTERSECTED] if plan.linking.intersects else []),
             *_shown_by_scales(plan),
             *_shown_of_values(plan),
         )
@@ -209,12 +209,6 @@ def _not_hidden_in_short(plan: Plan) -> str:
         f"values{size}"
         f"{known if _has_lists(plan) else ''}."
     )
-
-
-_INTERSECTED = (
-    "That a person is in the data of every group of owners, where only such persons are released: each owner "
-    "learns which of its own these are."
-)
 
 
 def _in_arbitrary_order(plan: Plan) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from common.model.plan import Plan
 from common.model.schema import most_records
 from common.model.structural_zeros import StructuralZero
 from common.model.task import Assignment
-from common.words.linking import unit_word
+from common.words.linking import INTERSECTED, unit_word
 from common.words.numbers import bound_text, cost_text, count_text, delta_text, percent_text, size_text
 from common.words.product import ProductWords, derived
 from common.words.worth import Worth
@@ -220,6 +220,7 @@ def _trusted(plan: Plan, owner: str) -> tuple[str, ...]:
     from common.planning.synthetic import design_of
 
     group_of = {name: task.group for task in plan.tasks for name in task.names}
+    group_of |= {each.name: group for group, each in enumerate(plan.presence)}
     encrypted: dict[int, set[str]] = {}
     counted: dict[tuple[int, int], set[str]] = {}
     for pair in plan.counted_pairs:
@@ -236,7 +237,7 @@ def _trusted(plan: Plan, owner: str) -> tuple[str, ...]:
             readable.setdefault(reader, set()).update(encrypted[group] if adds else names)
     readers: dict[tuple[str, ...], list[str]] = {}
     for reader, read_names in sorted(readable.items()):
-        listed = tuple(each.name for each in plan.attributes if each.name in read_names)
+        listed = tuple(each.name for each in plan.counted if each.name in read_names)
         readers.setdefault(listed, []).extend(plan.owners_of(reader))
     return tuple(
         f"This release trusts {', '.join(owners)} to follow the protocol. "
@@ -329,6 +330,41 @@ def derived_in(plan: Plan) -> tuple[str, ...]:
     return derived(plan.following, stated)
 
 
+def _of_presence(plan: Plan) -> str:
+    """Say that presence is a value, where the release is of everybody; else nothing."""
+    if not plan.linking.unites:
+        return ""
+    names = ", ".join(each.name for each in plan.presence)
+    return (
+        "That covers a person's values and at which owners the person is: a whole record is replaced, "
+        "presence included. Persons whom an owner lacks have no value of its attributes; "
+        f"{names} say who is where."
+    )
+
+
+def _wrong_links(plan: Plan) -> str:
+    """Say what holds for a person whose records are taken for those of two persons; empty if that cannot be.
+
+    Replacing this person changes two of the persons that are counted, one at each owner. Each owner's own
+    counts change as much as ever, those of a table across owners twice as much.
+    """
+    from common.planning.synthetic import design_of, epsilon_when_split
+
+    if not (plan.numbers_persons or plan.linking.unites):
+        return ""
+    cost = cost_text(epsilon_when_split(design_of(plan)), plan.delta)
+    if plan.linking.unites:
+        return (
+            "The aggregator is trusted to give a person one place at all owners, which nobody can check. If "
+            "it gives a person several, tables across owners count each: for this person the promise is "
+            f"{cost}."
+        )
+    return (
+        "Match keys can link a person's record at one owner to somebody else's at another. Tables across "
+        f"owners then count this person in two records: for this person the promise is {cost}."
+    )
+
+
 class SyntheticWords(ProductWords):
     """The words of a synthetic release."""
 
@@ -336,20 +372,25 @@ class SyntheticWords(ProductWords):
 
     def promises(self, plan: Plan) -> tuple[str, ...]:
         """Say what is promised of whole records, and which rules hold in every record."""
-        return (*promises_of(plan), *rules_in(plan), *derived_in(plan))
+        of_links = [_of_presence(plan), _wrong_links(plan)]
+        return (*promises_of(plan), *filter(None, of_links), *rules_in(plan), *derived_in(plan))
 
     def essentials(self, plan: Plan) -> tuple[str, ...]:
         """Say what is promised and against whom, what is asked, and what is not hidden."""
         cost = cost_text(plan.epsilon_of_person(plan.most_multiples), plan.delta)
         shown = "numbers of records, and facts about many"
+        if plan.linking.unites:
+            shown = "from the aggregator, who has which person; the number of all persons; facts about many"
         if plan.has_partners:
             shown = f"from owners, which owner of another group has each of their persons; {shown}"
+        common = f"Only persons of all groups are counted, at least {plan.linking.min_common}."
         return (
+            *([common] if plan.linking.intersects else []),
             (
                 f"Promised to one {unit_word(plan)}: {GLOBAL} with {cost} for the whole record, all that is "
                 "released of it together."
             ),
-            *filter(None, [trust(plan), questions(plan)]),
+            *filter(None, [_of_presence(plan), _wrong_links(plan), trust(plan), questions(plan)]),
             *rules_in(plan),
             *derived_in(plan),
             f"Not hidden: {shown}.",
@@ -361,7 +402,8 @@ class SyntheticWords(ProductWords):
 
     def invariants(self, plan: Plan) -> tuple[str, ...]:
         """Say what is not hidden of who was left out and of many, and what owners learn of each other."""
-        return (LEFT_OUT, *([PARTNERS] if plan.has_partners else []), *OF_MANY)
+        shown = [INTERSECTED] if plan.linking.intersects else []
+        return (LEFT_OUT, *shown, *([PARTNERS] if plan.has_partners else []), *OF_MANY)
 
     def composition(self, _plan: Plan) -> str:
         """Say that nothing adds up."""

@@ -352,7 +352,7 @@ class Worker:
 
     async def _measure(self, work: wire.Work) -> wire.AnswerRequest:
         asked, measuring = work.measure, self._node_of(work.release).measuring
-        partners = b""
+        selection = b""
         sums: dict[str, Parcel] = {}
         async with self._in_turn(self._turn):
             if asked.parcels:
@@ -360,9 +360,9 @@ class Worker:
                 if not crossing.is_answered:
                     sums = await self._fetch_parcels(work, crossing, ParcelKind.SUMS, asked.parcels)
             opening = Opening(work.release, work.plan_digest, *await self._opened(work, asked))
-            if size := await in_thread(measuring.partners_size, opening):
-                partners = await self._client.selection(work.release, work.plan_digest, size)
-            answered = await in_thread(measuring.answer, opening, sums, partners)
+            if size := await in_thread(measuring.selection_size, opening):
+                selection = await self._client.selection(work.release, work.plan_digest, size)
+            answered = await in_thread(measuring.answer, opening, sums, selection)
         return wire.AnswerRequest(
             measured=wire.Measured(
                 round=asked.round,

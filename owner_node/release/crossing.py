@@ -26,9 +26,11 @@ from common.synthesis.plausible import fault_of_tables
 from common.synthesis.roles import MessageContext, Roles, Shared
 from common.trust.signing import Domain
 from common.workspace import processors
+from owner_node.linking.places import placed_columns, read_places
 from owner_node.linking.tokens import ReleaseKey
 from owner_node.release.opened_round import OpenedRound
 from owner_node.release.product import Prepared
+from owner_node.release.production import selection_sizes
 from owner_node.state.answers import ForeignParcelError, ParcelAnswer, SignedParcel, digests_of, parcel_of
 from owner_node.synthesis.crossed import (
     PERSONS_AT_ONCE,
@@ -55,8 +57,20 @@ class Crossing(OpenedRound):
 
     @cached_property
     def prepared(self) -> Prepared:
-        """This owner's records, which a round that is answered does not need."""
-        return self._original_data.prepared(self.work)
+        """The records that this owner counts, which a round that is answered does not need."""
+        if self.work.plan.linking.unites:
+            return self._original_data.prepared(self.work)
+        selection = self._stored_selection[0]
+        return self._original_data.counted(self.work, self.addendum.records[self.work.owner.id], selection)
+
+    @cached_property
+    def _stored_selection(self) -> tuple[bytes, bytes]:
+        """This owner's selection, and the owners that have its persons, too; empty: all, nobody."""
+        stored = self.work.owner.records.rounds.selection(*self.work.key[:2])
+        n_selection, n_partners = selection_sizes(self.work, self.addendum)
+        if len(stored) != n_selection + n_partners:
+            raise ProtocolError("this owner does not know any more what linking found of its records")
+        return stored[:n_selection], stored[n_selection:]
 
     @cached_property
     def number(self) -> int:
@@ -90,20 +104,21 @@ class Crossing(OpenedRound):
         plan = self.work.plan
         if plan.n_groups == 1:
             return MessageContext(plan.release, plan.digest, round=self.document.round)
-        return MessageContext(plan.release, plan.digest, self._digest_of(self.tokens))
+        if plan.linking.unites:
+            # The addendum has the digests of all owners' places: other places, other noise.
+            return MessageContext(plan.release, plan.digest, self._digest_of(b""))
+        return MessageContext(plan.release, plan.digest, self._digest_of(self.tokens.tobytes()))
 
     @cached_property
     def shared(self) -> Shared:
         """Which of this owner's persons the owners of other groups have."""
-        plan, n_persons = self.work.plan, len(self.tokens)
+        plan, n_persons = self.work.plan, self.addendum.records[self.work.owner.id]
         if not plan.has_partners:
             return Shared.everybody(n_persons, plan.n_groups, self.terms.persons)
-        stored = self.work.owner.records.rounds.partners(*self.work.key[:2])
-        if len(stored) != n_persons * plan.n_groups:
-            raise ProtocolError("this owner does not know any more which owners have its persons")
-        partners = np.frombuffer(stored, dtype=np.uint8).reshape(n_persons, plan.n_groups)
+        data = self._stored_selection[1]
+        partners = np.frombuffer(data, dtype=np.uint8).reshape(n_persons, plan.n_groups)
         digests = {
-            other: self._digest_of(self.tokens[partners[:, group] == place])
+            other: self._digest_of(self.tokens[partners[:, group] == place].tobytes())
             for group in range(plan.n_groups)
             for place, other in enumerate(self.design.members(group))
             if group != self.group
@@ -119,10 +134,25 @@ class Crossing(OpenedRound):
 
     @cached_property
     def columns(self) -> dict[int, Int64Array]:
-        """Codes of this owner's persons by attribute, `(n_persons,)`; among groups in the order of tokens."""
+        """Codes of this owner's persons by attribute, `(n_persons,)`.
+
+        Among groups in the order of tokens, or of everybody's places: those whom it lacks are absent.
+        """
         plan, records, pinned = self.work.plan, self.prepared.records, self.prepared.pinned
         held = records.sample(records.n_records).columns
         order = slice(None) if plan.n_groups == 1 else pinned.token_order()
+        if plan.linking.unites:
+            places = read_places(self._stored_selection[0], self.shared.n_persons)
+            return placed_columns(
+                {
+                    number: held[each.name][order] - each.lower
+                    for number, each in enumerate(plan.attributes)
+                    if self.design.home(number) == self.group
+                },
+                self.design,
+                self.group,
+                places,
+            )
         return {
             number: (held[attribute.name] - attribute.lower)[order]
             for number, attribute in enumerate(plan.attributes)
@@ -148,9 +178,14 @@ class Crossing(OpenedRound):
         about = {"sender": sender, "receiver": receiver, "opening": self.document.digest}
         return self._release_key.derived(kind, SEALING_KEY_BYTES, **about)
 
-    def _digest_of(self, tokens: TokenArray) -> str:
-        """Return a digest of persons that says nothing without the linkage key."""
-        return hmac.digest(self._release_key.derived("persons"), tokens.tobytes(), "sha256").hex()
+    def _digest_of(self, tokens: bytes) -> str:
+        """Return a digest of persons that says nothing without the linkage key.
+
+        Numbers and places of persons are what the addendum's digests say they are: others, other noise.
+        """
+        plan, key = self.work.plan, self._release_key.derived("persons")
+        numbered = plan.numbers_persons or plan.linking.unites
+        return hmac.digest(key, self.addendum.digest.encode() * numbered + tokens, "sha256").hex()
 
     def senders(self, kind: ParcelKind) -> list[str]:
         """Return the owners whose parcels of a kind this owner needs."""

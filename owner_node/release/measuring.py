@@ -22,7 +22,6 @@ from common.errors import IntegrityError, ProtocolError
 from common.files import file_digest
 from common.model.fragment import Addendum, FragmentStatement
 from common.model.rounds import (
-    FIRST_COUNTED,
     LARGEST_PROOF,
     Parcel,
     RoundDocument,
@@ -30,8 +29,9 @@ from common.model.rounds import (
     read_round,
 )
 from common.trust.signing import Domain
+from owner_node.linking.places import read_places
 from owner_node.release.original_data import OriginalData
-from owner_node.release.production import spend
+from owner_node.release.production import read_addendum, selection_sizes, spend
 from owner_node.release.work import Owner, ReleaseWork
 from owner_node.state.answers import RoundAnswer, digests_of
 from owner_node.state.rounds import AnsweredRound
@@ -70,13 +70,13 @@ class Measuring:
         self,
         opening: Opening,
         sums_across: "Mapping[str, Parcel] | None" = None,
-        partners: bytes = b"",
+        selection: bytes = b"",
     ) -> RoundAnswer:
         """Answer a round; the charge is spent in the first that counts. Idempotent: nothing is drawn twice.
 
         Args:
             sums_across: What owners of other groups sent this one, by owner.
-            partners: Which of them have its persons, where `partners_size` says that they are needed.
+            selection: What linking found of its records, where `selection_size` says that it is needed.
 
         Raises:
             ProtocolError: If nothing was linked, the document opens another round than the next one, or
@@ -94,29 +94,40 @@ class Measuring:
         opened = Crossing(work, document, attached, before, self._original_data)
         addendum, _ = opened.addendum, opened.masks  # what is wrong with the keys is found before the charge
         self._settle(opened, opening.answers)
+        if addendum.selections and not before:
+            # In the round of zeros: what cannot be is found before any owner is charged.
+            self._keep_selection(work, addendum, selection)
         if opened.questions:
-            prepared = self._original_data.prepared(work)
-            if work.plan.has_partners and document.round == FIRST_COUNTED:
-                _check_partners(work, addendum, partners)
-                with work.transaction() as tx:
-                    self._owner.records.rounds.keep_partners(tx, *work.key[:2], partners)
-            spend(work, prepared, addendum, opening.signature)
+            spend(work, opened.prepared, addendum, opening.signature)
             if work.session.state is not SessionState.SPENT:
                 raise ProtocolError(f"a session that is {work.session.state} answers no other round")
             work.progress.begin("counting", 0)
         sums = sums_across or {}
         return self._store(opened, opened.answer(sums), sums)
 
-    def partners_size(self, opening: Opening) -> int:
-        """Return the size in bytes of what `answer` needs to know of the owners that have the same persons.
+    def selection_size(self, opening: Opening) -> int:
+        """Return the size in bytes of what `answer` needs to know of this owner's records.
 
-        It is 0 but in the first round that counts, in a release of several owners in a group.
+        It is 0 but in the first round, where linking selects persons, numbers them, gives them places, or
+        says who has them, too.
         """
         self._owner.resume(opening.release, opening.plan_digest)
         work = self._owner.accepted(opening.release, opening.plan_digest)
-        if not work.plan.has_partners or _read(opening.data)[0].round != FIRST_COUNTED:
+        document, addendum = _read(opening.data)
+        if document.round > 1 or self._owner.records.rounds.answered(*work.key[:2]):
             return 0
-        return (work.session.n_records or 0) * work.plan.n_groups
+        return sum(selection_sizes(work, read_addendum(work, addendum)))
+
+    def _keep_selection(self, work: ReleaseWork, addendum: Addendum, selection: bytes) -> None:
+        """Check and store what linking found of this owner's records."""
+        n_records, n_selection = addendum.records[self._owner.id], selection_sizes(work, addendum)[0]
+        _check_selection(work, addendum, selection)
+        if work.plan.linking.unites:
+            read_places(selection, n_records)
+        else:
+            self._original_data.counted(work, n_records, selection[:n_selection])
+        with work.transaction() as tx:
+            self._owner.records.rounds.keep_selection(tx, *work.key[:2], selection)
 
     def unchecked(
         self, release: str, plan_digest: str, opening: bytes
@@ -218,10 +229,11 @@ class Measuring:
         return _round_answer(work, answered)
 
 
-def _check_partners(work: ReleaseWork, addendum: Addendum, partners: bytes) -> None:
-    """Check what the aggregator says about who has this owner's persons, which is untrusted input.
+def _check_selection(work: ReleaseWork, addendum: Addendum, selection: bytes) -> None:
+    """Check what the aggregator says about this owner's records, and who has them, which is untrusted input.
 
     Whether it is true both owners of a table check before they use it: they compare a digest of their tokens.
+    Numbers of persons, where match keys link them, are what the aggregator says.
 
     Raises:
         IntegrityError: If it is not what the addendum is about, or names an owner that is none.
@@ -229,19 +241,17 @@ def _check_partners(work: ReleaseWork, addendum: Addendum, partners: bytes) -> N
     import numpy as np
 
     plan, own = work.plan, work.owner.id
+    n_selection, n_partners = selection_sizes(work, addendum)
     fault = ""
-    if (
-        digest(partners) != addendum.selections.get(own)
-        or len(partners) != addendum.records[own] * plan.n_groups
-    ):
+    if digest(selection) != addendum.selections.get(own) or len(selection) != n_selection + n_partners:
         fault = "it is not what the addendum is about"
-    else:
-        places = np.frombuffer(partners, dtype=np.uint8).reshape(-1, plan.n_groups)
+    elif n_partners:
+        places = np.frombuffer(selection[n_selection:], dtype=np.uint8).reshape(-1, plan.n_groups)
         if bool((places >= np.array([len(owners) for owners in plan.groups])).any()):
             fault = "it names owners that do not take part"
     if fault:
         raise IntegrityError(
-            f"what the aggregator says about who has the same persons cannot be used: {fault}",
+            f"what the aggregator says about this owner's persons cannot be used: {fault}",
             "nothing was spent; ask the aggregator's operator",
         )
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from common.canonical import digest
 from common.errors import DataChangedError, DataError, UnusableDataError
 from owner_node.linking.tokens import ReleaseKey
 from owner_node.release.work import Owner, ReleaseWork
@@ -28,6 +29,7 @@ class OriginalData:
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._kept: OrderedDict[str, tuple[str, Prepared]] = OrderedDict()
+        self._counted: tuple[Prepared, bytes, Prepared] | None = None
         self._lock = Lock()
 
     def prepared(self, work: ReleaseWork) -> "Prepared":
@@ -58,10 +60,33 @@ class OriginalData:
             )
         return replace(prepared, source_digest=pinned)
 
+    def counted(self, work: ReleaseWork, n_records: int, selection: bytes) -> "Prepared":
+        """Return the data that an accepted release counts.
+
+        Args:
+            n_records: Number of records that are selected.
+            selection: Which, or the numbers of their persons; empty: all.
+
+        Raises:
+            IntegrityError: If it is not the selection of so many records; else as `prepared`.
+        """
+        whole = self.prepared(work)
+        if not selection:
+            return whole
+        with self._lock:
+            last = self._counted
+        # Of data on disk a selection is a copy: one for all rounds.
+        if last is None or last[0].pinned is not whole.pinned or last[1] != selection:
+            last = whole, selection, whole.selected(selection, n_records, digest(selection))
+            with self._lock:
+                self._counted = last
+        return last[2]
+
     def forget(self, release: str) -> None:
         """Drop the original data of a release from memory."""
         with self._lock:
             kept = self._kept.pop(release, None)
+            self._counted = None
         if kept is not None:
             kept[1].pinned.close()
 

@@ -259,5 +259,6 @@ class OwnerProduct(ABC):
         return Prepared(data.records, tasks, data.digest, data.known_by, data.counts.dropped, numerals)
 
     def selection_size(self, n_records: int, plan: Plan) -> int:
-        """Return the size in bytes of a selection of `n_records` records, or of their persons' numbers."""
-        return PERSON_BYTES * n_records if plan.numbers_persons else _size_of_bits(n_records)
+        """Return the size in bytes of a selection of `n_records` records, or of their numbers or places."""
+        numbered = plan.numbers_persons or plan.linking.unites
+        return PERSON_BYTES * n_records if numbered else _size_of_bits(n_records)

@@ -282,13 +282,28 @@ def read_addendum(work: ReleaseWork, addendum: bytes) -> Addendum:
     for contradiction in contradictions(work.plan, result):
         raise ProtocolError(f"the addendum does not fit the plan: {contradiction}")
     own, linked = result.records[work.owner.id], work.session.n_records or 0
-    leaves_out = result.selections and not work.plan.has_partners
-    if not (own <= linked if leaves_out else own == linked):
+    fits = {"intersected": own <= linked, "united": own >= linked}
+    if not fits.get(result.linking, own == linked):
         raise ProtocolError("the addendum does not fit the number of records that this owner linked")
     if not fit(result.matches, work.plan, result.records):
         raise ProtocolError("the addendum does not fit the plan: its match counts are impossible")
     _check_proofs(work, result)
     return result
+
+
+def selection_sizes(work: ReleaseWork, addendum: Addendum) -> tuple[int, int]:
+    """Return the sizes in bytes of what linking found of this owner's records, which an answer needs.
+
+    Returns:
+        Of which of its records are counted, or of numbers or places of its persons; then of who has these
+        persons, too. Either is 0 where nothing is to be said.
+    """
+    plan, n_linked = work.plan, work.session.n_records or 0
+    selects = plan.numbers_persons or addendum.linking in ("intersected", "united")
+    return (
+        work.product.selection_size(n_linked, plan) if selects else 0,
+        addendum.records[work.owner.id] * plan.n_groups if plan.has_partners else 0,
+    )
 
 
 def spend(work: ReleaseWork, prepared: "Prepared", addendum: Addendum, signature: bytes) -> None:

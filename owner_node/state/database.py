@@ -106,7 +106,7 @@ _SESSIONS = (
 )
 _ROUNDS = (
     # Of synthetic releases, while they may go on: the private key for masks, and the seed of the noise.
-    # partners: which owners of other groups have each person, once that was fetched.
+    # partners: what linking found of the records, and which owners of other groups have them; once fetched.
     """CREATE TABLE sum_keys (
         aggregator TEXT NOT NULL, release TEXT NOT NULL, key BLOB NOT NULL, partners BLOB,
         PRIMARY KEY (aggregator, release))""",

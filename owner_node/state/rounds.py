@@ -74,15 +74,15 @@ class Rounds:
         tx.execute("INSERT INTO sum_keys (aggregator, release, key) VALUES (?, ?, ?)", row)
         return Secrets.of(key)
 
-    def partners(self, aggregator: str, release: str) -> bytes:
-        """Return which owners of other groups have each person, as the aggregator sent it; empty before."""
+    def selection(self, aggregator: str, release: str) -> bytes:
+        """Return what linking found of an owner's records, as the aggregator sent it; empty before."""
         where = "SELECT partners FROM sum_keys WHERE aggregator = ? AND release = ?"
         rows = self._db.rows(where, (aggregator, release))
         return bytes(rows[0]["partners"] or b"") if rows else b""
 
-    def keep_partners(self, tx: Transaction, aggregator: str, release: str, partners: bytes) -> None:
-        """Store which owners of other groups have each person."""
-        row = (partners, aggregator, release)
+    def keep_selection(self, tx: Transaction, aggregator: str, release: str, selection: bytes) -> None:
+        """Store what linking found of an owner's records."""
+        row = (selection, aggregator, release)
         tx.execute("UPDATE sum_keys SET partners = ? WHERE aggregator = ? AND release = ?", row)
 
     def answered(self, aggregator: str, release: str) -> tuple[AnsweredRound, ...]:

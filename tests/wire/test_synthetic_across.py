@@ -31,6 +31,7 @@ from common.wire.v1 import owner_pb2 as wire
 from owner_node.config import OwnerConfig, PolicyConfig
 from owner_node.connection.client import AggregatorClient, NotTakenError
 from owner_node.connection.credentials import own_credentials
+from owner_node.connection.worker import Worker
 from owner_node.linking import linkage_key
 from owner_node.release import crossing
 from owner_node.release.recomputed import Message, recompute
@@ -302,7 +303,7 @@ async def test_a_release_of_groups_of_owners(
         assert not list((config.owner.state_dir / "outbox").glob("*.parcel"))
         with OwnerDatabase(config.owner.state_dir, make=False) as db:
             assert Rounds(db).secrets("hub", "r1") is None
-            assert not Rounds(db).partners("hub", "r1")
+            assert not Rounds(db).selection("hub", "r1")
 
 
 @pytest.mark.parametrize("consistent", [False, True])
@@ -318,7 +319,7 @@ async def test_what_the_aggregator_says_about_partners_is_checked(
     aggregator = await launch()
     configs = parts(tmp_path, aggregator.daemon.address, certificates, "ab", "c")
     share_key(configs)
-    partners, uploaded = linking._partners, Uploads.selection
+    partners, uploaded = linking.with_partners, Uploads.selection
 
     def turned(*arguments: Any) -> dict[str, bytes]:
         """Say of the persons of c that they are at the other owner."""
@@ -326,12 +327,12 @@ async def test_what_the_aggregator_says_about_partners_is_checked(
         return found | {"c": bytes(1 - each if i % 2 == 0 else each for i, each in enumerate(found["c"]))}
 
     def changed(self: Uploads, *arguments: Any) -> Path:
-        copy = tmp_path / "changed"
+        copy = tmp_path / "-".join(("changed", *arguments))
         copy.write_bytes(uploaded(self, *arguments).read_bytes()[:-1] + b"x")
         return copy
 
     if consistent:
-        monkeypatch.setattr(linking, "_partners", turned)
+        monkeypatch.setattr(linking, "with_partners", turned)
     else:
         monkeypatch.setattr(Uploads, "selection", changed)
     async with running(*configs):
@@ -493,7 +494,7 @@ async def test_an_owner_away_in_the_first_round_is_no_loss_for_the_others(
     groups = "ab", "c"
     *others, late = configs = parts(tmp_path, aggregator.daemon.address, certificates, *groups)
     share_key(configs)
-    select, asked = AggregatorClient.selection, asyncio.Event()
+    opened, asked = Worker._opened, asyncio.Event()
     answer, measured = AggregatorClient.answer, asyncio.Semaphore(0)
 
     async def answered(self: Any, request: wire.AnswerRequest) -> None:
@@ -501,15 +502,15 @@ async def test_an_owner_away_in_the_first_round_is_no_loss_for_the_others(
         if request.measured.round == FIRST_COUNTED:
             measured.release()
 
-    async def lost(self: Any, release: str, plan: str, size: int) -> bytes:
-        if size == len(groups) * RECORDS:
+    async def lost(self: Any, work: wire.Work, measure: wire.Measure) -> Any:
+        if measure.round == FIRST_COUNTED and self._node.measuring._owner.id == late.owner.id:
             asked.set()
             raise NotConnectedError("the network is gone")
-        return await select(self, release, plan, size)
+        return await opened(self, work, measure)
 
     async with running(*others):
         with monkeypatch.context() as patch:
-            patch.setattr(AggregatorClient, "selection", lost)
+            patch.setattr(Worker, "_opened", lost)
             patch.setattr(AggregatorClient, "answer", answered)
             async with running(late), asyncio.timeout(120):
                 await heard.wait_for("connected", times=3)
@@ -773,7 +774,7 @@ async def test_what_the_aggregator_changes_ends_the_release(
         path = parcel(self, *arguments)
         if path.suffix == ".answers":
             return path
-        copy = tmp_path / "changed"
+        copy = tmp_path / "-".join(("changed", *arguments))
         copy.write_bytes(path.read_bytes()[:-1] + b"x")
         return copy
 

@@ -105,6 +105,56 @@ def synthetic_grid(shape):
     return replace(plan, tasks=tasks, synthesis=Synthesis(1, (Decimal("0.4"), Decimal("0.6"))))
 
 
+def test_partners_are_those_of_the_common_persons():
+    """Where groups are intersected, partners follow the bits, and speak of the selected persons alone."""
+    plan = synthetic_grid((1, 2))
+    plan = replace(plan, linking=replace(plan.linking, on_mismatch="intersect", min_common=1))
+    persons = {"g0o0": [1, 2, 3, 4], "g1o0": [2, 9], "g1o1": [3, 4, 8]}
+    lists = {owner: token_list(each) for owner, each in persons.items()}
+    found = link(plan, {owner: len(each) for owner, each in persons.items()}, lists)
+    assert (found.kind, dict(found.records)) == ("intersected", {"g0o0": 3, "g1o0": 1, "g1o1": 2})
+    bits, partners = found.selections["g0o0"][:1], found.selections["g0o0"][1:]
+    chosen = np.unpackbits(np.frombuffer(bits, np.uint8))[:4].astype(bool)
+    selected = lists["g0o0"][chosen]
+    assert {row.tobytes() for row in selected} == {row.tobytes() for row in token_list([2, 3, 4])}
+    at_first = {token_list([2])[0].tobytes()}
+    expected = [[0, 0 if row.tobytes() in at_first else 1] for row in selected]
+    assert np.frombuffer(partners, np.uint8).reshape(3, 2).tolist() == expected
+    assert [len(found.selections[owner]) for owner in ("g1o0", "g1o1")] == [1 + 2, 1 + 4]
+
+
+@pytest.mark.parametrize("n_tokens", [1, 3, 1000])
+def test_everybody_has_one_place_at_all_owners(n_tokens):
+    """However few tokens are compared at once; places are in no order of tokens, which owners can make."""
+    plan = synthetic_grid((1, 1, 1))
+    plan = replace(plan, linking=replace(plan.linking, on_mismatch="union"))
+    persons = {"g0o0": range(40), "g1o0": range(20, 70), "g2o0": [5, 69, 99]}
+    lists = {owner: token_list(each) for owner, each in persons.items()}
+    runs = {owner: ArrayRun(sortable(each)) for owner, each in lists.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("common.runs._FEWEST_RECORDS", 1)
+        found = link_runs(plan, {owner: len(each) for owner, each in lists.items()}, runs, n_tokens)
+    assert (found.kind, set(found.records.values()), found.matches) == ("united", {71}, ())
+    places: dict[bytes, int] = {}
+    for owner, tokens in lists.items():
+        sent = np.frombuffer(found.selections[owner], ">u4")
+        assert len(set(sent.tolist())) == len(tokens)
+        for token, place in zip(tokens, sent.tolist(), strict=True):
+            assert places.setdefault(token.tobytes(), place) == place
+    assert sorted(places.values()) == list(range(71))
+    assert [places[token] for token in sorted(places)] != list(range(71))
+
+
+def test_too_many_persons_together_end_the_release(monkeypatch):
+    """Owners' numbers say nothing about all together; nothing is spent."""
+    monkeypatch.setattr("aggregator.release.linking.MOST_RECORDS", 5)
+    plan = synthetic_grid((1, 1))
+    plan = replace(plan, linking=replace(plan.linking, on_mismatch="union"))
+    lists = {"g0o0": token_list([1, 2, 3]), "g1o0": token_list([4, 5, 6])}
+    with pytest.raises(UnusableDataError, match="6 persons together"):
+        link(plan, {"g0o0": 3, "g1o0": 3}, lists)
+
+
 def test_link_compares_all_sixteen_bytes():
     """Tokens that differ only in trailing zero bytes or the last byte are different persons."""
     plan = grid([2])
@@ -190,7 +240,7 @@ def test_intersecting_is_proposed_only_where_persons_are_common():
         ((2,), {"g0o0": [1, 2, 3], "g0o1": [3, 4, 5]}, "--max-overlap 2)"),
         ((3,), {"g0o0": [1, 2], "g0o1": [1, 2, 3], "g0o2": [2, 3]}, "--max-overlap 3)"),
         ((2, 1), {"g0o0": [1, 2, 3], "g0o1": [3, 4, 5], "g1o0": [1, 2, 3, 4, 5]}, ""),
-        ((1, 1), {"g0o0": [1, 2, 3], "g1o0": [2, 3, 4]}, ""),
+        ((1, 1), {"g0o0": [1, 2, 3], "g1o0": [2, 3, 4]}, "--on-mismatch intersect"),
     ],
 )
 def test_nothing_is_proposed_that_a_synthetic_release_refuses(shape, tokens, proposed):
@@ -200,8 +250,8 @@ def test_nothing_is_proposed_that_a_synthetic_release_refuses(shape, tokens, pro
     with pytest.raises(ConflictError) as caught:
         link(plan, {owner: len(each) for owner, each in tokens.items()}, lists)
     assert proposed in caught.value.hint
-    assert ("--max-overlap" in caught.value.hint) is bool(proposed)
-    assert "--on-mismatch" not in caught.value.hint
+    for option in ("--max-overlap", "--on-mismatch"):
+        assert (option in caught.value.hint) is (option in proposed)
 
 
 @pytest.mark.parametrize("owners_per_group", [(2,), (4,), (1, 1), (2, 2)])

@@ -15,7 +15,9 @@ from common.canonical import digest
 from common.errors import ConflictError, IntegrityError, ProtocolError, UsageError
 from common.matching.lists import encode_lists
 from common.model.fragment import Addendum, contradictions
+from common.model.plan import Synthesis
 from common.model.schema import IdentifierRules, MatchPass
+from common.model.task import Modelled
 from common.progress import Progress, StepStoppedError
 from owner_node.engines.matched import read_persons
 from owner_node.linking.match_tokens import all_passes
@@ -88,6 +90,21 @@ def test_vertical_owners_get_the_same_number_for_the_same_person():
         (replace(addendum, selections={}), "selected"),
     ):
         assert any(complaint in each for each in contradictions(plan, changed))
+
+
+def test_partners_of_a_synthetic_release_follow_in_the_order_of_numbers():
+    """Owners sort their persons by number; another order would give each person's partner to another one."""
+    plan = plan_of([["a"], ["b", "c"]], on_mismatch="intersect", min_common=3)
+    tasks = [replace(each, attributes=(), modelled=Modelled(each.names, plan.epsilon)) for each in plan.tasks]
+    shares = (Decimal("0.4"), Decimal("0.6"))
+    plan = replace(plan, tasks=tuple(tasks), synthesis=Synthesis(1, shares))
+    people = {"a": VERTICAL["a"], "b": VERTICAL["b"][:3], "c": VERTICAL["b"][3:]}
+    sent = linked(plan, people).selections
+    numbers = {owner: np.frombuffer(sent[owner][: 4 * len(each)], ">u4") for owner, each in people.items()}
+    partners = np.frombuffer(sent["a"][20:], np.uint8).reshape(4, 2)
+    at_b = set(numbers["b"].tolist())
+    assert partners.tolist() == [[0, 0 if number in at_b else 1] for number in range(4)]
+    assert [len(sent[owner]) for owner in "bc"] == [4 * 3 + 2 * 3, 4 * 2 + 2 * 1]
 
 
 def test_horizontal_and_mixed_layouts_count_shared_persons():

@@ -15,7 +15,7 @@ from common.model.compatibility import HERE, check_features, features_of
 from common.model.fragment import Consent
 from common.model.plan import Layout, Plan
 from common.model.products import Product
-from common.model.schema import Attribute, AttributeType, IdentifierRules, Limits, MatchPass, Schema, excesses
+from common.model.schema import Attribute, AttributeType, IdentifierRules, Limits, Schema, excesses
 from common.model.structural_zeros import ExcludedValues, StructuralZero
 from common.planning.arguments import ReleaseArguments, parse_arguments, parse_audit
 from common.planning.limits import check_limits
@@ -234,9 +234,6 @@ def test_groups_of_owners_share_noise_within_and_count_across():
     assert not across().has_partners
 
 
-MATCHED = IdentifierRules(0, passes=(MatchPass("names", ("name:fold",)),))
-
-
 def test_an_audit_that_the_plan_asks_for():
     """Plan, consent and words have it, older owners are named, and a policy can ask for more."""
     plan = across(audit=30)
@@ -316,7 +313,6 @@ def test_an_adder_is_trusted_with_all_that_its_holders_encrypt():
     [
         ((("a", "b"), ("b", "c")), {}, "owner b is in several groups"),
         ((("a", "b"), ("c",)), {"max_overlap": 2}, "counts each person at one owner of a group"),
-        ((("a",), ("b",)), {"identifier": MATCHED}, "persons that match keys link is not possible yet"),
         ((("a", "b"), ("c",)), {"colluding": 2}, "2 of 2 owners cannot collude"),
         ((("a", "b"), ("c",)), {"colluding": 0}, "each would meet less than the whole noise"),
     ],
@@ -346,10 +342,6 @@ def test_a_plan_says_what_owners_of_different_attributes_send_each_other():
 @pytest.mark.parametrize(
     ("stated", "said"),
     [
-        (
-            {"layout": "vertical", "groups": [["a"], ["b"]], "on_mismatch": "intersect"},
-            "common persons is not",
-        ),
         ({"layout": "mixed", "groups": [["a", "b"], ["b", "c"]]}, "owner b is in several groups"),
         ({"layout": "mixed", "groups": [["a", "b"], ["c"]], "max_overlap": "2"}, "at one owner of a group"),
         ({"k": "5"}, "--k: only with --product masked"),

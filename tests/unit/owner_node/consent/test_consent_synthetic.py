@@ -8,7 +8,6 @@ import pytest
 
 from common.errors import BalanceError
 from common.model.plan import Layout, Plan, Synthesis
-from common.model.schema import IdentifierRules, MatchPass
 from common.model.structural_zeros import ExcludedValues, StructuralZero
 from common.model.task import Modelled
 from owner_node.config import PolicyConfig
@@ -92,19 +91,12 @@ def test_owners_of_different_attributes_are_charged_epsilon_in_full() -> None:
     verdict = judged(plan)
     assert isinstance(verdict, Accept)
     assert verdict.charge == plan.epsilon == 1
-    for changes, rule in (
-        (
-            {"identifier": IdentifierRules(0, passes=(MatchPass("names", ("name:fold",)),))},
-            "persons that match keys link is not possible yet",
-        ),
-        (
-            {"linking": replace(plan.linking, on_mismatch="intersect", min_common=1)},
-            "common persons is not possible yet",
-        ),
-    ):
-        refused = judged(replace(plan, **changes))
-        assert isinstance(refused, Refuse)
-        assert any(rule in each for each in refused.error.details["rules"])
+    refused = judged(
+        replace(plan, linking=replace(plan.linking, on_mismatch="intersect", min_common=1)),
+        policy=PolicyConfig(),
+    )
+    assert isinstance(refused, Refuse)
+    assert any("policy.allow_intersect" in each for each in refused.error.details["rules"])
 
 
 def test_attributes_and_balance_are_checked_as_for_masked_records() -> None:
