@@ -143,19 +143,19 @@ class NoisyCounts:
     """The noisy counts of a synthetic release, and what follows from them without its records."""
 
     def __init__(self, measured: RoundSums, following: Sequence[Attribute] = ()) -> None:
-        self._design, self._measured = measured.design, measured
+        self._design, self.measured = measured.design, measured
         self._following = {each.name: each for each in following}
         self._estimated: dict[int, Parts] = {}
         self._places = {attribute.name: place for place, attribute in enumerate(self._design.attributes)}
 
     def __repr__(self) -> str:
-        n_counts = sum(sums.size for sums in self._measured.sums)
+        n_counts = sum(sums.size for sums in self.measured.sums)
         return f"<{n_counts:,} noisy counts of {self._design.n_records:,} records>"
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
         """All noisy counts as they are published, a line each (`common.release.counts`)."""
-        table: pd.DataFrame = counts_table(self._measured).to_pandas()
+        table: pd.DataFrame = counts_table(self.measured).to_pandas()
         return table
 
     @property
@@ -180,14 +180,14 @@ class NoisyCounts:
         """
         import pandas as pd
 
-        reach = self._reach(confidence)
+        reach = self.reach(confidence)
         if second is None:
             attribute, parts = self._one_way(first)
             index = pd.Index(range_texts(attribute, parts.first, parts.last), name=first)
             return _lines(index, "count", parts.counts, np.sqrt(parts.covariance.diagonal()), reach)
-        (i, j), counts, variance = self._table(self._place(first), self._place(second))
+        (i, j), counts, variance = self.counted(self.place(first), self.place(second))
         texts = {
-            place: bin_texts(self._design.attributes[place], self._measured.binnings[place])
+            place: bin_texts(self._design.attributes[place], self.measured.binnings[place])
             for place in (i, j)
         }
         names = [self._design.attributes[i].name, self._design.attributes[j].name]
@@ -219,7 +219,7 @@ class NoisyCounts:
         """
         import pandas as pd
 
-        reach, lines = self._reach(confidence), {}
+        reach, lines = self.reach(confidence), {}
         for attribute, parts in map(self._one_way, self._numeric(names)):
             present = parts.first <= attribute.upper - attribute.lower
             n_present = float(parts.counts[present].sum())
@@ -260,7 +260,7 @@ class NoisyCounts:
         """
         import pandas as pd
 
-        reach, places = self._reach(confidence), [self._place(name) for name in self._numeric(names)]
+        reach, places = self.reach(confidence), [self.place(name) for name in self._numeric(names)]
         kept = [place for place in places if not self._design.attributes[place].unplaced]
         if names and kept != places:
             raise UsageError(
@@ -288,7 +288,7 @@ class NoisyCounts:
     def _correlation(self, i: int, j: int) -> tuple[float, float, float]:
         """Return the correlation of bin means, of values, and the standard error of the latter."""
         n_records = self._design.n_records
-        (one, other), (_, counts, variance) = (self._varying(i), self._varying(j)), self._table(i, j)
+        (one, other), (_, counts, variance) = (self._varying(i), self._varying(j)), self.counted(i, j)
         shares = counts / n_records
         away = [one.means - one.mean, other.means - other.mean]
         grouped = float(away[0] @ shares @ away[1]) / (one.deviation * other.deviation)
@@ -302,7 +302,11 @@ class NoisyCounts:
             noise += own.parts.variance(moved / scale - grouped / 2 * spread)
         kept = one.between * other.between
         found, slope = ungrouped(grouped, kept)
-        return grouped, found, sqrt(noise) / slope
+        error = sqrt(noise) / slope
+        if any(self._design.attributes[place].is_logarithmic for place in (i, j)):
+            # Relations with heavy tails need not go on within wide bins.
+            return grouped, (found + grouped) / 2, sqrt(error**2 + (found - grouped) ** 2 / 12)
+        return grouped, found, error
 
     def _varying(self, place: int) -> "_Binned":
         binned = self._bins_of(place)
@@ -312,7 +316,7 @@ class NoisyCounts:
         return binned
 
     def _bins_of(self, place: int) -> "_Binned | None":
-        parts, binning = self._parts(place), self._measured.binnings[place]
+        parts, binning = self._parts(place), self.measured.binnings[place]
         middles = part_middles(self._design.attributes[place], parts.first, parts.last)
         return _Binned.of(parts, middles, binning, self._design.n_records)
 
@@ -320,18 +324,19 @@ class NoisyCounts:
         """Return an attribute and its counts, also of one that follows another."""
         if (following := self._following.get(name)) is not None:
             return following, derived_parts(following, *self._one_way(following.base))
-        place = self._place(name)
+        place = self.place(name)
         return self._design.attributes[place], self._parts(place)
 
     def _parts(self, place: int) -> Parts:
         if place not in self._estimated:
-            self._estimated[place] = estimated_parts(self._levels[place], self._design.n_records)
+            self._estimated[place] = estimated_parts(self.levels[place], self._design.n_records)
         return self._estimated[place]
 
     @cached_property
-    def _levels(self) -> list[list[tuple[Int64Array, Int64Array, float]]]:
+    def levels(self) -> list[list[tuple[Int64Array, Int64Array, float]]]:
+        """Of each attribute and round of one-way counts: edges, noisy counts, the variance of their noise."""
         levels: list[list[tuple[Int64Array, Int64Array, float]]] = [[] for _ in self._design.attributes]
-        for asked, sums in zip(self._measured.rounds, self._measured.sums, strict=True):
+        for asked, sums in zip(self.measured.rounds, self.measured.sums, strict=True):
             for question, counts in zip(asked, split(asked, sums), strict=True):
                 if isinstance(question, OneWay):
                     variance = self._design.variance(question.noise, (question.attribute,))
@@ -340,9 +345,9 @@ class NoisyCounts:
 
     @cached_property
     def _tables(self) -> dict[tuple[int, ...], tuple[Table, Int64Array]]:
-        return {table.pair: (table, noisy) for table, noisy in self._measured.tables}
+        return {table.pair: (table, noisy) for table, noisy in self.measured.tables}
 
-    def _table(self, i: int, j: int) -> tuple[tuple[int, int], Float64Array, float]:
+    def counted(self, i: int, j: int) -> tuple[tuple[int, int], Float64Array, float]:
         """Return the attributes of a counted table in their order, its counts, and the variance of each."""
         pair = (min(i, j), max(i, j))
         if pair in self._tables:
@@ -356,7 +361,8 @@ class NoisyCounts:
             "`pairs` has those that were; for others there are only the records",
         )
 
-    def _place(self, name: str) -> int:
+    def place(self, name: str) -> int:
+        """Return the number of an attribute; raises UsageError if it was not counted."""
         if name in self._following:
             base = self._following[name].base
             raise UsageError(
@@ -372,12 +378,12 @@ class NoisyCounts:
             return [attribute.name for attribute in self._design.attributes if _is_numeric(attribute)]
         asked = [names] if isinstance(names, str) else list(names)
         for name in asked:
-            attribute = self._following.get(name) or self._design.attributes[self._place(name)]
+            attribute = self._following.get(name) or self._design.attributes[self.place(name)]
             if not _is_numeric(attribute):
                 raise UsageError(f"attribute {name!r} is a category", "leave it out")
         return asked
 
-    def _reach(self, confidence: float) -> float:
+    def reach(self, confidence: float) -> float:
         """Return how many standard deviations an interval reaches to either side."""
         if not 0 < confidence < 1:
             raise UsageError(f"confidence = {confidence} is not between 0 and 1", "for example 0.95")

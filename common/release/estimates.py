@@ -14,15 +14,9 @@ if the relation goes on within the outermost clusters, a variance that is larger
 covariance larger by f, and if it ends there, by nothing. So the factor is f^h, h from 0 to 1. Besides, within
 each cluster the two attributes may have a correlation of their own, of mean 0 and deviation `LOCAL`.
 
-*Logistic regression.* Its estimate solves
-
-    E[p(x)] = E[y],    E[x·p(x)] = E[x·y],    p(x) = 1/(1 + exp(-α - β·x)).
-
-The left sides depend on the distribution of x alone. With one regressor that is the list, which is not
-attenuated, and E[x·y] is a moment of two attributes, which scores restore. With regressors of several
-attributes the left sides need their joint distribution, which masking weakens and nothing here restores. On
-the labels of a factor small errors of the moments become large ones of log odds, which no interval here
-covers. So neither is given corrected.
+*Logistic regression.* The released records get weights that give them the corrected covariances of all terms
+of different attributes, and an ordinary fit follows (`common.release.calibration`). Relations of three
+attributes are as masking left them.
 
 References:
     White 1980, A heteroskedasticity-consistent covariance matrix estimator (the sandwich of influences).
@@ -39,20 +33,17 @@ import numpy as np
 from common.arrays import Float64Array, Int64Array
 from common.errors import UsageError
 from common.release.attenuation import Drawn
+from common.release.calibration import Targets, calibrated, logistic_fit, sampling_variances
 from common.release.originals import random_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST_LOG_ODDS = 30.0
-"""Per standard deviation of a regressor; beyond it, a regressor separates the records with the event."""
-_LARGEST_GRADIENT = 1e-6
 LOCAL = 0.35
 """Standard deviation of the correlation within a cluster, which released values do not show. With 0.3,
 intervals of Wine Quality missed more often."""
-_STEPS = 12
-"""Of Newton's method."""
-_LEAST_SHARE = 1e-4
+_EVERY = 4
+"""Of the draws one in so many is a logistic regression."""
 _NORMALS = 41
 """Places of the normal distribution that stand for the sampling of the records."""
 
@@ -102,14 +93,14 @@ def covariances(a: Term, b: Term) -> Float64Array:
     return found
 
 
-def means(terms: Sequence[Term], confidence: float) -> "pd.DataFrame":
+def means(terms: Sequence[Term], confidence: float, samples: int = 1) -> "pd.DataFrame":
     """Return the means of terms, a line each."""
     import pandas as pd
 
     draws = np.stack([term.drawn.means for term in terms])
     sampling = np.array([term.released.var() / len(term.released) for term in terms])
     index = pd.Index([term.name for term in terms], name="attribute")
-    return _table(index, np.array([term.mean for term in terms]), draws, sampling, confidence)
+    return _table(index, np.array([term.mean for term in terms]), draws, samples * sampling, confidence)
 
 
 def shares(
@@ -123,7 +114,7 @@ def shares(
     return table.assign(low=table["low"].clip(lower=0), high=table["high"].clip(upper=1))
 
 
-def quantiles(term: Term, at: Sequence[float], confidence: float) -> "pd.DataFrame":
+def quantiles(term: Term, at: Sequence[float], confidence: float, samples: int = 1) -> "pd.DataFrame":
     """Return quantiles of a term, a line each."""
     import pandas as pd
 
@@ -133,14 +124,14 @@ def quantiles(term: Term, at: Sequence[float], confidence: float) -> "pd.DataFra
     # A cluster does not show where in it a value is.
     reach = term.drawn.cluster / 4
     for line, share in enumerate(at):
-        moved = share + random.normal(0, (share * (1 - share) / n_records) ** 0.5, len(lists))
+        moved = share + random.normal(0, (samples * share * (1 - share) / n_records) ** 0.5, len(lists))
         moved += random.uniform(-reach, reach, len(lists))
         draws[line] = [np.interp(place, places, each) for place, each in zip(moved, lists, strict=True)]
     released = np.quantile(term.released + term.mean, at, method="inverted_cdf")
     return _table(pd.Index(at, name=term.name), released, draws, np.zeros(len(at)), confidence)
 
 
-def correlations(terms: Sequence[Term], confidence: float) -> "pd.DataFrame":
+def correlations(terms: Sequence[Term], confidence: float, samples: int = 1) -> "pd.DataFrame":
     """Return the correlations of all pairs of terms of different attributes, a line each."""
     import pandas as pd
 
@@ -157,11 +148,11 @@ def correlations(terms: Sequence[Term], confidence: float) -> "pd.DataFrame":
         draws.append(np.clip(covariances(a, b) / deviations_drawn, -1, 1))
         sampling.append(influence.var() / len(influence))
     index = pd.MultiIndex.from_tuples(names, names=["first", "second"])
-    table = _table(index, np.array(as_released), np.stack(draws), np.array(sampling), confidence)
+    table = _table(index, np.array(as_released), np.stack(draws), samples * np.array(sampling), confidence)
     return table.assign(low=table["low"].clip(lower=-1), high=table["high"].clip(upper=1))
 
 
-def linear(response: Term, regressors: Sequence[Term], confidence: float) -> "pd.DataFrame":
+def linear(response: Term, regressors: Sequence[Term], confidence: float, samples: int = 1) -> "pd.DataFrame":
     """Return a linear regression, a line per regressor.
 
     Raises:
@@ -190,98 +181,78 @@ def linear(response: Term, regressors: Sequence[Term], confidence: float) -> "pd
     beside = np.stack([covariances(regressor, response) for regressor in regressors])
     draws = np.linalg.solve(among.transpose(2, 0, 1), beside.T[:, :, None])[:, :, 0].T.astype(np.float64)
     index = pd.Index([regressor.name for regressor in regressors], name=response.name)
-    return _table(index, as_released, draws, sampling, confidence)
+    return _table(index, as_released, draws, samples * sampling, confidence)
 
 
-def logistic(response: Term, regressors: Sequence[Term], confidence: float) -> "pd.DataFrame":
+def logistic(
+    response: Term, regressors: Sequence[Term], confidence: float, samples: int = 1
+) -> "pd.DataFrame":
     """Return a logistic regression, a line of log odds per regressor.
+
+    The records get weights that give them the corrected covariances (`common.release.calibration`), and every
+    draw of these moves the weights.
 
     Args:
         response: 1 for the event, 0 for all other records.
-        regressors: One, unless nothing is corrected.
+        regressors: Its regressors.
         confidence: Of the intervals.
-
-    Raises:
-        UsageError: If no finite estimate exists.
+        samples: How often the sampling of the records counts: twice for whom they are a sample of.
     """
     import pandas as pd
 
-    values, scores, _ = _columns(regressors)
-    as_released, _, _ = _fit(response, values, values.T @ response.released / len(values))
-    slopes, curvature, expected = _fit(response, values, scores.T @ response.scores / len(values))
-    moments = np.column_stack(
-        [
-            response.released + response.mean - expected,
-            scores * response.scores[:, None] - values * (expected - response.mean)[:, None],
-        ]
+    terms = [response, *regressors]
+    values = np.stack([term.released for term in regressors], axis=1)
+    design, happened = np.column_stack([np.ones(len(values)), values]), response.released + response.mean
+    # Equal records are fitted as one.
+    _, first, which = np.unique(
+        np.column_stack([happened, values]), axis=0, return_index=True, return_inverse=True
     )
-    sampling = _sampling(curvature, moments)[1:]
-    draws = slopes[:, None]
-    if response.drawn.means.size > 1:
-        draws = _draw_log_odds(response, regressors[0], float(slopes[0]))[None]
+
+    def slopes(weights: Float64Array) -> Float64Array:
+        return logistic_fit(design[first], happened[first], np.bincount(which, weights).astype(np.float64))[
+            1:
+        ]
+
+    released = slopes(np.ones(len(values)))
     index = pd.Index([regressor.name for regressor in regressors], name=response.name)
-    return _table(index, as_released, draws, sampling, confidence)
-
-
-def _draw_log_odds(response: Term, regressor: Term, slope: float) -> Float64Array:
-    """Return the log odds by draw, by Newton's method from those of the released list."""
-    share = np.clip(response.drawn.means, _LEAST_SHARE, 1 - _LEAST_SHARE)
-    deviations = np.sqrt(regressor.drawn.variances)
-    values = (regressor.drawn.lists - regressor.drawn.means[:, None]) / deviations[:, None]
-    target = covariances(response, regressor) / deviations
-    at = np.stack([np.log(share / (1 - share)), slope * deviations])
-    for _ in range(_STEPS):
-        expected = 1 / (1 + np.exp(-np.clip(at[0][:, None] + at[1][:, None] * values, -50, 50)))
-        weights = expected * (1 - expected)
-        rest = np.stack([share - expected.mean(axis=1), target - (values * expected).mean(axis=1)])
-        first, mixed, second = (np.mean(weights * each, axis=1) for each in (1, values, values**2))
-        determinant = np.maximum(first * second - mixed**2, _LEAST_SHARE**2)
-        at += np.stack([second * rest[0] - mixed * rest[1], first * rest[1] - mixed * rest[0]]) / determinant
-        at = np.clip(at, -_MOST_LOG_ODDS, _MOST_LOG_ODDS)
-    found: Float64Array = at[1] / deviations
-    return found
-
-
-def _fit(
-    response: Term, values: Float64Array, with_response: Float64Array
-) -> tuple[Float64Array, Float64Array, Float64Array]:
-    """Solve the equations of logistic regression.
-
-    Args:
-        response: The response.
-        values: The regressors less their means, `(n_records, n_regressors)`.
-        with_response: Their covariances with the response.
-
-    Returns:
-        The slopes; the matrix of second derivatives, intercept first; the probability of each record.
-    """
-    from scipy.optimize import minimize
-    from scipy.special import expit
-
-    deviations = np.append(1, values.std(axis=0))
-    design = np.column_stack([np.ones(len(values)), values]) / deviations
-    target = np.append(response.mean, with_response) / deviations
-
-    def loss(at: Float64Array) -> float:
-        return float(np.logaddexp(0, design @ at).mean() - target @ at)
-
-    def gradient(at: Float64Array) -> Float64Array:
-        return np.asarray(design.T @ expit(design @ at) / len(design) - target, dtype=np.float64)
-
-    def curvature(at: Float64Array) -> Float64Array:
-        expected = expit(design @ at)
-        return np.asarray((design.T * (expected * (1 - expected))) @ design / len(design), dtype=np.float64)
-
-    start = np.zeros(len(target))
-    found = minimize(loss, start, jac=gradient, hess=curvature, method="trust-exact", options={"gtol": 1e-9})
-    at: Float64Array = found.x
-    if np.abs(gradient(at)).max() > _LARGEST_GRADIENT or np.abs(at).max() > _MOST_LOG_ODDS:
+    if response.drawn.means.size == 1:
+        slope, draws = released, np.zeros((len(released), 1)) + released[:, None]
+    else:
+        slope, moved = calibrated(targets(terms), slopes)
+        draws = slope[:, None] + moved.T - moved.mean(axis=0)[:, None]
+    if not np.isfinite(draws).all():
         raise UsageError(
             f"the logistic regression of {response.name} has no finite estimate: a regressor, or its "
             "corrected covariance, tells apart all records with the event",
             "leave out a regressor with few records, or use regress",
         )
-    return at[1:] / deviations[1:], curvature(at) * np.outer(deviations, deviations), expit(design @ at)
+    odds = values @ slope
+    expected = 1 / (1 + np.exp(odds.mean() - odds - np.log(response.mean / (1 - response.mean))))
+    sampling = sampling_variances(
+        design, happened - expected, expected * (1 - expected), np.ones(len(values))
+    )[1:]
+    return _table(index, released, draws, samples * sampling, confidence)
+
+
+def targets(terms: Sequence[Term]) -> Targets:
+    """Return the products of terms that weights of the records are to give, by draw.
+
+    Each is divided by the deviations of its draw: those of the released values are the list's own.
+    """
+    products, moments, drawn = [], [], []
+    for one, other in combinations(terms, 2):
+        if one.attribute == other.attribute:
+            continue
+        deviations = np.sqrt(one.drawn.variances * other.drawn.variances)
+        released = one.released.std() * other.released.std()
+        products.append(one.released * other.released)
+        moments.append((one.scores * other.scores).mean())
+        drawn.append(np.clip(covariances(one, other) / deviations, -1, 1)[::_EVERY] * released)
+    for term in terms:
+        products.append(term.released)
+        moments.append(0.0)
+        drawn.append(np.zeros(len(drawn[0])))
+    return Targets(np.stack(products, axis=1), np.array(moments), np.stack(drawn, axis=1))
 
 
 def _columns(terms: Sequence[Term]) -> tuple[Float64Array, Float64Array, Float64Array]:
@@ -326,10 +297,11 @@ def _table(
     return pd.DataFrame(
         {
             "released": released,
-            "corrected": np.median(draws, axis=1),
+            "estimate": np.median(draws, axis=1),
             "standard_error": spread.std(axis=1),
             "low": low,
             "high": high,
+            "note": "",
         },
         index=index,
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations, permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,7 @@ from common.errors import UsageError
 from common.model.schema import Attribute, AttributeType
 from common.release import estimates
 from common.release.estimates import Term
-from common.release.reading import Release
+from common.release.masked_estimates import MaskedEstimates
 from tests.fakes.masked_releases import draws, plan_of
 from tests.papers.data_sets import DataSet, census, wine
 
@@ -98,7 +99,7 @@ class Found:
     """Relative errors of the released and of the corrected estimate."""
 
 
-Question = tuple[str, Callable[[Release], pd.DataFrame], Callable[[pd.DataFrame], Sequence[float]]]
+Question = tuple[str, Callable[[Any], pd.DataFrame], Callable[[pd.DataFrame], Sequence[float]]]
 """A kind; how a release is asked; the estimates of the original data for the lines of the answer."""
 
 
@@ -112,6 +113,7 @@ class Originals:
     def values(self, name: str) -> Float64Array:
         """Return the column of a model, named as in a result."""
         of, _, labels = name.partition(": ")
+        labels = labels.partition(" (against ")[0]
         attribute = self._attributes[of]
         values = self.data.columns[of] * 10.0**-attribute.decimals
         if labels:
@@ -137,7 +139,7 @@ def questions(data: DataSet) -> Iterator[Question]:
         columns = [rankdata(originals.values(name)) if ranks else originals.values(name) for name in numeric]
         matrix = np.atleast_2d(np.corrcoef(columns))
         for first, second in combinations(range(len(numeric)), 2):
-            ask = partial(Release.correlations, names=[numeric[first], numeric[second]], ranks=ranks)
+            ask = partial(MaskedEstimates.correlations, names=[numeric[first], numeric[second]], ranks=ranks)
             yield "correlations of ranks" if ranks else "correlations", ask, always([matrix[first, second]])
     for response, regressor in permutations(numeric, 2):
         yield modelled("slopes", originals, response, [regressor])
@@ -156,15 +158,19 @@ def questions(data: DataSet) -> Iterator[Question]:
 def lists(data: DataSet, numeric: Sequence[str], originals: Originals) -> Iterator[Question]:
     """Yield what is asked of single attributes."""
     for name in numeric:
-        yield "means", partial(Release.means, names=name), always([originals.values(name).mean()])
+        yield "means", partial(MaskedEstimates.means, names=name), always([originals.values(name).mean()])
     for each in data.attributes:
         if each.categories:
             units = data.columns[each.name]
             shares = np.bincount(units, minlength=each.n_values) / units.size
-            yield "shares", partial(Release.shares, name=each.name), always(shares.tolist())
+            yield "shares", partial(MaskedEstimates.shares, name=each.name), always(shares.tolist())
         elif not each.is_categorical:
             found = np.quantile(originals.values(each.name), AT, method="inverted_cdf")
-            yield "quantiles", partial(Release.quantiles, name=each.name, at=AT), always(found.tolist())
+            yield (
+                "quantiles",
+                partial(MaskedEstimates.quantiles, name=each.name, at=AT),
+                always(found.tolist()),
+            )
 
 
 def always(values: Sequence[float]) -> Callable[[pd.DataFrame], Sequence[float]]:
@@ -175,7 +181,9 @@ def always(values: Sequence[float]) -> Callable[[pd.DataFrame], Sequence[float]]
 def modelled(kind: str, originals: Originals, response: str, on: Sequence[str]) -> Question:
     """Return the question for a model."""
     own, fit = (
-        (estimates.logistic, Release.logistic) if kind == "logistic" else (estimates.linear, Release.regress)
+        (estimates.logistic, MaskedEstimates.logistic)
+        if kind == "logistic"
+        else (estimates.linear, MaskedEstimates.regress)
     )
     return (
         kind,
@@ -202,7 +210,7 @@ def measure(setting: Setting, data: DataSet, runs: int) -> Iterator[str]:
         for number, (kind, ask, original) in enumerate(asked):
             of_kind = found.setdefault(kind, {})
             try:
-                table = ask(release)
+                table = ask(release.estimates)
             except UsageError:
                 of_kind.setdefault((number, ""), Found())
                 continue
@@ -211,7 +219,7 @@ def measure(setting: Setting, data: DataSet, runs: int) -> Iterator[str]:
                 own.held.append(bool(line["low"] <= true <= line["high"]))
                 scale = abs(true) or 1.0
                 own.errors.append(
-                    (abs(line["released"] - true) / scale, abs(line["corrected"] - true) / scale)
+                    (abs(line["released"] - true) / scale, abs(line["estimate"] - true) / scale)
                 )
     for kind, of_kind in found.items():
         yield line_of(setting, kind, of_kind)

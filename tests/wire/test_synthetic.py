@@ -19,9 +19,10 @@ import pytest
 
 from common.canonical import digest
 from common.check import unchecked
-from common.errors import IntegrityError, UsageError
+from common.errors import IntegrityError
 from common.model.rounds import N_ZEROS
 from common.model.schema import Attribute, AttributeType
+from common.release.answers import COLUMNS
 from common.release.beside import beside
 from common.release.evidence import Evidence
 from common.release.reading import read_release
@@ -121,7 +122,9 @@ def spent(config: OwnerConfig) -> Decimal:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-async def test_a_release_is_made_of_sums(owners: Callable[..., Any], heard: Heard, number: int) -> None:
+async def test_a_release_is_made_of_sums(
+    owners: Callable[..., Any], heard: Heard, number: int, tmp_path: Path
+) -> None:
     """Records follow from what the aggregator added up; owners are charged ε once, and keep no answer."""
     aggregator, configs = await owners(number)
     async with releasing(heard, aggregator, configs, formats=["parquet", "csv"]):
@@ -145,9 +148,12 @@ async def test_a_release_is_made_of_sums(owners: Callable[..., Any], heard: Hear
     assert len(release.counts.frame) == pq.read_table(folder / "counts.parquet").num_rows
     assert release.counts.table("ward")["count"].sum() == pytest.approx(RECORDS * number)
     assert list(release.codebook.index) == ["age", "ward", "pay"]
-    for estimate in (release.correlations, lambda: release.regress("pay", on="age")):
-        with pytest.raises(UsageError, match="there is nothing to correct"):
-            estimate()
+    assert release.estimates.regress("pay", on="age").columns.tolist() == list(COLUMNS)
+    assert not release.supports("pay", "age")
+    assert "three attributes" in release.supports("pay", ["age", "age:ward"])
+    (line,) = release.analyse(lambda frame: {"mean": frame["age"].mean()}, 4).to_dict("records")
+    assert line["low"] < release.frame["age"].mean() < line["high"]
+    assert len(release.replicates(tmp_path / "replicates", 4)) == 2 + 4
     for config in configs:
         assert _verify_own(config, folder, verified).n_records == RECORDS
         assert spent(config) == 1

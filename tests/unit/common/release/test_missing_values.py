@@ -108,9 +108,9 @@ def test_figures_are_of_present_values_and_estimates_are_refused(made):
     assert f"{different} of 252 possible values occur" in report
     assert "0.0 to 25.0, or missing, 1 decimal places" in report
     for estimate in (
-        lambda: release.regress("age", ["weight"]),
-        lambda: release.regress("weight", ["age"], corrected=False),
-        lambda: release.correlations(["age", "weight"]),
+        lambda: release.estimates.regress("age", ["weight"]),
+        lambda: release.estimates.regress("weight", ["age"]),
+        lambda: release.estimates.correlations(["age", "weight"]),
     ):
         with pytest.raises(UsageError, match="'weight' has missing values"):
             estimate()

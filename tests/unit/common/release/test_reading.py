@@ -150,19 +150,20 @@ def test_codebook(study):
 def test_what_cannot_be_corrected_is_refused(study, tmp_path):
     """Categories, unknown names, noise on every record: a reason and a way out, never a number."""
     refusals = {
-        "'ward' cannot be corrected: it is a category": lambda: study.correlations(["age", "ward"]),
-        "the response 'ward' is a category": lambda: study.regress("ward", "age"),
-        "no attribute 'income'": lambda: study.correlations(["age", "income"]),
-        "named twice": lambda: study.regress("cost", ["age", "age"]),
-        "an attribute is named twice": lambda: study.logistic("smoker", "smoker"),
-        "no regressor": lambda: study.regress("cost", []),
-        "no pair": lambda: study.correlations("age"),
-        "'age' is neither boolean nor category": lambda: study.logistic("age", "cost"),
-        "'ward' needs an event": lambda: study.logistic("ward", "age"),
-        "'ward' has no category 'attic'": lambda: study.logistic("ward", "age", "attic"),
-        "'smoker' has no category 'true'": lambda: study.logistic("smoker", "age", "true"),
-        "on several attributes, or": lambda: study.logistic("smoker", ["age", "cost"]),
-        "or on a factor": lambda: study.logistic("smoker", "ward"),
+        "'ward' cannot be corrected: it is a category": lambda: study.estimates.correlations(["age", "ward"]),
+        "the response 'ward' is a category": lambda: study.estimates.regress("ward", "age"),
+        "no attribute 'income'": lambda: study.estimates.correlations(["age", "income"]),
+        "named twice": lambda: study.estimates.regress("cost", ["age", "age"]),
+        "other attributes than the response": lambda: study.estimates.logistic("smoker", "smoker"),
+        "regressors are other attributes": lambda: study.estimates.regress("cost", []),
+        "no pair": lambda: study.estimates.correlations("age"),
+        "'age' is neither boolean nor category": lambda: study.estimates.logistic("age", "cost"),
+        "'ward' needs an event": lambda: study.estimates.logistic("ward", "age"),
+        "'ward' has no category 'attic'": lambda: study.estimates.logistic("ward", "age", "attic"),
+        "the interaction 'age:smoker'": lambda: study.estimates.regress("cost", ["age", "age:smoker"]),
+        "survival and hazard ratios": lambda: study.estimates.cox("age", "smoker", "cost"),
+        "survival and hazard ratios of": lambda: study.estimates.survival("age", "smoker"),
+        "cells of masked tables": lambda: study.estimates.crosstab("smoker", "ward"),
     }
     for reason, ask in refusals.items():
         with pytest.raises(UsageError, match=reason) as caught:
@@ -170,9 +171,9 @@ def test_what_cannot_be_corrected_is_refused(study, tmp_path):
         assert caught.value.hint
     for confidence in (0, 1, 95):
         for estimate, names in (
-            (study.regress, ("cost", "age")),
-            (study.logistic, ("smoker", "age")),
-            (study.correlations, ()),
+            (study.estimates.regress, ("cost", "age")),
+            (study.estimates.logistic, ("smoker", "age")),
+            (study.estimates.correlations, ()),
         ):
             with pytest.raises(UsageError, match="not between 0 and 1"):
                 estimate(*names, confidence=confidence)
@@ -181,21 +182,24 @@ def test_what_cannot_be_corrected_is_refused(study, tmp_path):
     release = tessera.read_release(publish_masked(tmp_path, plan, columns).folder)
     assert release.codebook["attenuation"].isna().all()
     with pytest.raises(UsageError, match="every record has noise of its own"):
-        release.regress("cost", "age")
-    assert release.regress("cost", "age", corrected=False).columns.tolist() == ["released", "standard_error"]
+        release.estimates.regress("cost", "age")
 
 
 ESTIMATES = {
-    "a number": (lambda study: study.regress("cost", "age"), ["age"]),
-    "a boolean": (lambda study: study.regress("cost", ["smoker", "age"]), ["smoker", "age"]),
+    "a number": (lambda study: study.estimates.regress("cost", "age"), ["age"]),
+    "a boolean": (lambda study: study.estimates.regress("cost", ["smoker", "age"]), ["smoker", "age"]),
     "a factor": (
-        lambda study: study.regress("cost", ["age", "ward"]),
-        ["age", "ward: surgery", "ward: children"],
+        lambda study: study.estimates.regress("cost", ["age", "ward"]),
+        ["age", "ward: surgery (against medicine)", "ward: children (against medicine)"],
     ),
-    "odds of a boolean": (lambda study: study.logistic("smoker", "age"), ["age"]),
-    "odds of a category": (lambda study: study.logistic("ward", "smoker", "surgery"), ["smoker"]),
+    "odds of a boolean": (lambda study: study.estimates.logistic("smoker", "age"), ["age"]),
+    "odds by several regressors": (
+        lambda study: study.estimates.logistic("smoker", ["age", "ward"]),
+        ["age", "ward: surgery (against medicine)", "ward: children (against medicine)"],
+    ),
+    "odds of a category": (lambda study: study.estimates.logistic("ward", "smoker", "surgery"), ["smoker"]),
     "correlations": (
-        lambda study: study.correlations(),
+        lambda study: study.estimates.correlations(),
         [("age", "cost"), ("age", "smoker"), ("cost", "smoker")],
     ),
 }
@@ -207,14 +211,14 @@ def test_estimates_have_one_form(study, name):
     ask, lines = ESTIMATES[name]
     found = ask(study)
     assert found.index.tolist() == lines
-    assert found.columns.tolist() == ["released", "corrected", "standard_error", "low", "high"]
+    assert found.columns.tolist() == ["released", "estimate", "standard_error", "low", "high", "note"]
     assert (found["standard_error"] > 0).all()
-    assert (found["low"] < found["corrected"]).all()
-    assert (found["corrected"] < found["high"]).all()
+    assert (found["low"] < found["estimate"]).all()
+    assert (found["estimate"] < found["high"]).all()
 
 
 def test_labels_that_are_too_rare_are_one_level(tmp_path):
-    """A factor keeps its frequent labels, and a line says which were combined; as released all stay alone."""
+    """A factor keeps its frequent labels, and a line says which were combined."""
     rng = np.random.default_rng(4)
     labels = ("a", "b", "c", "d", "e")
     attributes = (Attribute("group", AttributeType.CATEGORY, 0, 4, categories=labels), STUDY[1])
@@ -224,13 +228,9 @@ def test_labels_that_are_too_rare_are_one_level(tmp_path):
     }
     plan = plan_of(attributes, 5000, "4", rank_noise=["0.05"])
     release = tessera.read_release(publish_masked(tmp_path, plan, columns).folder)
-    levels = release.regress("cost", "group").index.tolist()
+    levels = release.estimates.regress("cost", "group").index.tolist()
     (combined,) = (each for each in levels if "," in each)
-    assert {"b", "d"} <= set(combined.removeprefix("group: ").split(", "))
-    odds = release.logistic("group", "cost", "c", corrected=False)
-    assert odds.columns.tolist() == ["released", "standard_error"]
-    alone = release.regress("cost", "group", corrected=False).index.tolist()
-    assert alone == [f"group: {each}" for each in labels[1:]]
+    assert {"b", "d"} <= set(combined.removeprefix("group: ").split(" (")[0].split(", "))
 
 
 def test_few_records_and_much_noise_are_said(tmp_path):
@@ -243,10 +243,41 @@ def test_few_records_and_much_noise_are_said(tmp_path):
         "all released values are equal",
     }
     with pytest.raises(UsageError, match="no pair of attributes that can be corrected"):
-        release.correlations()
+        release.estimates.correlations()
 
 
 def test_importing_takes_no_library_that_reading_does_not_need():
     """Many scripts only look at the table: pandas and SciPy are loaded with the first frame or estimate."""
     code = "import sys, tessera; sys.exit(bool({'pandas', 'scipy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_any_analysis_of_masked_records(study, tmp_path):
+    """Tables made again have the corrected relations, and are written for other software."""
+
+    def slope(frame):
+        return {"slope": np.polyfit(frame["age"].astype(float), frame["cost"].astype(float), 1)[0]}
+
+    (line,) = study.analyse(slope, 6).to_dict("records")
+    corrected = study.estimates.regress("cost", "age").loc["age"]
+    assert line["estimate"] == pytest.approx(corrected["estimate"], abs=corrected["standard_error"])
+    assert line["low"] < corrected["estimate"] < line["high"]
+    written = study.replicates(tmp_path / "tables", 4)
+    assert [each.name for each in written][:3] == ["released.csv", "estimated.csv", "noisy-1.csv"]
+    assert {len(each.read_text().splitlines()) for each in written} == {study.table.num_rows + 1}
+    assert "Rubin" in (tmp_path / "tables" / "README.txt").read_text()
+    with pytest.raises(FileExistsError):
+        study.replicates(tmp_path / "tables", 4)
+    with pytest.raises(UsageError, match="too few"):
+        study.replicates(tmp_path / "other", 1)
+
+
+def test_old_names_stay_one_version(study):
+    """What was `release.means` is so still, says where it is now, and has its old columns."""
+    with pytest.warns(DeprecationWarning, match=r"release.estimates.means now"):
+        found = study.means("age")
+    assert found.columns.tolist() == ["released", "corrected", "standard_error", "low", "high"]
+    assert not study.supports("cost", ["age", "smoker"])
+    assert "three attributes" in study.supports("cost", ["age", "age:smoker"])
+    with pytest.raises(AttributeError):
+        _ = study.medians

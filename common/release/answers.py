@@ -1,0 +1,139 @@
+"""What analysts ask of a release, and how the answer is laid out, of both products.
+
+Every answer is a table with a line per estimate:
+
+| column | meaning |
+|---|---|
+| `released` | what plain software says of the released records |
+| `estimate` | what it says of the original records, as far as anything public tells |
+| `standard_error` | of the noise, and of sampling where that is asked for |
+| `low`, `high` | the interval of `estimate`; infinite where nothing bounds it |
+| `note` | why there is none; empty if there is one |
+
+A line of dates has dates, and its standard error is in days.
+"""
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from common.arrays import Float64Array
+from common.errors import UsageError
+from common.model.schema import Attribute, AttributeType
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = ("released", "estimate", "standard_error", "low", "high", "note")
+_EPOCH = date(1970, 1, 1)
+
+
+def answer(
+    index: "pd.Index",
+    released: Float64Array,
+    estimates: Float64Array,
+    errors: Float64Array,
+    reach: float,
+    bounds: tuple[float, float] = (-np.inf, np.inf),
+) -> "pd.DataFrame":
+    """Return an answer with symmetrical intervals.
+
+    Args:
+        index: Names of the lines.
+        released: `(n_lines,)`, as the others.
+        errors: Standard errors; an infinite one gives an open interval.
+        reach: How many of them an interval reaches to either side.
+        bounds: What no estimate is below or above.
+    """
+    import pandas as pd
+
+    low, high = estimates - reach * errors, estimates + reach * errors
+    clipped = (np.clip(each, *bounds) for each in (estimates, low, high))
+    columns = dict(zip(("estimate", "low", "high"), clipped, strict=True))
+    table = pd.DataFrame({"released": released, "standard_error": errors, **columns, "note": ""}, index=index)
+    return table[list(COLUMNS)]
+
+
+def refused(name: str, reason: str) -> "pd.DataFrame":
+    """Return a line without an estimate."""
+    import pandas as pd
+
+    return pd.DataFrame([[np.nan] * 5 + [reason]], columns=list(COLUMNS), index=[name])
+
+
+def joined(lines: Sequence["pd.DataFrame"], name: str) -> "pd.DataFrame":
+    """Return one answer of several, its index named."""
+    import pandas as pd
+
+    if not lines:
+        raise UsageError("nothing is asked for", "name an attribute")
+    return pd.concat(lines).rename_axis(name)
+
+
+def with_dates(table: "pd.DataFrame", of_dates: Sequence[bool]) -> "pd.DataFrame":
+    """Return an answer whose lines of dates, in days since 1970-01-01, have dates."""
+    if not any(of_dates):
+        return table
+    table = table.astype(dict.fromkeys(("released", "estimate", "low", "high"), object))
+    for place in np.flatnonzero(of_dates):
+        for name in ("released", "estimate", "low", "high"):
+            days = table[name].iloc[place]
+            if np.isfinite(days):
+                table.iloc[int(place), list(table.columns).index(name)] = _EPOCH + timedelta(
+                    days=round(float(days))
+                )
+    return table
+
+
+def is_numeric(attribute: Attribute) -> bool:
+    """Return whether the values of an attribute are numbers, or 0 and 1."""
+    return not attribute.is_categorical or attribute.n_values == 2
+
+
+def is_date(attribute: Attribute) -> bool:
+    """Return whether an attribute has dates."""
+    return attribute.type is AttributeType.DATE
+
+
+def check_confidence(confidence: float) -> None:
+    """Raises UsageError if it is not between 0 and 1."""
+    if not 0 < confidence < 1:
+        raise UsageError(f"confidence = {confidence} is not between 0 and 1", "for example 0.95")
+
+
+def names_of(names: str | Sequence[str]) -> list[str]:
+    """Return one name, or several, as a list.
+
+    Raises:
+        UsageError: If one is named twice, or is an interaction.
+    """
+    found = [names] if isinstance(names, str) else list(names)
+    if len(set(found)) != len(found):
+        raise UsageError("an attribute is named twice", "name every attribute once")
+    if crossed := [name for name in found if ":" in name or "*" in name]:
+        raise UsageError(
+            f"the interaction {crossed[0]!r} is a relation of three attributes, which masking and noisy "
+            "tables of two weaken by an unknown amount",
+            "leave it out; or ask the owners to release the product, or the combined groups, as an attribute",
+        )
+    return found
+
+
+def event_code(attribute: Attribute, event: str | bool | None) -> int:  # noqa: FBT001
+    """Return the code, from 0, of the label whose odds are asked for.
+
+    Raises:
+        UsageError: If the attribute has no such label.
+    """
+    if not attribute.is_categorical:
+        raise UsageError(f"the response {attribute.name!r} is neither boolean nor category", "use regress")
+    if event is None and attribute.n_values == 2:
+        return 1
+    labels = attribute.labels
+    text = str(event).lower() if isinstance(event, bool) else event
+    if text not in labels:
+        what = "needs an event" if event is None else f"has no category {event!r}"
+        raise UsageError(f"the response {attribute.name!r} {what}", f"event is one of: {', '.join(labels)}")
+    return labels.index(text)

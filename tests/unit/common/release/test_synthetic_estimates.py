@@ -1,0 +1,261 @@
+"""Estimates from a synthetic release: intervals hold the original estimates, or a line says why not."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from itertools import islice
+
+import numpy as np
+import pandas as pd
+import pytest
+from sksurv.nonparametric import kaplan_meier_estimator
+
+from common.errors import UsageError
+from common.model.schema import Attribute, AttributeType
+from common.release.answers import COLUMNS
+from common.release.calibration import Targets, calibrated, linear_fit, logistic_fit
+from common.release.replicates import analysed
+from common.release.synthetic_estimates import SyntheticEstimates
+from common.synthesis.schedule import Design, synthesise
+from tests.unit.common.release.test_count_estimates import counted
+
+N, RUNS = 6000, 12
+WARDS = ("a", "b", "c")
+ATTRIBUTES = (
+    Attribute("age", AttributeType.INTEGER, 20, 100),
+    Attribute("score", AttributeType.NUMBER, 0, 400, decimals=1),
+    Attribute("ward", AttributeType.CATEGORY, 0, 2, categories=WARDS),
+    Attribute("months", AttributeType.INTEGER, 0, 119),
+    Attribute("ill", AttributeType.BOOLEAN, 0, 1),
+    Attribute("born", AttributeType.DATE, 0, 30_000),
+    Attribute("weight", AttributeType.INTEGER, 30, 130, keeps_missing=True),
+)
+
+
+def people() -> dict[str, np.ndarray]:
+    """Return values in units: a survival time, an event, and what they depend on."""
+    draw = np.random.default_rng(8)
+    age = np.clip(np.rint(draw.normal(60, 12, N)), 20, 100)
+    ward = draw.choice(3, N, p=[0.5, 0.3, 0.2])
+    score = np.clip(np.rint(10 * (20 + 0.2 * (age - 60) + 3 * (ward == 1) + draw.normal(0, 4, N))), 0, 400)
+    ill = draw.random(N) < 1 / (1 + np.exp(2 - 0.05 * (age - 60) - 0.8 * (ward == 2)))
+    weight = np.clip(np.rint(70 + 0.2 * (age - 60) + draw.normal(0, 12, N)), 30, 130)
+    weight[draw.random(N) < 0.1] = 131
+    months = np.minimum(np.floor(draw.exponential(60 / (1 + ill), N)), 119)
+    return {
+        name: values.astype(np.int64)
+        for name, values in {
+            "age": age, "score": score, "ward": ward, "months": months, "ill": ill,
+            "born": np.clip(np.rint(12_000 + draw.normal(0, 2000, N)), 0, 30_000), "weight": weight,
+        }.items()
+    }  # fmt: skip
+
+
+VALUES = people()
+CODES = [VALUES[each.name] - each.lower for each in ATTRIBUTES]
+
+
+def made(seed: int, epsilon: str = "4") -> SyntheticEstimates:
+    """Return estimates of a release of everybody."""
+    draw = np.random.default_rng(seed)
+    design = Design(ATTRIBUTES, N, Decimal(epsilon), Decimal("0.000001"))
+    counts = counted(design, CODES, draw)
+    return SyntheticEstimates(counts, synthesise(counts.measured).codes)
+
+
+@pytest.fixture(scope="module")
+def releases() -> list[SyntheticEstimates]:
+    """Return some releases of the same persons."""
+    return [made(seed) for seed in range(RUNS)]
+
+
+def design_of(*columns: np.ndarray) -> np.ndarray:
+    """Return the columns of a model with an intercept."""
+    return np.column_stack([np.ones(N), *columns])
+
+
+def originals() -> dict[str, tuple]:
+    """Return by name: how a release is asked, and the estimates of the original records."""
+    age, ill = VALUES["age"].astype(float), VALUES["ill"].astype(float)
+    b, c = (VALUES["ward"] == code for code in (1, 2))
+    once = np.ones(N)
+    by_age = design_of(age, b, c)
+    present = VALUES["weight"] <= 130
+    times, survival = kaplan_meier_estimator(VALUES["ill"] == 1, VALUES["months"] + 0.5)
+    at = (12, 36, 60)
+    return {
+        "means": (lambda of: of.means(["age", "score"]), [age.mean(), VALUES["score"].mean() / 10]),
+        "mean of present values": (lambda of: of.means("weight"), [VALUES["weight"][present].mean()]),
+        "shares": (lambda of: of.shares("ward"), np.bincount(VALUES["ward"]) / N),
+        "shares of a boolean": (lambda of: of.shares("ill"), [1 - ill.mean(), ill.mean()]),
+        "quantiles": (lambda of: of.quantiles("age"), np.quantile(age, [0.25, 0.5, 0.75])),
+        "correlations": (
+            lambda of: of.correlations(["age", "score"]), [np.corrcoef(age, VALUES["score"])[0, 1]],
+        ),
+        "linear": (
+            lambda of: of.regress("score", ["age", "ward"]),
+            linear_fit(by_age, VALUES["score"] / 10, once)[1:],
+        ),
+        "linear with missing values": (
+            lambda of: of.regress("weight", "age"),
+            linear_fit(design_of(age), VALUES["weight"].astype(float), present.astype(float))[1:],
+        ),
+        "logistic": (lambda of: of.logistic("ill", ["age", "ward"]), logistic_fit(by_age, ill, once)[1:]),
+        "survival": (
+            lambda of: of.survival("months", "ill", at), [survival[times <= each][-1] for each in at],
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", originals())
+def test_intervals_hold_the_original_estimates(releases, name):
+    """Of 12 releases, most intervals of every kind hold, and all are finite."""
+    ask, true = originals()[name]
+    held = []
+    for each in releases:
+        found = ask(each)
+        assert found.columns.tolist() == list(COLUMNS)
+        assert not found["note"].any()
+        held.append(((found["low"] <= true) & (true <= found["high"])).tolist())
+        assert np.isfinite(found["standard_error"]).all()
+    assert np.mean(held) >= 0.8
+
+
+def test_calibration_takes_the_attenuation_away(releases):
+    """Released slopes are too small on average; estimates are nearer to the original one."""
+    ask, true = originals()["logistic"]
+    tables = [ask(each) for each in releases]
+    released, estimates = (
+        np.mean([table[column] for table in tables], axis=0)[0] for column in ("released", "estimate")
+    )
+    assert abs(estimates - true[0]) < abs(released - true[0])
+
+
+def test_without_noise_calibration_gives_the_moments():
+    """Weights give products the wanted means exactly, and draws scatter by the moments' noise."""
+    draw = np.random.default_rng(1)
+    x, y = draw.normal(size=(2, 4000))
+    moved = 0.5 + draw.normal(0, 0.02, (200, 1))
+    targets = Targets(np.stack([x * y], axis=1), np.array([0.5]), moved)
+    estimate, draws = calibrated(targets, lambda weights: np.array([np.mean(weights * x * y)]))
+    assert estimate[0] == pytest.approx(0.5, abs=1e-3)
+    assert draws.std() == pytest.approx(0.02, rel=0.2)
+
+
+def test_a_wider_question_has_a_wider_interval(releases):
+    """For whom the records are a sample of, every interval is wider than for the records."""
+    of = releases[0]
+    for ask in (
+        lambda **more: of.means("age", **more),
+        lambda **more: of.shares("ward", **more),
+        lambda **more: of.quantiles("age", **more),
+        lambda **more: of.crosstab("ward", "ill", **more),
+        lambda **more: of.correlations(["age", "score"], **more),
+        lambda **more: of.regress("score", "age", **more),
+        lambda **more: of.logistic("ill", "age", **more),
+        lambda **more: of.survival("months", "ill", [24], **more),
+    ):
+        records, population = ask(), ask(population=True)
+        assert (population["standard_error"] > records["standard_error"]).all()
+        assert (population["standard_error"] > ask(confidence=0.5)["standard_error"]).all()
+
+
+def test_dates_are_dates(releases):
+    """A mean and a median of dates are dates, beside means of numbers."""
+    found = releases[0].means(["age", "born"])
+    assert str(found.loc["born", "low"]) < str(found.loc["born", "estimate"]) < "2003"
+    assert isinstance(found.loc["age", "estimate"], float)
+    assert str(releases[0].quantiles("born", [0.5])["estimate"].iloc[0]).startswith(("2002", "2003"))
+
+
+def test_one_refusal_concerns_one_line(releases):
+    """A category among the means has a line that says why; all others have estimates."""
+    found = releases[0].means(["age", "ward"])
+    assert found.loc["ward", "note"] == "it is a category: use shares"
+    assert found.loc["age", "low"] < found.loc["age", "high"]
+
+
+def test_what_was_not_counted_is_refused(releases):
+    """Hazards, interactions, unknown names and wrong kinds: a reason, and what would do."""
+    of = releases[0]
+    for reason, ask in {
+        "relation of three attributes": lambda: of.cox("months", "ill", ["age"]),
+        "the interaction": lambda: of.regress("score", ["age", "age:ill"]),
+        "no attribute 'income'": lambda: of.means("income"),
+        "is a category": lambda: of.regress("ward", "age"),
+        "neither boolean nor category": lambda: of.logistic("age", "score"),
+        "needs an event": lambda: of.logistic("ward", "age"),
+        "other attributes than the response": lambda: of.regress("age", "age"),
+        "no survival": lambda: of.survival("weight", "ill"),
+        "not between 0 and 1": lambda: of.means("age", confidence=95),
+        "is no category": lambda: of.shares("age"),
+        "shares of quantiles": lambda: of.quantiles("age", [0.5, 1.5]),
+    }.items():
+        with pytest.raises(UsageError, match=reason) as caught:
+            ask()
+        assert caught.value.hint
+
+
+def test_separation_has_an_open_interval():
+    """Where a level has no events the interval is open; the other lines have estimates."""
+    draw = np.random.default_rng(2)
+    groups = draw.integers(0, 3, 5000)
+    events = (draw.random(5000) < np.array([0.0, 0.3, 0.6])[groups]).astype(float)
+    design = np.column_stack([np.ones(5000), groups == 1, groups == 2]).astype(float)
+    turned = np.column_stack([np.ones(5000), groups == 0, groups == 2]).astype(float)
+    assert np.isinf(logistic_fit(design, events, np.ones(5000))[1:]).any()
+    slopes = logistic_fit(turned, events, np.ones(5000))[1:]
+    assert slopes[0] == -np.inf
+    assert slopes[1] == pytest.approx(np.log(0.6 / 0.4) - np.log(0.3 / 0.7), abs=0.2)
+
+
+def frame(units: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    """Return values in units as a frame."""
+    return pd.DataFrame({name: np.asarray(column) for name, column in units.items()})
+
+
+def slope(table: pd.DataFrame) -> dict[str, float]:
+    """Return what an analyst asks of a table."""
+    return {"slope": float(np.polyfit(table["age"], table["score"], 1)[0])}
+
+
+def test_any_analysis_has_an_interval(releases):
+    """A function is run on tables made again: it tells its progress, and most intervals hold the original."""
+    true, held, steps = slope(frame(VALUES))["slope"], [], list[int]()
+    for of in releases[:6]:
+        released = frame({name: of._values(name)[0] for name in ("age", "score")})
+        tables = map(frame, islice(of.tables(), 9))
+        found = analysed(slope, released, tables, 8, 0.95, lambda done, _total: steps.append(done))
+        line = found.loc["slope"]
+        held.append(line["low"] < true < line["high"])
+    assert sum(held) >= 5
+    assert steps == list(range(10)) * 6
+
+
+def test_tables_made_again_are_different_and_repeat_themselves(releases):
+    """Each has all records; the same release gives the same tables, in every program."""
+    first, again = (list(islice(releases[0].tables(), 3)) for _ in range(2))
+    assert {each["age"].size for each in first} == {N}
+    assert len({each["score"].tobytes() for each in first}) == 3
+    assert all(np.array_equal(a["score"], b["score"]) for a, b in zip(first, again, strict=True))
+
+
+def test_bad_analyses_are_refused():
+    """Too few replicates, no numbers, other names for another table."""
+    table, names = pd.DataFrame({"x": [1.0, 2.0]}), iter("abcdefgh")
+    for reason, function, number in (
+        ("too few", lambda _: {"a": 1}, 2),
+        ("no numbers", lambda _: {}, 5),
+        ("other names", lambda _: {next(names): 1}, 5),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            analysed(function, table, [table] * 6, number, 0.95, lambda *_: None)
+
+
+def test_exact_counts_give_the_original_correlation():
+    """With all noise off the estimate is the original one, up to what bins hide."""
+    design = Design(ATTRIBUTES, N, Decimal(4), Decimal("0.000001"))
+    counts = counted(design, CODES)
+    of = SyntheticEstimates(counts, synthesise(counts.measured).codes)
+    found = of.regress("score", "age").loc["age"]
+    true = np.polyfit(VALUES["age"], VALUES["score"] / 10, 1)[0]
+    assert found["estimate"] == pytest.approx(true, rel=0.03)
