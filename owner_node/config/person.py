@@ -26,9 +26,9 @@ class Rule:
     reads: Reads = "text"
     """Form of the values that it reads, unless the type of the attribute says so."""
     of: Literal["required", "optional", "refused"] = "required"
-    """Whether a column is named that it reads."""
+    """The use of `of`, the column that it reads."""
     ordered: bool = False
-    """Whether the order of the events matters."""
+    """True if the order of the events matters."""
 
 
 _NUMBERS = tuple(kind for kind in AttributeType if kind.is_quantity)
@@ -164,7 +164,7 @@ class PersonTable(Section):
                 yield f"attributes.{name}", f'{text}{{ rule = "first", of = "{name}" }} {close}'.rstrip()
         for name in persons:
             if name not in self.names:
-                yield "identifier", f"{name} is no column of the person table: add it to person.by"
+                yield "identifier", f"{name} is not in the person table: add it to person.by"
         needed = [name for name, each in self.columns.items() if RULES[each.rule].ordered]
         if bool(needed) is not bool(self.order):
             text = "missing; first and last need a column that orders the events"
@@ -190,10 +190,10 @@ class PersonTable(Section):
         ]
         for place, date in ends:
             if date not in self.columns:
-                text = f" = {date}: is no column of the person table"
+                text = f" = {date}: is not in the person table"
                 yield place, f"{text} {did_you_mean(date, self.columns)}".rstrip()
             elif (
                 AttributeType.DATE not in RULES[self.columns[date].rule].types
                 or kinds.get(date, AttributeType.DATE) is not AttributeType.DATE
             ):
-                yield place, f" = {date}: is no date; use earliest, latest, first or last"
+                yield place, f" = {date}: is not a date; use earliest, latest, first or last"
