@@ -24,6 +24,7 @@ from owner_node.cli import application
 from owner_node.config.engine import EngineKind
 from owner_node.engines.pinned import pin
 from owner_node.loading import column_names, count_records, load
+from owner_node.sources import spark_session
 from owner_node.sources.spark_session import SparkSettings
 from tests.spark_cluster import QUIET, SMALL
 
@@ -208,7 +209,7 @@ def _written(folder: Path, kind: str, rows) -> str:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "floats", "sqlite", pytest.param("spark", marks=QUIET)])
-def test_every_source_and_engine_gives_the_same_bits(tmp_path, kind):
+def test_every_source_and_engine_gives_the_same_bits(tmp_path, request, kind):
     """Digests agree, whatever holds the events, in which order, and on which engine they are pinned."""
     rows = events(seed=2)
     first = load(declared(tmp_path, _written(tmp_path, "csv", rows)))
@@ -218,6 +219,7 @@ def test_every_source_and_engine_gives_the_same_bits(tmp_path, kind):
     workspace = Workspace(256 * 10**6, tmp_path / "scratch", 2)
     if kind == "spark":
         dataset = replace(dataset, spark=SparkSettings("local[2]", workspace, SMALL))
+        request.addfinalizer(spark_session.stop)
     assert load(dataset).digest == first.digest
     assert pin(dataset, None, EngineKind.DISK, workspace).digest == first.digest
 
