@@ -23,6 +23,7 @@ from common.cli.release_options import (
 from common.clock import utc_now
 from common.errors import DataError, TesseraError, UsageError
 from common.model.schema import LARGEST_SCHEMA, Schema
+from common.words.numbers import count_text
 from owner_node import config
 from owner_node.cli.check_release import ask_policy, read_options, show_answer, show_refusal
 from owner_node.config import DatasetConfig, OwnerConfig
@@ -200,6 +201,18 @@ def _show_dataset(result: dict[str, Any]) -> None:
     console.table(title, headings, [[attribute[key] for key in keys] for attribute in result["attributes"]])
     stated = int(result["schema"]["records_rounded"])
     console.print_line(f'records: {result["records"]:,} (others see "at least {stated:,}")')
+    if events := result.get("events"):
+        console.print_line(
+            f"one record a person: {count_text(events['events'], 'event')} of "
+            f"{count_text(events['persons'], 'person')}, at most {events['most']:,} of one; epsilon is about "
+            "all events of a person"
+        )
+        if events["without"]:
+            console.print_line(f"  left out: {count_text(events['without'], 'event')} without an identifier")
+        for name, (before, after) in events["means"].items():
+            console.print_line(f"  clamping changes the mean of {name!r} from {before:.6g} to {after:.6g}")
+    if "opted_out" in result:
+        console.print_line(f"opted out: {count_text(result['opted_out'], 'person')}, in no record")
     if result["dropped"]:
         console.print_line(f"dropped: {result['dropped']:,} records with a missing value")
         for name, counts in result["dropped_by"].items():

@@ -387,7 +387,7 @@ def dataset_text(
         parts += [settings_text(named), *_form(guess), *attribute_texts(shared, "dataset.attributes")]
         return "\n".join(parts)
     declared = [column for column in guess.columns if column.type]
-    parts += [*_identifier(guess), *_rules(guess), *_form(guess)]
+    parts += [*_identifier(guess), *_rules(guess), *_form(guess), *_person_table(guess)]
     kept = {column.name: column.decimals for column in declared} | dict(decimals or {})
     parts += ["\n".join(_attribute(column, guess, kept[column.name], kept)) + "\n" for column in declared]
     return "\n".join(parts)
@@ -409,8 +409,8 @@ def _identifier(guess: FileGuess) -> Iterator[str]:
         )
         + (
             "# In this file persons have several records, as with events, visits or repeating instruments:\n"
-            f"# up to {guess.most_records}, rounded up to one digit. Export one record of each person, such\n"
-            "# as one event, or declare a limit that holds for everybody. Noise and k grow with it:\n"
+            f"# up to {guess.most_records}, rounded up to one digit. Make one record of each person, by\n"
+            "# [dataset.person] below, or declare a limit that holds for everybody; noise and k grow:\n"
             f"# max_records_per_person = {guess.most_records}  # why: values of {toml(named)} repeat\n"
             if guess.most_records > 1
             else ""
@@ -427,6 +427,31 @@ def _identifier(guess: FileGuess) -> Iterator[str]:
             else ""
         )
     )
+
+
+def _person_table(guess: FileGuess) -> Iterator[str]:
+    """Yield rules that make one record of each person, as comments, where persons have several."""
+    declared = [column for column in guess.columns if column.type]
+    if guess.most_records < 2 or not declared:
+        return
+    dates = [column for column in declared if column.type == "date"]
+    order = dates[0].name if dates else FILL_IN
+    rules = {"date": "earliest", "integer": "mean", "number": "mean"}
+    head = (
+        "# One record a person, made of these records, so that epsilon speaks of persons. Choose a rule for\n"
+        "# each attribute (the others: share/tessera/samples/owner.full.toml). The domains below are then\n"
+        "# those of what the rule makes.\n"
+        f"# [dataset.person]  # why: values of {toml(guess.identifier)} repeat\n"
+        f"# by = {toml(guess.identifier)}\n"
+    )
+    ordered = any(column.type not in rules for column in declared)
+    by_date = f"# order = {toml(order)}  # why: the first column of dates; it orders events for rule first\n"
+    columns = [
+        f"# {name} = {{ rule = {toml(rules.get(column.type, 'first'))}, of = {name} }}\n"
+        for column in declared
+        for name in [toml(column.name)]
+    ]
+    yield f"{head}{by_date if ordered else ''}# [dataset.person.columns]\n{''.join(columns)}"
 
 
 def _rules(guess: FileGuess) -> Iterator[str]:

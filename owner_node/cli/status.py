@@ -160,3 +160,7 @@ def show_balances(documents: list[dict[str, Any]]) -> None:
         for document in documents
     ]
     console.table("Budgets (epsilon)", (*columns, "rank loss", "charges without bound", "delta"), rows)
+    if any(document["spent"] for document in documents):
+        console.print_line(
+            "spent: the epsilon, in all, of a person who was in every release and answer so far"
+        )

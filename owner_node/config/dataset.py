@@ -40,7 +40,17 @@ from common.model.schema import (
     fault_of_cell,
 )
 from common.model.structural_zeros import MOST_RULES, StructuralZero
-from common.settings import Contradictions, Listed, Problem, Section, matching, parse_path, value_text
+from common.settings import (
+    Contradictions,
+    FilePath,
+    Listed,
+    Problem,
+    Section,
+    matching,
+    parse_path,
+    value_text,
+)
+from owner_node.config.person import PersonTable
 from owner_node.sources import kind_of
 from owner_node.sources.options import SourceOptions
 from owner_node.sources.source import Source
@@ -344,10 +354,19 @@ class DatasetSettings(SourceOptions):
     "category" holds for categories only."""
     rank_noise: Share | None = None
     """Smallest rank noise of its attributes in any plan, which aggregators see."""
+    person: PersonTable | None = None
+    """How one record a person is made, where the records of the source are a person's events."""
+    opt_out: FilePath | None = None
+    """CSV or Parquet file with the identifiers of persons who are in no release from now on."""
 
     def __post_init__(self) -> None:
         if not self.budget:
             object.__setattr__(self, "budget", self.name)
+
+    @property
+    def told_apart_by(self) -> tuple[str, ...]:
+        """The columns of the source that tell persons apart, by their values alone."""
+        return self.identifier if self.person is None else self.person.by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,6 +385,13 @@ class DatasetTable(DatasetSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.person is not None:
+            # A sum or count has no largest value of its own, so it is moved to the declared one.
+            clamped = {
+                name: replace(table, outside="clamp") if table.type.accepted else table
+                for name, table in self.attributes.items()
+            }
+            object.__setattr__(self, "attributes", clamped)
         if faults := list(self._contradictions()):
             raise Contradictions(faults)
 
@@ -392,6 +418,14 @@ class DatasetTable(DatasetSettings):
                 )
         yield from self._faults_of_following()
         yield from self._faults_of_rules()
+        if self.opt_out is not None and not self.told_apart_by:
+            yield "opt_out", "there is no identifier to recognise persons by; declare one, or person.by"
+        if self.person is not None:
+            yield from self.person.faults(
+                {name: table.type for name, table in self.attributes.items()},
+                {name for name, table in self.attributes.items() if table.follows},
+                self.identifier or tuple(self.match_columns.get(name, name) for name in named),
+            )
 
     def _faults_of_following(self) -> Iterator[tuple[str, str]]:
         for name, table in self.attributes.items():
@@ -452,6 +486,11 @@ class DatasetTable(DatasetSettings):
             parse_key(key).block in DATES for match_pass in self.match for key in match_pass.keys
         ):
             yield "csv.date_format", "%y does not say the century of dates that persons are recognised by"
+        if self.person is not None and self.person.reads_dates(
+            {name: table.type for name, table in self.attributes.items()}
+        ):
+            yield "csv.date_format", "%y does not say the century of the dates of events"
+            return
         for name, table in self.attributes.items():
             if table.type != "date":
                 continue
@@ -605,3 +644,5 @@ def _misfits(dataset: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"attributes.{name}", "an identifier is never released; declare it as one of the two"
         for key, text in _unfitting(table) if isinstance(table, dict) else ():
             yield f"attributes.{name}.{key}", text
+        if "person" in dataset and isinstance(table, dict) and table.get("outside") == "error":
+            yield f"attributes.{name}.outside", "values of a person table are clamped and counted"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import ConfigurationError, UsageError
+from common.model.schema import AttributeType
 from common.settings import read, toml, validate
 from owner_node.config import OwnerConfig
 from owner_node.config.dataset import DatasetConfig, DatasetTable, misdeclared
@@ -41,6 +42,8 @@ def export_schema(config: OwnerConfig, name: str) -> str:
         if isinstance(attribute.get("taxonomy"), str):
             hierarchy = config.path.parent / attribute["taxonomy"]
             attribute["taxonomy"] = hierarchy.read_text(encoding="utf-8-sig").splitlines()
+        if "person" in table and AttributeType(attribute["type"]).accepted:
+            attribute["outside"] = "clamp"
     head = f"# Schema of the data set {toml(name)}, for owner-node init DATA --schema FILE.\n"
     return head + "\n".join([settings_text(table), *attribute_texts(table, "attributes")])
 

@@ -414,7 +414,12 @@ class SnapshotWriter:
             identifiers, columns = made[: len(identifiers)], made[len(identifiers) :]
         values, texts = list(map(self._read, columns)), list(map(self._read, identifiers))
         source_digest = digest_of(
-            reading.attributes, values, texts, reading.n_records, ordered=reading.ordered
+            reading.attributes,
+            values,
+            texts,
+            reading.n_records,
+            ordered=reading.ordered,
+            opt_out=reading.opt_out,
         )
         for column in made:
             column.remove()

@@ -34,6 +34,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class PersonCounts:
+    """Counts of the events that a person table was made of."""
+
+    events: int
+    persons: int
+    most: int
+    """Most events of one person."""
+    without: int
+    """Events without an identifier, which were left out."""
+    means: Mapping[str, tuple[float, float]]
+    """Means before and after clamping, by attribute; attributes without a clamped value are absent."""
+
+
+@dataclass(frozen=True, slots=True)
 class LoadCounts:
     """Counts of values and records that loading changed or dropped, but not which ones."""
 
@@ -49,6 +63,10 @@ class LoadCounts:
     reasons: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Missing values that dropped records, by column and by reason: "empty", or "na_values" for those that
     the attribute declares. A record with several is counted in each column; others are absent."""
+    opted_out: int = 0
+    """Persons who opted out and were left out."""
+    persons: PersonCounts | None = None
+    """Counts of the events of a person table; None for other data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +142,7 @@ def open_reading(
         The reading. Problems that it found are raised at the end of the block.
     """
     chosen, findings = _chosen(dataset, attributes), Findings(examples=examples)
+    read_from = dataset.origin.shown
     from owner_node.loading.reading import Reading
 
     reader: Reader | None
@@ -134,10 +153,36 @@ def open_reading(
     else:
         reader = dataset.origin.open(findings, progress or Progress())
     if reader is None:
-        raise findings.error(dataset.name, dataset.origin.shown)
+        raise findings.error(dataset.name, read_from)
     with closing(reader):
+        if dataset.simulated is None:
+            reader, dataset = _of_persons(dataset, reader, findings)
         yield Reading(dataset, chosen, reader, findings, _known_by(dataset, chosen) if others else ())
-    findings.check(dataset.name, dataset.origin.shown)
+    findings.check(dataset.name, read_from)
+
+
+def _of_persons(
+    dataset: DatasetConfig, reader: "Reader", findings: Findings
+) -> tuple["Reader", DatasetConfig]:
+    """Return a source without persons who opted out, as a person table where rules are declared."""
+    from owner_node.loading.reading import report_unless_once
+
+    if dataset.person is None and dataset.opt_out is None:
+        return reader, dataset
+    named = dataset.person.events if dataset.person is not None else dataset.told_apart_by
+    once = [report_unless_once(name, reader.names, findings) for name in named]
+    if not all(once):
+        raise findings.error(dataset.name, dataset.origin.shown)
+    if dataset.opt_out is not None:
+        from owner_node.loading.opt_out import OptOutReader
+
+        reader = OptOutReader(dataset, reader)
+    if dataset.person is not None:
+        from owner_node.loading.persons import PersonReader
+
+        # Codes of missing values are those of events: a sum of 999 is a value.
+        reader, dataset = PersonReader(dataset, reader), replace(dataset, na_values={})
+    return reader, dataset
 
 
 def count_records(

@@ -34,7 +34,8 @@ def hidden_files(owner: OwnerConfig) -> Iterator[str]:
     }
     for dataset in owner.datasets:
         # As it is declared, and where it leads.
-        for path in (end for file in dataset.origin.files for end in (file.absolute(), file.resolve())):
+        files = (*dataset.origin.files, *filter(None, [dataset.opt_out]))
+        for path in (end for file in files for end in (file.absolute(), file.resolve())):
             setting = next((hidden[folder] for folder in path.parents if folder in hidden), None)
             # Nothing can be bound below what is inaccessible.
             visible = bound & {path, *path.parents} and setting != _CLOSED_HOMES

@@ -75,7 +75,7 @@ class Reading:
         others: Sequence[Attribute] = (),
     ) -> None:
         self.dataset, self.attributes, self.findings = dataset, tuple(attributes), findings
-        self.names, self.ordered = reader.names, reader.ordered
+        self.names, self.ordered, self.opt_out = reader.names, reader.ordered, reader.opt_out
         self._reader = reader
         by_name = {each.name: each for each in attributes}
         # An attribute that follows another one need not be there; where it is, it is checked.
@@ -107,7 +107,8 @@ class Reading:
     def counts(self) -> LoadCounts:
         """Values that were rounded, clamped and dropped so far."""
         reasons = {name: dict(counts) for name, counts in self._reasons.items()}
-        return LoadCounts(self._rounded, self._clamped, self._dropped, self._numerals, reasons)
+        of_persons = self._reader.left_out, self._reader.persons
+        return LoadCounts(self._rounded, self._clamped, self._dropped, self._numerals, reasons, *of_persons)
 
     def present(self) -> tuple[list[str], list[str]]:
         """Return the attributes and identifiers that the source has exactly once, and report the others.
@@ -116,10 +117,10 @@ class Reading:
             Names of attributes, and names of identifiers.
         """
         asked = [attribute.name for attribute in self.attributes]
-        names = [name for name in asked if self._occurs_once(name)]
+        names = [name for name in asked if report_unless_once(name, self.names, self.findings)]
         # A column of match keys may be an attribute, too; then it is reported once.
         others = [name for name in self.dataset.person_columns if name not in asked]
-        there = {*names, *filter(self._occurs_once, others)}
+        there = {*names, *(name for name in others if report_unless_once(name, self.names, self.findings))}
         return names, [name for name in self.dataset.person_columns if name in there]
 
     def count(self, progress: Progress) -> int:
@@ -181,37 +182,13 @@ class Reading:
         columns = [*wanted, *(name for name in others if name not in wanted)]
         n_records = n_seen = 0
         for arrays in self._reader.batches(columns, self.findings) if wanted else ():
-            came = self._decodable(dict(zip(columns, arrays, strict=True)))
+            came = decodable(dict(zip(columns, arrays, strict=True)), self.findings)
             n_seen += len(came[columns[0]])
             batch = self._clean(attributes, {name: came[name] for name in wanted})
             batch.others.update({name: came[name] for name in others})
             n_records += batch.n_records
             yield batch
         self._report_emptiness(n_seen, n_records)
-
-    def _decodable(self, came: dict[str, Any]) -> dict[str, Any]:
-        """Count texts that nobody can have meant, and leave out their records."""
-        bad = None
-        for name, array in came.items():
-            for problem, hint, marked in texts.faults(array):
-                self.findings.add(name, problem, pc.sum(marked).as_py(), hint)
-                bad = marked if bad is None else pc.or_(bad, marked)
-        if bad is None:
-            return came
-        good = pc.invert(bad)
-        return {name: texts.filter_values(array, good) for name, array in came.items()}
-
-    def _occurs_once(self, name: str) -> bool:
-        times = self.names.count(name)
-        if times == 0:
-            hint = "declare columns by their names, letter by letter; for a CSV file, check csv.delimiter"
-            close = did_you_mean(name, self.names)
-            self.findings.add(name, "not in the source", 1, hint, "", lambda: filter(None, [close]))
-        elif times > 1:
-            self.findings.add(
-                name, "occurs more than once", times, "give every column its own name", "columns"
-            )
-        return times == 1
 
     def _clean(self, attributes: Sequence[Attribute], columns: dict[str, Any]) -> _Batch:
         """Report, drop or fill missing values; unusable columns become empty."""
@@ -390,7 +367,9 @@ class Gathered:
             attribute.name: _join_chunks(chunks)
             for attribute, chunks in zip(reading.attributes, self.columns, strict=True)
         }
-        digest = source_digest(reading.attributes, columns, identifiers, ordered=reading.ordered)
+        digest = source_digest(
+            reading.attributes, columns, identifiers, ordered=reading.ordered, opt_out=reading.opt_out
+        )
         pa.default_memory_pool().release_unused()
         rest = {name: _join_chunks(self.others[name]) for name in reading.others}
         return LoadedData(columns, identifiers, reading.n_records, reading.counts, digest, rest)
@@ -404,6 +383,31 @@ def gather(reading: Reading, progress: Progress | None = None) -> LoadedData:
         gathered.add(batch)
         progress.advance(batch.n_records)
     return gathered.loaded()
+
+
+def decodable(came: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
+    """Count texts that nobody can have meant, and leave out their records."""
+    bad = None
+    for name, array in came.items():
+        for problem, hint, marked in texts.faults(array):
+            findings.add(name, problem, pc.sum(marked).as_py(), hint)
+            bad = marked if bad is None else pc.or_(bad, marked)
+    if bad is None:
+        return dict(came)
+    good = pc.invert(bad)
+    return {name: texts.filter_values(array, good) for name, array in came.items()}
+
+
+def report_unless_once(name: str, names: Sequence[str], findings: Findings) -> bool:
+    """Return whether a source has a column exactly once, and report it otherwise."""
+    times = names.count(name)
+    if times == 0:
+        hint = "declare columns by their names, letter by letter; for a CSV file, check csv.delimiter"
+        close = did_you_mean(name, names)
+        findings.add(name, "not in the source", 1, hint, "", lambda: filter(None, [close]))
+    elif times > 1:
+        findings.add(name, "occurs more than once", times, "give every column its own name", "columns")
+    return times == 1
 
 
 def _fill_missing(attribute: Attribute, array: Any) -> Any:
@@ -449,7 +453,7 @@ def report_repeated(
         f"leave {count_text(dataset.max_records_per_person, 'record')} of each person in the source, or name "
         "one more column in identifier if this does not distinguish persons, or declare "
         f"max_records_per_person = {most}, with which noise and the smallest k grow; in vertical releases it "
-        "has to be 1"
+        "has to be 1; if the records are events, [dataset.person] makes one record of each person"
     )
     limit = f"more than {count_text(dataset.max_records_per_person, 'record')}"
     problem = f"{count_text(persons, 'person')} {'has' if persons == 1 else 'have'} {limit}"

@@ -21,6 +21,7 @@ def source_digest(
     identifiers: Sequence[Any],
     *,
     ordered: bool,
+    opt_out: str = "",
 ) -> str:
     """Digest settings, values and identifiers in memory, independent of their encoding in the source.
 
@@ -30,6 +31,7 @@ def source_digest(
         identifiers: One Arrow string array per identifier column, each of shape (n_records,).
         ordered: Whether the order of the records is part of the data. If not, records are sorted by their
             content, so that a database may return them in any order.
+        opt_out: Digest of the identifiers of persons who opted out; empty without such a list.
 
     Returns:
         SHA-256, lower-case hexadecimal.
@@ -38,7 +40,7 @@ def source_digest(
     n_records = len(next(iter(columns.values()), ()))
     values = ([column if order is None else column[order]] for column in columns.values())
     texts = ([array if order is None else array.take(pa.array(order))] for array in identifiers)
-    return digest_of(attributes, values, list(texts), n_records, ordered=ordered)
+    return digest_of(attributes, values, list(texts), n_records, ordered=ordered, opt_out=opt_out)
 
 
 def digest_of(
@@ -48,6 +50,7 @@ def digest_of(
     n_records: int,
     *,
     ordered: bool,
+    opt_out: str = "",
 ) -> str:
     """Digest settings, values and identifiers that come some records at a time.
 
@@ -61,6 +64,8 @@ def digest_of(
         "identifiers": len(identifiers),
         "records": n_records,
     } | ({} if ordered else {"order": "sorted"})
+    if opt_out:
+        head["opt_out"] = opt_out
     state = hashlib.sha256(canonical(head) + b"\n")
     for column in columns:
         for values in column:

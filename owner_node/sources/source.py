@@ -108,6 +108,12 @@ class Reader(ABC):
     """True if unchanged data always have the same order of records."""
     is_text: bool = False
     """True if its values are texts as `CsvOptions` describes them."""
+    opt_out: str = ""
+    """Digest of the identifiers of persons who opted out; empty without such a list."""
+    left_out: int = 0
+    """Number of persons who opted out and were found, once all records were read."""
+    persons: Any = None
+    """Counts of the events of a person table (`loading.PersonCounts`), once all were read."""
 
     @abstractmethod
     def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:

@@ -95,7 +95,7 @@ def _number(attribute: Attribute, array: Any, form: CsvOptions, findings: Findin
     wrong, article = read.wrong, "a number"
     if "decimals" not in attribute.type.needs:
         wrong, article = wrong | read.inexact, "an integer"
-    findings.add(column, f"not {article}", _count(wrong), hint, examples=partial(_examples, array, wrong))
+    findings.add(column, f"not {article}", _count(wrong), hint, examples=partial(examples_of, array, wrong))
     findings.add(column, "NaN or infinite", _count(read.not_finite), "leave a missing value empty")
     proper = ~(wrong | read.not_finite)
     steps, between = read.units, read.inexact
@@ -139,12 +139,12 @@ def _date(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings
         hint_zero = "replace them by a missing value, in a query nullif(NAME, '0000-00-00')"
         problem = "a date with a year, month or day of zero"
         findings.add(
-            attribute.name, problem, _count(zero), hint_zero, examples=partial(_examples, array, zero)
+            attribute.name, problem, _count(zero), hint_zero, examples=partial(examples_of, array, zero)
         )
         hint = f"write dates as {form.date_format}; for a CSV file, csv.date_format can say otherwise"
         wrong = ~(proper | far | zero)
         findings.add(
-            attribute.name, "not a date", _count(wrong), hint, examples=partial(_examples, array, wrong)
+            attribute.name, "not a date", _count(wrong), hint, examples=partial(examples_of, array, wrong)
         )
     units, clamped = _within(attribute, days, np.zeros_like(proper), proper, findings)
     return Parsed(units, 0, clamped)
@@ -157,7 +157,7 @@ def _boolean(attribute: Attribute, array: Any, form: CsvOptions, findings: Findi
     lowered = pc.replace_substring_regex(lowered, rf"^(?:\+?(1)|[+-]?(0))(?:{point}0*)?$", r"\1\2")
     positions = ints(pc.fill_null(pc.index_in(lowered, pa.array(_FALSE + _TRUE)), -1))
     hint = "write true or false, yes or no, t or f, y or n, 1 or 0"
-    examples = partial(_examples, array, positions < 0)
+    examples = partial(examples_of, array, positions < 0)
     findings.add(attribute.name, "not a boolean", _count(positions < 0), hint, examples=examples)
     return Parsed((positions >= len(_FALSE)).astype(np.int64))
 
@@ -189,7 +189,7 @@ def _category(attribute: Attribute, array: Any, _form: CsvOptions, findings: Fin
     return Parsed(ints(pc.fill_null(positions, 0)))
 
 
-def _examples(array: Any, wrong: BoolArray) -> Iterator[str]:
+def examples_of(array: Any, wrong: BoolArray) -> Iterator[str]:
     """Yield the different texts of wrong values."""
     for text in pc.unique(texts.as_text(array.filter(pa.array(wrong)))).to_pylist():
         yield repr(text[:_LONGEST_NAMED])

@@ -20,7 +20,9 @@ _DIRECTIVES = {
 }
 
 
-def days(texts: Any, date_format: str, first: int | None = None) -> tuple[Int64Array, BoolArray]:
+def days(
+    texts: Any, date_format: str, first: int | None = None, *, whole: bool = True
+) -> tuple[Int64Array, BoolArray]:
     """Read dates.
 
     Args:
@@ -28,16 +30,16 @@ def days(texts: Any, date_format: str, first: int | None = None) -> tuple[Int64A
         date_format: How they are written, in directives that `check_format` accepts.
         first: The first day that a date can be, in days since 1970-01-01: two digits of a year are the year
             of the 100 years from then on. Without it, such texts are no dates.
+        whole: Whether a text with a time of day is no date; otherwise the time is cut off.
 
     Returns:
-        Days since 1970-01-01, 0 for texts that are no dates; and which texts are dates. A text with a time of
-        day is no date.
+        Days since 1970-01-01, 0 for texts that are no dates; and which texts are dates.
     """
     trimmed = pc.utf8_trim_whitespace(texts)
     pattern = _pattern(date_format)
     if pattern is not None:
         return _by_number(trimmed, pattern)
-    values, known = _by_name(trimmed, date_format)
+    values, known = _by_name(trimmed, date_format, whole=whole)
     return _from(first, values, known) if is_without_century(date_format) else (values, known)
 
 
@@ -91,24 +93,24 @@ def _first_day(months: Int64Array) -> Int64Array:
     return start
 
 
-def _by_name(texts: Any, date_format: str) -> tuple[Int64Array, BoolArray]:
+def _by_name(texts: Any, date_format: str, *, whole: bool) -> tuple[Int64Array, BoolArray]:
     """Parse other formats, such as names of months, with the standard library; each different text once."""
     distinct = texts.dictionary_encode()
-    read = [_day(text, date_format) for text in distinct.dictionary.to_pylist()]
+    read = [_day(text, date_format, whole=whole) for text in distinct.dictionary.to_pylist()]
     values = np.array([day or 0 for day in read], dtype=np.int64)
     known = np.array([day is not None for day in read], dtype=np.bool_)
     positions = ints(distinct.indices)
     return values[positions], known[positions]
 
 
-def _day(text: str, date_format: str) -> int | None:
+def _day(text: str, date_format: str, *, whole: bool) -> int | None:
     try:
         moment = datetime.strptime(text, date_format)  # noqa: DTZ007 - a calendar day, not an instant
         if (confirmed := _confirming(moment, date_format)) != date_format:
             datetime.strptime(text, confirmed)  # noqa: DTZ007 - only whether it fits
     except ValueError:
         return None
-    return moment.toordinal() - _EPOCH if moment.time() == time.min else None
+    return moment.toordinal() - _EPOCH if not whole or moment.time() == time.min else None
 
 
 def _confirming(moment: datetime, date_format: str) -> str:

@@ -499,7 +499,29 @@ def test_exports_of_hospitals(
     text = Path("owner.toml").read_text()
     assert f'# identifier = "{identifier}"  # why: its name says so' in text
     assert (f"# max_records_per_person = {most}  # why: " in text) is (most > 1)
-    assert text.count("type = ") == text.count("  # why: ") - 1 - (most > 1)
+    assert text.count("type = ") == len(re.findall("(?m)^[^#\n].*  # why: ", text))
+    assert ("# [dataset.person]  # why: " in text) is (most > 1)
+
+
+def test_the_suggested_person_table_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """Without its comment signs, and with domains filled in, it makes one record of each person."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"p{n % 20:02},2020-01-{1 + n % 28:02},{'AB'[n % 2]},{n}.5" for n in range(60)]
+    Path("events.csv").write_text("\n".join(["patient_id,day,kind,cost", *rows]) + "\n")
+    options = ["--id", "a", "--trust-domain", "x.example", "--aggregator", "c=localhost:1"]
+    command = ["init", "events.csv", *options, "--total-epsilon", "1", "--json"]
+    assert console.run(application(), "owner-node", command) == 0
+    capsys.readouterr()
+    text = Path("owner.toml").read_text()
+    begin, end = text.index("# [dataset.person]  #"), text.index("[dataset.attributes")
+    text = text[:begin] + re.sub("(?m)^# ", "", text[begin:end]) + text[end:]
+    text = re.sub("(?m)^# (identifier = )", r"\1", text)
+    for filled in ("2000-01-01", "2030-01-01", '["A", "B"]', "0", "99"):
+        text = text.replace(f'"{FILL_IN}"\n', f"{filled}\n", 1)
+    Path("owner.toml").write_text(text)
+    loaded = load_data(load(Path("owner.toml")).dataset("events"))
+    assert loaded.n_records == 20
+    assert loaded.columns["cost"].tolist() == [205 + 10 * n for n in range(20)]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,84 @@
+"""Releases of persons who have several events at owners, and of those who opt out between two releases."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import tessera
+from deploy.local_cluster import LocalCluster
+from deploy.local_setup import make_setup, share_linkage_key
+from tests.system.small_owners import ask, declared, identifiers, people, policy, released, write
+
+SIZE = 200
+GONE = 15
+PERSON = """
+[dataset.person]
+by = "person"
+order = "admitted"
+[dataset.person.columns]
+visits = { rule = "count" }
+ward = { rule = "last", of = "ward" }
+income = { rule = "mean", of = "income" }
+"""
+VISITS = {"visits": {"type": "integer", "min": 0, "max": 10}}
+WARD = {"ward": {"type": "category", "categories": ["medicine", "surgery", "paediatrics", "eye, ear"]}}
+INCOME = {"income": {"type": "integer", "min": 0, "max": 9000}}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
+    """Two owners of events: of other persons, and of the same persons with other attributes."""
+    folder = tmp_path_factory.mktemp("persons")
+    rules = {}
+    for owner, first in (("a", 0), ("b", SIZE)):
+        for name, start in (("rows", first), ("columns", 0)):
+            tables = (people(identifiers(start, SIZE), seed) for seed in range(3))
+            write(folder, owner, name, pd.concat(tables))
+        opted_out(folder, owner, [])
+        half, columns = (INCOME, "income") if owner == "b" else (VISITS | WARD, "ward visits")
+        split = "".join(
+            line for line in PERSON.splitlines(keepends=True)
+            if "rule" not in line or line.split()[0] in columns
+        ).replace('order = "admitted"\n', "" if owner == "b" else 'order = "admitted"\n')  # fmt: skip
+        rules[owner] = policy(allow_intersect=True) + "".join(
+            declared(name, attributes=attributes, opt_out="out.csv", budget="people") + text
+            for name, attributes, text in (
+                ("rows", VISITS | WARD | INCOME, PERSON), ("columns", half, split)
+            )
+        )  # fmt: skip
+    make_setup(folder, rules)
+    share_linkage_key(folder, "ab")
+    with LocalCluster(folder) as running:
+        running.start()
+        yield running
+
+
+def opted_out(folder: Path, owner: str, persons: list[str]) -> None:
+    """Write an owner's list."""
+    lines = "".join(f" {person.upper()} \n" for person in persons)
+    (folder / "owners" / owner / "out.csv").write_text(f"person\n{lines}")
+
+
+@pytest.mark.parametrize(
+    ("layout", "dataset", "n_records"), [("horizontal", "rows", 2 * SIZE), ("vertical", "columns", SIZE)]
+)
+def test_a_release_has_one_record_of_each_person_who_stays(cluster, layout, dataset, n_records):
+    """Three events are one record; whoever opts out is in no record of the next release, at any owner."""
+    options = {"layout": layout, "dataset": dataset, "epsilon": "2"}
+    if layout == "vertical":
+        options["on_mismatch"] = "intersect"
+    opted_out(cluster.folder, "a", [])
+    for release, left in ((f"{layout}-before", 0), (f"{layout}-after", GONE)):
+        opted_out(cluster.folder, "a", identifiers(0, left))
+        code, document = released(cluster, release, **options)
+        assert code == 0, document
+        folder = Path(document["directory"])
+        assert len(tessera.read_release(folder).frame) == n_records - left
+        assert ask(cluster, "aggregator", "verify", folder)[0] == 0
+    code, document = ask(cluster, "owner-node", "check", "--dataset", dataset, owner="a")
+    assert code == 0, document
+    (shown,) = document["datasets"]
+    assert (shown["records"], shown["opted_out"]) == (SIZE - GONE, GONE)
+    assert shown["events"]["most"] == 3
