@@ -46,6 +46,7 @@ FEATURES: Mapping[str, Feature] = {
     "match-keys": Feature("0.1.0", lambda plan: bool(plan.passes)),
     "overlap": Feature("0.1.0", lambda plan: plan.linking.max_overlap > 1),
     "owner-column": Feature("0.1.0", lambda plan: plan.owner_column),
+    "permit": Feature("0.2.0", lambda plan: bool(plan.permit or plan.duo)),
     "rank-noise": Feature("0.1.0", lambda plan: plan.has_rank_noise),
     "synthetic-determined": Feature("0.2.0", lambda plan: plan.synthesis is not None),
     **{each.feature: Feature(each.since, partial(_declares, each)) for each in PROPERTIES if each.feature},
