@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from common.progress import Progress
@@ -108,6 +109,10 @@ class Reader(ABC):
     """True if unchanged data always have the same order of records."""
     is_text: bool = False
     """True if its values are texts as `CsvOptions` describes them."""
+    descriptions: Mapping[str, str] = MappingProxyType({})
+    """Descriptions that the source has of its columns, by name."""
+    labels: Mapping[str, Sequence[str]] = MappingProxyType({})
+    """Labels that the source declares, by column, also of values that no record has."""
 
     @abstractmethod
     def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
