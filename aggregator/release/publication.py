@@ -153,7 +153,8 @@ class ReleaseFolder:
             if (table := counts()) is not None:
                 _write_counts(folder, table)
             _write_report(folder, document, evidence, summaries, formats, table)
-            _write_description(folder, document, evidence)
+            if evidence.plan.described:
+                _write_description(folder, document, evidence)
             manifest = to_bytes(document, _digest_files(folder))
             _write(folder / MANIFEST_FILE, manifest)
             _write(folder / SIGNATURE_FILE, signer.sign(Domain.MANIFEST, manifest))

@@ -40,6 +40,7 @@ def _declares(setting: Property, plan: Any) -> bool:
 
 FEATURES: Mapping[str, Feature] = {
     "audit": Feature("0.2.0", lambda plan: plan.audit_days > 0),
+    "description": Feature("0.2.0", lambda plan: plan.described),
     "following": Feature("0.2.0", lambda plan: bool(plan.following)),
     "intersect": Feature("0.1.0", lambda plan: plan.linking.intersects),
     "key-proof": Feature("0.2.0", lambda plan: plan.linking.key_proofs),

@@ -219,6 +219,8 @@ class Plan(Document):
     """Id of the data permit that the release is made under; empty for none."""
     duo: tuple[str, ...] = field(default=(), metadata=OMITTED)
     """Conditions of use, in codes of the Data Use Ontology."""
+    described: bool = field(default=False, metadata=OMITTED)
+    """True if the folder has a description for catalogues; owners of 0.1 refuse a folder with one."""
     protocol: int = NEWEST_PROTOCOL
     """Version of the protocol that everybody in the release speaks."""
     derived: ClassVar[tuple[str, ...]] = ("epsilon_joint", "epsilon_table", "features")

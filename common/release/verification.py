@@ -521,7 +521,8 @@ def _check_files(
 def _check_listed(folder: Path, files: Mapping[str, tuple[str, int]], plan: Plan) -> list[str]:
     """Check that a folder holds the listed files, unchanged, and no other; return its data files."""
     others = beside(plan).files
-    if unknown := sorted(set(files) - {*DATA_FILES, REPORT_FILE, DESCRIPTION_FILE, *others}):
+    described = (DESCRIPTION_FILE,) if plan.described else ()
+    if unknown := sorted(set(files) - {*DATA_FILES, REPORT_FILE, *described, *others}):
         raise IntegrityError(f"the manifest lists {', '.join(unknown)}, which no release has", _HINT)
     present = {path.name for path in folder.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
     if missing := sorted(set(files) - present):

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,7 @@ def test_r_reads_a_release(tmp_path):
     """The script of the page gives base R the values, types, labels and descriptions of a release."""
     attributes = (STAGE, SEEN, *OTHERS)
     names = tuple(each.name for each in attributes)
-    plan = make_plan(((names, ("a", "b")),), attributes=attributes)
+    plan = replace(make_plan(((names, ("a", "b")),), attributes=attributes), described=True)
     made = make_release(tmp_path, ((names, ("a", "b")),), plan=plan)
     (script,) = re.findall(r"```r\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
     program = tmp_path / "read.R"

@@ -49,10 +49,9 @@ def test_folder_is_complete(made):
     """The folder holds exactly the promised files, and the manifest speaks of each but its signature."""
     assert sorted(path.name for path in made.folder.iterdir()) == [
         "data.csv", "data.parquet", "manifest.json", "manifest.sig", "report.html",
-        "ro-crate-metadata.json",
     ]  # fmt: skip
     manifest = json.loads((made.folder / "manifest.json").read_bytes())
-    assert sorted(manifest["files"]) == ["data.csv", "data.parquet", "report.html", "ro-crate-metadata.json"]
+    assert sorted(manifest["files"]) == ["data.csv", "data.parquet", "report.html"]
     assert made.manifest_digest == digest((made.folder / "manifest.json").read_bytes())
     assert sorted(each.name for each in made.folder.parent.iterdir()) == [made.plan.release]
 
@@ -301,8 +300,7 @@ def test_leftovers_of_a_crash_are_replaced(made, tmp_path):
     table = pq.read_table(made.folder / "data.parquet")
     publish_table(tmp_path, made.evidence, table, made.aggregator, datetime.now(UTC), ("csv",))
     assert [each.name for each in tmp_path.iterdir()] == [made.plan.release]
-    held = verify_release(tmp_path / made.plan.release).files
-    assert held == ("data.csv", "report.html", "ro-crate-metadata.json")
+    assert verify_release(tmp_path / made.plan.release).files == ("data.csv", "report.html")
 
 
 def test_a_failed_attempt_leaves_nothing(made, tmp_path):
@@ -323,8 +321,7 @@ def test_a_report_that_fails_keeps_no_data_back(made, tmp_path, monkeypatch):
     table = pq.read_table(made.folder / "data.parquet")
     publish_table(tmp_path, made.evidence, table, made.aggregator, datetime.now(UTC))
     folder = tmp_path / made.plan.release
-    held = verify_release(folder, made.ca_file(tmp_path)).files
-    assert held == ("data.parquet", "ro-crate-metadata.json")
+    assert verify_release(folder, made.ca_file(tmp_path)).files == ("data.parquet",)
     assert (
         ReleaseFolder(folder, made.plan.digest).note()
         == "the report could not be made: there is no report.html"

@@ -25,6 +25,7 @@ LAYOUTS = {
     "mixed": ((FIRST, ("a", "b")), (LAST, ("c", "d"))),
 }
 USED: dict[str, Any] = {
+    "described": True,
     "purpose": "a study of wards",
     "permit": "FDI-2026-17",
     "duo": ("DUO:0000042", "DUO:0000046"),
@@ -51,7 +52,7 @@ def test_validators_object_to_nothing(tmp_path, layout):
 @pytest.mark.needs("descriptions")
 def test_validators_do_object(tmp_path):
     """Each of the three notices what is left out: that they are content means something."""
-    made = make_release(tmp_path)
+    made = make_release(tmp_path, plan=replace(make_plan(LAYOUTS["masked"]), described=True))
     path = made.folder / DESCRIPTION_FILE
     document = json.loads(path.read_bytes())
     for each in document["@graph"]:
@@ -81,7 +82,7 @@ def test_the_facts_are_those_of_the_plan(tmp_path):
 
 def test_a_changed_description_is_refused(tmp_path):
     """A signed description that does not follow from the manifest is a lie; without one a release holds."""
-    made = make_release(tmp_path)
+    made = make_release(tmp_path, plan=replace(make_plan(LAYOUTS["masked"]), described=True))
     path = made.folder / DESCRIPTION_FILE
     lie = path.read_bytes().replace(b"Disclosure check", b"Disclosure proof")
     path.write_bytes(lie)
@@ -98,7 +99,7 @@ def test_a_changed_description_is_refused(tmp_path):
 
 def test_the_same_release_has_the_same_description(tmp_path):
     """The bytes follow from manifest and files alone, read from the folder or not."""
-    made = make_release(tmp_path)
+    made = make_release(tmp_path, plan=replace(make_plan(LAYOUTS["masked"]), described=True))
     manifest = json.loads((made.folder / "manifest.json").read_bytes())
     files = {name: (each["digest"], int(each["size"])) for name, each in manifest["files"].items()}
     del files[DESCRIPTION_FILE]
@@ -116,7 +117,7 @@ def test_owners_read_permit_and_conditions():
     assert all(text in lines for text in condition_texts(plan.duo))
     assert type(plan).from_bytes(plan.to_bytes()) == plan
     assert "permit" in plan.features
-    assert not {"permit", "duo"} & plain.to_document().keys()
+    assert not {"permit", "duo", "described"} & plain.to_document().keys()
 
 
 def test_permits_and_codes_are_checked():

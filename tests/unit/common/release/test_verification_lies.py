@@ -19,7 +19,6 @@ from aggregator.release.publication import ReleasedFile, to_bytes
 from common.canonical import canonical, digest
 from common.errors import IntegrityError
 from common.progress import Progress
-from common.release.description import DESCRIPTION_FILE, describe
 from common.release.evidence import Signed
 from common.release.reading import read_release
 from common.release.summary import manifest_document
@@ -317,7 +316,7 @@ def test_plan_by_an_owner(made, tmp_path):
 
 def test_a_release_without_data(made, folder):
     """A signed manifest that lists no data file is not a release; one without a report is."""
-    for name in (DESCRIPTION_FILE, "report.html", "data.csv", "data.parquet"):
+    for name in ("report.html", "data.csv", "data.parquet"):
         (folder / name).unlink()
         resigned(made, folder, lambda manifest, name=name: manifest["files"].pop(name))
         if name == "data.parquet":
@@ -374,13 +373,6 @@ def written_anew(made, folder, write, **changes):
         manifest["files"]["data.parquet"] = {
             "digest": digest(path.read_bytes()), "size": str(path.stat().st_size)
         }  # fmt: skip
-        stated = {name: (each["digest"], int(each["size"])) for name, each in manifest["files"].items()}
-        del stated[DESCRIPTION_FILE]
-        description = describe(manifest, made.evidence, stated)
-        (folder / DESCRIPTION_FILE).write_bytes(description)
-        manifest["files"][DESCRIPTION_FILE] = {
-            "digest": digest(description), "size": str(len(description))
-        }  # fmt: skip
 
     resigned(made, folder, listed)
 
@@ -401,7 +393,7 @@ def written_anew(made, folder, write, **changes):
 def test_the_same_values_in_every_form_of_parquet(made, folder, form):
     """The layout of a file says nothing about its values: they are read and compared with the CSV file's."""
     written_anew(made, folder, lambda table, path: pq.write_table(table, path, **form))
-    assert verify_release(folder).files == ("data.csv", "data.parquet", "report.html", DESCRIPTION_FILE)
+    assert verify_release(folder).files == ("data.csv", "data.parquet", "report.html")
     assert read_release(folder).frame.equals(read_release(made.folder).frame)
 
 
@@ -575,7 +567,7 @@ def test_a_report_that_the_manifest_does_not_make(tmp_path):
     made = make_release(tmp_path, formats=("csv",))
     folder = made.folder
     # The page follows from the texts of data.csv as it does from the values of data.parquet.
-    assert verify_release(folder).files == ("data.csv", "report.html", DESCRIPTION_FILE)
+    assert verify_release(folder).files == ("data.csv", "report.html")
     page = (folder / "report.html").read_bytes().replace(b"What is not hidden", b"What is hidden")
     (folder / "report.html").write_bytes(page)
 
