@@ -17,7 +17,7 @@ PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-runtime opendp chart spark febrl peers demo programs test test-long test-all lab fuzz chaos soak bench papers notebooks screenshots lint format types imports proto check-generated docs lock dist clean
+.PHONY: help setup setup-runtime opendp chart descriptions spark febrl peers demo programs test test-long test-all lab fuzz chaos soak bench papers notebooks screenshots lint format types imports proto check-generated docs lock dist clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -57,6 +57,8 @@ build/%/.installed: requirements-%.lock $(RUNTIME_STAMP)
 opendp: build/opendp/.installed ## install OpenDP into build/opendp, for a test that compares its noise with ours
 
 chart: build/chart/.installed ## install Helm's library into build/chart, for the tests of the Helm chart
+
+descriptions: build/descriptions/.installed ## install validators into build/descriptions, for the tests of the descriptions of releases
 
 spark: $(SPARK)/.installed $(SPARK)/classes.jsa ## install Spark into build/spark, for the tests of its engine (Java 17 comes from elsewhere)
 
@@ -160,10 +162,11 @@ COMPILE := $(RESOLVE) --extra postgresql --extra console pyproject.toml
 lock: ## re-make the lock files (UPGRADE=--upgrade to move to newer versions)
 	@test -x $(BIN)/uv || { echo "error: no uv in $(VENV); run: make setup" >&2; exit 2; }
 	@$(COMPILE) $(UPGRADE) --group build -o requirements.lock
-	@$(COMPILE) $(UPGRADE) --extra explore --group build --group dev -c requirements.lock -o requirements-dev.lock
+	@$(COMPILE) $(UPGRADE) --extra explore --extra labelled --group build --group dev -c requirements.lock -o requirements-dev.lock
 	@$(RESOLVE) $(UPGRADE) --group spark -c requirements.lock -o requirements-spark.lock
 	@$(RESOLVE) $(UPGRADE) --group febrl --no-deps -o requirements-febrl.lock
 	@$(RESOLVE) $(UPGRADE) --group peers -o requirements-peers.lock
+	@$(RESOLVE) $(UPGRADE) --group descriptions -o requirements-descriptions.lock
 	@for group in opendp chart bench; do \
 	  $(RESOLVE) $(UPGRADE) --group $$group -c requirements-dev.lock -o requirements-$$group.lock || exit 1; done
 	@! grep -n -i -E 'https?://|--(extra-)?index|find-links' requirements*.lock

@@ -144,6 +144,17 @@ def missing_opendp() -> str | None:
     return None if find_spec("opendp") else "opendp is not installed (make opendp)"
 
 
+def missing_r() -> str | None:
+    """Return why no program in R can be run, or None."""
+    return None if _succeeds("Rscript", "--version") else "there is no Rscript (r-base-core)"
+
+
+def missing_descriptions() -> str | None:
+    """Return why descriptions of releases cannot be validated, or None."""
+    there = (Path(__file__).parents[1] / "build/descriptions/.installed").is_file()
+    return None if there else "the validators of descriptions are not installed (make descriptions)"
+
+
 def missing_chart() -> str | None:
     """Return why the Helm chart cannot be checked, or None."""
     return None if find_spec("helm_python") else "Helm's library is not installed (make chart)"
@@ -175,6 +186,8 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "spark": cache(missing_spark),
     "opendp": missing_opendp,
     "chart": missing_chart,
+    "descriptions": missing_descriptions,
+    "r": cache(missing_r),
     "peers": missing_peers,
     "splink": missing_splink,
 }

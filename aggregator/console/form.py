@@ -15,7 +15,19 @@ _NO_TEXT = ("owners", "formats", "out")
 _TEXTS = [name for name, arg in ARGUMENTS.items() if arg.kind is not Kind.FLAG and name not in _NO_TEXT]
 _FLAGS = [name for name, arg in ARGUMENTS.items() if arg.kind is Kind.FLAG]
 _PLACED = frozenset(
-    {"dataset", "layout", "product", "epsilon", "delta", "attributes", "purpose", "groups", "release"}
+    {
+        "dataset",
+        "layout",
+        "product",
+        "epsilon",
+        "delta",
+        "attributes",
+        "purpose",
+        "permit",
+        "duo",
+        "groups",
+        "release",
+    }
 )
 """Arguments that the page shows where they matter; it lists the others below each other."""
 _OWNER, _FORMAT, _ATTRIBUTE = "owner:", "format:", "attribute:"

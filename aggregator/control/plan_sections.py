@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from common.cli.sections import Facts, Listing, Section, SectionTable
 from common.model.mechanisms import CARRIER_RULE
+from common.model.permit import condition_texts
 from common.model.plan import Plan
 from common.words.guarantee import invariants, promises
 from common.words.linking import allowed_findings
@@ -24,6 +25,8 @@ _MOST_NAMES = 12
 def plan_sections(plan: Plan) -> list[Section]:
     """Return facts about a plan, what it asks of owners and does to attributes, and what it promises."""
     facts = {
+        "data permit": plan.permit,
+        "conditions of use": ", ".join(condition_texts(plan.duo)),
         "product": plan.product,
         "layout": plan.layout,
         "cost": cost_text(plan.epsilon, plan.delta),

@@ -99,7 +99,8 @@ def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
     parties = {f"owner {owner}": stated for owner, stated in software.items()}
     protocol = common_protocol("the aggregator", parties)
     plan = make_plan(release.request, schemas, aggregator=key.party.uri, created=created, version=__version__)
-    plan = replace(plan, protocol=protocol)
+    all_read_it = all("description" in each.features for each in software.values())
+    plan = replace(plan, protocol=protocol, described=all_read_it)
     check_features(features_of(plan), software)
     check_records(plan.tasks, schemas)
     check_limits(plan, schemas)

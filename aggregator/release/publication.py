@@ -153,6 +153,8 @@ class ReleaseFolder:
             if (table := counts()) is not None:
                 _write_counts(folder, table)
             _write_report(folder, document, evidence, summaries, formats, table)
+            if evidence.plan.described:
+                _write_description(folder, document, evidence)
             manifest = to_bytes(document, _digest_files(folder))
             _write(folder / MANIFEST_FILE, manifest)
             _write(folder / SIGNATURE_FILE, signer.sign(Domain.MANIFEST, manifest))
@@ -280,6 +282,18 @@ def _write_report(
         _log.error("report left out", extra={"release": evidence.plan.release}, exc_info=fault)
         return
     _write(folder / REPORT_FILE, report)
+
+
+def _write_description(folder: Path, document: Mapping[str, Any], evidence: Evidence) -> None:
+    from common.release.description import DESCRIPTION_FILE, describe
+
+    files = {name: (file.digest, file.size) for name, file in _digest_files(folder).items()}
+    try:
+        description = describe(document, evidence, files)
+    except Exception as fault:  # noqa: BLE001 - as for the report
+        _log.error("description left out", extra={"release": evidence.plan.release}, exc_info=fault)
+        return
+    _write(folder / DESCRIPTION_FILE, description)
 
 
 def _digest_files(folder: Path) -> dict[str, ReleasedFile]:

@@ -40,12 +40,14 @@ def _declares(setting: Property, plan: Any) -> bool:
 
 FEATURES: Mapping[str, Feature] = {
     "audit": Feature("0.2.0", lambda plan: plan.audit_days > 0),
+    "description": Feature("0.2.0", lambda plan: plan.described),
     "following": Feature("0.2.0", lambda plan: bool(plan.following)),
     "intersect": Feature("0.1.0", lambda plan: plan.linking.intersects),
     "key-proof": Feature("0.2.0", lambda plan: plan.linking.key_proofs),
     "match-keys": Feature("0.1.0", lambda plan: bool(plan.passes)),
     "overlap": Feature("0.1.0", lambda plan: plan.linking.max_overlap > 1),
     "owner-column": Feature("0.1.0", lambda plan: plan.owner_column),
+    "permit": Feature("0.2.0", lambda plan: bool(plan.permit or plan.duo)),
     "rank-noise": Feature("0.1.0", lambda plan: plan.has_rank_noise),
     "synthetic-determined": Feature("0.2.0", lambda plan: plan.synthesis is not None),
     "synthetic-linking": Feature(

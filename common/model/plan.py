@@ -19,6 +19,7 @@ from common.canonical import OMITTED, Document, Positive, digest
 from common.model.compatibility import NEWEST_PROTOCOL, check_needs, features_of
 from common.model.mechanisms import PublicNumbers, carrier_reason
 from common.model.presence import derived_with_absence, presence_attribute, with_absence
+from common.model.permit import DUO, LONGEST_PERMIT
 from common.model.privacy import is_share, total, total_or_unbounded
 from common.model.products import Product
 from common.model.schema import (
@@ -79,6 +80,11 @@ _PILED = re.compile(
     r"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{4}|([^\w\s]|_)\1{3}"
 )
 """Piles of combining marks, which reach into other lines, and rows of one sign, which draw a line."""
+
+
+def is_permit(text: str) -> bool:
+    """Return whether a text can be the id of a permit: a short line, or an empty one for no permit."""
+    return len(text) <= LONGEST_PERMIT and is_purpose(text)
 
 
 TRIAL = "trial-"
@@ -216,6 +222,12 @@ class Plan(Document):
     """How its records are made of noisy counts; None where every record is masked."""
     following: tuple[Attribute, ...] = field(default=(), metadata=OMITTED)
     """Attributes that are derived from released values of others."""
+    permit: str = field(default="", metadata=OMITTED)
+    """Id of the data permit that the release is made under; empty for none."""
+    duo: tuple[str, ...] = field(default=(), metadata=OMITTED)
+    """Conditions of use, in codes of the Data Use Ontology."""
+    described: bool = field(default=False, metadata=OMITTED)
+    """True if the folder has a description for catalogues; owners of 0.1 refuse a folder with one."""
     protocol: int = NEWEST_PROTOCOL
     """Version of the protocol that everybody in the release speaks."""
     derived: ClassVar[tuple[str, ...]] = ("epsilon_joint", "epsilon_table", "features")
@@ -254,6 +266,7 @@ class Plan(Document):
             raise ValueError("an attribute has the name of a column of owners, or of presence")
         if self.synthesis is not None:
             self._check_facts(self.synthesis)
+        self._check_permit()
         self._check_linking()
 
     def _check_facts(self, synthesis: Synthesis) -> None:
@@ -271,6 +284,13 @@ class Plan(Document):
         for values in (each for rule in synthesis.stated_zeros for each in rule.values):
             if excluded_values(self.attribute(values.attribute), values.ranges) != values:
                 raise ValueError("a stated fact is not written as its attribute writes values")
+
+    def _check_permit(self) -> None:
+        known = set(self.duo) <= DUO.keys() and len(set(self.duo)) == len(self.duo)
+        if not (is_permit(self.permit) and known):
+            raise ValueError(
+                "a permit is one short line, and its conditions are codes of DUO, each named once"
+            )
 
     def _check_linking(self) -> None:
         linking, largest_group = self.linking, max(map(len, self.groups))

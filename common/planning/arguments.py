@@ -23,6 +23,7 @@ from common.model.mechanisms import (
     fault_of_rank_noise,
     rules_of,
 )
+from common.model.permit import DUO, LONGEST_PERMIT, duo_code
 from common.model.plan import (
     LONGEST_PURPOSE,
     MOST_AUDIT_DAYS,
@@ -30,6 +31,7 @@ from common.model.plan import (
     RELEASE_ID,
     BudgetSplit,
     Layout,
+    is_permit,
     is_purpose,
 )
 from common.model.privacy import (
@@ -321,6 +323,21 @@ def _purpose(text: str) -> str:
     return text
 
 
+def _permit(text: str) -> str:
+    if not is_permit(text):
+        raise UsageError(
+            "no owner accepts this permit", f"write its id in one line of at most {LONGEST_PERMIT} characters"
+        )
+    return text
+
+
+def _duo(texts: Sequence[str]) -> tuple[str, ...]:
+    try:
+        return distinct("condition", [duo_code(text) for text in texts])
+    except ValueError as problem:
+        raise UsageError(str(problem), f"accepted: {', '.join(DUO)}") from None
+
+
 def _tuples(groups: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(group) for group in groups)
 
@@ -522,6 +539,21 @@ class ReleaseArguments:
             label="Purpose", hint="One line, which every owner reads before it decides.",
         ),
     ] = ""  # fmt: skip
+    permit: Annotated[
+        str,
+        Argument(
+            "Id of the data permit that the release is made under.", _permit, metavar="ID",
+            label="Data permit", hint="As the data access body wrote it; owners and readers see it.",
+        ),
+    ] = ""  # fmt: skip
+    duo: Annotated[
+        tuple[str, ...],
+        Argument(
+            "Conditions of use, as codes of the Data Use Ontology.", _duo, metavar="CODE,CODE",
+            kind=Kind.NAMES, label="Conditions of use",
+            hint="Codes of the Data Use Ontology, such as DUO:0000042,DUO:0000046.",
+        ),
+    ] = ()  # fmt: skip
     formats: Annotated[
         tuple[str, ...],
         Argument(
@@ -599,7 +631,7 @@ class ReleaseArguments:
         """Return the arguments as JSON-serialisable values."""
         document = {each.name: _stored(getattr(self, each.name)) for each in fields(self) if each.init}
         # The version before reads documents without these.
-        for name in ("anyway", "product", "delta", "colluding", "pairs", "facts", "audit"):
+        for name in ("anyway", "product", "delta", "colluding", "pairs", "facts", "audit", "permit", "duo"):
             if getattr(self, name) == DEFAULTS[name]:
                 del document[name]
         return document

@@ -114,6 +114,8 @@ def make_plan(
         owner_column=_checked_owner_column(arguments, names, following),
         synthesis=synthesis,
         following=following,
+        permit=arguments.permit,
+        duo=arguments.duo,
     )
     if synthesis is not None:
         # It brings numpy, which nothing else of a plan needs.

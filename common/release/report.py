@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from common.model.fragment import multiples_of
+from common.model.permit import condition_texts
 from common.model.plan import Plan
 from common.model.privacy import total_or_unbounded
 from common.model.schema import Attribute
@@ -82,6 +83,7 @@ def render_report(
         {
             "manifest": document,
             "plan": evidence.plan,
+            "conditions": condition_texts(evidence.plan.duo),
             "as_found": ", as found" if evidence.addendum.multiples else "",
             "ranked": evidence.plan.has_rank_noise,
             "drawn": document.get("synthesis"),

@@ -46,6 +46,7 @@ from common.release.data_files import (
     check_values,
     data_pieces,
 )
+from common.release.description import DESCRIPTION_FILE, describe
 from common.release.evidence import Evidence, OwnerEvidence, Signed
 from common.release.step import step
 from common.release.summary import manifest_document, of_synthesis, stated_promises, summary
@@ -121,7 +122,7 @@ def _check_linking(evidence: Evidence) -> None:
 MANIFEST_FILE = "manifest.json"
 SIGNATURE_FILE = "manifest.sig"
 REPORT_FILE = "report.html"
-_OF_A_RELEASE = (MANIFEST_FILE, SIGNATURE_FILE, *DATA_FILES, REPORT_FILE)
+_OF_A_RELEASE = (MANIFEST_FILE, SIGNATURE_FILE, *DATA_FILES, REPORT_FILE, DESCRIPTION_FILE)
 _Period = tuple[datetime, datetime]
 """Since when, and until when, a release was made."""
 _LARGEST_MANIFEST = 1 << 26
@@ -158,7 +159,7 @@ class Verified:
     words_of: str
     """Version whose wording manifest or data file have, if it is not what follows here; empty if it is."""
     report_of: str
-    """Another version that wrote the report, which was not compared then; empty if it was, or is absent."""
+    """Another version that wrote report and description, which were not compared then; else empty."""
     rounds: tuple[RoundDocument, ...] = ()
     """What opened the rounds of a synthetic release, and the one that closed the last."""
     presence: tuple[PresentPersons, ...] = ()
@@ -183,7 +184,7 @@ class Verified:
             )
         if self.report_of:
             yield (
-                f"{REPORT_FILE} was written by version {self.report_of} and not compared with the manifest: "
+                f"report and description are of version {self.report_of} and not compared with the manifest: "
                 "rely on the manifest"
             )
         if self.identities_checked:
@@ -329,9 +330,8 @@ def _verify(
     with _step(MANIFEST_FILE):
         check_derived(manifest, evidence)
         files = {name: (str(f["digest"]), int(f["size"])) for name, f in manifest["files"].items()}
-        report_of = (
-            "" if manifest["version"] == __version__ or REPORT_FILE not in files else str(manifest["version"])
-        )
+        pages = {REPORT_FILE, DESCRIPTION_FILE} & files.keys()
+        report_of = "" if manifest["version"] == __version__ or not pages else str(manifest["version"])
         worded = _has_derived_texts(manifest, evidence)
     n_records, described = _check_files(
         folder, files, evidence, manifest, workspace, progress, written=written
@@ -520,13 +520,19 @@ def _check_files(
         records.check(folder, _HINT, lambda: progress.advance(0))
         if compared:
             _check_report(folder, files[REPORT_FILE][0], evidence, manifest, summaries.finish(), held)
+    if DESCRIPTION_FILE in files and manifest["version"] == __version__ and not written:
+        others = {name: stated for name, stated in files.items() if name != DESCRIPTION_FILE}
+        with _step(DESCRIPTION_FILE):
+            if digest(describe(manifest, evidence, others)) != files[DESCRIPTION_FILE][0]:
+                raise IntegrityError("it is not the description of this manifest and these files")
     return n_released, described
 
 
 def _check_listed(folder: Path, files: Mapping[str, tuple[str, int]], plan: Plan) -> list[str]:
     """Check that a folder holds the listed files, unchanged, and no other; return its data files."""
     others = beside(plan).files
-    if unknown := sorted(set(files) - {*DATA_FILES, REPORT_FILE, *others}):
+    described = (DESCRIPTION_FILE,) if plan.described else ()
+    if unknown := sorted(set(files) - {*DATA_FILES, REPORT_FILE, *described, *others}):
         raise IntegrityError(f"the manifest lists {', '.join(unknown)}, which no release has", _HINT)
     present = {path.name for path in folder.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
     if missing := sorted(set(files) - present):

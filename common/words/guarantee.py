@@ -11,6 +11,7 @@ References:
 from collections.abc import Iterator, Mapping, Sequence
 
 from common import __version__
+from common.model.permit import condition_texts
 from common.model.plan import Plan, is_trial
 from common.model.products import Product
 from common.words.linking import compared_as, missed_text
@@ -71,6 +72,10 @@ def essentials(plan: Plan, owner: str = "") -> tuple[str, ...]:
         owner: Id of the owner that decides; empty for all.
     """
     lines = [*_not_read(plan)]
+    if plan.permit:
+        lines.append(f"The release is made under data permit {plan.permit}.")
+    if plan.duo:
+        lines.append(f"Conditions of use: {', '.join(condition_texts(plan.duo))}.")
     if (most := plan.linking.max_overlap) > 1:
         lines.append(f"A person may be at {most} owners and is charged at each of them.")
     return (*trial(plan), *lines, *words_of(plan).essentials(plan), *trusted(plan, owner))

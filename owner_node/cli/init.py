@@ -511,6 +511,8 @@ def _attribute(
     column: ColumnGuess, guess: FileGuess, decimals: int, declared: Collection[str]
 ) -> Iterator[str]:
     yield f"[dataset.attributes.{toml(column.name)}]"
+    if column.description:
+        yield f"# {' '.join(column.description.split())}"
     if column.n_missing:
         share = 100 * column.n_missing / max(guess.n_records, 1)
         yield f"# {share:.1f} % of its values are missing."
@@ -573,6 +575,10 @@ def _domain(column: ColumnGuess, decimals: int) -> Iterator[str]:
 
 def _categories(column: ColumnGuess) -> Iterator[str]:
     labels = sorted(column.labels or ())
+    if column.codebook and set(labels) <= set(column.codebook):
+        yield "# The labels that the file declares, also of values that no record has."
+        yield f"categories = [{', '.join(map(toml, column.codebook))}]"
+        return
     yield "# Every label that may occur, for anybody: a list of texts, the same at every owner. A label that"
     yield "# occurs in this file alone discloses that somebody has it. Labels of this file, to start from:"
     yield f"# [{', '.join(map(toml, labels[:MOST_LABELS]))}]"

@@ -8,6 +8,7 @@ from typing import Any
 
 from common.model.fragment import Addendum
 from common.model.mechanisms import CARRIER_RULE
+from common.model.permit import condition_texts
 from common.model.plan import Plan
 from common.model.privacy import charge
 from common.model.schema import Attribute, most_records
@@ -78,6 +79,8 @@ def _about(session: Session, plan: Plan) -> dict[str, Any]:
         "state": str(session.state),
         "reason": session.reason,
         "purpose": plan.purpose,
+        "permit": plan.permit,
+        "conditions": condition_texts(plan.duo),
         "layout": str(plan.layout),
         "product": str(plan.product),
         "release_epsilon": plan.epsilon,

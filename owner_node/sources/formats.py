@@ -12,6 +12,7 @@ from zipfile import BadZipFile, ZipFile
 
 from owner_node.sources.csv_files import open_csv
 from owner_node.sources.findings import Findings
+from owner_node.sources.labelled_files import is_labelled, open_labelled
 from owner_node.sources.options import CsvOptions
 from owner_node.sources.parquet_files import is_parquet, open_parquet
 from owner_node.sources.source import Reader
@@ -58,11 +59,7 @@ _REFUSED = {
         "an Arrow stream", "write it as Parquet, for example with pyarrow.ipc.open_stream and pyarrow.parquet"
     ),
     rb"ORC" + _BINARY: _pandas("an ORC file", "read_orc"),
-    rb"<stata_dta>|[\x69\x6c\x6e-\x73][\x01\x02]\x01\x00": _pandas("a Stata file", "read_stata"),
-    rb"\$FL[23]@": _pandas("an SPSS file", "read_spss"),
     rb"(?s:.{0,400})ASCII SPSS PORT FILE": RefusedFormat("an SPSS file (.por)", _EXPORT),
-    rb"\x00{12}\xc2\xea\x81\x60\xb3\x14\x11\xcf": _pandas("a SAS file", "read_sas"),
-    rb"HEADER RECORD\*{7}LIB": _pandas("a SAS transport file", "read_sas"),
     rb"RDX[23]\n[XB]\n|X\n\x00\x00\x00[\x02\x03]|B\n[\x02\x03]\x00\x00\x00": RefusedFormat(
         "an R file", "write it as Parquet in R: arrow::write_parquet"
     ),
@@ -128,6 +125,7 @@ class Format:
 
 FORMATS = (
     Format(lambda path, head: _refused(path, head) is not None, _refuse),
+    Format(is_labelled, open_labelled),
     Format(is_parquet, open_parquet),
     Format(lambda _path, _head: True, open_csv),
 )

@@ -218,6 +218,10 @@ class ColumnGuess:
     """Whether no text occurred twice so far."""
     fault: str = ""
     """Why no attribute can have its name, as the end of a sentence about it; empty if one can."""
+    description: str = ""
+    """Description in the file; empty without one."""
+    codebook: tuple[str, ...] = ()
+    """Labels that the file declares, in the order of their values; they disclose no record."""
     n_sentences: int = 0
     """Number of values with four words or more."""
     n_addresses: int = 0
@@ -455,7 +459,13 @@ def guess(path: Path) -> FileGuess:
     if reader is None or findings:
         raise findings.error(path.stem, str(path))
     times, is_csv = Counter(reader.names), reader.is_text
-    columns = [ColumnGuess(name, fault=_fault_of_name(name, times[name])) for name in reader.names]
+    columns = [
+        ColumnGuess(
+            name, fault=_fault_of_name(name, times[name]), description=reader.descriptions.get(name, ""),
+            codebook=tuple(reader.labels.get(name, ())),
+        )
+        for name in reader.names
+    ]  # fmt: skip
     identifier = _identifier(columns)
     records = _RecordsOfPersons(identifier)
     n_records, dependencies, labels = _read(reader, columns, findings, records)

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from common.progress import Progress
@@ -114,6 +115,10 @@ class Reader(ABC):
     """Number of persons who opted out and were found, once all records were read."""
     persons: Any = None
     """Counts of the events of a person table (`loading.PersonCounts`), once all were read."""
+    descriptions: Mapping[str, str] = MappingProxyType({})
+    """Descriptions that the source has of its columns, by name."""
+    labels: Mapping[str, Sequence[str]] = MappingProxyType({})
+    """Labels that the source declares, by column, also of values that no record has."""
 
     @abstractmethod
     def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:

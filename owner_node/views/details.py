@@ -59,6 +59,8 @@ def _decision(document: Mapping[str, Any]) -> dict[str, object]:
         "reason": document["reason"],
         "approved": approved,
         "purpose": document["purpose"],
+        "data permit": document.get("permit"),
+        "conditions of use": ", ".join(document.get("conditions", ())),
         "data set": document["dataset"],
     }
 

@@ -2,12 +2,18 @@
 
 import os
 import re
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from common.model.schema import Attribute, AttributeType
+from common.release.reading import read_release
 from tests.fakes.masked_releases import plan_of, publish_masked
+from tests.fakes.published import make_release
+from tests.fakes.releases import make_plan
 from tests.papers.data_sets import wine
 
 PAGE = Path(__file__).parents[2] / "docs" / "analysis.md"
@@ -41,3 +47,52 @@ def test_the_page_is_true(tmp_path, monkeypatch):
     assert line["low"] <= original <= line["high"]
     described = re.findall(r"^\| (`.*?`) \|", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert re.findall(r"`(\w+)`", " ".join(described)) == names["book"].columns.tolist()
+
+
+STAGE = Attribute(
+    "stage", AttributeType.CATEGORY, 0, 2, categories=('low "1"', "mid, 2", "hoch ä\\3"), ordered=True
+)
+SEEN = Attribute("first seen", AttributeType.DATE, 0, 20_000, keeps_missing=True)
+OTHERS = (
+    Attribute("age", AttributeType.INTEGER, 0, 120),
+    Attribute("weight", AttributeType.NUMBER, 0, 2000, decimals=1),
+    Attribute("smoker", AttributeType.BOOLEAN, 0, 1),
+)
+
+
+@pytest.mark.needs("r")
+def test_r_reads_a_release(tmp_path):
+    """The script of the page gives base R the values, types, labels and descriptions of a release."""
+    attributes = (STAGE, SEEN, *OTHERS)
+    names = tuple(each.name for each in attributes)
+    plan = replace(make_plan(((names, ("a", "b")),), attributes=attributes), described=True)
+    made = make_release(tmp_path, ((names, ("a", "b")),), plan=plan)
+    (script,) = re.findall(r"```r\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    program = tmp_path / "read.R"
+    program.write_text(
+        f"""{script}
+        data <- read_release({str(made.folder)!r})
+        cat(sapply(data, function(each) class(each)[1]), sep = "|", fill = 1000)
+        cat(levels(data$stage), sep = "|", fill = 1000)
+        cat(attr(data$age, "label"), fill = 1000)
+        cat(sum(data$age), sum(data$weight), sum(data$smoker), sum(as.integer(data$stage)), fill = 1000)
+        cat(sum(as.integer(data[["first seen"]]), na.rm = TRUE), sum(is.na(data)), fill = 1000)
+        """,
+        encoding="utf-8",
+    )
+    ran = subprocess.run(
+        ["Rscript", "--vanilla", str(program)],
+        env={**os.environ, "LC_ALL": "C.UTF-8"}, capture_output=True, encoding="utf-8",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    classes, levels, label, sums, dated = ran.stdout.splitlines()
+    table = read_release(made.folder).table
+    frame = table.to_pandas()
+    assert classes.split("|") == ["numeric", "ordered", "Date", "numeric", "numeric", "logical"]
+    assert levels.split("|") == list(STAGE.categories)
+    assert label == table.schema.field("age").metadata[b"description"].decode()
+    ranks = sum(STAGE.categories.index(each) + 1 for each in frame["stage"])
+    expected = [frame["age"].sum(), frame["weight"].sum(), frame["smoker"].sum(), ranks]
+    assert [float(each) for each in sums.split()] == pytest.approx(expected, abs=0.01)
+    days = [each.toordinal() - 719_163 for each in frame["first seen"] if each is not None]
+    assert [int(each) for each in dated.split()] == [sum(days), len(frame) - len(days)]

@@ -41,6 +41,8 @@ from owner_node.state.database import CannotStoreError, OwnerDatabase
 from owner_node.state.rounds import AnsweredRound, Rounds
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session, Sessions
+from tests.description_checks import description_problems
+from tests.needs import missing_descriptions
 from tests.wire.test_owner_daemon import Heard, ended, heard, owner, published, running, share_key
 
 __all__ = ["heard"]
@@ -134,6 +136,8 @@ async def test_a_release_is_made_of_sums(
     verified = verify_release(folder, aggregator.certificates / "ca.pem")
     assert verified.n_records == RECORDS * number
     assert {"data.parquet", "data.csv", "counts.parquet", "report.html"} <= set(verified.files)
+    if missing_descriptions() is None:
+        assert not any(description_problems(folder).values())
     manifest = json.loads((folder / "manifest.json").read_bytes())
     assert manifest["product"] == "synthetic"
     assert manifest["synthesis"]["colluding"] == str(min(number - 1, 1))

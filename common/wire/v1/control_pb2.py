@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63ommon/wire/v1/control.proto\x12\ntessera.v1\"\x0f\n\rStatusRequest\"\xf4\x01\n\x0eStatusResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06listen\x18\x03 \x01(\t\x12\x0f\n\x07started\x18\x04 \x01(\x03\x12\x18\n\x10\x63onnected_owners\x18\x05 \x01(\r\x12:\n\x08releases\x18\x06 \x03(\x0b\x32(.tessera.v1.StatusResponse.ReleasesEntry\x12\x1b\n\x13\x63\x65rtificate_expires\x18\x07 \x01(\x03\x1a/\n\rReleasesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\">\n\x11ListOwnersRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\x0c\n\x04most\x18\x02 \x01(\r\x12\x0c\n\x04only\x18\x03 \x01(\t\"I\n\x12ListOwnersResponse\x12%\n\x06owners\x18\x01 \x03(\x0b\x32\x15.tessera.v1.OwnerView\x12\x0c\n\x04last\x18\x02 \x01(\t\"\xb3\x01\n\tOwnerView\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\r\n\x05since\x18\x03 \x01(\x03\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x10\n\x08\x64\x61tasets\x18\x05 \x03(\t\x12\x1b\n\x13\x63\x65rtificate_expires\x18\x06 \x01(\x03\x12\x13\n\x0b\x66ingerprint\x18\x07 \x01(\t\x12\x12\n\nfirst_seen\x18\x08 \x01(\x03\x12\x0f\n\x07revoked\x18\t \x01(\x08\"\xfd\x03\n\x0cStartRequest\x12\x0f\n\x07release\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x61taset\x18\x02 \x01(\t\x12\x0e\n\x06layout\x18\x03 \x01(\t\x12&\n\x06groups\x18\x04 \x03(\x0b\x32\x16.tessera.v1.OwnerGroup\x12\x0f\n\x07\x65psilon\x18\x05 \x01(\t\x12\t\n\x01k\x18\x06 \x01(\t\x12\x11\n\tmechanism\x18\x07 \x01(\t\x12\x12\n\nattributes\x18\x08 \x03(\t\x12\x14\n\x0c\x62udget_split\x18\t \x01(\t\x12\x0f\n\x07purpose\x18\n \x01(\t\x12\x0f\n\x07\x66ormats\x18\x0b \x03(\t\x12\x0b\n\x03out\x18\x0c \x01(\t\x12\x0f\n\x07\x64ry_run\x18\r \x01(\x08\x12\x11\n\tconfirmed\x18\x0e \x01(\x08\x12\x0f\n\x07weights\x18\x0f \x03(\t\x12\x13\n\x0bmax_overlap\x18\x10 \x01(\t\x12\x13\n\x0bon_mismatch\x18\x11 \x01(\t\x12\x12\n\nmin_common\x18\x12 \x01(\t\x12\x12\n\nrank_noise\x18\x13 \x03(\t\x12\x14\n\x0cowner_column\x18\x14 \x01(\x08\x12\x0e\n\x06\x61nyway\x18\x15 \x01(\x08\x12\x0f\n\x07product\x18\x16 \x01(\t\x12\r\n\x05\x64\x65lta\x18\x17 \x01(\t\x12\x11\n\tcolluding\x18\x18 \x01(\t\x12\r\n\x05pairs\x18\x19 \x03(\t\x12\r\n\x05\x66\x61\x63ts\x18\x1a \x01(\t\x12\r\n\x05\x61udit\x18\x1b \x01(\t\"\x1c\n\nOwnerGroup\x12\x0e\n\x06owners\x18\x01 \x03(\t\"!\n\x0eReleaseRequest\x12\x0f\n\x07release\x18\x01 \x01(\t\"1\n\x0e\x43onfirmRequest\x12\x0f\n\x07release\x18\x01 \x01(\t\x12\x0e\n\x06\x61nyway\x18\x02 \x01(\x08\"V\n\x13ListReleasesRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\x14\n\x0cnewest_first\x18\x02 \x01(\x08\x12\x0c\n\x04most\x18\x03 \x01(\r\x12\x0c\n\x04open\x18\x04 \x01(\x08\"O\n\x14ListReleasesResponse\x12)\n\x08releases\x18\x01 \x03(\x0b\x32\x17.tessera.v1.ReleaseView\x12\x0c\n\x04last\x18\x02 \x01(\t\"\xfb\x02\n\x0bReleaseView\x12\x0f\n\x07release\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x10\n\x08\x64\x65\x61\x64line\x18\x03 \x01(\x03\x12)\n\x06owners\x18\x04 \x03(\x0b\x32\x19.tessera.v1.OwnerProgress\x12\x11\n\tdirectory\x18\x05 \x01(\t\x12\x0c\n\x04plan\x18\x06 \x01(\x0c\x12\x13\n\x0bplan_digest\x18\x07 \x01(\t\x12$\n\x05\x65rror\x18\x08 \x01(\x0b\x32\x15.tessera.v1.ErrorView\x12\x0f\n\x07\x63reated\x18\t \x01(\x03\x12\x0f\n\x07\x64ry_run\x18\n \x01(\x08\x12\x17\n\x0fmanifest_digest\x18\x0b \x01(\t\x12\x0f\n\x07purpose\x18\x0c \x01(\t\x12\x0e\n\x06layout\x18\r \x01(\t\x12\x0f\n\x07\x64\x65leted\x18\x0e \x01(\x03\x12\x0c\n\x04note\x18\x0f \x01(\t\x12\x0f\n\x07linking\x18\x10 \x03(\t\x12\x11\n\tresumable\x18\x11 \x01(\x08\x12\x14\n\x0cneeds_anyway\x18\x12 \x01(\x08\"\x11\n\x0fWatchAllRequest\"\t\n\x07\x43hanged\"B\n\x11ListEventsRequest\x12\x0f\n\x07release\x18\x01 \x01(\t\x12\x0e\n\x06\x62\x65\x66ore\x18\x02 \x01(\r\x12\x0c\n\x04most\x18\x03 \x01(\r\"I\n\x12ListEventsResponse\x12%\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x15.tessera.v1.EventView\x12\x0c\n\x04last\x18\x02 \x01(\r\"E\n\tEventView\x12\x0c\n\x04time\x18\x01 \x01(\x03\x12\r\n\x05\x65vent\x18\x02 \x01(\t\x12\r\n\x05owner\x18\x03 \x01(\t\x12\x0c\n\x04text\x18\x04 \x01(\t\"/\n\rSchemaRequest\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x61taset\x18\x02 \x01(\t\"`\n\nSchemaView\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x61taset\x18\x02 \x01(\t\x12\x0f\n\x07release\x18\x03 \x01(\t\x12\x11\n\tdescribed\x18\x04 \x01(\x03\x12\x0e\n\x06schema\x18\x05 \x01(\x0c\"4\n\x12ListActionsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x03\x12\x0f\n\x07release\x18\x02 \x01(\t\"L\n\x13ListActionsResponse\x12\'\n\x07\x61\x63tions\x18\x01 \x03(\x0b\x32\x16.tessera.v1.ActionView\x12\x0c\n\x04last\x18\x02 \x01(\x03\"m\n\nActionView\x12\x0c\n\x04time\x18\x01 \x01(\x03\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x03 \x01(\t\x12\x0f\n\x07release\x18\x04 \x01(\t\x12\x11\n\targuments\x18\x05 \x01(\t\x12\x0f\n\x07outcome\x18\x06 \x01(\t\"\xb3\x01\n\rOwnerProgress\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0f\n\x07records\x18\x03 \x01(\x04\x12\x0f\n\x07\x65psilon\x18\x04 \x01(\t\x12\t\n\x01k\x18\x05 \x01(\t\x12\x11\n\tconnected\x18\x06 \x01(\x08\x12\x10\n\x08received\x18\x07 \x01(\x04\x12\x0c\n\x04size\x18\x08 \x01(\x04\x12\x15\n\rrecords_exact\x18\t \x01(\x08\x12\x10\n\x08progress\x18\n \x01(\t\"I\n\tErrorView\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0c\n\x04hint\x18\x03 \x01(\t\x12\x0f\n\x07\x64\x65tails\x18\x04 \x01(\t2\xc5\x07\n\x0e\x43ontrolService\x12?\n\x06Status\x12\x19.tessera.v1.StatusRequest\x1a\x1a.tessera.v1.StatusResponse\x12K\n\nListOwners\x12\x1d.tessera.v1.ListOwnersRequest\x1a\x1e.tessera.v1.ListOwnersResponse\x12:\n\x05Start\x12\x18.tessera.v1.StartRequest\x1a\x17.tessera.v1.ReleaseView\x12>\n\x07\x43onfirm\x12\x1a.tessera.v1.ConfirmRequest\x1a\x17.tessera.v1.ReleaseView\x12Q\n\x0cListReleases\x12\x1f.tessera.v1.ListReleasesRequest\x1a .tessera.v1.ListReleasesResponse\x12;\n\x04Show\x12\x1a.tessera.v1.ReleaseRequest\x1a\x17.tessera.v1.ReleaseView\x12>\n\x05Watch\x12\x1a.tessera.v1.ReleaseRequest\x1a\x17.tessera.v1.ReleaseView0\x01\x12>\n\x08WatchAll\x12\x1b.tessera.v1.WatchAllRequest\x1a\x13.tessera.v1.Changed0\x01\x12K\n\nListEvents\x12\x1d.tessera.v1.ListEventsRequest\x1a\x1e.tessera.v1.ListEventsResponse\x12?\n\nShowSchema\x12\x19.tessera.v1.SchemaRequest\x1a\x16.tessera.v1.SchemaView\x12=\n\x06\x43\x61ncel\x12\x1a.tessera.v1.ReleaseRequest\x1a\x17.tessera.v1.ReleaseView\x12=\n\x06Resume\x12\x1a.tessera.v1.ReleaseRequest\x1a\x17.tessera.v1.ReleaseView\x12=\n\x06\x44\x65lete\x12\x1a.tessera.v1.ReleaseRequest\x1a\x17.tessera.v1.ReleaseView\x12N\n\x0bListActions\x12\x1e.tessera.v1.ListActionsRequest\x1a\x1f.tessera.v1.ListActionsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63ommon/wire/v1/control.proto\x12\ntessera.v1\"\x0f\n\rStatusRequest\"\xf4\x01\n\x0eStatusResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06listen\x18\x03 \x01(\t\x12\x0f\n\x07started\x18\x04 \x01(\x03\x12\x18\n\x10\x63onnected_owners\x18\x05 \x01(\r\x12:\n\x08releases\x18\x06 \x03(\x0b\x32(.tessera.v1.StatusResponse.ReleasesEntry\x12\x1b\n\x13\x63\x65rtificate_expires\x18\x07 \x01(\x03\x1a/\n\rReleasesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\">\n\x11ListOwnersRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\x0c\n\x04most\x18\x02 \x01(\r\x12\x0c\n\x04only\x18\x03 \x01(\t\"I\n\x12ListOwnersResponse\x12%\n\x06owners\x18\x01 \x03(\x0b\x32\x15.tessera.v1.OwnerView\x12\x0c\n\x04last\x18\x02 \x01(\t\"\xb3\x01\n\tOwnerView\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\r\n\x05since\x18\x03 \x01(\x03\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x10\n\x08\x64\x61tasets\x18\x05 \x03(\t\x12\x1b\n\x13\x63\x65rtificate_expires\x18\x06 \x01(\x03\x12\x13\n\x0b\x66ingerprint\x18\x07 \x01(\t\x12\x12\n\nfirst_seen\x18\x08 \x01(\x03\x12\x0f\n\x07revoked\x18\t \x01(\x08\"\x9a\x04\n\x0cStartRequest\x12\x0f\n\x07release\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x61taset\x18\x02 \x01(\t\x12\x0e\n\x06layout\x18\x03 \x01(\t\x12&\n\x06groups\x18\x04 \x03(\x0b\x32\x16.tessera.v1.OwnerGroup\x12\x0f\n\x07\x65psilon\x18\x05 \x01(\t\x12\t\n\x01k\x18\x06 \x01(\t\x12\x11\n\tmechanism\x18\x07 \x01(\t\x12\x12\n\nattributes\x18\x08 \x03(\t\x12\x14\n\x0c\x62udget_split\x18\t \x01(\t\x12\x0f\n\x07purpose\x18\n \x01(\t\x12\x0f\n\x07\x66ormats\x18\x0b \x03(\t\x12\x0b\n\x03out\x18\x0c \x01(\t\x12\x0f\n\x07\x64ry_run\x18\r \x01(\x08\x12\x11\n\tconfirmed\x18\x0e \x01(\x08\x12\x0f\n\x07weights\x18\x0f \x03(\t\x12\x13\n\x0bmax_overlap\x18\x10 \x01(\t\x12\x13\n\x0bon_mismatch\x18\x11 \x01(\t\x12\x12\n\nmin_common\x18\x12 \x01(\t\x12\x12\n\nrank_noise\x18\x13 \x03(\t\x12\x14\n\x0cowner_column\x18\x14 \x01(\x08\x12\x0e\n\x06\x61nyway\x18\x15 \x01(\x08\x12\x0f\n\x07product\x18\x16 \x01(\t\x12\r\n\x05\x64\x65lta\x18\x17 \x01(\t\x12\x11\n\tcolluding\x18\x18 \x01(\t\x12\r\n\x05pairs\x18\x19 \x03(\t\x12\r\n\x05\x66\x61\x63ts\x18\x1a \x01(\t\x12\r\n\x05\x61udit\x18\x1b \x01(\t\x12\x0e\n\x06permit\x18\x1c \x01(\t\x12\x0b\n\x03\x64uo\x18\x1d \x03(\t\"\x1c\n\nOwnerGroup\x12\x0e\n\x06owners\x18\x01 \x03(\t\"!\n\x0eReleaseRequest\x12\x0f\n\x07release\x18\x01 \x01(\t\"1\n\x0e\x43onfirmRequest\x12\x0f\n\x07release\x18\x01 \x01(\t\x12\x0e\n\x06\x61nyway\x18\x02 \x01(\x08\"V\n\x13ListReleasesRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\x14\n\x0cnewest_first\x18\x02 \x01(\x08\x12\x0c\n\x04most\x18\x03 \x01(\r\x12\x0c\n\x04open\x18\x04 \x01(\x08\"O\n\x14ListReleasesResponse\x12)\n\x08releases\x18\x01 \x03(\x0b\x32\x17.tessera.v1.ReleaseView\x12\x0c\n\x04last\x18\x02 \x01(\t\"\xfb\x02\n\x0bReleaseView\x12\x0f\n\x07release\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x10\n\x08\x64\x65\x61\x64line\x18\x03 \x01(\x03\x12)\n\x06owners\x18\x04 \x03(\x0b\x32\x19.tessera.v1.OwnerProgress\x12\x11\n\tdirectory\x18\x05 \x01(\t\x12\x0c\n\x04plan\x18\x06 \x01(\x0c\x12\x13\n\x0bplan_digest\x18\x07 \x01(\t\x12$\n\x05\x65rror\x18\x08 \x01(\x0b\x32\x15.tessera.v1.ErrorView\x12\x0f\n\x07\x63reated\x18\t \x01(\x03\x12\x0f\n\x07\x64ry_run\x18\n \x01(\x08\x12\x17\n\x0fmanifest_digest\x18\x0b \x01(\t\x12\x0f\n\x07purpose\x18\x0c \x01(\t\x12\x0e\n\x06layout\x18\r \x01(\t\x12\x0f\n\x07\x64\x65leted\x18\x0e \x01(\x03\x12\x0c\n\x04note\x18\x0f \x01(\t\x12\x0f\n\x07linking\x18\x10 \x03(\t\x12\x11\n\tresumable\x18\x11 \x01(\x08\x12\x14\n\x0cneeds_anyway\x18\x12 \x01(\x08\"\x11\n\x0fWatchAllRequest\"\t\n\x07\x43hanged\"B\n\x11ListEventsRequest\x12\x0f\n\x07release\x18\x01 \x01(\t\x12\x0e\n\x06\x62\x65\x66ore\x18\x02 \x01(\r\x12\x0c\n\x04most\x18\x03 \x01(\r\"I\n\x12ListEventsResponse\x12%\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x15.tessera.v1.EventView\x12\x0c\n\x04last\x18\x02 \x01(\r\"E\n\tEventView\x12\x0c\n\x04time\x18\x01 \x01(\x03\x12\r\n\x05\x65vent\x18\x02 \x01(\t\x12\r\n\x05owner\x18\x03 \x01(\t\x12\x0c\n\x04text\x18\x04 \x01(\t\"/\n\rSchemaRequest\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x61taset\x18\x02 \x01(\t\"`\n\nSchemaView\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x61taset\x18\x02 \x01(\t\x12\x0f\n\x07release\x18\x03 \x01(\t\x12\x11\n\tdescribed\x18\x04 \x01(\x03\x12\x0e\n\x06schema\x18\x05 \x01(\x0c\"4\n\x12ListActionsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x03\x12\x0f\n\x07release\x18\x02 \x01(\t\"L\n\x13ListActionsResponse\x12\'\n\x07\x61\x63tions\x18\x01 \x03(\x0b\x32\x16.tessera.v1.ActionView\x12\x0c\n\x04last\x18\x02 \x01(\x03\"m\n\nActionView\x12\x0c\n\x04time\x18\x01 \x01(\x03\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x03 \x01(\t\x12\x0f\n\x07release\x18\x04 \x01(\t\x12\x11\n\targuments\x18\x05 \x01(\t\x12\x0f\n\x07outcome\x18\x06 \x01(\t\"\xb3\x01\n\rOwnerProgress\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0f\n\x07records\x18\x03 \x01(\x04\x12\x0f\n\x07\x65psilon\x18\x04 \x01(\t\x12\t\n\x01k\x18\x05 \x01(\t\x12\x11\n\tconnected\x18\x06 \x01(\x08\x12\x10\n\x08received\x18\x07 \x01(\x04\x12\x0c\n\x04size\x18\x08 \x01(\x04\x12\x15\n\rrecords_exact\x18\t \x01(\x08\x12\x10\n\x08progress\x18\n \x01(\t\"I\n\tErrorView\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0c\n\x04hint\x18\x03 \x01(\t\x12\x0f\n\x07\x64\x65tails\x18\x04 \x01(\t2\xc5\x07\n\x0e\x43ontrolService\x12?\n\x06Status\x12\x19.tessera.v1.StatusRequest\x1a\x1a.tessera.v1.StatusResponse\x12K\n\nListOwners\x12\x1d.tessera.v1.ListOwnersRequest\x1a\x1e.tessera.v1.ListOwnersResponse\x12:\n\x05Start\x12\x18.tessera.v1.StartRequest\x1a\x17.tessera.v1.ReleaseView\x12>\n\x07\x43onfirm\x12\x1a.tessera.v1.ConfirmRequest\x1a\x17.tessera.v1.ReleaseView\x12Q\n\x0cListReleases\x12\x1f.tessera.v1.ListReleasesRequest\x1a .tessera.v1.ListReleasesResponse\x12;\n\x04Show\x12\x1a.tessera.v1.ReleaseRequest\x1a\x17.tessera.v1.ReleaseView\x12>\n\x05Watch\x12\x1a.tessera.v1.ReleaseRequest\x1a\x17.tessera.v1.ReleaseView0\x01\x12>\n\x08WatchAll\x12\x1b.tessera.v1.WatchAllRequest\x1a\x13.tessera.v1.Changed0\x01\x12K\n\nListEvents\x12\x1d.tessera.v1.ListEventsRequest\x1a\x1e.tessera.v1.ListEventsResponse\x12?\n\nShowSchema\x12\x19.tessera.v1.SchemaRequest\x1a\x16.tessera.v1.SchemaView\x12=\n\x06\x43\x61ncel\x12\x1a.tessera.v1.ReleaseRequest\x1a\x17.tessera.v1.ReleaseView\x12=\n\x06Resume\x12\x1a.tessera.v1.ReleaseRequest\x1a\x17.tessera.v1.ReleaseView\x12=\n\x06\x44\x65lete\x12\x1a.tessera.v1.ReleaseRequest\x1a\x17.tessera.v1.ReleaseView\x12N\n\x0bListActions\x12\x1e.tessera.v1.ListActionsRequest\x1a\x1f.tessera.v1.ListActionsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,43 +46,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OWNERVIEW']._serialized_start=448
   _globals['_OWNERVIEW']._serialized_end=627
   _globals['_STARTREQUEST']._serialized_start=630
-  _globals['_STARTREQUEST']._serialized_end=1139
-  _globals['_OWNERGROUP']._serialized_start=1141
-  _globals['_OWNERGROUP']._serialized_end=1169
-  _globals['_RELEASEREQUEST']._serialized_start=1171
-  _globals['_RELEASEREQUEST']._serialized_end=1204
-  _globals['_CONFIRMREQUEST']._serialized_start=1206
-  _globals['_CONFIRMREQUEST']._serialized_end=1255
-  _globals['_LISTRELEASESREQUEST']._serialized_start=1257
-  _globals['_LISTRELEASESREQUEST']._serialized_end=1343
-  _globals['_LISTRELEASESRESPONSE']._serialized_start=1345
-  _globals['_LISTRELEASESRESPONSE']._serialized_end=1424
-  _globals['_RELEASEVIEW']._serialized_start=1427
-  _globals['_RELEASEVIEW']._serialized_end=1806
-  _globals['_WATCHALLREQUEST']._serialized_start=1808
-  _globals['_WATCHALLREQUEST']._serialized_end=1825
-  _globals['_CHANGED']._serialized_start=1827
-  _globals['_CHANGED']._serialized_end=1836
-  _globals['_LISTEVENTSREQUEST']._serialized_start=1838
-  _globals['_LISTEVENTSREQUEST']._serialized_end=1904
-  _globals['_LISTEVENTSRESPONSE']._serialized_start=1906
-  _globals['_LISTEVENTSRESPONSE']._serialized_end=1979
-  _globals['_EVENTVIEW']._serialized_start=1981
-  _globals['_EVENTVIEW']._serialized_end=2050
-  _globals['_SCHEMAREQUEST']._serialized_start=2052
-  _globals['_SCHEMAREQUEST']._serialized_end=2099
-  _globals['_SCHEMAVIEW']._serialized_start=2101
-  _globals['_SCHEMAVIEW']._serialized_end=2197
-  _globals['_LISTACTIONSREQUEST']._serialized_start=2199
-  _globals['_LISTACTIONSREQUEST']._serialized_end=2251
-  _globals['_LISTACTIONSRESPONSE']._serialized_start=2253
-  _globals['_LISTACTIONSRESPONSE']._serialized_end=2329
-  _globals['_ACTIONVIEW']._serialized_start=2331
-  _globals['_ACTIONVIEW']._serialized_end=2440
-  _globals['_OWNERPROGRESS']._serialized_start=2443
-  _globals['_OWNERPROGRESS']._serialized_end=2622
-  _globals['_ERRORVIEW']._serialized_start=2624
-  _globals['_ERRORVIEW']._serialized_end=2697
-  _globals['_CONTROLSERVICE']._serialized_start=2700
-  _globals['_CONTROLSERVICE']._serialized_end=3665
+  _globals['_STARTREQUEST']._serialized_end=1168
+  _globals['_OWNERGROUP']._serialized_start=1170
+  _globals['_OWNERGROUP']._serialized_end=1198
+  _globals['_RELEASEREQUEST']._serialized_start=1200
+  _globals['_RELEASEREQUEST']._serialized_end=1233
+  _globals['_CONFIRMREQUEST']._serialized_start=1235
+  _globals['_CONFIRMREQUEST']._serialized_end=1284
+  _globals['_LISTRELEASESREQUEST']._serialized_start=1286
+  _globals['_LISTRELEASESREQUEST']._serialized_end=1372
+  _globals['_LISTRELEASESRESPONSE']._serialized_start=1374
+  _globals['_LISTRELEASESRESPONSE']._serialized_end=1453
+  _globals['_RELEASEVIEW']._serialized_start=1456
+  _globals['_RELEASEVIEW']._serialized_end=1835
+  _globals['_WATCHALLREQUEST']._serialized_start=1837
+  _globals['_WATCHALLREQUEST']._serialized_end=1854
+  _globals['_CHANGED']._serialized_start=1856
+  _globals['_CHANGED']._serialized_end=1865
+  _globals['_LISTEVENTSREQUEST']._serialized_start=1867
+  _globals['_LISTEVENTSREQUEST']._serialized_end=1933
+  _globals['_LISTEVENTSRESPONSE']._serialized_start=1935
+  _globals['_LISTEVENTSRESPONSE']._serialized_end=2008
+  _globals['_EVENTVIEW']._serialized_start=2010
+  _globals['_EVENTVIEW']._serialized_end=2079
+  _globals['_SCHEMAREQUEST']._serialized_start=2081
+  _globals['_SCHEMAREQUEST']._serialized_end=2128
+  _globals['_SCHEMAVIEW']._serialized_start=2130
+  _globals['_SCHEMAVIEW']._serialized_end=2226
+  _globals['_LISTACTIONSREQUEST']._serialized_start=2228
+  _globals['_LISTACTIONSREQUEST']._serialized_end=2280
+  _globals['_LISTACTIONSRESPONSE']._serialized_start=2282
+  _globals['_LISTACTIONSRESPONSE']._serialized_end=2358
+  _globals['_ACTIONVIEW']._serialized_start=2360
+  _globals['_ACTIONVIEW']._serialized_end=2469
+  _globals['_OWNERPROGRESS']._serialized_start=2472
+  _globals['_OWNERPROGRESS']._serialized_end=2651
+  _globals['_ERRORVIEW']._serialized_start=2653
+  _globals['_ERRORVIEW']._serialized_end=2726
+  _globals['_CONTROLSERVICE']._serialized_start=2729
+  _globals['_CONTROLSERVICE']._serialized_end=3694
 # @@protoc_insertion_point(module_scope)

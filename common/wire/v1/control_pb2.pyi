@@ -227,6 +227,8 @@ class StartRequest(_message.Message):
     PAIRS_FIELD_NUMBER: _builtins.int
     FACTS_FIELD_NUMBER: _builtins.int
     AUDIT_FIELD_NUMBER: _builtins.int
+    PERMIT_FIELD_NUMBER: _builtins.int
+    DUO_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     """empty: the daemon chooses"""
     dataset: _builtins.str
@@ -263,6 +265,8 @@ class StartRequest(_message.Message):
     """JSON: rules and tables across owners, of a synthetic release; empty: none"""
     audit: _builtins.str
     """"30d": how long owners of a synthetic release keep what an audit needs; empty: none"""
+    permit: _builtins.str
+    """id of the data permit; empty: none"""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnerGroup]:
         """horizontal: one; vertical: one owner each"""
@@ -284,6 +288,10 @@ class StartRequest(_message.Message):
     @_builtins.property
     def pairs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """attribute:attribute, of a synthetic release; empty: all pairs"""
+
+    @_builtins.property
+    def duo(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """conditions of use, codes of the Data Use Ontology"""
 
     def __init__(
         self,
@@ -315,10 +323,12 @@ class StartRequest(_message.Message):
         pairs: _abc.Iterable[_builtins.str] | None = ...,
         facts: _builtins.str = ...,
         audit: _builtins.str = ...,
+        permit: _builtins.str = ...,
+        duo: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anyway", b"anyway", "attributes", b"attributes", "audit", b"audit", "budget_split", b"budget_split", "colluding", b"colluding", "confirmed", b"confirmed", "dataset", b"dataset", "delta", b"delta", "dry_run", b"dry_run", "epsilon", b"epsilon", "facts", b"facts", "formats", b"formats", "groups", b"groups", "k", b"k", "layout", b"layout", "max_overlap", b"max_overlap", "mechanism", b"mechanism", "min_common", b"min_common", "on_mismatch", b"on_mismatch", "out", b"out", "owner_column", b"owner_column", "pairs", b"pairs", "product", b"product", "purpose", b"purpose", "rank_noise", b"rank_noise", "release", b"release", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anyway", b"anyway", "attributes", b"attributes", "audit", b"audit", "budget_split", b"budget_split", "colluding", b"colluding", "confirmed", b"confirmed", "dataset", b"dataset", "delta", b"delta", "dry_run", b"dry_run", "duo", b"duo", "epsilon", b"epsilon", "facts", b"facts", "formats", b"formats", "groups", b"groups", "k", b"k", "layout", b"layout", "max_overlap", b"max_overlap", "mechanism", b"mechanism", "min_common", b"min_common", "on_mismatch", b"on_mismatch", "out", b"out", "owner_column", b"owner_column", "pairs", b"pairs", "permit", b"permit", "product", b"product", "purpose", b"purpose", "rank_noise", b"rank_noise", "release", b"release", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,9 +7,7 @@ import lzma
 import sqlite3
 import zipfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -60,10 +58,6 @@ def _sqlite(path: str) -> None:
     connection.close()
 
 
-def _stata(path: str, version: Any) -> None:
-    FRAME.to_stata(path, version=version)
-
-
 def _duckdb(path: str) -> None:
     with duckdb.connect(path) as connection:
         connection.execute("create table people (age int)")
@@ -84,14 +78,7 @@ KINDS = {
     "feather": (made_by(lambda path: pa.feather.write_feather(TABLE, path)), "Feather", "read_feather"),
     "arrow stream": (made_by(_stream), "an Arrow stream", "as Parquet"),
     "orc": (made_by(lambda path: pa.orc.write_table(TABLE, path)), "an ORC file", "read_orc"),
-    **{
-        f"stata {version}": (made_by(partial(_stata, version=version)), "a Stata file", "read_stata")
-        for version in (114, 117, 118, 119)
-    },
-    "spss": (b"$FL2@(#) SPSS DATA FILE MS Windows" + bytes(99), "an SPSS file", "read_spss"),
     "spss portable": (b" " * 200 + b"ASCII SPSS PORT FILE", "an SPSS file (.por)", "CSV or Parquet"),
-    "sas": (bytes(12) + b"\xc2\xea\x81\x60\xb3\x14\x11\xcf\xbd\x92", "a SAS file", "read_sas"),
-    "sas transport": (b"HEADER RECORD*******LIBRARY HEADER", "a SAS transport file", "read_sas"),
     "r": (b"RDX3\nX\n\0\0\0\3", "an R file", "write_parquet"),
     "hdf5": (b"\x89HDF\r\n\x1a\n\0", "an HDF5 file", "read_hdf"),
     "avro": (b"Obj\x01\4\x14avro.codec", "an Avro file", "as Parquet"),
