@@ -18,8 +18,8 @@ from unicodedata import category
 from common.canonical import OMITTED, Document, Positive, digest
 from common.model.compatibility import NEWEST_PROTOCOL, check_needs, features_of
 from common.model.mechanisms import PublicNumbers, carrier_reason
-from common.model.presence import derived_with_absence, presence_attribute, with_absence
 from common.model.permit import DUO, LONGEST_PERMIT
+from common.model.presence import derived_with_absence, presence_attribute, with_absence
 from common.model.privacy import is_share, total, total_or_unbounded
 from common.model.products import Product
 from common.model.schema import (
