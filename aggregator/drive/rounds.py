@@ -38,7 +38,7 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
     """
     import numpy as np
 
-    from common.planning.synthetic import check_delta, design_of
+    from common.planning.synthetic import design_of
     from common.synthesis.plausible import fault_of_sums
     from common.synthesis.sample import MOST_RECORDS
     from common.synthesis.schedule import RoundSums, check_design, n_numbers, next_round
@@ -64,8 +64,6 @@ def opened_round(release: Release, intake: Intake, signer: SignerSource, at: int
                 f"{design.n_records:,} records, a synthetic release has at most {MOST_RECORDS:,}",
                 "make it of fewer owners; nothing was spent",
             )
-        # Rounded numbers of several owners can add up to less than half of the records.
-        check_delta(design.delta, design.n_records)
         check_design(design)
         attached = addendum.to_bytes()
     document = RoundDocument(

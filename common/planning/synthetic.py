@@ -66,11 +66,17 @@ def design_of(plan: Plan, n_records: int | None = None) -> Design:
     owner_groups = tuple(group_of[each.name] for each in plan.counted) if across else ()
     presence = tuple(places[each.name] for each in plan.presence)
     alone = [place for place, each in enumerate(plan.attributes) if presence and not each.keeps_missing]
+    delta = synthesis.delta
+    if n_records is None:
+        n_records = stated_records(_stated_records(plan), unites=plan.linking.unites)
+    elif delta:
+        # Owners state rounded numbers, which can add up to half of the records: then δ is smaller.
+        delta = min(delta, largest_delta(n_records))
     return Design(
         plan.counted,
-        stated_records(_stated_records(plan), unites=plan.linking.unites) if n_records is None else n_records,
+        n_records,
         plan.epsilon,
-        synthesis.delta,
+        delta,
         owners=tuple(map(len, plan.groups)),
         colluding=synthesis.colluding,
         rules=(
@@ -338,6 +344,11 @@ def epsilon_needed(design: Design) -> Decimal | None:
     return plain(steps[bisect_left(steps, True, key=would_do)]) if would_do(steps[-1]) else None
 
 
+def largest_delta(n_records: int) -> Decimal:
+    """Return the largest δ of one digit that is at most 1/(10 n)."""
+    return Context(prec=1, rounding=ROUND_FLOOR).divide(Decimal(1), _DELTA_OF * Decimal(max(n_records, 1)))
+
+
 def check_delta(delta: Decimal, n_records: int) -> None:
     """Check that δ is small beside one record of so many.
 
@@ -345,7 +356,7 @@ def check_delta(delta: Decimal, n_records: int) -> None:
         UsageError: If it is above 1/(10 n): a release could then show whole records and keep its promise.
     """
     if delta * _DELTA_OF * n_records > 1:
-        most = Context(prec=1, rounding=ROUND_FLOOR).divide(Decimal(1), _DELTA_OF * Decimal(n_records))
+        most = largest_delta(n_records)
         raise UsageError(
             f"delta {delta:f} is too large for {n_records:,} records",
             f"a delta of 1/n allows showing somebody's record: choose at most 1/({_DELTA_OF} n), "
@@ -424,7 +435,7 @@ def check_synthetic(plan: Plan) -> None:
             "the whole noise",
             "leave --colluding out, or choose at least 1",
         )
-    # Of the least number that owners can have: the exact one is checked before anything is spent.
+    # Of the least number that owners can have: with more, `design_of` takes a smaller one.
     check_delta(design.delta, design.n_records)
     check_design(design)
     if any(map(design.is_across, design.pairs)):

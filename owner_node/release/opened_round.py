@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from common.arrays import Int64Array
-from common.errors import IntegrityError, ProtocolError, UsageError
+from common.errors import IntegrityError, ProtocolError
 from common.model.fragment import Addendum, FragmentStatement, n_records
 from common.model.rounds import (
     NUMBER_BYTES,
@@ -22,7 +22,7 @@ from common.model.rounds import (
     SumKey,
     chained,
 )
-from common.planning.synthetic import check_delta, design_of
+from common.planning.synthetic import design_of
 from common.synthesis.plausible import fault_of_sums
 from common.synthesis.schedule import Design, Round, RoundSums, next_round
 from common.synthesis.sums import LARGEST_SUM, Masks, add_answers, check_sums
@@ -204,10 +204,6 @@ def _questions(
     if any(bool(((numbers > LARGEST_SUM) | (numbers < -LARGEST_SUM)).any()) for numbers in sums):
         raise ProtocolError("sums of a round are out of bounds")
     design = design_of(work.plan, n_records(work.plan, addendum))
-    try:
-        check_delta(design.delta, design.n_records)
-    except UsageError as problem:
-        raise ProtocolError(problem.message, "nothing was spent; start the release again") from None
     if not before:
         return (), design, sums
     del sums[0]  # zeros

@@ -159,6 +159,18 @@ def test_a_delta_that_allows_showing_records_is_refused():
     assert caught.value.hint.endswith("such as 0.000001")
 
 
+def test_a_release_never_fails_for_more_records_than_were_stated():
+    """Four owners of 29,999 state 20,000 each: with 119,996 records δ is smaller."""
+    plan = planned("abcd", described=schema(records=20_000), delta="0.000001")
+    assert design_of(plan).delta == Decimal("0.000001")
+    assert design_of(plan, 100_000).delta == Decimal("0.000001")
+    assert design_of(plan, 119_996).delta == Decimal("0.0000008")
+    more, fewer = (design_of(plan, n).pair_variance for n in (119_996, 100_000))
+    assert more > fewer
+    vertical = mixed((("a",), ("b",)), Layout.VERTICAL, 100_000, delta="0.000001")
+    assert design_of(vertical, 100_000).delta == Decimal("0.000001")
+
+
 def test_a_delta_is_recommended_where_it_helps():
     """Two attributes of 3,000 records have more noise with one."""
     few, many = (design_of(planned(described=schema(number, 5, records=1_000))) for number in (2, 8))
