@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.arrays import Float64Array, Int64Array
+from common.errors import UsageError
 
 _RIDGE = 0.02
 """How much the records' own moments weigh, in records: moments that no weights give get an answer."""
@@ -54,6 +55,19 @@ def calibrated(targets: Targets, statistic: Statistic) -> tuple[Float64Array, Fl
     weights = _weights(targets, _STEP)
     estimate = statistic(next(weights))
     return estimate, np.stack([estimate + (statistic(each) - estimate) / _STEP for each in weights])
+
+
+MOST_NUMBERS = 2**28
+"""Of records and moments together: 2 GB, twice for a moment."""
+
+
+def check_size(n_records: int, n_columns: int) -> None:
+    """Raises UsageError if so many columns have too many products to be held in memory."""
+    if n_records * n_columns**2 / 2 > MOST_NUMBERS:
+        raise UsageError(
+            f"relations of {n_columns} columns of {n_records:,} records do not fit into memory",
+            "name the attributes of the analysis: attributes=[...]",
+        )
 
 
 def resampled(targets: Targets) -> Iterator[Int64Array]:

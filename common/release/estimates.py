@@ -246,8 +246,9 @@ def targets(terms: Sequence[Term]) -> Targets:
         deviations = np.sqrt(one.drawn.variances * other.drawn.variances)
         released = one.released.std() * other.released.std()
         products.append(one.released * other.released)
-        moments.append((one.scores * other.scores).mean())
-        drawn.append(np.clip(covariances(one, other) / deviations, -1, 1)[::_EVERY] * released)
+        correlations_drawn = np.clip(covariances(one, other) / deviations, -1, 1)
+        moments.append(float(np.median(correlations_drawn)) * released)
+        drawn.append(correlations_drawn[::_EVERY] * released)
     for term in terms:
         products.append(term.released)
         moments.append(0.0)

@@ -30,7 +30,7 @@ from common.release.answers import (
     with_dates,
 )
 from common.release.attenuation import HEAVY_TAIL, Distortion, MaskedValues, MaskingParams
-from common.release.calibration import resampled
+from common.release.calibration import check_size, resampled
 from common.release.table import to_units
 
 if TYPE_CHECKING:
@@ -80,21 +80,31 @@ class MaskedEstimates:
             if planned.name == attribute.name
         ]
 
-    def tables(self) -> Iterator[dict[str, Int64Array]]:
+    def tables(self, names: Sequence[str] = ()) -> Iterator[dict[str, Int64Array]]:
         """Yield tables with corrected relations: as estimated, then with noise once more.
 
         Each has values in units by attribute, `(n_records,)`. Attributes that cannot be corrected are as they
         were released.
+
+        Args:
+            names: Of the attributes whose relations are corrected; empty for all that can be.
+
+        Raises:
+            UsageError: If they do not fit into memory.
         """
         from scipy.stats import rankdata
 
-        terms = [self._term(name) for name in self._numeric()]
-        for attribute in self._plan.counted:
+        chosen_names = names_of(names) or [each.name for each in self._plan.counted]
+        terms = [self._term(name) for name in self._numeric() if name in chosen_names]
+        for attribute in map(self._attribute if names else self._plan.counted_attribute, chosen_names):
             if attribute.categories and not is_numeric(attribute):
                 with suppress(UsageError):
                     terms += self._regressors([attribute.name])
         columns = (*self._plan.owner_columns.values(), *self._plan.counted)
         units = {each.name: self._units(each) for each in columns}
+        if len({term.attribute for term in terms}) < 2:
+            raise UsageError("no relation of these attributes can be corrected", _UNCORRECTED)
+        check_size(self._table.num_rows, len(terms))
         lists = {
             each.name: self._values_of(each).drawn.lists
             for each in self._plan.counted
@@ -107,8 +117,7 @@ class MaskedEstimates:
                 # The first table has the middle of all lists, each of the others one.
                 drawn = of_draws.mean(axis=0) if not number else of_draws[number % len(of_draws)]
                 places = (np.arange(drawn.size) + 0.5) / drawn.size
-                ranks = (rankdata(units[name]) - 0.5) / len(own)
-                values = units[name] + np.interp(ranks, places, drawn - of_draws.mean(axis=0))
+                values = np.interp((rankdata(units[name]) - 0.5) / len(own), places, drawn)
                 exact = np.clip(np.rint(values), attribute.lower, attribute.highest).astype(np.int64)
                 found[name] = exact[chosen]
             yield found

@@ -33,6 +33,7 @@ from common.release.answers import (
 from common.release.calibration import (
     Targets,
     calibrated,
+    check_size,
     linear_fit,
     logistic_fit,
     resampled,
@@ -354,24 +355,38 @@ class SyntheticEstimates:
             derivative = expected * (1 - expected)
         return sampling_variances(design, outcome - expected, derivative, weights)[1:]
 
-    def tables(self) -> Iterator[dict[str, Int64Array]]:
+    def tables(self, names: Sequence[str] = ()) -> Iterator[dict[str, Int64Array]]:
         """Yield tables with the relations of the noisy tables: as estimated, then with noise once more.
 
         Each has values in units by attribute, `(n_records,)`.
+
+        Args:
+            names: Of the attributes whose relations are restored; empty for all.
+
+        Raises:
+            UsageError: If they do not fit into memory.
         """
         columns = []
-        for each in self._design.attributes:
+        for name in names_of(names) or [each.name for each in self._design.attributes]:
+            self._place(name)
             # An attribute of one level has no relations.
             with suppress(UsageError):
-                columns += self._regressors(each.name)
-        for chosen in resampled(self._targets(columns)):
+                columns += self._regressors(name)
+        if not columns:
+            raise UsageError("no attribute of these varies", "name others, or leave attributes out")
+        check_size(self._design.n_records, len(columns))
+        for chosen in resampled(self._targets(columns, counted=True)):
             yield {
                 each.name: own[chosen] + each.lower
                 for each, own in zip(self._design.attributes, self._codes, strict=True)
             }
 
-    def _targets(self, columns: Sequence[_Column]) -> Targets:
-        """Return the moments of columns: means and squares by one-way counts, products by tables."""
+    def _targets(self, columns: Sequence[_Column], *, counted: bool = False) -> Targets:
+        """Return the moments of columns: means and squares by one-way counts, products by tables.
+
+        Args:
+            counted: Whether a product without a table is left out, instead of refused.
+        """
         random = random_of(" ".join(column.name for column in columns))
         products, moments, drawn = [], [], []
         for column in columns:
@@ -382,7 +397,8 @@ class SyntheticEstimates:
                 moments.append(powers.mean())
                 drawn.append(powers.mean() + own[power - 1])
         for one, other in combinations(columns, 2):
-            if one.place == other.place:
+            pair = (min(one.place, other.place), max(one.place, other.place))
+            if one.place == other.place or (counted and pair not in self._design.pairs):
                 continue
             table, deviation = self._table(one.place, other.place)
             means = [self._bin_means(column) for column in (one, other)]

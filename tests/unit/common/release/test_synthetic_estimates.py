@@ -239,6 +239,19 @@ def test_tables_made_again_are_different_and_repeat_themselves(releases):
     assert all(np.array_equal(a["score"], b["score"]) for a, b in zip(first, again, strict=True))
 
 
+def test_an_analysis_can_be_of_some_attributes(releases, monkeypatch):
+    """Their relations are restored; all together may not fit into memory, which is said before it begins."""
+    of = releases[0]
+    few = next(of.tables(["age", "score"]))
+    assert slope(frame(few))["slope"] == pytest.approx(slope(frame(next(of.tables())))["slope"], rel=0.1)
+    with pytest.raises(UsageError, match="no attribute"):
+        next(of.tables(["income"]))
+    monkeypatch.setattr("common.release.calibration.MOST_NUMBERS", 10 * N)
+    with pytest.raises(UsageError, match="do not fit into memory") as caught:
+        next(of.tables())
+    assert "attributes=" in caught.value.hint
+
+
 def test_bad_analyses_are_refused():
     """Too few replicates, no numbers, other names for another table."""
     table, names = pd.DataFrame({"x": [1.0, 2.0]}), iter("abcdefgh")
