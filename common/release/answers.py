@@ -1,4 +1,4 @@
-"""What analysts ask of a release, and how the answer is laid out, of both products.
+"""Answers to what analysts ask of a release, laid out alike for both products.
 
 Every answer is a table with a line per estimate:
 

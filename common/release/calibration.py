@@ -37,7 +37,7 @@ class Targets:
     products: Float64Array
     """Products of columns of the released records, `(n_records, n_moments)`."""
     moments: Float64Array
-    """What their means are to be, `(n_moments,)`."""
+    """Means that they are to have, `(n_moments,)`."""
     drawn: Float64Array
     """The same with noise once more, `(n_draws, n_moments)`."""
 
@@ -58,11 +58,11 @@ def calibrated(targets: Targets, statistic: Statistic) -> tuple[Float64Array, Fl
 
 
 MOST_NUMBERS = 2**28
-"""Of records and moments together: 2 GB, twice for a moment."""
+"""Products of all records that are held at once: 2 GB."""
 
 
 def check_size(n_records: int, n_columns: int) -> None:
-    """Raises UsageError if so many columns have too many products to be held in memory."""
+    """Raises UsageError if the products of columns do not fit into memory."""
     if n_records * n_columns**2 / 2 > MOST_NUMBERS:
         raise UsageError(
             f"relations of {n_columns} columns of {n_records:,} records do not fit into memory",

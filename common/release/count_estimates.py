@@ -334,7 +334,7 @@ class NoisyCounts:
 
     @cached_property
     def levels(self) -> list[list[tuple[Int64Array, Int64Array, float]]]:
-        """Of each attribute and round of one-way counts: edges, noisy counts, the variance of their noise."""
+        """Edges, noisy counts and the variance of their noise, by attribute and round of one-way counts."""
         levels: list[list[tuple[Int64Array, Int64Array, float]]] = [[] for _ in self._design.attributes]
         for asked, sums in zip(self.measured.rounds, self.measured.sums, strict=True):
             for question, counts in zip(asked, split(asked, sums), strict=True):

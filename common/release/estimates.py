@@ -43,7 +43,7 @@ LOCAL = 0.35
 """Standard deviation of the correlation within a cluster, which released values do not show. With 0.3,
 intervals of Wine Quality missed more often."""
 _EVERY = 4
-"""Of the draws one in so many is a logistic regression."""
+"""One draw in four is a logistic regression."""
 _NORMALS = 41
 """Places of the normal distribution that stand for the sampling of the records."""
 

@@ -43,7 +43,7 @@ _UNCORRECTED = (
 
 
 class MaskedEstimates:
-    """What may be said about the records that were masked.
+    """Estimates of the records that were masked.
 
     Args:
         plan: Of the release.
@@ -172,7 +172,7 @@ class MaskedEstimates:
         check_confidence(confidence)
         attribute = self._attribute(name)
         if not attribute.is_categorical:
-            raise UsageError(f"attribute {name!r} is no category", "use means, or quantiles")
+            raise UsageError(f"attribute {name!r} is not a category", "use means, or quantiles")
         try:
             draws = self._values_of(attribute).shares()
         except ValueError as problem:

@@ -51,7 +51,7 @@ _UNSEEN = 1.2
 """How much wider intervals of models are than their noise: bins and weights leave small errors, which no draw
 shows. Measured on a cohort of 7,874 persons and on Adult."""
 _FEWEST = 4
-"""Deviations of a table's noise; a level of fewer records is no regressor."""
+"""Deviations of a table's noise; a level of fewer records is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class _Column:
 
 
 class SyntheticEstimates:
-    """What may be said about the records that a synthetic release counted.
+    """Estimates of the records that a synthetic release counted.
 
     Args:
         counts: Its noisy counts.
@@ -118,7 +118,7 @@ class SyntheticEstimates:
         """Return the share of the records that has each label; arguments as for `means`."""
         attribute = self._attribute(name)
         if not attribute.is_categorical:
-            raise UsageError(f"attribute {name!r} is no category", "use means, or quantiles")
+            raise UsageError(f"attribute {name!r} is not a category", "use means, or quantiles")
         found, n_records = self._counts.table(name, confidence=confidence), self._design.n_records
         shares = np.clip(found["count"].to_numpy() / n_records, 0, 1)
         values, _ = self._values(name)

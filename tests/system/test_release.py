@@ -120,6 +120,7 @@ def test_command_tells_what_was_made(made):
     assert made.document["state"] == "published"
     assert made.folder == made.cluster.folder / "releases" / made.release
     names = {"data.parquet", "data.csv", "manifest.json", "manifest.sig", "report.html"}
+    names.add("ro-crate-metadata.json")
     assert {path.name for path in made.folder.iterdir()} == names
     sizes = SIZES if made.layout == "horizontal" else dict.fromkeys(OWNERS, SHARED)
     told = {owner["id"]: (owner["records"], owner["k"]) for owner in made.document["owners"]}

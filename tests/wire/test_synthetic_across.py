@@ -327,7 +327,7 @@ async def test_what_the_aggregator_says_about_partners_is_checked(
         return found | {"c": bytes(1 - each if i % 2 == 0 else each for i, each in enumerate(found["c"]))}
 
     def changed(self: Uploads, *arguments: Any) -> Path:
-        copy = tmp_path / "-".join(("changed", *arguments))
+        copy = tmp_path / f"changed-{path.name}"
         copy.write_bytes(uploaded(self, *arguments).read_bytes()[:-1] + b"x")
         return copy
 
@@ -774,7 +774,7 @@ async def test_what_the_aggregator_changes_ends_the_release(
         path = parcel(self, *arguments)
         if path.suffix == ".answers":
             return path
-        copy = tmp_path / "-".join(("changed", *arguments))
+        copy = tmp_path / f"changed-{path.name}"
         copy.write_bytes(path.read_bytes()[:-1] + b"x")
         return copy
 

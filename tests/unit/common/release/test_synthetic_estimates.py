@@ -187,7 +187,7 @@ def test_what_was_not_counted_is_refused(releases):
         "other attributes than the response": lambda: of.regress("age", "age"),
         "no survival": lambda: of.survival("weight", "ill"),
         "not between 0 and 1": lambda: of.means("age", confidence=95),
-        "is no category": lambda: of.shares("age"),
+        "is not a category": lambda: of.shares("age"),
         "shares of quantiles": lambda: of.quantiles("age", [0.5, 1.5]),
     }.items():
         with pytest.raises(UsageError, match=reason) as caught:
