@@ -327,8 +327,9 @@ async def test_what_the_aggregator_says_about_partners_is_checked(
         return found | {"c": bytes(1 - each if i % 2 == 0 else each for i, each in enumerate(found["c"]))}
 
     def changed(self: Uploads, *arguments: Any) -> Path:
+        path = uploaded(self, *arguments)
         copy = tmp_path / f"changed-{path.name}"
-        copy.write_bytes(uploaded(self, *arguments).read_bytes()[:-1] + b"x")
+        copy.write_bytes(path.read_bytes()[:-1] + b"x")
         return copy
 
     if consistent:
