@@ -17,6 +17,7 @@ from owner_node.sources import texts
 from owner_node.sources.file_source import FileSource
 from owner_node.sources.findings import Findings
 from owner_node.sources.options import SourceOptions
+from owner_node.sources.person_texts import count_numerals
 from owner_node.sources.source import Reader
 
 
@@ -53,6 +54,12 @@ class OptOutReader(Reader):
                 came = {name: texts.filter_values(array, others) for name, array in came.items()}
             yield [came[name] for name in columns]
         self.left_out = int(self._found.sum())
+        listed = count_numerals(self._keys)
+        if listed and count_numerals(self._keys.filter(pa.array(~self._found))) == listed:
+            # Spreadsheets write 17.0 for 17, who would stay in.
+            problem = "identifiers of opt_out such as 17.0, none of which is in the source"
+            hint = "write them in the file of opt_out as the source does, such as 17"
+            findings.add(None, problem, listed, hint, "identifiers")
 
     def expected(self) -> int | None:
         """Return the number of the source's records (see `Reader`)."""

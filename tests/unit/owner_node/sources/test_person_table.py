@@ -402,3 +402,16 @@ def test_a_list_of_persons_that_cannot_be_used_stops_everything(tmp_path, listed
     with pytest.raises(DataError) as caught:
         load(declared(tmp_path, "events.csv", keys='opt_out = "out.csv"\n'))
     assert problem in caught.value.message
+
+
+def test_persons_listed_as_decimals_do_not_stay_in(tmp_path):
+    """A list that a spreadsheet wrote otherwise than the source stops a release; the same text is found."""
+    age = '[dataset.attributes.age]\ntype = "integer"\nmin = 0\nmax = 99\n'
+    (tmp_path / "events.csv").write_text("patient,age\n17,3\n18,4\n")
+    (tmp_path / "out.csv").write_text("patient\n17.0\n")
+    listed = declared(tmp_path, "events.csv", age, keys='opt_out = "out.csv"\n')
+    with pytest.raises(DataError) as caught:
+        load(listed)
+    assert "none of which is in the source" in caught.value.message
+    (tmp_path / "events.csv").write_text("patient,age\n17.0,3\n18.0,4\n")
+    assert load(listed).n_records == 1
