@@ -212,7 +212,8 @@ def _show_dataset(result: dict[str, Any]) -> None:
         for name, (before, after) in events["means"].items():
             console.print_line(f"  clamping changes the mean of {name!r} from {before:.6g} to {after:.6g}")
     if "opted_out" in result:
-        console.print_line(f"opted out: {count_text(result['opted_out'], 'person')}, in no record")
+        listed = count_text(result["opt_out_listed"], "listed person")
+        console.print_line(f"opted out: {result['opted_out']:,} of {listed}, in no record")
     if result["dropped"]:
         console.print_line(f"dropped: {result['dropped']:,} records with a missing value")
         for name, counts in result["dropped_by"].items():

@@ -63,6 +63,8 @@ class LoadCounts:
     reasons: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Missing values that dropped records, by column and by reason: "empty", or "na_values" for those that
     the attribute declares. A record with several is counted in each column; others are absent."""
+    listed: int = 0
+    """Persons in the list of those who opted out."""
     opted_out: int = 0
     """Persons who opted out and were left out."""
     persons: PersonCounts | None = None

@@ -1,6 +1,5 @@
 """Persons who opted out: their records are left out as if the source did not have them."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from common.canonical import document_digest
 from common.progress import Progress
 from owner_node.config import DatasetConfig
 from owner_node.loading.persons import person_keys
@@ -35,9 +35,10 @@ class OptOutReader(Reader):
     def __init__(self, dataset: DatasetConfig, reader: Reader) -> None:
         self._dataset, self._reader = dataset, reader
         self.names, self.ordered, self.is_text = reader.names, reader.ordered, reader.is_text
+        self.descriptions, self.labels = reader.descriptions, reader.labels
         self._keys = _listed(dataset)
-        listed = "\n".join(self._keys.to_pylist())
-        self.opt_out = hashlib.sha256(listed.encode()).hexdigest()
+        self.listed = len(self._keys)
+        self.opt_out = document_digest({"identifiers": self._keys.to_pylist()})
         self._found = np.zeros(len(self._keys), dtype=np.bool_)
 
     def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:

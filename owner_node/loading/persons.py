@@ -68,7 +68,7 @@ class PersonReader(Reader):
     def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
         """Read all events, group them, and yield persons in the order of their identifiers (see `Reader`)."""
         pieces = [each for each in self._read(findings) if each is not None and each.num_rows]
-        self.left_out = self._events.left_out
+        self.listed, self.left_out = self._events.listed, self._events.left_out
         if findings or not pieces:
             return
         made = self._grouped(pa.concat_tables(pieces))

@@ -107,7 +107,7 @@ class Reading:
     def counts(self) -> LoadCounts:
         """Values that were rounded, clamped and dropped so far."""
         reasons = {name: dict(counts) for name, counts in self._reasons.items()}
-        of_persons = self._reader.left_out, self._reader.persons
+        of_persons = self._reader.listed, self._reader.left_out, self._reader.persons
         return LoadCounts(self._rounded, self._clamped, self._dropped, self._numerals, reasons, *of_persons)
 
     def present(self) -> tuple[list[str], list[str]]:

@@ -71,7 +71,11 @@ def data_document(
         "records": loaded.n_records,
         "dropped": loaded.counts.dropped,
         "dropped_by": {name: dict(counts) for name, counts in loaded.counts.reasons.items()},
-        **({} if dataset.opt_out is None else {"opted_out": loaded.counts.opted_out}),
+        **(
+            {}
+            if dataset.opt_out is None
+            else {"opted_out": loaded.counts.opted_out, "opt_out_listed": loaded.counts.listed}
+        ),
         **({} if loaded.counts.persons is None else {"events": asdict(loaded.counts.persons)}),
         "identifier": _identifier_text(schema),
         "warnings": list(advice(dataset, schema, loaded)),

@@ -306,7 +306,11 @@ async def test_a_report_that_fails_is_told(launch, records, monkeypatch):
     await delivered(aggregator, records)
     view = await seen(aggregator, lambda view: view.state == "published")
     assert view.note == "the report could not be made: there is no report.html"
-    assert verify_release(Path(view.directory)).files == ("data.csv", "data.parquet", "ro-crate-metadata.json")
+    assert verify_release(Path(view.directory)).files == (
+        "data.csv",
+        "data.parquet",
+        "ro-crate-metadata.json",
+    )
 
 
 async def test_a_bit_that_flipped_on_the_disk_is_never_released(launch, records, monkeypatch):

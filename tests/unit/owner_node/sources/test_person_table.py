@@ -373,7 +373,7 @@ def test_persons_who_opted_out_are_in_no_record(tmp_path, capsys, rules):
     left = load(declared(tmp_path, "events.csv", text, keys=keys))
     status, out, _ = _check(tmp_path, capsys)
     assert status == 0
-    assert "opted out: 2 persons, in no record" in out
+    assert "opted out: 2 of 3 listed persons, in no record" in out
     assert not re.search("p03|p07|nobody", out)
     (tmp_path / "events.csv").write_text(csv([row for row in rows if row[0] not in ("p03", "p07")]))
     gone = load(declared(tmp_path, "events.csv", text, keys='normalise = ["trim"]\n'))
