@@ -87,6 +87,18 @@ def with_dates(table: "pd.DataFrame", of_dates: Sequence[bool]) -> "pd.DataFrame
     return table
 
 
+def with_open(table: "pd.DataFrame") -> "pd.DataFrame":
+    """Return an answer of log odds whose lines without a finite estimate have open intervals.
+
+    Their regressors tell apart all records with the event, or without it.
+    """
+    numbers = table[["estimate", "standard_error", "low", "high"]].to_numpy(dtype=np.float64)
+    separated = ~np.isfinite(numbers).all(axis=1)
+    table.loc[separated, ["estimate", "standard_error", "low", "high"]] = [np.nan, np.inf, -np.inf, np.inf]
+    table.loc[separated, "note"] = "it tells apart all records with the event: nothing bounds its odds"
+    return table
+
+
 def is_numeric(attribute: Attribute) -> bool:
     """Return whether the values of an attribute are numbers, or 0 and 1."""
     return not attribute.is_categorical or attribute.n_values == 2

@@ -54,7 +54,8 @@ def calibrated(targets: Targets, statistic: Statistic) -> tuple[Float64Array, Fl
     """
     weights = _weights(targets, _STEP)
     estimate = statistic(next(weights))
-    return estimate, np.stack([estimate + (statistic(each) - estimate) / _STEP for each in weights])
+    with np.errstate(invalid="ignore"):
+        return estimate, np.stack([estimate + (statistic(each) - estimate) / _STEP for each in weights])
 
 
 MOST_NUMBERS = 2**28

@@ -41,6 +41,10 @@ _UNCORRECTED = (
     "and state that the estimate was not corrected"
 )
 
+_LEAST_SHARE = 0.03
+"""Of the records, in a level of a logistic regression. Intervals of rarer marital states of Adult held the
+original log odds in half of the releases."""
+
 
 class MaskedEstimates:
     """Estimates of the records that were masked.
@@ -317,7 +321,9 @@ class MaskedEstimates:
         attribute = self._attribute(response)
         code = event_code(attribute, event)
         happened = self._term(response, [code] if attribute.categories else ())
-        return estimates.logistic(happened, self._regressors(chosen), confidence, 1 + population)
+        return estimates.logistic(
+            happened, self._regressors(chosen, _LEAST_SHARE), confidence, 1 + population
+        )
 
     def crosstab(self, first: str, second: str, **_options: Any) -> "pd.DataFrame":
         """Refuse a table of two attributes: relations of labels are given by `regress` and `logistic`.
@@ -390,22 +396,25 @@ class MaskedEstimates:
             )
         return self._plan.counted_attribute(name)
 
-    def _regressors(self, names: Sequence[str]) -> list[estimates.Term]:
+    def _regressors(self, names: Sequence[str], least_share: float = 0.0) -> list[estimates.Term]:
         terms: list[estimates.Term] = []
         for name in names:
             attribute = self._plan.counted_attribute(name)
             if not attribute.categories:
                 terms.append(self._term(name))
             else:
-                first, *levels = self._levels(attribute)
+                first, *levels = self._levels(attribute, least_share)
                 against = f" (against {', '.join(attribute.categories[code] for code in first)})"
                 terms += [self._term(name, level, against=against) for level in levels]
             if not any(term.attribute == name and term.released.any() for term in terms):
                 raise UsageError(f"all records have the same {name!r}", "leave it out")
         return terms
 
-    def _levels(self, attribute: Attribute) -> list[list[int]]:
+    def _levels(self, attribute: Attribute, least_share: float) -> list[list[int]]:
         """Return the levels of a factor: codes of categories, as few of the rarest as needed combined.
+
+        Args:
+            least_share: Of the records that a level has at least.
 
         Raises:
             UsageError: If fewer than two levels can be corrected.
@@ -416,9 +425,12 @@ class MaskedEstimates:
         combined: list[int] = []
         while alone:
             levels = [[code] for code in alone] + ([combined] if combined else [])
+            held = [np.isin(units, labels).mean() for labels in levels]
             # The rarest decides first.
-            if len(levels) > 1 and all(
-                not self._values_of(attribute, labels).distortion.note for labels in reversed(levels)
+            if (
+                len(levels) > 1
+                and min(held) >= least_share
+                and all(not self._values_of(attribute, labels).distortion.note for labels in reversed(levels))
             ):
                 return sorted(levels)
             combined = sorted([*combined, alone.pop()])

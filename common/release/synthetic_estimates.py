@@ -29,6 +29,7 @@ from common.release.answers import (
     names_of,
     refused,
     with_dates,
+    with_open,
 )
 from common.release.calibration import (
     Targets,
@@ -331,9 +332,8 @@ class SyntheticEstimates:
         if population:
             variances = variances + self._sampling(design, outcome, estimates, complete, fit)
         released, errors = slopes(np.ones(len(design))), np.sqrt(variances)
-        errors[~np.isfinite(estimates) | ~np.isfinite(errors)] = np.inf
-        shown = np.where(np.isfinite(estimates), estimates, released)
-        return answer(_index([each.name for each in regressors], own), released, shown, errors, reach)
+        index = _index([each.name for each in regressors], own)
+        return with_open(answer(index, released, estimates, errors, reach))
 
     def _sampling(
         self,
