@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -325,7 +325,7 @@ class MaskedEstimates:
             happened, self._regressors(chosen, _LEAST_SHARE), confidence, 1 + population
         )
 
-    def crosstab(self, first: str, second: str) -> "pd.DataFrame":
+    def crosstab(self, first: str, second: str, **_options: Any) -> "pd.DataFrame":
         """Refuse a table of two attributes: relations of labels are given by `regress` and `logistic`.
 
         Raises:
@@ -338,11 +338,11 @@ class MaskedEstimates:
             "regress, or use logistic, on the groups; or ask the owners for a synthetic release",
         )
 
-    def survival(self, time: str, event: str) -> "pd.DataFrame":
+    def survival(self, time: str, event: str, *_at: Sequence[float], **_options: Any) -> "pd.DataFrame":
         """Refuse survival; see `cox`."""
         return self.cox(time, event, ())
 
-    def cox(self, time: str, event: str, on: str | Sequence[str]) -> "pd.DataFrame":
+    def cox(self, time: str, event: str, on: str | Sequence[str], **_options: Any) -> "pd.DataFrame":
         """Refuse what depends on time, event and regressor together.
 
         Raises:

@@ -39,6 +39,7 @@ from common.release.table import (
     with_derived_units,
 )
 from common.release.verification import Verified, verify_release
+from common.words.guarantee import words_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,8 +117,8 @@ class Release:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """That it is a trial, then what was not checked."""
-        return self.verified.caveats
+        """That it is a trial, what was not checked, then what records keep, weaken and lose."""
+        return (*self.verified.caveats, words_of(self.verified.plan).keeps(self.verified.plan))
 
     def __repr__(self) -> str:
         plan = self.verified.plan
@@ -125,7 +126,8 @@ class Release:
         kind = "trial of simulated records" if is_trial(plan.release) else "release"
         return (
             f"<{kind} {plan.release}: {self.table.num_rows:,} records, {len(plan.released)} attributes, "
-            f"{len(plan.owners)} owners, ε = {plan.epsilon:f}; verified, {checked}>"
+            f"{len(plan.owners)} owners, ε = {plan.epsilon:f}; verified, {checked}>\n"
+            f"{words_of(plan).keeps(plan)}"
         )
 
     @cached_property
@@ -226,11 +228,13 @@ class Release:
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
-        """The data as a DataFrame, indexed by `record`; see `to_frame` for its types."""
+        """The data as a DataFrame, indexed by `record`; see `to_frame` for its types, `attrs` for caveats."""
         import pandas as pd
 
         index = pd.Index(self.table.column(RECORD_COLUMN).to_numpy(), name=RECORD_COLUMN)
-        return to_frame(self.table, self.verified.plan.columns, index)
+        frame = to_frame(self.table, self.verified.plan.columns, index)
+        frame.attrs["caveats"] = list(self.caveats)
+        return frame
 
     @cached_property
     def codebook(self) -> "pd.DataFrame":

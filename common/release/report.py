@@ -20,6 +20,7 @@ from common.release.column_summary import ColumnSummary
 from common.release.evidence import Evidence
 from common.release.table import span
 from common.words import charts
+from common.words.guarantee import words_of
 from common.words.linking import compared_as, linking_result, missed_text
 from common.words.numbers import percent_text, rounded_up
 from common.words.pages import render
@@ -87,6 +88,7 @@ def render_report(
             "as_found": ", as found" if evidence.addendum.multiples else "",
             "ranked": evidence.plan.has_rank_noise,
             "drawn": document.get("synthesis"),
+            "keeps": words_of(evidence.plan).keeps(evidence.plan),
             "relations": () if counts is None else _relations(document, evidence.plan, counts),
             "linking": _linking(evidence) + _presence(document, evidence.plan, counts),
             "fingerprints": _fingerprints(evidence),

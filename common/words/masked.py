@@ -54,6 +54,18 @@ class MaskedWords(ProductWords):
             *rank_promises(plan, _notions(plan)[0], self.condition(plan)),
         )
 
+    def keeps(self, plan: Plan) -> str:
+        """Say that values have noise, and that rank noise weakens relations."""
+        weakened = (
+            "Rank noise weakens relations between attributes, those of three or more most. "
+            if plan.has_rank_noise
+            else ""
+        )
+        return (
+            f"{weakened}Values have noise, extremes and small groups most of all, so that usual standard "
+            "errors are too small: release.estimates corrects what it can, with intervals."
+        )
+
     def essentials(self, plan: Plan) -> tuple[str, ...]:
         """Say the promise, who has which value and what is not hidden, in a line or two each."""
         common = f"Only persons of all groups are masked, at least {plan.linking.min_common}."

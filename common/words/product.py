@@ -45,6 +45,10 @@ class ProductWords(ABC):
         """Say what an owner sends that depends on values of its records."""
 
     @abstractmethod
+    def keeps(self, plan: Plan) -> str:
+        """Say what records keep, weaken and lose of the original ones, and what gives true intervals."""
+
+    @abstractmethod
     def worth(self, plan: Plan) -> Worth:
         """Judge by public numbers whether the result is worth its charge."""
 

@@ -375,6 +375,14 @@ class SyntheticWords(ProductWords):
         of_links = [_of_presence(plan), _wrong_links(plan)]
         return (*promises_of(plan), *filter(None, of_links), *rules_in(plan), *derived_in(plan))
 
+    def keeps(self, _plan: Plan) -> str:
+        """Say that pairs are weakened a little, and what was not counted is lost."""
+        return (
+            "Relations of two attributes are weakened a little, those of three or more kept only as far as "
+            "pairs imply them, rare combinations and extremes lost. For estimates with intervals use "
+            "release.estimates, not the records."
+        )
+
     def essentials(self, plan: Plan) -> tuple[str, ...]:
         """Say what is promised and against whom, what is asked, and what is not hidden."""
         cost = cost_text(plan.epsilon_of_person(plan.most_multiples), plan.delta)

@@ -54,7 +54,7 @@ EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
     "carriers": (12, partial(carriers.run, seed=SEED)),
     "spikes": (50, spikes.run),
     **{f"synthetic_{name}": (5, partial(synthetic.run, name=name, seed=SEED)) for name in synthetic.READERS},
-    "conclusions": (12, conclusions.run),
+    **{f"conclusions_{name}": (12, partial(conclusions.run, name=name)) for name in ("adult", "flchain")},
     "synthetic_cohort": (5, synthetic_cohort.run),
     "synthetic_intervals": (10, synthetic_intervals.run),
     "synthetic_intruders": (3, partial(synthetic_intruders.run, seed=SEED)),

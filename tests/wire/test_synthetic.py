@@ -149,6 +149,10 @@ async def test_a_release_is_made_of_sums(
     # Whoever reads it gets the counts, and no corrections for masking.
     release = read_release(folder)
     assert release.counts is not None
+    assert release.caveats[-1].startswith("Relations of two attributes are weakened a little")
+    assert repr(release).endswith(release.caveats[-1])
+    assert release.frame.attrs["caveats"] == list(release.caveats)
+    assert release.caveats[-1] in report
     assert len(release.counts.frame) == pq.read_table(folder / "counts.parquet").num_rows
     assert release.counts.table("ward")["count"].sum() == pytest.approx(RECORDS * number)
     assert list(release.codebook.index) == ["age", "ward", "pay"]
