@@ -511,12 +511,19 @@ class SyntheticEstimates:
         binning = self.measured.binnings[self._place(name)]
         edges = binning.histogram.edges[:-1]
         present = attribute.upper - attribute.lower
-        levels = [
-            [int(code) for code in edges[binning.labels == each] if code <= present]
-            for each in range(binning.n_bins)
-            if np.count_nonzero(bins == each) >= _FEWEST * sqrt(self._design.pair_variance)
-        ]
-        levels = sorted(each for each in levels if each)
+        least = _FEWEST * sqrt(self._design.pair_variance)
+        sizes = np.bincount(bins, minlength=binning.n_bins)
+        levels: list[list[int]] = []
+        combined: list[int] = []
+        n_combined = 0
+        # The rarest are one level, with the next rarest as far as that needs them.
+        for each in np.argsort(sizes, kind="stable"):
+            codes = [int(code) for code in edges[binning.labels == each] if code <= present]
+            if codes and min(sizes[each], n_combined or sizes[each]) < least:
+                combined, n_combined = sorted([*combined, *codes]), n_combined + int(sizes[each])
+            elif codes:
+                levels.append(codes)
+        levels = sorted(each for each in (combined, *levels) if each)
         if len(levels) < 2:
             raise UsageError(f"nearly all records have the same {name!r}", "leave it out")
         against = ", ".join(attribute.labels[code] for code in levels[0])
