@@ -272,3 +272,12 @@ def test_exact_counts_give_the_original_correlation():
     found = of.regress("score", "age").loc["age"]
     true = np.polyfit(VALUES["age"], VALUES["score"] / 10, 1)[0]
     assert found["estimate"] == pytest.approx(true, rel=0.03)
+
+
+def test_rare_labels_are_one_level_and_not_the_reference(monkeypatch):
+    """Labels with too few records for the noise are combined, and the line names all of them."""
+    estimates = made(1)
+    deviation = estimates.measured.design.pair_variance**0.5
+    # c has some 1,200 records, b 1,800 and a 3,000.
+    monkeypatch.setattr("common.release.synthetic_estimates._FEWEST", 1500 / deviation)
+    assert estimates.regress("score", "ward").index.tolist() == ["ward: b, c (against a)"]
