@@ -42,8 +42,8 @@ _UNCORRECTED = (
 )
 
 _LEAST_SHARE = 0.03
-"""Of the records, in a level of a logistic regression. Intervals of rarer marital states of Adult held the
-original log odds in half of the releases."""
+"""Smallest share of the records in a level of a logistic regression. Intervals of rarer marital states of
+Adult held the original log odds in half of the releases."""
 
 
 class MaskedEstimates:
