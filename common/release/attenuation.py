@@ -64,6 +64,7 @@ from common.model.tails import Tails
 from common.model.task import PlannedAttribute
 from common.release.originals import (
     N_DRAWS,
+    before_noise,
     from_counts,
     noisy_centroids,
     random_of,
@@ -349,11 +350,11 @@ class MaskedValues:
         if not all(way.planned.rules.carrier is COUNTS for way in self._ways):
             raise ValueError("its categories were averaged or drawn, and not counted")
         counts = np.bincount(self._codes, self._counts, self._attribute.n_values)
-        noise_of_counts = np.zeros((N_DRAWS, counts.size))
+        originals = np.zeros((N_DRAWS, counts.size))
         for number, (way, share) in enumerate(zip(self._ways, self._shares, strict=True)):
             noise = random_of(f"{self._attribute.name} {number}")
-            noise_of_counts += counts * share - from_counts(counts * share, way.count_scale, noise)
-        shares: Float64Array = np.clip((counts + noise_of_counts) / counts.sum(), 0, 1)
+            originals += before_noise(counts * share, way.count_scale, noise)
+        shares: Float64Array = np.clip(originals / counts.sum(), 0, 1)
         return shares
 
     def _of_owner(

@@ -160,6 +160,17 @@ def from_counts(counts: Float64Array, scale: float, random: np.random.Generator)
     return np.stack([nearest_counts(draw, float(counts.sum())) for draw in noisy])
 
 
+def before_noise(counts: Float64Array, scale: float, random: np.random.Generator) -> Float64Array:
+    """Return counts that released ones may come from, some negative; arguments as for `from_counts`.
+
+    A released count of 0 had noise, too: its draws spread as far as those of others. What making counts
+    nonnegative adds to small counts and takes from others is taken back on average.
+    """
+    noise = random.laplace(0, _STRAY * scale, (N_DRAWS, counts.size))
+    made = np.stack([nearest_counts(counts + draw, float(counts.sum())) for draw in noise])
+    return np.asarray(2 * counts - made.mean(axis=0) - noise, dtype=np.float64)
+
+
 def noisy_centroids(centroids: Float64Array, scale: float, random: np.random.Generator) -> Float64Array:
     """Return ascending centroids with Laplace noise, `(N_DRAWS, n_clusters)`."""
     from scipy.optimize import isotonic_regression
