@@ -13,7 +13,7 @@ Every answer is a table with a line per estimate:
 A line of dates has dates, and its standard error is in days.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
@@ -109,28 +109,47 @@ def is_date(attribute: Attribute) -> bool:
     return attribute.type is AttributeType.DATE
 
 
-def check_confidence(confidence: float) -> None:
+def check_confidence(confidence: object) -> None:
     """Raises UsageError if it is not between 0 and 1."""
-    if not 0 < confidence < 1:
-        raise UsageError(f"confidence = {confidence} is not between 0 and 1", "for example 0.95")
+    if not isinstance(confidence, int | float) or not 0 < confidence < 1:
+        raise UsageError(f"confidence = {confidence!r} is not between 0 and 1", "for example 0.95")
 
 
-def names_of(names: str | Sequence[str]) -> list[str]:
+def names_of(names: object) -> list[str]:
     """Return one name, or several, as a list.
 
     Raises:
-        UsageError: If one is named twice, or is an interaction.
+        UsageError: If one is not text, is named twice, or is an interaction.
     """
-    found = [names] if isinstance(names, str) else list(names)
-    if len(set(found)) != len(found):
+    found = list(names) if isinstance(names, Iterable) and not isinstance(names, str) else [names]
+    texts = [name for name in found if isinstance(name, str)]
+    if wrong := [name for name in found if not isinstance(name, str)]:
+        raise UsageError(f"{wrong[0]!r} is not the name of an attribute", 'for example ["age", "sex"]')
+    if len(set(texts)) != len(texts):
         raise UsageError("an attribute is named twice", "name every attribute once")
-    if crossed := [name for name in found if ":" in name or "*" in name]:
+    if crossed := [name for name in texts if ":" in name or "*" in name]:
         raise UsageError(
             f"the interaction {crossed[0]!r} is a relation of three attributes, which masking and noisy "
             "tables of two weaken by an unknown amount",
             "leave it out; or ask the owners to release the product, or the combined groups, as an attribute",
         )
-    return found
+    return texts
+
+
+def numbers_of(asked: float | Sequence[float]) -> Float64Array:
+    """Return one number, or several, `(n_numbers,)`; raises UsageError if they are not numbers."""
+    try:
+        return np.atleast_1d(np.asarray(asked, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise UsageError(f"{asked!r} are not numbers", "for example [0.1, 0.5]") from None
+
+
+def quantile_shares(at: float | Sequence[float]) -> Float64Array:
+    """Return shares of the records below quantiles; raises UsageError unless they are between 0 and 1."""
+    shares = numbers_of(at)
+    if not shares.size or not ((shares > 0) & (shares < 1)).all():
+        raise UsageError("shares of quantiles are between 0 and 1", "for example at=[0.1, 0.5]")
+    return shares
 
 
 def event_code(attribute: Attribute, event: str | bool | None) -> int:  # noqa: FBT001

@@ -26,6 +26,7 @@ from common.release.answers import (
     is_numeric,
     joined,
     names_of,
+    quantile_shares,
     refused,
     with_dates,
 )
@@ -144,14 +145,14 @@ class MaskedEstimates:
             A line per attribute, with the columns of `correlations`.
 
         Raises:
-            UsageError: If there is no interval for one, with the reason.
+            UsageError: If there is no such attribute.
         """
         check_confidence(confidence)
         lines, dates = [], []
         for name in names_of(names) or self._numeric():
-            attribute = self._attribute(name)
-            dates.append(is_date(attribute))
+            dates.append(is_date(self._released(name)))
             try:
+                attribute = self._attribute(name)
                 if not is_numeric(attribute):
                     raise UsageError("it is a category: use shares", "")
                 lines.append(estimates.means([self._term(name)], confidence, 1 + population))
@@ -214,14 +215,13 @@ class MaskedEstimates:
         attribute = self._attribute(name)
         if attribute.is_categorical:
             raise UsageError(f"attribute {name!r} has no quantiles: it is a category", "use shares")
-        if not at or not all(0 < share < 1 for share in at):
-            raise UsageError("shares of quantiles are between 0 and 1", "for example at=[0.1, 0.5]")
+        shares = quantile_shares(at).tolist()
         # A tail does not matter inside of the outermost clusters and half of the next.
         cluster = 1.5 / min(way.n_clusters for way in self.ways(attribute))
-        inside = all(cluster <= share <= 1 - cluster for share in at)
+        inside = all(cluster <= share <= 1 - cluster for share in shares)
         term = self._term(name, allowed=HEAVY_TAIL if inside else "")
-        table = estimates.quantiles(term, at, confidence, 1 + population)
-        return with_dates(table, [is_date(attribute)] * len(at))
+        table = estimates.quantiles(term, shares, confidence, 1 + population)
+        return with_dates(table, [is_date(attribute)] * len(shares))
 
     def correlations(
         self,
@@ -320,7 +320,8 @@ class MaskedEstimates:
         chosen = self._model(response, on, confidence)
         attribute = self._attribute(response)
         code = event_code(attribute, event)
-        happened = self._term(response, [code] if attribute.categories else ())
+        as_released = not attribute.categories and code == 1
+        happened = self._term(response, () if as_released else [code])
         return estimates.logistic(
             happened, self._regressors(chosen, _LEAST_SHARE), confidence, 1 + population
         )
@@ -374,22 +375,27 @@ class MaskedEstimates:
             self._attribute(name)
         return regressors
 
+    def _released(self, name: str) -> Attribute:
+        """Return an attribute of the release; raises UsageError if there is none."""
+        for attribute in self._plan.released:
+            if attribute.name == name:
+                return attribute
+        masked = (each.name for each in self._plan.counted)
+        raise UsageError(f"no attribute {name!r}", f"attributes: {', '.join(masked)}")
+
     def _attribute(self, name: str) -> Attribute:
         """Return an attribute that was masked by itself.
 
         Raises:
             UsageError: If there is none.
         """
-        released = {attribute.name: attribute for attribute in self._plan.released}
-        if name not in released:
-            masked = (each.name for each in self._plan.counted)
-            raise UsageError(f"no attribute {name!r}", f"attributes: {', '.join(masked)}")
-        if base := released[name].base:
+        released = self._released(name)
+        if base := released.base:
             raise UsageError(
                 f"attribute {name!r} follows {base!r} and is not corrected by itself",
                 f"estimate {base!r}, and apply the table of the plan",
             )
-        if unplaced := released[name].unplaced:
+        if unplaced := released.unplaced:
             raise UsageError(
                 f"attribute {name!r} has {unplaced}, which no estimate here allows for",
                 "leave it out, or analyse the table, and state what becomes of missing values",
@@ -450,7 +456,7 @@ class MaskedEstimates:
         attribute = self._plan.counted_attribute(name)
         units = self._units(attribute)
         scale = float(attribute.unit)
-        texts = ", ".join(attribute.categories[code] for code in labels)
+        texts = ", ".join(attribute.labels[code] for code in labels)
         shown = f"{name}: {texts}{against}" if labels else name
         values = (np.isin(units, labels) if labels else units * scale).astype(np.float64)
         if ranks:

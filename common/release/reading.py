@@ -150,9 +150,11 @@ class Release:
             response: A number for `regress`, a boolean or category of two labels for `logistic`.
             on: Its regressors.
         """
-        numeric = not self.verified.plan.counted_attribute(response).is_categorical
+        categorical = any(
+            each.name == response and each.is_categorical for each in self.verified.plan.released
+        )
         try:
-            (self.estimates.regress if numeric else self.estimates.logistic)(response, on)
+            (self.estimates.logistic if categorical else self.estimates.regress)(response, on)
         except UsageError as problem:
             return str(problem)
         return ""
@@ -193,18 +195,19 @@ class Release:
         Estimate and standard error are combined as `README.txt` there says; `attributes` as for `analyse`.
 
         Raises:
-            UsageError: If there are too few replicates.
-            FileExistsError: If the folder has such files.
+            UsageError: If there are too few replicates, or the folder has files.
         """
         check_number(n_replicates)
         place = Path(folder)
+        if place.is_file() or (place.is_dir() and any(place.iterdir())):
+            raise UsageError(f"{place} is not an empty folder", "name a new one")
+        tables = self._tables(attributes, n_replicates)
+        first = next(tables)
         place.mkdir(parents=True, exist_ok=True)
         (place / "README.txt").write_text(COMBINING, encoding="utf-8")
         written = [place / "released.csv", place / "estimated.csv"]
         written += [place / f"noisy-{number}.csv" for number in range(1, n_replicates + 1)]
-        for path, table in zip(
-            written, chain([self.frame], self._tables(attributes, n_replicates)), strict=True
-        ):
+        for path, table in zip(written, chain([self.frame, first], tables), strict=True):
             table.to_csv(path, mode="x")
         return written
 

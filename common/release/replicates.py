@@ -43,12 +43,12 @@ rules do not hold.
 """How results of replicates are combined."""
 
 
-def check_number(n_replicates: int) -> None:
+def check_number(n_replicates: object) -> None:
     """Raises UsageError if there are too few replicates for an interval, or too many."""
-    if not FEWEST <= n_replicates <= MOST:
+    if not isinstance(n_replicates, int) or not FEWEST <= n_replicates <= MOST:
         raise UsageError(
             f"{n_replicates} replicates are too few or too many",
-            f"ask for {FEWEST} to {MOST}, as {N_REPLICATES}",
+            f"ask for a number from {FEWEST} to {MOST}, as {N_REPLICATES}",
         )
 
 
@@ -71,7 +71,7 @@ def analysed(
         progress: Is told how many tables are done, and of how many.
 
     Raises:
-        UsageError: If there are too few replicates, or the function returns no or other names.
+        UsageError: If there are too few replicates, or the function returns no or other names, or no numbers.
     """
     import pandas as pd
 
@@ -79,7 +79,15 @@ def analysed(
     check_number(n_replicates)
 
     def run(frame: "pd.DataFrame") -> dict[str, float]:
-        return {str(name): float(value) for name, value in dict(function(frame)).items()}
+        # The function may change its frame, which is not to change the release.
+        found = function(frame.copy())
+        try:
+            return {str(name): float(value) for name, value in dict(found).items()}
+        except (TypeError, ValueError):
+            raise UsageError(
+                f"the analysis returns {type(found).__name__}, not numbers by name",
+                'for example {"mean": table["age"].mean()}; NaN for what has no value, dates as days',
+            ) from None
 
     plain, rows = run(released), []
     if not plain:
@@ -94,5 +102,10 @@ def analysed(
         progress(done, n_replicates + 1)
     found = np.array([[row[name] for name in plain] for row in rows])
     reach = NormalDist().inv_cdf((1 + confidence) / 2) * (1 + 1 / (n_replicates - 2))
-    errors = _WIDER * found[1:].std(axis=0, ddof=1)
-    return answer(pd.Index(list(plain)), np.array(list(plain.values())), found[0], errors, reach)
+    with np.errstate(invalid="ignore"):
+        errors = _WIDER * found[1:].std(axis=0, ddof=1)
+    table = answer(pd.Index(list(plain)), np.array(list(plain.values())), found[0], errors, reach)
+    undefined = ~np.isfinite(found).all(axis=0)
+    table.loc[undefined, ["standard_error", "low", "high"]] = [np.inf, -np.inf, np.inf]
+    table.loc[undefined, "note"] = "it has no finite value in some tables: nothing bounds it"
+    return table

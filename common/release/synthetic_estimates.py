@@ -27,6 +27,8 @@ from common.release.answers import (
     is_numeric,
     joined,
     names_of,
+    numbers_of,
+    quantile_shares,
     refused,
     with_dates,
     with_open,
@@ -103,7 +105,11 @@ class SyntheticEstimates:
             if not is_numeric(attribute):
                 lines.append(refused(name, "it is a category: use shares"))
                 continue
-            found = self._counts.means(name, confidence).loc[name]
+            try:
+                found = self._counts.means(name, confidence).loc[name]
+            except UsageError as problem:
+                lines.append(refused(name, str(problem)))
+                continue
             values, present = self._values(name)
             sampling = values[present].var() / max(present.sum(), 1) if population else 0.0
             error = float(np.sqrt(found["standard_error"] ** 2 + sampling))
@@ -140,14 +146,14 @@ class SyntheticEstimates:
         attribute, place = self._attribute(name), self._place(name)
         if attribute.is_categorical:
             raise UsageError(f"attribute {name!r} has no quantiles: it is a category", "use shares")
-        if not at or not all(0 < share < 1 for share in at):
-            raise UsageError("shares of quantiles are between 0 and 1", "for example at=[0.1, 0.5]")
+        wanted, unit = quantile_shares(at), float(attribute.unit)
         first, *others = self.redrawn(place)
-        wanted, unit = np.asarray(at, dtype=np.float64), float(attribute.unit)
         estimates = np.stack([_quantiles(each, wanted, attribute) for each in (first, *others)])
         ends = _part_widths(first, wanted, attribute) / 2
         errors = np.sqrt(estimates[1:].var(axis=0) + (ends * unit) ** 2 / 3)
         values, present = self._values(name)
+        if not present.any():
+            raise UsageError(f"all released values of {name!r} are missing", "leave it out")
         values = np.sort(values[present])
         if population:
             # By how much a sample of the same size moves a quantile.
@@ -156,10 +162,10 @@ class SyntheticEstimates:
             errors = np.hypot(errors, (sides[1] - sides[0]) / 2)
         released = np.quantile(values, wanted, method="inverted_cdf")
         # The middles of values stand for them: half a unit more to either side.
-        table = answer(_index(list(at), name), released, estimates[0], errors, self._reach(confidence))
+        table = answer(_index(wanted.tolist(), name), released, estimates[0], errors, self._reach(confidence))
         table["low"] -= unit / 2
         table["high"] += unit / 2
-        return with_dates(table, [is_date(attribute)] * len(at))
+        return with_dates(table, [is_date(attribute)] * len(wanted))
 
     # --- two attributes ---------------------------------------------------------------------------------
 
@@ -251,17 +257,23 @@ class SyntheticEstimates:
         """
         reach, place, other = self._reach(confidence), self._place(time), self._place(event)
         attribute = self._attribute(time)
-        if attribute.is_categorical or attribute.unplaced or self._attribute(event).n_values != 2:
+        untimed = attribute.is_categorical or is_date(attribute) or attribute.unplaced
+        if untimed or self._attribute(event).n_values != 2 or self._attribute(event).unplaced:
             raise UsageError(
                 f"there is no survival by {time!r} and {event!r}",
-                "name a time without missing values, and an event of two values",
+                "name a duration without missing values, and an event of two values",
             )
         table, deviation = self._table(place, other)
-        values, happened = self._values(time)[0], self._values(event)[0]
+        values, happened = self._values(time)[0], (self._codes[other] == 1).astype(np.float64)
         order = np.argsort(values, kind="stable")
         ascending, bins = values[order], self._bins[place][order]
         ends = np.unique(ascending[np.flatnonzero(np.diff(bins, append=-1))])
-        times = np.asarray(at, dtype=np.float64) if len(at) else ends
+        asked = numbers_of(at)
+        times = asked if asked.size else ends
+        if not ((times >= float(attribute.min)) & (times <= float(attribute.max))).all():
+            raise UsageError(
+                f"a time is outside of {time!r}", f"times are from {attribute.min} to {attribute.max}"
+            )
 
         def shares(events: Float64Array) -> Float64Array:
             """Return the share at times, of each record's share of an event, and around their bins."""
@@ -314,6 +326,7 @@ class SyntheticEstimates:
         if not names or own in names:
             raise UsageError("regressors are other attributes than the response", "name one or more: on=...")
         regressors = [column for name in names for column in self._regressors(name)]
+        self._check_varies(response)
         complete = np.logical_and.reduce([self._values(name)[1] for name in (own, *names)])
         design = np.stack([column.centred for column in regressors], axis=1)
         design = np.column_stack([np.ones(len(design)), design])
@@ -330,7 +343,8 @@ class SyntheticEstimates:
         estimates, draws = calibrated(self._targets([response, *regressors]), slopes)
         variances = _UNSEEN**2 * draws.var(axis=0)
         if population:
-            variances = variances + self._sampling(design, outcome, estimates, complete, fit)
+            finite = np.where(np.isfinite(estimates), estimates, 0)
+            variances = variances + self._sampling(design, outcome, finite, complete, fit)
         released, errors = slopes(np.ones(len(design))), np.sqrt(variances)
         index = _index([each.name for each in regressors], own)
         return with_open(answer(index, released, estimates, errors, reach))
@@ -407,6 +421,12 @@ class SyntheticEstimates:
                 continue
             of_bins = [mean[self._bins[each.place]] for mean, each in zip(means, (one, other), strict=True)]
             kept = float(of_bins[0].var() * of_bins[1].var() / spread**2)
+            if not kept:
+                if counted:
+                    continue
+                raise UsageError(
+                    f"bins hide how {one.name!r} and {other.name!r} are related", "leave one of them out"
+                )
             noisy = [
                 float(means[0] @ (table + noise) @ means[1]) / self._design.n_records
                 for noise in [0.0, *random.normal(0, deviation, (_N_DRAWS, *table.shape))]
@@ -506,7 +526,9 @@ class SyntheticEstimates:
         """Return the columns of a regressor; a factor has one per level but its first."""
         attribute = self._attribute(name)
         if is_numeric(attribute) and not attribute.categories:
-            return [self._column(name)]
+            column = self._column(name)
+            self._check_varies(column)
+            return [column]
         bins = self._bins[self._place(name)]
         binning = self.measured.binnings[self._place(name)]
         edges = binning.histogram.edges[:-1]
@@ -519,7 +541,7 @@ class SyntheticEstimates:
         # The rarest are one level, with the next rarest as far as that needs them.
         for each in np.argsort(sizes, kind="stable"):
             codes = [int(code) for code in edges[binning.labels == each] if code <= present]
-            if codes and min(sizes[each], n_combined or sizes[each]) < least:
+            if codes and (sizes[each] < least or (combined and n_combined < least)):
                 combined, n_combined = sorted([*combined, *codes]), n_combined + int(sizes[each])
             elif codes:
                 levels.append(codes)
@@ -528,6 +550,12 @@ class SyntheticEstimates:
             raise UsageError(f"nearly all records have the same {name!r}", "leave it out")
         against = ", ".join(attribute.labels[code] for code in levels[0])
         return [self._column(name, level, against) for level in levels[1:]]
+
+    def _check_varies(self, column: _Column) -> None:
+        """Raises UsageError if the noise of a column's variance is larger than the variance."""
+        if column.centred.var() <= self._moved(column)[1].std():
+            name = self._design.attributes[column.place].name
+            raise UsageError(f"noise hides how much the values of {name!r} differ", "leave it out")
 
     def _reach(self, confidence: float) -> float:
         check_confidence(confidence)
